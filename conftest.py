@@ -1,0 +1,21 @@
+"""What pytest must know before it collects: our options, and where the tests' own helpers are."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# `control_log` and `story` are used by other folders too; in importlib mode nothing else makes them importable.
+sys.path.insert(0, str(Path(__file__).parent / "tests" / "scenarios"))
+
+# Every run tries the same examples, so that a red build is red again; `HYPOTHESIS_PROFILE=search` looks for new ones.
+settings.register_profile("same", derandomize=True, deadline=None, database=None, max_examples=60)
+settings.register_profile("search", deadline=None, max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--rewrite``: what the stories in tests/scenarios/*.txt say is replaced by what happens."""
+    parser.addoption("--rewrite", action="store_true", help="write the answers of tests/scenarios/*.txt anew")

@@ -1,0 +1,57 @@
+"""Every limit and duration: its unit, its default, and why it is what it is."""
+
+# --- the clock of a shard ---
+TICK_MS = 1_000
+"""The observer appends a tick to every control partition this often."""
+LONGEST_STEP_MS = 5_000
+"""More than this between two ticks is a dark log (broker or observer down), and does not count as silence."""
+GRACE_MS = 15_000
+"""After a dark log nobody expires for this long: the clients are reconnecting."""
+
+# --- a group's settings, until `configure` changes them ---
+HEARTBEAT_MS = 10_000
+SESSION_TIMEOUT_MS = 45_000
+"""As Kafka's group.consumer.session.timeout.ms: four heartbeats may be lost."""
+REBALANCE_INTERVAL_MS = 20_000
+"""As RocketMQ's `RebalanceService` waits between two runs."""
+SETTLE_MS = 1_000
+"""At most one new target in this time, as Kafka's group.consumer.assignment.interval.ms (KIP-1263)."""
+REVOKE_TIMEOUT_MS = 30_000
+COMMIT_INTERVAL_MS = 5_000
+"""As Kafka's auto.commit.interval.ms: what a crash repeats at most."""
+MAX_MEMBERS = 5_000
+"""Beyond it a join is refused; the largest group whose rebalance has been measured."""
+
+# --- what a group remembers ---
+LAST_INSTANCES = 8
+"""Superseded instances kept a client: an idempotent producer delivers within minutes, restarts take seconds."""
+GONE_MS = 600_000
+"""How long the instances of a client that left are remembered, so that a late heartbeat does not bring it back."""
+FORGET_MS = 7 * 24 * 3_600_000
+"""An empty group is forgotten after this; its epoch is kept for ever, so that no epoch is used twice."""
+MAX_EPOCH_JUMP = 1_000_000
+"""A group's epoch is raised at most this far above its own by what a heartbeat shows: 11 days of a target a second."""
+MAX_CAUSES = 16
+"""Causes listed in one `rebalance`; a burst of a thousand joins need not name them all."""
+
+# --- bounds of an event ---
+MAX_TOPICS = 1_000
+"""Subscriptions of one client."""
+MAX_QUEUES = 32_768
+"""Queues in one event: an assignment of 10,000 is near 1 MiB, a record may have 8 MiB."""
+MAX_PARAMS = 1_000
+"""Parameters of a strategy, such as a room or a weight for each client."""
+MAX_DEPTH = 32
+"""Brackets in brackets; an event needs six.  So far below what a stack holds that no answer depends on the stack."""
+RETRY_MS = 60_000
+"""A group whose deadline the machine itself failed at is looked at again after this."""
+MAX_RAW_BYTES = 4_096
+"""Of a rejected record, this much is kept."""
+MAX_DETAIL = 500
+"""Characters of a rejection's detail."""
+
+# --- topics ---
+CONTROL_PARTITIONS = 4
+"""Shards on one machine: each costs about 0.7 ms of Python and a Kafka read a batch."""
+INBOX_PARTITIONS = 16
+MAX_RECORD_BYTES = 8 * 1024 * 1024

@@ -1,0 +1,162 @@
+"""What the coordinator says: JSON objects whose `kind` says which.
+
+A machine makes a decision; the shard that runs it fills in the header (`Decision`'s own fields), which identifies it:
+(shard, seq).  Readers keep the highest seq a shard and skip what is not above it.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from model.events import Policy
+from model.queue import ClientId, GroupId, InstanceId, Queue
+
+LogTime = Annotated[int, Meta(description="epoch ms, log time of the broker")]
+Epoch = Annotated[int, Meta(description="epoch of the group; only grows")]
+
+How = Literal["first", "released", "unregistered", "expired", "replaced", "timeout", "eager", "removed"]
+Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset"]
+FencedReason = Literal["replaced", "expired", "left", "refused"]
+Change = Literal["joined", "left", "expired", "replaced", "resubscribed", "emptied", "forgotten"]
+
+
+class Cause(Struct, frozen=True):
+    """The record that a decision follows from."""
+
+    topic: Annotated[str, Meta(description="control topic")]
+    partition: Annotated[int, Meta(description="its Kafka partition")]
+    offset: Annotated[int, Meta(description="offset of the record")]
+
+
+class Decision(Struct, kw_only=True, tag_field="kind"):
+    """One thing the coordinator decided."""
+
+    shard: Annotated[str, Meta(description="topic-partition.era of the shard that decided, like groups-3.1")] = ""
+    seq: Annotated[int, Meta(description="counts up per shard, from 1")] = 0
+    at_ms: Annotated[int, Meta(description="log time of the cause, epoch ms")] = 0
+    cause: Cause = Cause("", 0, 0)
+
+
+class Start(Struct, frozen=True, omit_defaults=True):
+    """Where to start reading a queue: an offset, or a policy to resolve."""
+
+    offset: Annotated[int | None, Meta(description="the next message to read")] = None
+    policy: Annotated[Policy | None, Meta(description="without an offset")] = None
+    ms: Annotated[int | None, Meta(description="for the policy timestamp: epoch ms")] = None
+
+
+class AssignedQueue(Struct, frozen=True):
+    """A queue that an instance owns, since when, and where it started."""
+
+    queue: Queue
+    given: Annotated[int, Meta(description="epoch the queue was given in; a start is obeyed only when this is newer")]
+    start: Start
+
+
+class Assignment(Decision, kw_only=True, tag="assignment"):
+    """To one instance: all that it owns (complete, idempotent), and what it must give up."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    epoch: Epoch
+    queues: list[AssignedQueue]
+    revoke: list[Queue]
+    state: Annotated[
+        Literal["stable", "unrevoked", "unreleased"],
+        Meta(description="unrevoked: it must give something up; unreleased: something of its is still elsewhere"),
+    ]
+    heartbeat_ms: int
+    session_timeout_ms: int
+    revoke_timeout_ms: int
+
+
+class Fenced(Decision, kw_only=True, tag="fenced"):
+    """To one instance: you are out; drop all."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    reason: FencedReason
+    by: Annotated[str, Meta(description="the instance that replaced it; else empty")] = ""
+
+
+class Membership(Decision, kw_only=True, tag="membership"):
+    """Somebody came, went, or wants something else; or the group emptied."""
+
+    group_id: GroupId
+    client_id: Annotated[str, Meta(description="empty when the whole group is meant")]
+    instance_id: str = ""
+    change: Change
+    epoch: Annotated[int, Meta(description="epoch of the group when it happened")]
+    detail: str = ""
+
+
+class Unassigned(Struct, frozen=True):
+    """A queue that nobody got, and why."""
+
+    queue: Queue
+    reason: str
+
+
+class Rebalance(Decision, kw_only=True, tag="rebalance"):
+    """A new target: why, over what, at what cost."""
+
+    group_id: GroupId
+    epoch: Epoch
+    trigger: Annotated[Trigger, Meta(description="the first of what asked for it")]
+    causes: Annotated[list[Cause], Meta(description="the records that asked for it, the first 16")]
+    strategy: str
+    clients: Annotated[int, Meta(description="members")]
+    queues: Annotated[int, Meta(description="queues of their topics")]
+    moved: Annotated[int, Meta(description="queues that had an owner and get another")]
+    unassigned: Annotated[list[Unassigned], Meta(description="queues that nobody gets")]
+    spread: Annotated[int, Meta(description="largest minus smallest number of queues of a member")]
+    notes: Annotated[list[str], Meta(description="what the operator should know")]
+
+
+class Handover(Decision, kw_only=True, tag="handover"):
+    """One queue changed hands.
+
+    `from` is its last owner, `to` its next; `to` null: nobody has it for now.
+    """
+
+    group_id: GroupId
+    queue: Queue
+    from_: Annotated[str | None, Meta(description="last owner; null: never owned")] = field(name="from")
+    to: Annotated[str | None, Meta(description="new owner; null: nobody for now")]
+    epoch: Annotated[int, Meta(description="epoch of the group when it changed hands")]
+    revoked_ms: Annotated[int | None, Meta(description="when its owner was asked to give it up, epoch ms")] = None
+    released_ms: Annotated[int | None, Meta(description="when it came free, epoch ms")] = None
+    assigned_ms: Annotated[int | None, Meta(description="when it was given, epoch ms")] = None
+    how: Annotated[How, Meta(description="how it came free")]
+
+
+class Offset(Decision, kw_only=True, tag="offset"):
+    """A committed offset advanced, or was reset."""
+
+    group_id: GroupId
+    queue: Queue
+    client_id: Annotated[str, Meta(description="who committed")]
+    offset: Annotated[int, Meta(description="the next message to consume")]
+    epoch: Annotated[int, Meta(description="epoch that the commit was made in")]
+    metadata: Annotated[str, Meta(description="the application's own words")] = ""
+    reset_by: Annotated[str | None, Meta(description="who reset it; null: a commit")] = None
+
+
+class Rejected(Decision, kw_only=True, tag="rejected"):
+    """An event that was refused: which rule it broke, and its first bytes."""
+
+    rule: Annotated[
+        str, Meta(description="json, type, bounds, key, partition, mode, epoch, commit, settings, internal")
+    ]
+    detail: Annotated[str, Meta(description="what was found and what would have been right")]
+    raw: Annotated[str, Meta(description="the record's value in base64, the first 4 KiB of it")] = ""
+    group_id: Annotated[str | None, Meta(description="where known")] = None
+    client_id: Annotated[str | None, Meta(description="where known")] = None
+
+
+AnyDecision = Assignment | Fenced | Membership | Rebalance | Handover | Offset | Rejected
+
+TO_A_CLIENT = (Assignment, Fenced, Rejected)
+"""Kinds that go to a client's inbox too, when the client is known."""

@@ -1,0 +1,142 @@
+"""What the coordinator is told: the records of the control topics, as JSON objects whose `type` says which.
+
+Bounds are part of the declarations; unknown fields are ignored, so that newer clients may say more.
+Times and durations are milliseconds.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from model import config
+from model.queue import BrokerName, ClientId, GroupId, InstanceId, Queue, QueueId, Room, TopicName
+
+Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Epoch = Annotated[int, Meta(ge=-1, le=2**53, description="of the newest assignment received; -1 none yet")]
+Millis = Annotated[int, Meta(ge=0, le=2**53)]
+Duration = Annotated[int, Meta(ge=100, le=24 * 3_600_000)]
+StrategyName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
+Policy = Literal["last", "first", "timestamp"]
+# A strategy's parameter: bounded in depth and size, for what is accepted must be kept and read again.
+Plain = Annotated[str, Meta(max_length=4_096)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | bool | None
+Flat = Plain | list[Plain] | dict[str, Plain]
+StrategyParams = Annotated[dict[str, Plain | list[Flat] | dict[str, Flat]], Meta(max_length=config.MAX_PARAMS)]
+Queues = Annotated[list[Queue], Meta(max_length=config.MAX_QUEUES)]
+
+
+class Event(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """Something that happened to the coordinator's world."""
+
+
+class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One topic that a client wants, and which of its messages."""
+
+    topic: TopicName
+    expression: Annotated[str, Meta(max_length=4_096, description="tags or SQL92; * is everything")] = "*"
+    expression_type: Literal["TAG", "SQL92"] = "TAG"
+    version: Annotated[int, Meta(ge=0, le=2**63 - 1, description="counts up with each change, within one instance")] = 0
+
+
+class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
+    """A client lives: what it wants, what it has heard, what it still holds."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    epoch: Epoch = -1
+    owned: Annotated[Queues, Meta(description="all it still holds, what it is draining too")] = []
+    mode: Literal["clustering", "broadcasting"] = "clustering"
+    consume_type: Literal["push", "pull"] = "push"
+    consume_from: Annotated[Policy, Meta(description="where a queue without a committed offset starts")] = "last"
+    consume_from_ms: Annotated[Millis, Meta(description="for consume_from timestamp")] = 0
+    subscriptions: Annotated[list[Subscription], Meta(max_length=config.MAX_TOPICS)] = []
+    strategy: StrategyName = "AVG"
+    strategy_params: StrategyParams = {}
+    orderly: Annotated[bool, Meta(description="messages of a queue must be consumed in order")] = False
+    room: Room = ""
+    weight: Annotated[float, Meta(gt=0, le=1_000_000, description="share of the work, against the others'")] = 1.0
+
+
+class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
+    """A client leaves in good order: all it held is free."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+
+
+class CommittedOffset(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a queue is consumed."""
+
+    queue: Queue
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1, description="the next message to consume")]
+    metadata: Annotated[str, Meta(max_length=4_096, description="the application's own words")] = ""
+
+
+class Commit(Event, frozen=True, kw_only=True, tag="commit"):
+    """A client has consumed up to here; accepted from a queue's owner only."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: Annotated[
+        str, Meta(pattern=r"\A[A-Za-z0-9._@#:-]{0,64}\Z", description="empty: not checked, for a client without lives")
+    ] = ""
+    epoch: Epoch = -1
+    offsets: Annotated[list[CommittedOffset], Meta(min_length=1, max_length=config.MAX_QUEUES)]
+
+
+class Configure(Event, frozen=True, kw_only=True, tag="configure"):
+    """The operator changes a group's settings; what is not named stays as it is."""
+
+    group_id: GroupId
+    strategy: StrategyName | UnsetType = UNSET
+    strategy_params: StrategyParams | UnsetType = UNSET
+    handover: Literal["cooperative", "eager"] | UnsetType = UNSET
+    heartbeat_ms: Duration | UnsetType = UNSET
+    session_timeout_ms: Duration | UnsetType = UNSET
+    rebalance_interval_ms: Duration | UnsetType = UNSET
+    settle_ms: Annotated[int, Meta(ge=0, le=3_600_000)] | UnsetType = UNSET
+    revoke_timeout_ms: Duration | UnsetType = UNSET
+    max_members: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+
+
+class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A queue that exists, where its leader stands, and which offsets it holds."""
+
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    room: Room = ""
+    min_offset: Offset = 0
+    max_offset: Annotated[Offset, Meta(description="offset of the next message")] = 0
+
+    @property
+    def queue(self) -> Queue:
+        """The queue itself."""
+        return Queue(self.topic, self.broker, self.queue_id)
+
+
+class Route(Event, frozen=True, kw_only=True, tag="route"):
+    """The queues of a topic, sent to every partition; no queues: the topic is gone."""
+
+    topic: TopicName
+    queues: Annotated[list[RoutedQueue], Meta(max_length=config.MAX_QUEUES)] = []
+    version: Annotated[str, Meta(max_length=64, description="a fingerprint of queues and rooms")]
+
+
+class Tick(Event, frozen=True, kw_only=True, tag="tick"):
+    """A second has passed, by the log's time; on every partition."""
+
+
+GroupEvent = Heartbeat | Unregister | Commit | Configure | Route | Tick
+AnyEvent = GroupEvent
+
+ON_EVERY_PARTITION = (Route, Tick)
+"""Events that belong to a shard as a whole; their records have no key."""
+
+ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
+    "groups": (Heartbeat, Unregister, Commit, Configure, Route, Tick),
+    "queues": (Tick,),
+}
+"""Last part of a control topic's name -> what may stand in it."""

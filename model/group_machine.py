@@ -1,0 +1,148 @@
+"""The group machine: one event and its moment in, decisions out.
+
+What it does stands beside it: `membership` (who is in), `target` (who should own what) and `handover` (how ownership
+follows the target).
+"""
+
+from typing import Any, assert_never
+
+from msgspec import UNSET, structs
+
+from model import handover, membership, offsets
+from model.clock import Moment
+from model.config import FORGET_MS
+from model.decisions import AnyDecision, Cause, Rebalance, Rejected
+from model.events import Commit, Configure, GroupEvent, Heartbeat, Route, Tick, Unregister
+from model.group import IF_DIFFERENT, NEVER_MS, Group, Turn
+from model.routes import Routes
+from model.target import compute
+
+
+def step(group: Group, event: GroupEvent, moment: Moment, cause: Cause, routes: Routes) -> list[AnyDecision]:
+    """Apply one event to a consumer group, in place.
+
+    Args:
+        group: the state before, changed into the state after.
+        event: what happened; a `Tick` when only time passed, a `Route` of one of the group's topics.
+        moment: when; `now_ms` is never earlier than in the last call.
+        cause: the record of the event.
+        routes: the queues of every topic that the shard knows, this event's route among them.
+
+    Returns:
+        The decisions, in order and without their header.  A heartbeat that changes nothing has none.
+    """
+    turn = Turn(group, moment, cause, routes)
+    match event:
+        case Heartbeat():
+            membership.heartbeat(turn, event)
+        case Unregister():
+            membership.unregister(turn, event)
+        case Commit():
+            offsets.commit(turn, event)
+        case Configure():
+            _configure(turn, event)
+        case Route():
+            turn.ask("route")
+        case Tick():
+            membership.expire(turn)
+            handover.time_out(turn)
+            handover.end_recovery(turn)
+            _look_at_timer(turn)
+        case _:
+            assert_never(event)
+    if group.pending and (turn.asked or isinstance(event, Tick)):
+        _retarget(turn)
+    handover.finish(turn)
+    if isinstance(event, Tick):
+        group.due_ms = _next_due_ms(group)
+    return turn.decisions
+
+
+def _configure(turn: Turn, event: Configure) -> None:
+    """Take the settings that the event names; the others stay."""
+    group = turn.group
+    named: dict[str, Any] = {
+        name: value for name in group.settings.__struct_fields__ if (value := getattr(event, name)) is not UNSET
+    }
+    settings = structs.replace(group.settings, **named)
+    if settings.session_timeout_ms <= settings.heartbeat_ms:
+        detail = (
+            f"session_timeout_ms would be {settings.session_timeout_ms}; "
+            f"it must exceed heartbeat_ms ({settings.heartbeat_ms})"
+        )
+        turn.say(Rejected(rule="settings", detail=detail, group_id=group.group_id))
+        return
+    before, group.settings = group.settings, settings
+    group.configured_epoch = group.epoch
+    for member in group.members.values():
+        if member.sent_epoch >= 0:  # it may trust a longer session that it was told of and has not shown yet
+            member.session_ms = max(member.session_ms, before.session_timeout_ms)
+        for revocation in member.revoking.values():
+            revocation.timeout_ms = max(revocation.timeout_ms, settings.revoke_timeout_ms)
+        member.sent_epoch = -1  # its assignment says how long its session is; it must be told
+    group.remind(_next_due_ms(group))  # shorter durations bring deadlines forward
+    turn.ask("config")
+
+
+def _look_at_timer(turn: Turn) -> None:
+    """Compare the target from time to time, for what changes it without being a CHANGE."""
+    group = turn.group
+    waiting = bool(group.pending)  # for the settle interval: the target is about to be compared anyway
+    if group.stale and not waiting and turn.moment.now_ms - group.checked_ms >= group.settings.rebalance_interval_ms:
+        turn.ask("timer")
+
+
+def _retarget(turn: Turn) -> None:
+    """Make a new target of all that asked for one - unless the last one is younger than the settle interval.
+
+    A route or the timer takes effect only if the target differs; everything else always takes a new epoch.
+    """
+    group, now_ms = turn.group, turn.moment.now_ms
+    if group.retargeted_ms >= 0 and now_ms - group.retargeted_ms < group.settings.settle_ms:
+        group.remind(group.retargeted_ms + group.settings.settle_ms)
+        return
+    target = compute(group, turn.routes)
+    asked, group.pending = group.pending, []
+    group.checked_ms, group.stale = now_ms, False
+    if target.owners == group.target and all(trigger in IF_DIFFERENT for trigger, _ in asked):
+        return
+    moved = sum(1 for queue, client_id in target.owners.items() if group.target.get(queue, client_id) != client_id)
+    group.epoch += 1
+    group.retargeted_ms = now_ms
+    offsets.note_added(group, target)
+    group.target = target.owners
+    turn.say(
+        Rebalance(
+            group_id=group.group_id,
+            epoch=group.epoch,
+            trigger=asked[0][0],
+            causes=[cause for _, cause in asked],
+            strategy=target.strategy,
+            clients=len(group.members),
+            queues=len(target.owners) + len(target.unassigned),
+            moved=moved,
+            unassigned=target.unassigned,
+            spread=target.spread,
+            notes=target.notes,
+        )
+    )
+    handover.follow_target(turn)
+
+
+def _next_due_ms(group: Group) -> int:
+    """Return when a tick must look at the group next, by the shard's clock."""
+    settings = group.settings
+    due = [NEVER_MS]
+    due += [group.session_ends_ms(member) for member in group.members.values()]
+    # In an ordered group too: its oldest member may leave, and then they count.
+    due += [revocation.ends_ms for member in group.members.values() for revocation in member.revoking.values()]
+    if group.recovering_until_ms >= 0:
+        due.append(group.recovering_until_ms)
+    due += [gone.until_ms for gone in group.gone.values()]
+    if group.pending:
+        due.append(group.retargeted_ms + settings.settle_ms)
+    if group.stale:
+        due.append(group.checked_ms + settings.rebalance_interval_ms)
+    if group.emptied_ms >= 0:
+        due.append(group.emptied_ms + FORGET_MS)
+    return min(due)

@@ -1,0 +1,241 @@
+"""What always holds, said of a list of decisions; each function returns the broken rules as sentences.
+
+Property tests, stories, simulation and quality checks ask the same functions.  Decisions are read in the order in which
+a shard made them (seq): log times may step back with a leader's clock, the order does not.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from model.decisions import AnyDecision, Assignment, Cause, Fenced, Handover, Membership, Offset, Rebalance
+from model.group import Group
+from model.queue import Queue
+
+
+def broken(decisions: Iterable[AnyDecision]) -> list[str]:
+    """Return every rule that these decisions break; they begin with the first of each shard."""
+    all_of_them = list(decisions)
+    rules = (broken_numbering, broken_epochs, broken_ownership, broken_telling, broken_offsets)
+    return [sentence for rule in rules for sentence in rule(all_of_them)]
+
+
+def broken_numbering(decisions: Iterable[AnyDecision]) -> list[str]:
+    """Each shard counts its decisions from 1, without gaps, and takes its records in order."""
+    found: list[str] = []
+    last: dict[str, AnyDecision] = {}
+    for decision in decisions:
+        before = last.get(decision.shard)
+        expected = before.seq + 1 if before else 1
+        if decision.seq != expected:
+            found.append(f"{_name(decision)} follows seq {expected - 1}; the next is {expected}")
+        if before and decision.cause.offset < before.cause.offset:
+            found.append(
+                f"{_name(decision)} is caused by offset {decision.cause.offset}, "
+                f"the decision before it by {before.cause.offset}"
+            )
+        last[decision.shard] = decision
+    return found
+
+
+def broken_epochs(decisions: Iterable[AnyDecision]) -> list[str]:
+    """A group's epoch never falls, and every new target has an epoch of its own."""
+    found: list[str] = []
+    newest: dict[str, int] = {}
+    for decision in decisions:
+        if not isinstance(decision, Assignment | Membership | Rebalance | Handover):
+            continue
+        epoch = newest.get(decision.group_id, 0)
+        if decision.epoch < epoch:
+            found.append(f"{_name(decision)} of group {decision.group_id} falls from epoch {epoch} to {decision.epoch}")
+        elif isinstance(decision, Rebalance) and decision.epoch == epoch:
+            found.append(f"{_name(decision)} of group {decision.group_id} uses epoch {epoch} a second time")
+        newest[decision.group_id] = max(epoch, decision.epoch)
+    return found
+
+
+class _Held(Struct):
+    """A queue as the hand-overs so far tell it."""
+
+    owner: str | None = None
+    last_owner: str | None = None
+    """None: never owned, or forgotten with its group."""
+    given: int = 0
+    claimed: bool = False
+    """Whether the owner may have claimed it, after a loss of state: it then counts as given before all others."""
+
+
+def broken_ownership(decisions: Iterable[AnyDecision]) -> list[str]:
+    """A queue has one owner at most: hand-overs form a chain, and an assignment says what the chain says.
+
+    - The `from` of a hand-over is the queue's owner, or its last one if it is free.
+    - A hand-over changes something: what is free is given, what is owned comes free or goes on.
+    - An assignment holds what its client owns, given in the epoch of its hand-over; what is missing stands in `revoke`.
+    - A commit is the owner's, made in the epoch that the queue was given in, or a later one.
+    """
+    found: list[str] = []
+    groups: dict[str, dict[Queue, _Held]] = {}
+    for decision in decisions:
+        if isinstance(decision, Handover):
+            held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, _Held())
+            found += (f"{_name(decision)} of {decision.queue}: {wrong}" for wrong in _wrong_in_chain(held, decision))
+            owner = decision.to or decision.from_
+            claimed = decision.how == "first"
+            groups[decision.group_id][decision.queue] = _Held(decision.to, owner, decision.epoch, claimed)
+        elif isinstance(decision, Offset) and decision.reset_by is None:
+            held = groups.get(decision.group_id, {}).get(decision.queue, _Held())
+            found += (f"{_name(decision)} of {decision.queue}: {wrong}" for wrong in _wrong_in_commit(held, decision))
+        elif isinstance(decision, Assignment):
+            queues = groups.get(decision.group_id, {})
+            found += (f"{_name(decision)} to {decision.client_id}: {wrong}" for wrong in _wrong_in(decision, queues))
+        elif isinstance(decision, Membership) and decision.change == "forgotten":
+            groups.pop(decision.group_id, None)
+    return found
+
+
+class _Told(Struct):
+    """What a living instance heard last."""
+
+    queues: frozenset[Queue]
+    revoke: frozenset[Queue]
+
+
+def broken_telling(decisions: Iterable[AnyDecision]) -> list[str]:
+    """A queue leaves a living owner only when it was told so, and no two have it by what they were told.
+
+    - A queue that was `released`, or freed by `timeout`, stood in `revoke` of its owner's last assignment.
+    - One that comes from its owner as `unregistered`, `expired` or `replaced`: that client went, by the same record.
+    - Once a record is done with, no two living clients were last told that the same queue is theirs.
+    """
+    found: list[str] = []
+    told: dict[str, dict[str, _Told]] = {}
+    owners: dict[str, dict[Queue, str | None]] = {}
+    went: set[tuple[str, str, str]] = set()
+    changed: dict[str, AnyDecision] = {}
+    cause: Cause | None = None
+    for decision in decisions:
+        if decision.cause != cause:
+            found += _told_twice(changed, told)
+            changed, went, cause = {}, set(), decision.cause
+        match decision:
+            case Assignment(group_id=group_id, client_id=client_id):
+                queues = frozenset(one.queue for one in decision.queues)
+                told.setdefault(group_id, {})[client_id] = _Told(queues, frozenset(decision.revoke))
+                changed[group_id] = decision
+            case Fenced(group_id=group_id, client_id=client_id) if decision.reason != "refused":
+                went.add((group_id, client_id, _HOW_IT_WENT[decision.reason]))
+            case Handover(group_id=group_id, queue=queue, how=how):
+                owner = owners.setdefault(group_id, {}).get(queue)
+                if owner is not None:
+                    heard = told.get(group_id, {}).get(owner)
+                    asked = heard is not None and queue in heard.revoke
+                    if how in ("released", "timeout") and not asked:
+                        found.append(f"{_name(decision)} of {queue}: {how}, but {owner} was not told to give it up")
+                    if how in _HOW_IT_WENT.values() and (group_id, owner, how) not in went:
+                        found.append(f"{_name(decision)} of {queue}: {how}, but {owner} did not go")
+                owners[group_id][queue] = decision.to
+            case Membership(group_id=group_id, change="forgotten"):
+                owners.pop(group_id, None)
+            case _:
+                pass
+        if isinstance(decision, Fenced) and decision.reason != "refused":
+            told.get(decision.group_id, {}).pop(decision.client_id, None)
+    return [*found, *_told_twice(changed, told)]
+
+
+def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
+    """A committed offset only grows, but for a reset."""
+    found: list[str] = []
+    committed: dict[str, dict[Queue, int]] = {}
+    for decision in decisions:
+        if isinstance(decision, Offset):
+            offsets = committed.setdefault(decision.group_id, {})
+            before = offsets.get(decision.queue, -1)
+            if decision.offset <= before and decision.reset_by is None:
+                found.append(f"{_name(decision)} of {decision.queue} goes from {before} to {decision.offset}")
+            offsets[decision.queue] = decision.offset
+        elif isinstance(decision, Membership) and decision.change == "forgotten":
+            committed.pop(decision.group_id, None)
+    return found
+
+
+def broken_state(group: Group) -> list[str]:
+    """Return the rules that a group's state breaks: its parts must say the same."""
+    found: list[str] = []
+    owned = {(queue, client_id) for client_id, member in group.members.items() for queue in member.owned}
+    found += (
+        f"{queue} is {who}'s by the map or by the member, not by both"
+        for queue, who in sorted(owned ^ group.owners.items())
+    )
+    found += (f"{queue} is owned and free" for queue in sorted(group.owners.keys() & group.freed.keys()))
+    for client_id, member in group.members.items():
+        for queue, given in sorted(member.owned.items()):
+            if not 0 <= given <= group.epoch:
+                found.append(f"{queue} was given in epoch {given}; the group is at {group.epoch}")
+        for queue, revocation in sorted(member.revoking.items()):
+            if queue not in member.owned:
+                found.append(f"{queue} is asked back from {client_id}, who does not own it")
+            elif not member.owned[queue] < revocation.epoch <= group.epoch:
+                given = member.owned[queue]
+                found.append(f"{queue} is asked back in epoch {revocation.epoch}, given in {given} of {group.epoch}")
+        if member.sent_epoch > group.epoch:
+            found.append(f"{client_id} was sent epoch {member.sent_epoch}; the group is at {group.epoch}")
+        if member.instance_id in member.superseded:
+            found.append(f"{client_id} lives as {member.instance_id}, which is superseded")
+        if client_id in group.gone:
+            found.append(f"{client_id} is a member and gone")
+    added = sorted(group.added.keys() & group.offsets.keys())
+    found += (f"{queue} starts at first and is committed" for queue in added)
+    if group.members and group.emptied_ms >= 0:
+        found.append("the group has members and is emptied")
+    return found
+
+
+def _wrong_in_chain(held: _Held, handover: Handover) -> Iterator[str]:
+    before = held.owner or held.last_owner
+    if handover.from_ != before:
+        yield f"it comes from {handover.from_}; its owner was {before}"
+    if (handover.how == "first") != (handover.from_ is None):
+        yield f"{handover.how} with {handover.from_} before it"
+    # Only a queue that came free in between may go to the same client again, as to another life of it.
+    if handover.to == held.owner and (handover.to is None or handover.how == "eager"):
+        yield f"nothing changes, {held.owner} has it"
+
+
+def _wrong_in(assignment: Assignment, queues: dict[Queue, _Held]) -> Iterator[str]:
+    given = {one.queue: one.given for one in assignment.queues}
+    owned = {queue for queue, held in queues.items() if held.owner == assignment.client_id}
+    for queue in sorted(given.keys() - owned):
+        owner = queues[queue].owner if queue in queues else None
+        yield f"it holds {queue}, whose owner is {owner}"
+    for queue in sorted(owned - given.keys() - set(assignment.revoke)):
+        yield f"it lacks {queue}, which is its own"
+    for queue in sorted(given.keys() & owned):
+        if given[queue] != queues[queue].given and not (queues[queue].claimed and given[queue] == 0):
+            yield f"{queue} was given in epoch {queues[queue].given}, it says {given[queue]}"
+
+
+def _wrong_in_commit(held: _Held, offset: Offset) -> Iterator[str]:
+    if held.owner != offset.client_id:
+        yield f"{offset.client_id} commits it, its owner is {held.owner}"
+    if offset.epoch < held.given and not held.claimed:
+        yield f"it was given in epoch {held.given}, the commit is of {offset.epoch}"
+
+
+_HOW_IT_WENT = {"left": "unregistered", "expired": "expired", "replaced": "replaced"}
+"""Reason of a `Fenced` -> how the client's queues come free."""
+
+
+def _told_twice(changed: dict[str, AnyDecision], told: dict[str, dict[str, _Told]]) -> Iterator[str]:
+    """Find queues that two clients of a group were last told they have; `changed`: groups, and a decision to name."""
+    for group_id, decision in changed.items():
+        has: dict[Queue, str] = {}
+        for client_id, heard in told[group_id].items():
+            for queue in sorted(heard.queues):
+                if queue in has:
+                    yield f"{_name(decision)}: {queue} is {has[queue]}'s and {client_id}'s, as they were told"
+                has[queue] = client_id
+
+
+def _name(decision: AnyDecision) -> str:
+    return f"decision {decision.shard}/{decision.seq}"

@@ -1,0 +1,157 @@
+"""A record as it stands in a control topic, and the event in it - or the rule that it breaks."""
+
+import base64
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from model import config
+from model.decisions import Rejected
+from model.events import ACCEPTED, ON_EVERY_PARTITION, AnyEvent, Event, Route
+from model.partitioner import partition_of
+from model.queue import ClientId, GroupId
+
+
+class Record(Struct, frozen=True):
+    """One record of a control topic; `timestamp_ms` is the broker's, epoch milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+class _Names(Struct):
+    """What a refused record may still say about itself."""
+
+    type: Any = None
+    group_id: Any = None
+    client_id: Any = None
+
+
+_decode_event = msgspec.json.Decoder(AnyEvent).decode
+_decode_names = msgspec.json.Decoder(_Names).decode
+_KNOWN_TYPES = frozenset(str(event.__struct_config__.tag) for events in ACCEPTED.values() for event in events)
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+
+
+def kind_of_topic(topic: str) -> str:
+    """Return what a control topic holds, ``groups`` or ``queues``: the last part of its name."""
+    return topic.rpartition(".")[2]
+
+
+def read_event(record: Record, partitions: int) -> AnyEvent | Rejected:
+    """Decode a record and check that it may stand where it stands.
+
+    Args:
+        record: as it was read; nothing about it is trusted.
+        partitions: how many partitions its control topic has.
+
+    Returns:
+        The event, or the refusal that names the rule: ``json``, ``type``, ``bounds``, ``key`` or ``partition``.
+    """
+    value = record.value or b""
+    if _is_deep(value):
+        return refuse("bounds", f"brackets stand in brackets, more than {config.MAX_DEPTH} deep")
+    try:
+        event = _decode_event(value)
+    except _UNREADABLE as error:
+        return _unreadable(record, error)
+    kind = kind_of_topic(record.topic)
+    if type(event) not in ACCEPTED.get(kind, ()):
+        return refuse("type", f"a {type_of(event)} does not belong in {record.topic}", event)
+    return _misplaced(record, event, partitions) or event
+
+
+def refuse(rule: str, detail: str, event: Event | None = None) -> Rejected:
+    """Say which rule an event broke, and whom it is about."""
+    return Rejected(
+        rule=rule,
+        detail=detail[: config.MAX_DETAIL],
+        group_id=getattr(event, "group_id", None),
+        client_id=getattr(event, "client_id", None),
+    )
+
+
+def raw_of(record: Record) -> str:
+    """Return the first bytes of a record's value, in base64."""
+    return base64.b64encode((record.value or b"")[: config.MAX_RAW_BYTES]).decode()
+
+
+def type_of(event: Event) -> str:
+    """Return the word that an event has for `type`."""
+    return str(event.__struct_config__.tag)
+
+
+def _misplaced(record: Record, event: AnyEvent, partitions: int) -> Rejected | None:
+    """Check the key: a group whose records stood in two partitions would have two coordinators."""
+    key = record.key
+    if isinstance(event, ON_EVERY_PARTITION):
+        if key is not None:
+            return refuse("key", f"a {type_of(event)} goes to every partition, without a key", event)
+        return _stray_queue(event) if isinstance(event, Route) else None
+    expected = event.group_id.encode()
+    if key != expected:
+        shown = None if key is None else key[:64].decode(errors="replace")
+        return refuse("key", f"the key is {shown!r}; it must be the group_id, {event.group_id!r}", event)
+    home = partition_of(expected, partitions)
+    if home != record.partition:
+        detail = (
+            f"group {event.group_id!r} belongs to partition {home} of {partitions}, the record is in "
+            f"{record.partition}; is the producer's partitioner murmur2_random?"
+        )
+        return refuse("partition", detail, event)
+    return None
+
+
+def _stray_queue(route: Route) -> Rejected | None:
+    """Check that a route names its own topic's queues only: two routes could give one queue twice."""
+    for routed in route.queues:
+        if routed.topic != route.topic:
+            return refuse("bounds", f"the route of {route.topic} names {routed.queue}, a queue of another topic", route)
+    return None
+
+
+def _is_deep(value: bytes) -> bool:
+    """Say whether a value's brackets stand too deep in each other, before a decoder recurses into them.
+
+    Not exact - brackets inside texts count, and up to four times the depth may pass - but quick, and it depends on the
+    bytes alone, not on how much stack is left: the same record gets the same answer everywhere.
+    """
+    brackets = value.translate(None, delete=_ALL_BUT_BRACKETS)
+    for _ in range(config.MAX_DEPTH):
+        if len(brackets) <= 2 * config.MAX_DEPTH:
+            return False
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    return len(brackets) > 2 * config.MAX_DEPTH
+
+
+def _unreadable(record: Record, error: Exception) -> Rejected:
+    """Name the rule that an undecodable record breaks, and whom it is about if it says so."""
+    value = record.value or b""
+    try:
+        names = _decode_names(value)
+    except _UNREADABLE:
+        names = None
+    if names is None or not isinstance(error, msgspec.ValidationError):
+        return refuse("json", "no value" if record.value is None else f"not a JSON object: {error}")
+    if isinstance(names.type, str) and names.type in _KNOWN_TYPES:
+        refusal = refuse("bounds", f"{names.type}: {error}")
+    else:
+        found = f"the type is {names.type[:64]!r}" if isinstance(names.type, str) else "there is no type"
+        refusal = refuse("type", f"{found}; there are: {', '.join(sorted(_KNOWN_TYPES))}")
+    refusal.group_id = _if_valid(names.group_id, GroupId)
+    refusal.client_id = _if_valid(names.client_id, ClientId)
+    return refusal
+
+
+def _if_valid(name: Any, declared: Any) -> str | None:
+    """Return `name` if it keeps to the declared pattern; anything else names nobody."""
+    try:
+        return str(msgspec.convert(name, declared))
+    except msgspec.ValidationError:
+        return None

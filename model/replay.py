@@ -1,0 +1,100 @@
+"""Replay: the records of control topics in, the decisions they lead to out.
+
+``python -m model.replay [--partitions 4] < events.jsonl > decisions.jsonl``.  A line in is ``{"topic", "partition",
+"offset", "timestamp_ms", "key", "value": {...}}``, in log order; a null key or value is none, and ``"key_base64"`` and
+``"value_base64"`` hold what is no text.  A line out is one decision.  The same records give the same bytes, on any
+machine and however they were cut into batches.
+"""
+
+import argparse
+import base64
+import binascii
+import sys
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Raw, Struct
+
+from model.config import CONTROL_PARTITIONS
+from model.decisions import AnyDecision
+from model.records import Record
+from model.shard import Shard
+
+encode_decision = msgspec.json.Encoder().encode
+"""Decision -> its bytes, as they stand in Kafka and in Delta."""
+
+
+class _Line(Struct):
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: str | None = None
+    key_base64: str | None = None
+    value: Raw = Raw()
+    value_base64: str | None = None
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+def replay(records: Iterable[Record], partitions: int = CONTROL_PARTITIONS) -> Iterator[AnyDecision]:
+    """Run the machines over records of any number of control partitions; those of one in the order of their offsets."""
+    shards: dict[tuple[str, int], Shard] = {}
+    for record in records:
+        at = (record.topic, record.partition)
+        if at not in shards:
+            shards[at] = Shard(*at, partitions)
+        yield from shards[at].apply(record)
+
+
+def read_lines(lines: Iterable[bytes]) -> Iterator[Record]:
+    """Read records from JSON lines; empty lines are skipped.
+
+    Raises:
+        ValueError: a line is not a record; the message has its number.
+    """
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            line = _decode_line(text)
+            value = bytes(line.value)
+            key = _bytes_of(line.key_base64, None if line.key is None else line.key.encode())
+            value_or_none = _bytes_of(line.value_base64, None if value in (b"", b"null") else value)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError, binascii.Error) as error:
+            raise ValueError(f"line {number} is not a record: {error}") from error
+        yield Record(line.topic, line.partition, line.offset, line.timestamp_ms, key, value_or_none)
+
+
+def _bytes_of(encoded: str | None, otherwise: bytes | None) -> bytes | None:
+    return otherwise if encoded is None else base64.b64decode(encoded, validate=True)
+
+
+def main(arguments: list[str] | None = None, lines: BinaryIO | None = None, out: BinaryIO | None = None) -> int:
+    """Run the command; return its exit code: 2 when a line is not a record."""
+    parser = argparse.ArgumentParser(prog="python -m model.replay", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--partitions", type=int, default=CONTROL_PARTITIONS, help="of each control topic (default %(default)s)"
+    )
+    partitions = parser.parse_args(arguments).partitions
+    if partitions < 1:
+        parser.error(f"--partitions is {partitions}; it must be 1 or more")
+    out = out or sys.stdout.buffer
+    try:
+        for decision in replay(read_lines(lines or sys.stdin.buffer), partitions):
+            out.write(encode_decision(decision) + b"\n")
+        out.flush()
+    except ValueError as error:
+        print(f"replay: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # Whoever reads had enough; Python would complain again when it closes the stream.
+        sys.stderr.close()
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

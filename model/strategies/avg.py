@@ -1,0 +1,23 @@
+"""AVG: contiguous blocks of queues; the first clients get one more.  RocketMQ's `AllocateMessageQueueAveragely`.
+
+>>> assign(range(10), ["a", "b", "c", "d"], {})
+{'a': [0, 1, 2], 'b': [3, 4, 5], 'c': [6, 7], 'd': [8, 9]}
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+NAME = "AVG"
+
+Q = TypeVar("Q")
+
+
+def assign(queues: Sequence[Q], clients: Sequence[str], _params: Mapping[str, Any], /) -> dict[str, list[Q]]:
+    """Give each client a block of n // m queues, and one more to the first n % m of them."""
+    size, more = divmod(len(queues), len(clients))
+    shares: dict[str, list[Q]] = {}
+    for i, client in enumerate(clients):
+        start = i * size + min(i, more)
+        # Of a client that is named twice, the first share counts, and nobody gets the second (RocketMQ's #1547).
+        shares.setdefault(client, list(queues[start : start + size + (i < more)]))
+    return shares

@@ -1,0 +1,20 @@
+"""AVG_BY_CIRCLE: queues dealt one at a time, like cards.  RocketMQ's `AllocateMessageQueueAveragelyByCircle`.
+
+>>> assign(range(10), ["a", "b", "c", "d"], {})
+{'a': [0, 4, 8], 'b': [1, 5, 9], 'c': [2, 6], 'd': [3, 7]}
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+NAME = "AVG_BY_CIRCLE"
+
+Q = TypeVar("Q")
+
+
+def assign(queues: Sequence[Q], clients: Sequence[str], _params: Mapping[str, Any], /) -> dict[str, list[Q]]:
+    """Give client i of m the queues i, i + m, i + 2m, and so on."""
+    shares: dict[str, list[Q]] = {}
+    for i, client in enumerate(clients):
+        shares.setdefault(client, list(queues[i :: len(clients)]))
+    return shares

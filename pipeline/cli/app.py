@@ -1,0 +1,43 @@
+"""Every subcommand in one place, and what becomes of an error."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import typer
+from rich.console import Console
+
+from pipeline.cli import ask, doctor, system
+from wakeroll.errors import InvalidUsage, WakerollError
+
+app = typer.Typer(
+    name="wakeroll",
+    help="A consumer-group control plane for Kafka-compatible brokers; every decision is a row.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+_PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
+    "Run": (system.up, system.run, system.observe, ask.restore, system.demo),
+    "Ask": (ask.groups, ask.describe, ask.state, doctor.doctor),
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+
+
+def run_app(arguments: Sequence[str]) -> int:
+    """Parse, build, call; return the exit code.
+
+    A mistake of the user's ends with its sentence and 2, a failure with 1; what Typer finds wrong it says itself.
+    """
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )
+    complain = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        app(list(arguments))
+    except WakerollError as error:
+        complain.print(f"wakeroll: {error}", markup=False)
+        return 2 if isinstance(error, InvalidUsage) else 1
+    return 0

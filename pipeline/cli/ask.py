@@ -1,0 +1,195 @@
+"""Questions about groups: answered from Delta, or from the coordinator's own state.
+
+Spark is imported when it is needed only: its second of start-up is not for a help text.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Prefix, settings_of
+from pipeline.settings import Settings
+from pipeline.status import now_ms
+from wakeroll.errors import InvalidUsage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+out = Console()
+
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+
+
+def groups(home: Home = None, config: ConfigFile = None) -> None:
+    """List the groups: members, queues, epoch, and why each last rebalanced."""
+    with _ledger(settings_of(config, home=home)) as spark:
+        rows = spark.sql("select * from groups order by group_id").collect()
+    table = Table(title=f"{len(rows)} groups" if len(rows) != 1 else "1 group")
+    for name in ("group", "epoch", "strategy"):
+        table.add_column(name)
+    for name in ("members", "queues owned", "unowned"):
+        table.add_column(name, justify="right")
+    table.add_column("last rebalance")
+    for row in rows:
+        why = f"{row.last_trigger}, {_time(row.last_rebalance_ms)}"
+        table.add_row(
+            row.group_id, str(row.epoch), row.strategy, str(row.members), str(row.owned), str(row.unowned), why
+        )
+    out.print(table)
+
+
+def describe(group: GroupName, home: Home = None, config: ConfigFile = None) -> None:
+    """Show one group: who owns which queue, since when and why, and its last rebalances."""
+    with _ledger(settings_of(config, home=home)) as spark:
+        found = _rows(spark, "groups", group)
+        if not found:
+            known = [row.group_id for row in spark.sql("select group_id from groups order by 1 limit 20").collect()]
+            raise InvalidUsage(f"no group {group!r}; there are: {', '.join(known) or 'none yet'}")
+        members = _rows(spark, "current_members", group, "client_id")
+        queues = _rows(spark, "current_assignments", group, "topic", "broker", "queue_id")
+        rebalances = _rows(spark, "rebalances", group, "epoch")[:-6:-1]
+        tick_ms = spark.sql("select max(at_ms) as at_ms from events where type = 'tick'").collect()[0].at_ms
+    _show_group(found[0], tick_ms)
+    out.print(_members_table(members))
+    out.print(_queues_table(queues))
+    out.print(_rebalances_table(rebalances))
+
+
+def state(home: Home = None, checkpoints: Checkpoints = None, config: ConfigFile = None) -> None:
+    """Show what the coordinator itself knows: its checkpoint, one row a group and member."""
+    from pipeline.checkpoints import read_shards
+
+    settings = settings_of(config, home=home, checkpoints=checkpoints)
+    with _session(settings) as spark:
+        shards = read_shards(spark, settings)
+    table = Table(title=f"state of {len(shards)} shards")
+    for name in ("shard", "group", "epoch", "client", "instance", "topics"):
+        table.add_column(name)
+    for name in ("queues", "shown epoch", "sent epoch", "silent for"):
+        table.add_column(name, justify="right")
+    for shard in shards:
+        for group_id in shard.group_ids():
+            group = shard.group(group_id)
+            assert group is not None, "a shard knows the groups that it lists"
+            head = (shard.name, group_id, str(group.epoch))
+            if not group.members:
+                table.add_row(*head, "-")
+            for client_id, member in group.members.items():
+                silent_ms = shard.now_ms - member.seen_ms
+                counts = (len(member.owned), member.shown_epoch, member.sent_epoch)
+                topics = ", ".join(sorted(member.subscriptions))
+                table.add_row(
+                    *head, client_id, member.instance_id[:8], topics, *map(str, counts), f"{silent_ms / 1000:.1f} s"
+                )
+    out.print(table)
+
+
+def restore(
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    checkpoints: Checkpoints = None,
+    config: ConfigFile = None,
+) -> None:
+    """After the checkpoints were lost: let the next `run` go on from the snapshots in the tables."""
+    from pipeline.snapshots import prepare_restore
+
+    settings = settings_of(
+        config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home, checkpoints=checkpoints
+    )
+    if not settings.warehouse.is_dir():
+        raise InvalidUsage(f"no tables in {settings.warehouse}; name the --home of the deployment")
+    with _session(settings) as spark:
+        restored = prepare_restore(spark, settings)
+    out.print(f"{len(restored.snapshots)} of {2 * settings.partitions} shards go on from their snapshots")
+    if len(restored.snapshots) < 2 * settings.partitions:
+        out.print(f"the others read the log from its start, in era {restored.era}")
+    out.print("next: wakeroll run")
+
+
+@contextmanager
+def _session(settings: Settings) -> Iterator["SparkSession"]:
+    """Start Spark quietly: its own words go to a log, a spinner says why one waits."""
+    from pipeline.session import start_brief_session
+
+    with out.status("starting Spark (some seconds)"):
+        spark = start_brief_session(settings, "wakeroll ask")
+    try:
+        with out.status("reading"):
+            yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _ledger(settings: Settings) -> Iterator["SparkSession"]:
+    from pipeline.tables import open_views
+
+    if not settings.warehouse.is_dir():
+        raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
+    with _session(settings) as spark:
+        open_views(spark, settings.warehouse)
+        yield spark
+
+
+def _rows(spark: "SparkSession", view: str, group: str, *order: str) -> "list[Row]":
+    """Read a group's rows of a view; a named parameter in SQL would be lost between Spark's parser and Delta's."""
+    rows = spark.table(view)
+    return rows.where(rows.group_id == group).orderBy("group_id", *order).collect()
+
+
+def _show_group(group: "Row", tick_ms: int | None) -> None:
+    age = "never" if tick_ms is None else f"{(now_ms() - tick_ms) / 1000:.0f} s ago"
+    out.print(
+        f"[bold]{group.group_id}[/]  epoch {group.epoch}, strategy {group.strategy}, {group.members} members, "
+        f"{group.owned} queues owned, {group.unowned} unowned; last recorded tick {age}"
+    )
+
+
+def _members_table(members: "list[Row]") -> Table:
+    table = Table(title="members")
+    for name in ("client", "instance", "joined"):
+        table.add_column(name)
+    table.add_column("queues", justify="right")
+    for row in members:
+        table.add_row(row.client_id, row.instance_id[:8], _time(row.joined_ms), str(row.queues))
+    return table
+
+
+def _queues_table(queues: "list[Row]") -> Table:
+    table = Table(title="queues")
+    for name in ("queue", "owner", "since", "epoch", "before", "how it came free"):
+        table.add_column(name)
+    for row in queues:
+        if row.how == "removed" and row.client_id is None:
+            continue
+        name = f"{row.topic}@{row.broker}-{row.queue_id}" if row.broker else f"{row.topic}-{row.queue_id}"
+        owner = row.client_id or "[red]nobody[/]"
+        table.add_row(name, owner, _time(row.from_ms), str(row.epoch), row.previous_client_id or "-", row.how)
+    return table
+
+
+def _rebalances_table(rebalances: "list[Row]") -> Table:
+    table = Table(title="last rebalances, newest first")
+    for name in ("epoch", "at", "trigger", "strategy", "clients", "queues", "moved", "spread", "notes"):
+        table.add_column(name)
+    for row in rebalances:
+        counts: list[Any] = [row.clients, row.queues, row.moved, row.spread]
+        table.add_row(
+            str(row.epoch), _time(row.at_ms), row.trigger, row.strategy, *map(str, counts), "; ".join(row.notes)
+        )
+    return table
+
+
+def _time(at_ms: int | None) -> str:
+    """Write a time in UTC, without the date if it is of today."""
+    if at_ms is None:
+        return "-"
+    at, now = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (at_ms, now_ms()))
+    return at.strftime("%H:%M:%S.%f" if at.date() == now.date() else "%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"

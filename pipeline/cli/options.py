@@ -1,0 +1,38 @@
+"""The options that several commands share, and the settings they make."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from msgspec import structs
+
+from pipeline.settings import Settings, load
+from pipeline.status import read_status
+
+Bootstrap = Annotated[
+    str | None, typer.Option("--bootstrap", help="host:port[,host:port] of the brokers.", show_default=False)
+]
+KafkaConfig = Annotated[
+    str | None,
+    typer.Option("--kafka-config", metavar="FILE", help="Properties file with more Kafka client settings (a login)."),
+]
+Prefix = Annotated[str | None, typer.Option("--prefix", help="Prefix of the control plane's topics.")]
+Home = Annotated[str | None, typer.Option("--home", metavar="FOLDER", help="Tables, logs, the embedded broker.")]
+Checkpoints = Annotated[str | None, typer.Option("--checkpoints", metavar="FOLDER", help="The queries' checkpoints.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="TOML file; default: wakeroll.toml, if there is one.")
+]
+
+
+def settings_of(config: Path | None, **given: Any) -> Settings:
+    """Make the settings of options, environment and file.
+
+    Without a bootstrap from any of them, that of the `run` which lives in this home counts: who asks about a system on
+    their own machine need not know its port.
+    """
+    settings = load(os.environ, config, **given)
+    status = read_status(Path(settings.home))
+    if not settings.bootstrap and status is not None and status.is_alive:
+        return structs.replace(settings, bootstrap=status.bootstrap)
+    return settings

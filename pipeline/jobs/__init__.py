@@ -1,0 +1,1 @@
+"""The two streaming queries, each a sentence of sources, operators and sinks."""

@@ -1,0 +1,79 @@
+"""record: events and decisions into Delta, each row once."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, RECORDED, Table
+from pipeline.operators.ledger import assignment_rows, decision_rows, event_rows, not_yet_in, offset_rows
+from pipeline.settings import Settings
+from pipeline.sinks.delta import append_once
+from pipeline.sources.kafka import records
+from pipeline.tables import ensure_tables, highest_positions, path_of
+from wakeroll.connection import Topics
+
+NAME = "record"
+
+
+def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
+    """Start the recording query: control topics and decisions → Delta."""
+    connection = settings.connection
+    ensure_tables(spark, settings.warehouse)
+    topics = (*connection.topics.control, connection.topics.decisions)
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
+    archived = records(spark, connection, topics, settings.max_offsets_per_batch)
+    return (
+        archived.writeStream.foreachBatch(_writer(spark, settings.warehouse, connection.topics))
+        .option("checkpointLocation", str(settings.checkpoint(NAME)))
+        .queryName(NAME)
+        .trigger(processingTime=f"{settings.record_interval_ms} milliseconds")
+        .start()
+    )
+
+
+def _writer(spark: SparkSession, warehouse: Path, topics: Topics) -> Callable[[DataFrame, int], None]:
+    """Make the function that writes a batch: every table in a thread of its own, for each commit takes half a second.
+
+    A row is written once for two reasons.  Delta skips a batch that it has; and what is not above the table's highest
+    position is dropped, which also covers a decision that Kafka holds twice and a checkpoint that was lost.  Positions
+    are a table's own, so a crash between the commits of two tables leaves each right.
+    """
+    highest = {table.name: highest_positions(spark, warehouse, table) for table in RECORDED}
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId") or NAME
+        batch.persist()
+        try:
+            decided = decision_rows(batch.where(f.col("topic") == topics.decisions))
+            rows = {
+                EVENTS.name: event_rows(batch.where(f.col("topic").isin(*topics.control))),
+                DECISIONS.name: decided,
+                ASSIGNMENTS.name: assignment_rows(decided),
+                OFFSETS.name: offset_rows(decided),
+            }
+
+            def write_table(table: Table) -> None:
+                spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
+                seen = highest[table.name]
+                fresh = rows[table.name].where(not_yet_in(table, seen))
+                reached = _reached(fresh, table)
+                if reached:
+                    append_once(fresh, path_of(warehouse, table), query_id, batch_id)
+                    seen.update(reached)
+
+            with ThreadPoolExecutor(len(RECORDED)) as threads:
+                list(threads.map(write_table, RECORDED))
+        finally:
+            batch.unpersist()
+
+    return write
+
+
+def _reached(rows: DataFrame, table: Table) -> dict[tuple[object, ...], int]:
+    """Return the highest position of each stream in these rows; empty when there are none."""
+    found = rows.groupBy(*table.stream).agg(f.max(table.position).alias("highest")).collect()
+    return {tuple(row[column] for column in table.stream): row["highest"] for row in found}

@@ -1,0 +1,281 @@
+"""The story that `make run` tells: consumers join and die, queues change hands, nothing is lost, and SQL knows why."""
+
+import shutil
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+from confluent_kafka.admin import NewTopic
+from msgspec import structs
+from rich.console import Console
+from rich.table import Table
+
+from model.events import Configure
+from pipeline.cluster import Cluster
+from pipeline.local.answers import show_answers
+from pipeline.local.process import Child
+from pipeline.local.system import LocalSystem, Stopped, local_system
+from pipeline.local.traffic import Probe, Traffic
+from pipeline.local.witness import GroupView, Watcher, balance, doubly_owned, read_handled, repeats
+from pipeline.settings import Settings
+from pipeline.status import now_ms
+from wakeroll.connection import Connection
+from wakeroll.errors import WakerollError
+
+GROUP = "billing"
+QUEUES = 8
+PER_SECOND = 200
+SESSION_MS = 6_000
+"""Short, so that the story is: a killed consumer's queues move after this."""
+_STEP_S = 60.0
+
+out = Console()
+
+
+class DemoFailed(WakerollError):
+    """A step of the story did not come true in time; the message says which."""
+
+
+def run_demo(settings: Settings, stop: threading.Event) -> int:
+    """Tell the story; return 0 only if all was well (`Story.reckon`), 130 if it was stopped.
+
+    It starts anew each time: its folder under `home`, its checkpoints and, on a broker that is not ours, its topics.
+    """
+    embedded = not settings.bootstrap
+    unique = f"demo-{uuid.uuid4().hex[:8]}"
+    settings = structs.replace(
+        settings,
+        home=str(Path(settings.home).absolute() / "demo"),
+        checkpoints=str(Path(settings.checkpoints).absolute() / "demo"),
+        prefix=settings.prefix if embedded else unique,
+    )
+    for folder in (settings.home, settings.checkpoints):
+        shutil.rmtree(folder, ignore_errors=True)
+    started = time.monotonic()
+    try:
+        with ExitStack() as stack:
+            out.print("[dim]starting broker, observer and Spark jobs (some 20 s) ...[/]")
+            system = stack.enter_context(local_system(settings, stop))
+            story = Story(system, stack, stop, topic="orders" if embedded else f"{unique}-orders")
+            story.tell()
+            out.print("[dim]stopping consumers and jobs ...[/]")
+        well = story.reckon()
+        show_answers(system.settings, GROUP, f"{story.topic}-3", out)
+    except Stopped:
+        out.print("stopped; everything is down")
+        return 130
+    out.print(f"[dim]the whole story took {time.monotonic() - started:.0f} s; tables in {settings.warehouse}[/]")
+    return 0 if well else 1
+
+
+class Story:
+    """Consumers, traffic and what is expected of them, step by step."""
+
+    def __init__(self, system: LocalSystem, stack: ExitStack, stop: threading.Event, topic: str) -> None:
+        self.topic = topic
+        self._system = system
+        self._stack = stack
+        self._stop = stop
+        self._connection: Connection = system.settings.connection
+        self._consumers: dict[str, Child] = {}
+        self._handled = Path(system.settings.home) / "handled"
+        self._handled.mkdir(parents=True)
+        _make_topic(self._connection, topic)
+        _configure(self._connection)
+        self._watcher = Watcher(self._connection, GROUP)
+        self._traffic = Traffic(self._connection, topic, PER_SECOND)
+        self._probe = Probe(self._connection, topic)
+        self._graceful_ns = 0
+
+    def tell(self) -> None:
+        """Tell it from the first consumer to the last message."""
+        for part in (self._watcher, self._traffic, self._probe):
+            part.start()
+            self._stack.callback(part.close)
+        out.rule("three consumers join")
+        since_ms = now_ms()
+        for client_id in ("c1", "c2", "c3"):
+            self._start(client_id)
+        self._until("the queues are 3/3/2", lambda view: view.shares == [3, 3, 2])
+        self._show(since_ms)
+        self._until_all_consume({"c1", "c2", "c3"}, since_ms)
+
+        out.rule("c2 is killed (SIGKILL)")
+        since_ms = now_ms()
+        self._consumers["c2"].kill()
+        self._until("the queues are 4/4", lambda view: view.shares == [4, 4] and _owners(view) == {"c1", "c3"}, QUEUES)
+        self._show(since_ms)
+
+        self._until_caught_up()
+        self._graceful_ns = time.time_ns()
+        out.rule("two more join: nobody stops, nothing is repeated")
+        since_ms = now_ms()
+        for client_id in ("c4", "c5"):
+            self._start(client_id)
+        self._until("the queues are 2/2/2/2", lambda view: view.shares == [2, 2, 2, 2])
+        self._show(since_ms)
+        self._until_all_consume({"c4", "c5"}, since_ms)
+
+        out.rule("c4 leaves in good order")
+        since_ms = now_ms()
+        self._consumers["c4"].stop()
+        self._until("the queues are 3/3/2", lambda view: view.shares == [3, 3, 2] and "c4" not in _owners(view), QUEUES)
+        self._show(since_ms)
+
+        out.rule("somebody sends nonsense")
+        self._send_nonsense()
+        self._until("it is rejected", lambda view: bool(view.rejections))
+        for rejected in self._watcher.view().rejections:
+            out.print(f"rejected, rule {rejected.rule}: {rejected.detail}", markup=False)
+
+        out.rule("everything is consumed to the end")
+        self._probe.close()
+        self._traffic.close()
+        self._until_consumed()
+        for consumer in self._consumers.values():
+            consumer.stop()
+        self._until("all have left", lambda view: not view.members)
+
+    def reckon(self) -> bool:
+        """Say what became of the messages, by the consumers' own logs; return whether all was well.
+
+        Well is: nothing lost, no queue with two owners at once, nothing repeated but by the kill.
+        """
+        handled = read_handled(self._logs())
+        result = balance(self._traffic.produced, handled)
+        repeated = repeats(handled, self._graceful_ns)
+        double = doubly_owned(handled, self._watcher.view().grants)
+        table = Table(title="by the consumers' own logs")
+        for name in ("produced", "consumed", "lost", "queues with two owners", "repeated", "of them in graceful steps"):
+            table.add_column(name, justify="right")
+        counts = (result.produced, result.consumed, result.lost, len(double), result.repeated, repeated)
+        table.add_row(*map(str, counts))
+        out.print(table)
+        return not (result.lost or double or repeated)
+
+    def _start(self, client_id: str) -> None:
+        connection = self._connection
+        login = self._system.settings.kafka_config
+        child = Child(
+            f"consumer {client_id}",
+            [
+                *(sys.executable, "-m", "pipeline.local.worker"),
+                *("--bootstrap", connection.bootstrap, "--prefix", connection.topics.prefix),
+                *("--group", GROUP, "--client", client_id, "--topic", self.topic),
+                *("--log", str(self._handled / client_id)),
+                *(("--kafka-config", login) if login else ()),
+            ],
+            log=self._system.settings.logs / f"{client_id}.log",
+        )
+        self._consumers[client_id] = child
+        child.start()
+        self._stack.callback(child.stop)
+
+    def _logs(self) -> dict[str, Path]:
+        return {client_id: self._handled / client_id for client_id in self._consumers}
+
+    def _until(self, what: str, true: Callable[[GroupView], bool], queues: int = 0) -> None:
+        """Wait until the decisions say so."""
+        self._wait_for(what, lambda: true(view := self._watcher.view()) and len(view.owners) >= queues)
+
+    def _until_all_consume(self, clients: set[str], since_ms: int) -> None:
+        def all_consume() -> bool:
+            handled = read_handled(self._logs())
+            return {one.client_id for one in handled} >= clients
+
+        self._wait_for(f"{', '.join(sorted(clients))} consume", all_consume)
+        firsts: dict[str, int] = {}
+        for one in read_handled(self._logs()):
+            firsts.setdefault(one.client_id, one.start_ns // 1_000_000)
+        told = ", ".join(f"{name} {(firsts[name] - since_ms) / 1000:.1f} s" for name in sorted(firsts))
+        out.print(f"first message after its process was started: {told}")
+
+    def _until_caught_up(self) -> None:
+        """Wait until every queue is consumed up to where it is now: what the killed one left has been read again."""
+        newest: dict[int, int] = {}
+        for queue_id, offset in set(self._traffic.produced):
+            newest[queue_id] = max(newest.get(queue_id, -1), offset)
+        since_ns = time.time_ns()
+
+        def caught_up() -> bool:
+            reached: dict[int, int] = {}
+            for one in read_handled(self._logs()):
+                if one.start_ns >= since_ns:
+                    reached[one.queue_id] = max(reached.get(one.queue_id, -1), one.offset)
+            return all(reached.get(queue_id, -1) > offset for queue_id, offset in newest.items())
+
+        self._wait_for("the others have caught up", caught_up)
+
+    def _send_nonsense(self) -> None:
+        producer = self._connection.producer(log_level=0)
+        value = b'{"type": "heartbeat", "group_id": "%s", "client_id": "c9", "epoch": "seven"}' % GROUP.encode()
+        producer.produce(self._connection.topics.groups, value, key=GROUP)
+        producer.flush(10)
+
+    def _until_consumed(self) -> None:
+        produced = self._traffic.produced
+
+        def consumed() -> bool:
+            return not produced - {(one.queue_id, one.offset) for one in read_handled(self._logs())}
+
+        try:
+            self._wait_for("every message is consumed", consumed)
+        except DemoFailed as error:
+            out.print(f"[red]{error}[/]")  # `reckon` counts what is missing
+
+    def _wait_for(self, what: str, true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _STEP_S
+        with out.status(f"waiting: {what}"):
+            while not true():
+                if self._stop.wait(0.1):
+                    raise Stopped
+                self._system.check()
+                if time.monotonic() > deadline:
+                    raise DemoFailed(f"not true within {_STEP_S:.0f} s: {what}; see {self._system.settings.logs}")
+
+    def _show(self, since_ms: int) -> None:
+        """Show who owns what, at which epoch, why, and how long it took."""
+        view = self._watcher.view()
+        table = Table()
+        for name in ("owner", "queues", "given in epoch", "how they came free"):
+            table.add_column(name)
+        for owner in sorted(_owners(view)):
+            mine = sorted(queue_id for queue_id, given in view.owners.items() if given.to == owner)
+            epochs = sorted({view.owners[queue_id].epoch for queue_id in mine})
+            hows = sorted({view.owners[queue_id].how for queue_id in mine})
+            names = ", ".join(f"{self.topic}-{queue_id}" for queue_id in mine)
+            table.add_row(owner, names, ", ".join(map(str, epochs)), ", ".join(hows))
+        out.print(table)
+        for rebalance in view.rebalances:
+            published_ms = view.published_ms.get(rebalance.epoch)
+            if rebalance.at_ms < since_ms or published_ms is None:
+                continue
+            out.print(
+                f"epoch {rebalance.epoch}: {rebalance.trigger}, {rebalance.clients} clients, {rebalance.moved} queues "
+                f"moved; told {published_ms - rebalance.at_ms} ms after its cause, "
+                f"{(published_ms - since_ms) / 1000:.1f} s after the step began"
+            )
+
+
+def _owners(view: GroupView) -> set[str]:
+    return {given.to for given in view.owners.values() if given.to is not None}
+
+
+def _make_topic(connection: Connection, topic: str) -> None:
+    error = Cluster(connection).create([NewTopic(topic, QUEUES)])[topic]
+    if error is not None:
+        raise DemoFailed(f"the topic {topic} cannot be made: {error.str()}")
+
+
+def _configure(connection: Connection) -> None:
+    """Give the group short sessions, or the story would be told in minutes."""
+    producer = connection.producer(log_level=0)
+    event = Configure(group_id=GROUP, heartbeat_ms=1_000, session_timeout_ms=SESSION_MS)
+    producer.produce(connection.topics.groups, msgspec.json.encode(event), key=GROUP)
+    if producer.flush(30):
+        raise DemoFailed("the broker does not take the group's settings")

@@ -1,0 +1,78 @@
+"""What goes on while the story is told: messages at a steady rate, and probes of the deciding path."""
+
+import threading
+import time
+import uuid
+
+import msgspec
+from confluent_kafka import KafkaError, Message
+
+from model.events import Configure, Event, Heartbeat, Subscription
+from wakeroll.connection import Connection
+
+PROBE_GROUP = "latency-probe"
+
+
+class Traffic(threading.Thread):
+    """Produces numbered messages at a steady rate until it is stopped."""
+
+    def __init__(self, connection: Connection, topic: str, per_second: int) -> None:
+        super().__init__(name="traffic", daemon=True)
+        self.produced: set[tuple[int, int]] = set()
+        """(queue_id, offset) of every message that the broker acknowledged."""
+        self._connection = connection
+        self._topic = topic
+        self._pause_s = 1 / per_second
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Produce on schedule: what was late is made up for."""
+        producer = self._connection.producer(log_level=0)
+        due, number = time.monotonic(), 0
+        while not self._ended.wait(max(0.0, due - time.monotonic())):
+            producer.produce(self._topic, f"order {number}", key=f"{number}", on_delivery=self._delivered)
+            producer.poll(0)
+            number += 1
+            due += self._pause_s
+        producer.flush(30)
+
+    def close(self) -> None:
+        """Stop, and wait until the broker has acknowledged all of it."""
+        self._ended.set()
+        self.join()
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if error is None and partition is not None and offset is not None:
+            self.produced.add((partition, offset))
+
+
+class Probe(threading.Thread):
+    """Asks for an assignment five times a second, each time as a new life of one client of a group of its own.
+
+    Each is decided at once (settle_ms 0), so heartbeat and assignment give a pair of broker timestamps.
+    """
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        super().__init__(name="probe", daemon=True)
+        self._connection = connection
+        self._topic = topic
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Probe until `close`."""
+        producer = self._connection.producer(log_level=0)
+        event: Event = Configure(group_id=PROBE_GROUP, settle_ms=0)
+        while not self._ended.is_set():
+            producer.produce(self._connection.topics.groups, msgspec.json.encode(event), key=PROBE_GROUP)
+            producer.poll(0)
+            self._ended.wait(0.2)
+            wanted = [Subscription(topic=self._topic)]
+            instance_id = uuid.uuid4().hex
+            event = Heartbeat(group_id=PROBE_GROUP, client_id="probe", instance_id=instance_id, subscriptions=wanted)
+        producer.flush(10)
+
+    def close(self) -> None:
+        """Stop probing."""
+        self._ended.set()
+        self.join()

@@ -1,0 +1,52 @@
+"""One real consumer of the demo: a process that uses the SDK as an application would, and logs what it handled.
+
+A line a message: ``queue_id,offset,start_ns,end_ns`` of this machine's clock, written when it was handled.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from wakeroll import Consumer
+from wakeroll.connection import read_properties
+
+
+def main(arguments: list[str]) -> int:
+    """Consume until SIGTERM, then leave in good order."""
+    parser = argparse.ArgumentParser()
+    for name in ("--bootstrap", "--prefix", "--group", "--client", "--topic", "--log"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--kafka-config", type=Path)
+    given = parser.parse_args(arguments)
+    stopping = False
+
+    def stop(_number: int, _frame: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    # Unbuffered: what was handled is on record even if the process is killed right after.
+    log = os.open(given.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    consumer = Consumer(
+        given.group,
+        [given.topic],
+        given.bootstrap,
+        prefix=given.prefix,
+        kafka_config=read_properties(given.kafka_config) if given.kafka_config else None,
+        client_id=given.client,
+        consume_from="first",
+    )
+    with consumer:
+        while not stopping:
+            message = consumer.poll(0.2)
+            if message is not None:
+                start_ns = time.time_ns()
+                os.write(log, f"{message.partition()},{message.offset()},{start_ns},{time.time_ns()}\n".encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,227 @@
+"""The observer: it tells the coordinator, through the log, what time it is and which queues there are.
+
+It keeps nothing: what it must know it reads from the log and the brokers, so it may die and start at any time.  Two of
+them do no harm: a clock moves by the time between ticks, however many there are, and a route that is told twice says
+nothing new.
+"""
+
+import argparse
+import logging
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from model.config import MAX_QUEUES
+from model.events import Route
+from pipeline.cluster import Cluster, Racks
+from pipeline.routes import RouteBook, Watch
+from pipeline.subscriptions import Follower, Routed, Subscribed
+from pipeline.ticks import Ticker, next_due_s, perishable
+from pipeline.trouble import Trouble
+from wakeroll.connection import Connection, InvalidConfigFile, Topics, read_properties
+from wakeroll.errors import NotReachable, WakerollError
+
+log = logging.getLogger("pipeline.observer")  # its name, even when it is __main__
+
+POLL_S = 1.0
+"""How often the brokers are asked for the queues of all subscribed topics."""
+_ANSWER_S = 3.0
+_ROUTE_TIMEOUT_MS = 10_000
+_LISTEN_S = 0.5
+_FLUSH_S = 0.5
+
+# Kafka's own rule; RocketMQ's %RETRY%billing is the name of a topic too, but of none that a Kafka broker has.
+_is_legal = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z").match
+
+
+def observe(connection: Connection, stop: threading.Event) -> None:
+    """Send ticks and routes until `stop` is set; return within 2 seconds then.
+
+    A broker that is away is waited for, and so are topics that are not there yet.  `stop` is also set on an error.
+
+    Raises:
+        InvalidUsage: Kafka's client does not take the settings.
+    """
+    cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
+    ticker = Ticker(connection)
+    router = Router(connection, cluster, ticker)
+    log.info("observing %s for %s", connection.bootstrap, ", ".join(connection.topics.control))
+    # Ticks have a thread of their own: nothing that the rest waits for may hold back the clock.
+    with ThreadPoolExecutor(1, "ticks") as pool:
+        ticking = pool.submit(ticker.run, stop)
+        try:
+            router.run(stop)
+        finally:
+            stop.set()
+            router.close()
+        ticking.result()
+    log.info("stopped")
+
+
+class Router:
+    """Follows who subscribes what, asks the brokers for its queues, and tells the shards."""
+
+    def __init__(self, connection: Connection, cluster: Cluster, ticker: Ticker) -> None:
+        """Make the clients; nothing is asked yet.  `ticker` is told which partitions there are."""
+        self._names = connection.topics
+        self._cluster = cluster
+        self._ticker = ticker
+        self._book = RouteBook()
+        self._control = {topic: Watch() for topic in connection.topics.control}
+        self._follower = Follower(connection)
+        self._producer = perishable(connection, _ROUTE_TIMEOUT_MS)
+        self._silence = Trouble(log, "the broker answers")
+        self._absence = Trouble(log, "the control topics are there")
+        self._delivery = Trouble(log, "routes arrive again")
+        self._oddities: dict[str, str] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until `stop` is set."""
+        due_s = time.monotonic()
+        while not stop.is_set():
+            if time.monotonic() >= due_s:
+                self._ask((*self._control, *self._book.topics), stop)
+                for topic in self._book.forget():
+                    log.info("topic %s is not asked for any more", topic)
+                due_s = next_due_s(due_s, time.monotonic(), POLL_S)
+            for said in self._follower.hear(min(max(due_s - time.monotonic(), 0), _LISTEN_S)):
+                self._note(said)
+            # Not at the next poll: a client that joins waits for the routes of its topics.
+            if new := self._book.take_new():
+                self._ask(new, stop)
+            self._producer.poll(0)
+
+    def close(self) -> None:
+        """Send what is under way, and stop reading."""
+        self._producer.flush(_FLUSH_S)
+        self._follower.close()
+
+    def _note(self, said: Subscribed | Routed) -> None:
+        match said:
+            case Subscribed():
+                for wanted in said.subscriptions:
+                    if _is_legal(wanted.topic) and wanted.topic not in self._names.all:
+                        self._book.hear(wanted.topic)
+            case Routed() if said.queues:
+                self._book.remember(said.topic)
+
+    def _ask(self, topics: Iterable[str], stop: threading.Event) -> None:
+        """Ask the brokers for topics, and tell the shards what is new or due."""
+        try:
+            found = self._cluster.racks(topics)
+            self._take(found)
+            if self._shards:
+                self._follower.follow(self._shards, self._cluster)
+                self._tell(found)
+        except NotReachable as error:
+            if not stop.is_set():
+                self._silence.began(f"{error}; trying again")
+                self._book.trust_all()
+        else:
+            self._silence.ended()
+
+    @property
+    def _shards(self) -> int:
+        return len(self._control[self._names.groups].rooms)
+
+    def _take(self, found: dict[str, Racks | KafkaError]) -> None:
+        """Enter what the brokers said, into the book or, for a control topic, into what the ticker must know."""
+        for topic, racks in found.items():
+            watch = self._control.get(topic) or self._book.watch(topic)
+            if isinstance(racks, KafkaError):
+                watch.trust()
+                self._remark(topic, f"cannot be looked at: {racks.str()}")
+                continue
+            watch.read(racks)
+            if topic not in self._control:
+                self._remark(topic, "" if racks or watch.is_told else "does not exist")
+        self._ticker.partitions = {topic: len(watch.rooms) for topic, watch in self._control.items()}
+        if missing := [topic for topic, watch in self._control.items() if not watch.rooms]:
+            self._absence.began(f"there is no topic {' and no '.join(missing)}; `wakeroll run` makes it; waiting")
+        else:
+            self._absence.ended()
+
+    def _tell(self, found: dict[str, Racks | KafkaError]) -> None:
+        """Send the routes that are due, among the topics that were just looked at, to every shard."""
+        now_ms = int(time.monotonic() * 1000)
+        due = [topic for topic in self._book.due(now_ms) if topic in found]
+        offsets = self._cluster.offsets(
+            (topic, queue_id)
+            for topic in due
+            if not isinstance(racks := found[topic], KafkaError)
+            for queue_id, rack in racks.items()
+            if rack is not None
+        )
+        for topic in due:
+            watch = self._book.watch(topic)
+            news = watch.is_news
+            route = watch.tell(topic, offsets, now_ms)
+            if len(route.queues) > MAX_QUEUES:
+                self._remark(topic, f"has {len(route.queues)} queues; only {MAX_QUEUES} can be routed, so none is")
+                continue
+            if news and route.queues:
+                log.info("topic %s has %d queues, version %s", topic, len(route.queues), route.version)
+            elif news:
+                log.info("topic %s is gone", topic)
+            self._send(route)
+
+    def _send(self, route: Route) -> None:
+        value = msgspec.json.encode(route)
+        for partition in range(self._shards):
+            try:
+                self._producer.produce(
+                    self._names.groups,
+                    value,
+                    partition=partition,
+                    on_delivery=partial(self._delivered, route.topic),
+                )
+            except BufferError:  # a million shards and topics; the next poll goes on
+                self._book.unsaid(route.topic)
+            except KafkaException as error:
+                self._delivery.began(f"cannot send the route of {route.topic}: {error.args[0].str()}")
+
+    def _delivered(self, topic: str, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self._delivery.ended()
+        else:
+            self._delivery.began(f"the route of {topic} does not arrive: {error.str()}")
+            self._book.unsaid(topic)
+
+    def _remark(self, topic: str, oddity: str) -> None:
+        """Log what is odd about a topic, once; "" says that it is well."""
+        if oddity and self._oddities.get(topic) != oddity:
+            log.warning("topic %s %s", topic, oddity)
+        self._oddities[topic] = oddity
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the observer as a process; return its exit code: 0 after SIGTERM or SIGINT, 2 on a mistake."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline.observer", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--bootstrap", required=True, help="host:port[,host:port] of the brokers")
+    parser.add_argument("--kafka-config", type=Path, help="properties file with more client settings, for a login")
+    parser.add_argument("--prefix", default="wakeroll", help="of the control plane's topics (default: %(default)s)")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        login = read_properties(given.kafka_config) if given.kafka_config else {}
+        observe(Connection(given.bootstrap, login, Topics(given.prefix)), stop)
+    except (InvalidConfigFile, WakerollError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

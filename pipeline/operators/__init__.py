@@ -1,0 +1,1 @@
+"""What happens to records between a source and a sink."""

@@ -1,0 +1,23 @@
+"""Decisions into Kafka, at least once; readers skip what they have seen by (shard, seq)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from model.config import MAX_RECORD_BYTES
+
+
+def publish(decisions: DataFrame, options: Mapping[str, str], query: str, checkpoint: Path) -> StreamingQuery:
+    """Start publishing rows of (topic, key, value), each batch as soon as the one before is done."""
+    return (
+        decisions.writeStream.format("kafka")
+        .options(**options)
+        .option("kafka.max.request.size", MAX_RECORD_BYTES + 4_096)
+        .option("kafka.linger.ms", 0)
+        .option("checkpointLocation", str(checkpoint))
+        .queryName(query)
+        .outputMode("append")
+        .start()
+    )

@@ -1,0 +1,187 @@
+"""Imports point one way: model <- wakeroll <- pipeline.  Read from the sources; nothing is imported."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+OURS = ("model", "wakeroll", "pipeline", "bench")
+
+PURE = frozenset(
+    {
+        "__future__", "abc", "base64", "binascii", "bisect", "collections", "dataclasses", "decimal", "enum",
+        "fractions", "functools", "hashlib", "heapq", "importlib", "itertools", "json", "math", "operator", "pkgutil",
+        "re", "statistics", "string", "struct", "typing",
+    }
+)  # fmt: skip
+"""What the model may use of the standard library: nothing that knows the time, the machine, chance or the outside.
+
+`importlib` and `pkgutil` find the strategies beside each other; they read no more than an import does.
+"""
+
+ONE_FILE: dict[str, frozenset[str]] = {"model/replay.py": frozenset({"argparse", "sys"})}
+"""A file -> what it alone may use besides.  The replay is a command: arguments, standard input and output."""
+
+LEAVES = ("sources", "operators", "sinks")
+"""Parts of the pipeline that do not know each other; a job joins them."""
+
+MACHINE_PATH = re.compile(r"(?<![\w.{}$/-])/(?:home|root|Users|work|mnt)/\w+|[A-Z]:\\Users\\")
+"""A path that is right on one machine only.  Containers have their own folders, such as /opt and /etc."""
+
+
+def files_of(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports_of(path: Path, root: Path = ROOT) -> Iterator[str]:
+    """Yield every module that a file imports, wherever in it, relative ones by their full name."""
+    package = path.relative_to(root).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            # `from pipeline import sinks` imports pipeline.sinks.
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+            yield module
+
+
+def strangers(paths: list[Path], allowed: frozenset[str] | set[str]) -> list[str]:
+    """Return file: module for each import whose first name is not allowed."""
+    return sorted(
+        {
+            f"{name_of(path)}: {module}"
+            for path in paths
+            for module in imports_of(path)
+            if module.partition(".")[0] not in allowed | ONE_FILE.get(name_of(path), frozenset())
+        }
+    )
+
+
+def test_the_model_is_pure():
+    """No clock, no chance, no I/O: the same events give the same decisions, in Spark, in a test, in a replay."""
+    assert strangers(files_of("model"), PURE | {"msgspec", "model"}) == []
+
+
+def test_the_model_calls_nothing_impure_that_needs_no_import():
+    """`hash` and `id` differ from one process to the next, the others reach outside."""
+    impure = {"open", "input", "print", "exec", "eval", "compile", "__import__", "breakpoint", "hash", "id"}
+    calls = [
+        f"{name_of(path)}:{node.lineno}: {node.func.id}"
+        for path in files_of("model")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in impure
+        if name_of(path) not in ONE_FILE or node.func.id != "print"
+    ]
+
+    assert calls == []
+
+
+def test_a_strategy_knows_nothing_of_the_machine():
+    """It is one file that somebody else may write: queues, clients and parameters in, shares out."""
+    allowed = ("model.queue", "model.strategies")
+    known = [
+        f"{name_of(path)}: {module}"
+        for path in files_of("model/strategies")
+        for module in imports_of(path)
+        if module.startswith("model") and not module.startswith(allowed)
+    ]
+
+    assert known == []
+
+
+def test_an_application_does_not_need_spark():
+    """`pip install wakeroll` brings msgspec and a Kafka client, no JVM."""
+    assert (
+        strangers(files_of("wakeroll"), {*sys.stdlib_module_names, "msgspec", "confluent_kafka", "model", "wakeroll"})
+        == []
+    )
+
+
+def test_nothing_points_back():
+    """The pipeline knows the client, the client knows the model; never the other way round."""
+    back = {"model": ("wakeroll", "pipeline", "bench"), "wakeroll": ("pipeline", "bench"), "pipeline": ("bench",)}
+    found = [
+        f"{name_of(path)}: {module}"
+        for folder, forbidden in back.items()
+        for path in files_of(folder)
+        for module in imports_of(path)
+        if module.partition(".")[0] in (*forbidden, "tests")
+    ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_sources_operators_and_sinks_do_not_know_each_other(leaf):
+    """Each can be read, tested and replaced alone."""
+    others = [f"pipeline.{other}" for other in (*LEAVES, "jobs", "cli") if other != leaf]
+    found = [
+        f"{name_of(path)}: {module}"
+        for path in files_of(f"pipeline/{leaf}")
+        for module in imports_of(path)
+        if any(module == other or module.startswith(f"{other}.") for other in others)
+    ]
+
+    assert found == []
+
+
+def test_test_folders_are_no_packages():
+    """With an `__init__.py` pytest would import one folder's tests under another's name."""
+    assert [name_of(path) for path in (ROOT / "tests").rglob("__init__.py")] == []
+
+
+def test_no_file_names_somebodys_machine():
+    """What runs here must run in a fresh clone."""
+    endings = {".py", ".md", ".toml", ".txt", ".sql", ".yml", ".yaml", ".xml", ".sh", ".cfg", ".json", ""}
+    folders = (*OURS, "tests", "docs", "dbt_like_sql", "deploy", "checkpoints", ".ci")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in endings]
+    paths += [path for path in ROOT.iterdir() if path.suffix in endings]
+    found = [
+        f"{name_of(path)}: {match[0]}"
+        for path in paths
+        if path.is_file() and path != Path(__file__)
+        for match in [MACHINE_PATH.search(path.read_text(encoding="utf-8", errors="replace"))]
+        if match
+    ]
+
+    assert found == []
+
+
+# --- that these tests would find what they look for ---
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("import os.path", ["os.path"]),
+        ("from time import time", ["time.time", "time"]),
+        ("def f():\n    import random", ["random"]),
+        ("from . import sinks", ["pipeline.sinks", "pipeline"]),
+        ("from .sinks import delta", ["pipeline.sinks.delta", "pipeline.sinks"]),
+        ("from pipeline import sinks", ["pipeline.sinks", "pipeline"]),
+    ],
+)
+def test_an_import_is_found_however_it_is_written(tmp_path, line, expected):
+    """A rule that overlooks a way to write it is none."""
+    (tmp_path / "pipeline").mkdir()
+    path = tmp_path / "pipeline" / "module.py"
+    path.write_text(line, encoding="utf-8")
+
+    assert list(imports_of(path, tmp_path)) == expected
+
+
+def test_the_folders_that_are_read_exist():
+    """A renamed folder would make its rule true of nothing."""
+    folders = ["model", "model/strategies", "wakeroll", "pipeline", *(f"pipeline/{leaf}" for leaf in LEAVES)]
+
+    assert [folder for folder in folders if not files_of(folder)] == []

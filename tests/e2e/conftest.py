@@ -1,0 +1,158 @@
+"""A coordinator without Spark: the real machine on a real broker, one thread, for tests of what talks to it."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from confluent_kafka.admin import NewTopic
+
+from model.config import CONTROL_PARTITIONS
+from model.decisions import TO_A_CLIENT, AnyDecision
+from model.events import AnyEvent, Commit, Configure, Event, Heartbeat, Route, RoutedQueue, Tick
+from model.partitioner import partition_of
+from model.records import Record, read_event
+from model.replay import encode_decision
+from model.shard import Shard
+from pipeline.topics import ensure_topics
+from wakeroll.connection import Connection, Topics
+
+TICK_S = 0.1
+PATIENCE_S = 30.0
+
+
+class Coordinator(threading.Thread):
+    """Reads the groups topic, runs its shards, writes the inbox; the observer's ticks and routes come from it too."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(name="coordinator", daemon=True)
+        self.connection = connection
+        self.heard: list[AnyEvent] = []
+        """All events so far, ticks left out."""
+        self.decided: list[AnyDecision] = []
+        """All decisions so far."""
+        self._topic = connection.topics.groups
+        self._shards = [Shard(self._topic, partition, CONTROL_PARTITIONS) for partition in range(CONTROL_PARTITIONS)]
+        self._producer = connection.producer()
+        self._consumer = connection.consumer(**{"fetch.wait.max.ms": 50})
+        self._consumer.assign(
+            [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in range(CONTROL_PARTITIONS)]
+        )
+        self._admin = connection.admin()
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Tick and decide until `stop`."""
+        ticked = 0.0
+        while not self._stopping.is_set():
+            if time.monotonic() - ticked > TICK_S:
+                ticked = time.monotonic()
+                self.everywhere(Tick())
+            message = self._consumer.poll(0.02)
+            if message is not None and message.error() is None:
+                self._apply(
+                    Record(
+                        self._topic,
+                        message.partition(),
+                        message.offset(),
+                        message.timestamp()[1],
+                        message.key(),
+                        message.value(),
+                    )
+                )
+            self._producer.poll(0)
+        self._consumer.close()
+        self._producer.flush(1)
+
+    def stop(self) -> None:
+        """End, having written all that was decided."""
+        self._stopping.set()
+        self.join()
+
+    def everywhere(self, event: Event) -> None:
+        """Append an event to every partition, without a key, as the observer does."""
+        for partition in range(CONTROL_PARTITIONS):
+            self._producer.produce(self._topic, msgspec.json.encode(event), partition=partition)
+
+    def configure(self, group_id: str, **settings: object) -> None:
+        """Change a group's settings."""
+        event = Configure(group_id=group_id, **settings)
+        self._producer.produce(self._topic, msgspec.json.encode(event), key=group_id.encode())
+
+    def tell(self, client_id: str, value: bytes) -> None:
+        """Put anything into a client's inbox."""
+        self._producer.produce(self.connection.topics.inbox, value, key=client_id.encode())
+        self._producer.flush(10)
+
+    def topic(self, partitions: int, name: str | None = None) -> str:
+        """Make a topic of messages and tell the route to it; return its name."""
+        name = name or f"orders-{uuid.uuid4().hex[:6]}"
+        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_S)
+        queues = [RoutedQueue(topic=name, broker="", queue_id=number) for number in range(partitions)]
+        self.everywhere(Route(topic=name, queues=queues, version="1"))
+        return name
+
+    def produce(self, topic: str, partition: int, count: int) -> None:
+        """Append messages to one partition."""
+        for number in range(count):
+            self._producer.produce(topic, str(number).encode(), partition=partition)
+            self._producer.poll(0)
+        assert self._producer.flush(PATIENCE_S) == 0
+
+    def wait_until(self, done: Callable[[], object], what: str) -> None:
+        """Ask again and again, for at most half a minute."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s in vain until {what}"
+            self._stopping.wait(0.01)
+
+    def beats(self, client_id: str) -> list[Heartbeat]:
+        """Return the heartbeats of a client so far."""
+        return [event for event in tuple(self.heard) if isinstance(event, Heartbeat) and event.client_id == client_id]
+
+    def commits(self, client_id: str) -> list[Commit]:
+        """Return the commits of a client so far."""
+        return [event for event in tuple(self.heard) if isinstance(event, Commit) and event.client_id == client_id]
+
+    def members(self, group_id: str) -> list[str]:
+        """Return who is in a group, oldest first."""
+        group = self._shards[partition_of(group_id.encode(), CONTROL_PARTITIONS)].group(group_id)
+        return [] if group is None else list(group.members)
+
+    def offsets(self, group_id: str, topic: str) -> dict[int, int]:
+        """Return how far a group is on record in a topic: queue number -> the next message to consume."""
+        group = self._shards[partition_of(group_id.encode(), CONTROL_PARTITIONS)].group(group_id)
+        known = {} if group is None else dict(group.offsets)
+        return {queue.queue_id: offset for queue, offset in sorted(known.items()) if queue.topic == topic}
+
+    def _apply(self, record: Record) -> None:
+        event = read_event(record, CONTROL_PARTITIONS)
+        if isinstance(event, AnyEvent) and not isinstance(event, Tick):
+            self.heard.append(event)
+        decisions = self._shards[record.partition].apply(record)
+        self.decided += decisions
+        for decision in decisions:
+            client_id = getattr(decision, "client_id", None)
+            if isinstance(decision, TO_A_CLIENT) and client_id:
+                inbox = self.connection.topics.inbox
+                self._producer.produce(inbox, encode_decision(decision), key=client_id.encode())
+
+
+@pytest.fixture(scope="module")
+def coordinator(broker) -> Iterator[Coordinator]:
+    """The control plane of one module's tests, with topics of its own."""
+    connection = Connection(broker.bootstrap, topics=Topics(f"plane-{uuid.uuid4().hex[:6]}"))
+    ensure_topics(connection)
+    thread = Coordinator(connection)
+    thread.start()
+    yield thread
+    thread.stop()
+
+
+@pytest.fixture
+def make_coordinator() -> type[Coordinator]:
+    """What makes a coordinator, for tests with a broker of their own."""
+    return Coordinator

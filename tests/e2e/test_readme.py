@@ -1,0 +1,323 @@
+"""The README is the front door: every command in it is run here, as it stands, in this checkout."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.process import Child
+from pipeline.session import start_session
+from pipeline.settings import Settings
+from pipeline.status import read_status
+from pipeline.tables import open_views
+from wakeroll.connection import Connection
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+WAKEROLL = Path(sys.executable).with_name("wakeroll")
+PATIENCE_S = 240.0
+
+RUN_BY_A_TEST = {
+    "make run",
+    "make test",  # which is what runs this
+    "wakeroll up",
+    "wakeroll observe --bootstrap host:9092",
+    "wakeroll run --bootstrap host:9092",
+    "wakeroll restore --bootstrap host:9092",
+    "wakeroll groups --home .wakeroll/demo",
+    "wakeroll describe billing --home .wakeroll/demo",
+    "wakeroll state --home .wakeroll/demo --checkpoints checkpoints/demo",
+    "wakeroll doctor",
+    "python -m model.replay --partitions 4 < events.jsonl > decisions.jsonl",
+}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    # What `make test` was given is not for a `make run` inside it.
+    ours = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "ARGS")}
+    return subprocess.run(
+        [str(argument) for argument in arguments],
+        cwd=ROOT,
+        env={**ours, "COLUMNS": "120", **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.1)
+
+
+def test_every_command_of_the_readme_is_one_that_a_test_runs():
+    """A command that is added to the README must be added here too, with a test that runs it."""
+    lines = [line.partition(" #")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+
+    assert {line.removeprefix(".venv/bin/") for line in lines if line} == RUN_BY_A_TEST
+
+
+@pytest.fixture(scope="module")
+def story() -> str:
+    """What `make run` prints; its tables stay for the questions."""
+    done = run("make", "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_make_run_tells_the_whole_story_and_loses_nothing(story: str):
+    """The first thing that anybody does with wakeroll."""
+    for owner, queues in (
+        ("c1", "0, 1, 2"),
+        ("c2", "3, 4, 5"),
+        ("c3", "6, 7"),
+        ("c1", "0, 1, 2, 3"),
+        ("c3", "4, 5, 6, 7"),
+    ):
+        names = ", ".join(f"orders-{queue}" for queue in queues.split(", "))
+        assert re.search(rf"{owner} +│ {names} +│", story), (owner, names)
+    counts = re.findall(r"│ +(\d+) │ +(\d+) │ +(\d+) │ +(\d+) │ +(\d+) │ +(\d+) │", story)[0]
+    produced, consumed, lost, double, _, repeated = map(int, counts)
+    assert produced == consumed > 1_000
+    assert (lost, double, repeated) == (0, 0, 0)
+    assert "rejected, rule bounds: heartbeat" in story
+    assert re.search(r"p50 \d+ ms, p99 \d+ ms \(\d+ pairs", story)
+    assert "expire" in story
+
+
+def test_groups_describe_and_state_answer_from_what_the_story_left(story: str):
+    """The three ways to ask agree about the group of the story."""
+    assert story
+    groups = run(WAKEROLL, "groups", "--home", ".wakeroll/demo")
+    described = run(WAKEROLL, "describe", "billing", "--home", ".wakeroll/demo")
+    state = run(WAKEROLL, "state", "--home", ".wakeroll/demo", "--checkpoints", "checkpoints/demo")
+
+    assert (groups.returncode, described.returncode, state.returncode) == (0, 0, 0)
+    assert re.search(r"billing +│ \d+ +│ AVG", groups.stdout)
+    assert "orders-3" in described.stdout
+    assert "leave" in described.stdout
+    assert re.search(r"groups-\d+ +│ billing", state.stdout)
+    assert "Exception" not in groups.stderr + described.stderr + state.stderr
+
+
+def test_the_readmes_sql_says_who_owned_a_queue(story: str):
+    """The question that no other coordinator can answer."""
+    assert story
+    settings = Settings(home=str(ROOT / ".wakeroll/demo"))
+    spark = start_session(settings, "tests")
+    try:
+        open_views(spark, settings.warehouse)
+        rows = spark.sql(blocks("sql")[0]).collect()
+        events = spark.sql(
+            "select topic, partition, offset, at_ms, key, value from events order by topic, partition, offset"
+        ).collect()
+        decisions = [row.json for row in spark.sql("select json from decisions").collect()]
+    finally:
+        spark.stop()
+
+    assert [(row.client_id, row.how) for row in rows][:2] == [("c2", "first"), ("c1", "expired")]
+
+    lines = [
+        json.dumps(
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "offset": row.offset,
+                "timestamp_ms": row.at_ms,
+                "key": None if row.key is None else bytes(row.key).decode(),
+                "value_base64": base64.b64encode(row.value).decode(),
+            }
+        )
+        for row in events
+    ]
+    replayed = subprocess.run(
+        [sys.executable, "-m", "model.replay", "--partitions", "4"],
+        input="\n".join(lines),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    # The last ticks were archived when nobody decided any more.
+    newest: dict[str, int] = {}
+    for decision in map(json.loads, decisions):
+        newest[decision["shard"]] = max(newest.get(decision["shard"], 0), decision["seq"])
+    recorded = [
+        line for line in replayed.stdout.splitlines() if (one := json.loads(line))["seq"] <= newest[one["shard"]]
+    ]
+
+    assert sorted(recorded) == sorted(decisions)
+
+
+def test_ctrl_c_stops_the_story_and_leaves_no_process(tmp_path: Path):
+    """At any moment: here, while Spark is starting."""
+    home, checkpoints = tmp_path / "home", tmp_path / "checkpoints"
+    command = [str(WAKEROLL), "demo", "--home", str(home), "--checkpoints", str(checkpoints)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
+        until(lambda: (home / "demo" / "logs" / "run.log").exists())
+        demo.send_signal(signal.SIGINT)
+        said, _ = demo.communicate(timeout=PATIENCE_S)
+
+    assert demo.returncode == 130, said
+    assert "Traceback" not in said
+    assert running_with(str(tmp_path)) == []
+
+
+def running_with(text: str) -> list[str]:
+    """Return the command lines of living processes that name something."""
+    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in found.splitlines() if text in line and not line.startswith("ps ")]
+
+
+def test_observer_and_jobs_run_where_one_wants_them(broker: EmbeddedBroker, tmp_path: Path):
+    """On brokers that exist already: two commands, settings from the environment."""
+    environment = {
+        **os.environ,
+        "WAKEROLL_PREFIX": f"readme-{uuid.uuid4().hex[:6]}",
+        "WAKEROLL_HOME": str(tmp_path / "home"),
+        "WAKEROLL_CHECKPOINTS": str(tmp_path / "checkpoints"),
+        "WAKEROLL_SNAPSHOT_INTERVAL_MS": "1000",
+    }
+    children = [
+        Child(
+            f"wakeroll {command}",
+            [str(WAKEROLL), command, "--bootstrap", broker.bootstrap],
+            log=tmp_path / f"{command}.log",
+            env=environment,
+            folder=ROOT,
+            grace_s=90,
+        )
+        for command in ("observe", "run")
+    ]
+    for child in children:
+        child.start()
+    try:
+        until(lambda: (status := read_status(tmp_path / "home")) and status.queries["record"].batch >= 0)
+        checked = run(WAKEROLL, "doctor", "--bootstrap", broker.bootstrap, **environment)
+        producer = Connection(broker.bootstrap).producer()
+        producer.produce(f"{environment['WAKEROLL_PREFIX']}.groups", b"nonsense, which is a decision too", partition=0)
+        producer.flush(30)
+        second = run(WAKEROLL, "run", "--bootstrap", broker.bootstrap, **environment)
+        children[1].wait_until(lambda: "snapshots of 8 shards" in children[1].log_tail(), PATIENCE_S)
+    finally:
+        codes = [child.stop() for child in children]
+
+    assert checked.returncode == 0, checked.stdout
+    assert codes == [0, 0], [child.log_tail() for child in children]
+    assert second.returncode == 2
+    assert "decides from this checkpoint already; stop it first" in second.stderr
+
+    shutil.rmtree(tmp_path / "checkpoints")
+    refused = run(WAKEROLL, "run", "--bootstrap", broker.bootstrap, **environment)
+    restored = run(WAKEROLL, "restore", "--bootstrap", broker.bootstrap, **environment)
+
+    assert refused.returncode == 2
+    assert "start with `wakeroll restore`" in refused.stderr
+    assert restored.returncode == 0, restored.stderr
+    assert "8 of 8 shards go on from their snapshots" in restored.stdout
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A system of one's own: `wakeroll up`, in a folder with a space in its name; its home."""
+    folder = tmp_path_factory.mktemp("my system")
+    home = folder / "home"
+    child = Child(
+        "wakeroll up",
+        [str(WAKEROLL), "up", "--home", str(home), "--checkpoints", str(folder / "checkpoints")],
+        log=folder / "up.log",
+        env={**os.environ, "COLUMNS": "200"},
+        folder=ROOT,
+        grace_s=120,
+    )
+    child.start()
+    child.wait_until(lambda: "wakeroll is up on" in child.log_tail(), PATIENCE_S)
+    yield home
+    assert child.stop() == 0, child.log_tail()
+    assert running_with(str(folder)) == []
+
+
+def test_doctor_finds_a_running_system_well(up: Path):
+    """Who asks about a system on their own machine need not know its port."""
+    done = run(WAKEROLL, "doctor", "--home", up)
+
+    assert done.returncode == 0, done.stdout
+    assert re.findall(r"^ok +(\w+)", done.stdout, flags=re.MULTILINE) == [
+        *("python", "java", "disk", "memory", "jars", "ports", "jobs", "broker", "topics", "clock")
+    ]
+
+
+def test_the_readmes_application_consumes(up: Path):
+    """The example as it stands, but for the broker's address."""
+    status = read_status(up)
+    assert status is not None
+    connection = Connection(status.bootstrap)
+    admin = connection.admin()
+    admin.create_topics([NewTopic("orders", 2, 1)])["orders"].result(30)
+    producer = connection.producer()
+    producer.produce("orders", b"the first order")
+    producer.flush(30)
+    program = textwrap.dedent(blocks("python")[0]).replace("localhost:9092", status.bootstrap)
+    application = Child("example", [sys.executable, "-u", "-c", program], log=up / "example.log", folder=ROOT)
+    with application:
+        application.wait_until(lambda: "the first order" in application.log_tail(), PATIENCE_S)
+    groups = run(WAKEROLL, "groups", "--home", up)
+
+    assert "orders" in application.log_tail()
+    assert "billing" in groups.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["run"], 2, "no broker is named"),
+        (["run", "--only", "dance", "--bootstrap", "x:1"], 2, "no job 'dance'; there are: coordinate, record"),
+        (["run", "--bootstrap", "127.0.0.1:1"], 1, "no Kafka broker answered at 127.0.0.1:1"),
+        (["groups", "--home", "nowhere"], 2, "no tables in"),
+        (["state", "--home", "nowhere", "--checkpoints", "nowhere"], 2, "no batch has been committed"),
+        (["up", "--config", "nowhere.toml"], 2, "cannot read the settings in nowhere.toml"),
+        (["doctor", "--kafka-config", "nowhere", "--bootstrap", "x:1"], 2, "cannot read the Kafka settings in nowhere"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_mistake_gets_one_sentence(arguments: list[str], code: int, sentence: str):
+    """Never a traceback for a user."""
+    done = run(WAKEROLL, *arguments)
+
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code
+
+
+def test_an_unknown_setting_is_named(tmp_path: Path):
+    """A typo in a settings file is a mistake, not a default."""
+    file = tmp_path / "wakeroll.toml"
+    file.write_text('boostrap = "host:9092"\n', encoding="utf-8")
+    done = run(WAKEROLL, "run", "--config", file)
+
+    assert done.returncode == 2
+    assert "boostrap" in done.stderr
+    assert "there are: bootstrap" in done.stderr

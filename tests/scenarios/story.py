@@ -1,0 +1,470 @@
+"""The language of the stories: lines that say what happens, and below each the decisions that follow.
+
+    # A comment; the first one says what the story is about.
+    group billing                         the lines below are about this group
+    partitions 1                          of the control topic; 4 unless said otherwise
+    ticks by hand                         else every partition has a tick at each whole second
+
+    0.1s    route orders 4                orders has the queues 0 to 3; `0,2` names them, `gone` has none
+    1s      beat a orders payments        client a's heartbeat: the topics it wants
+    1.2s    receipt a                     its heartbeat that shows the newest assignment sent to it, and holds just that
+    1.3s    draining a                    the same, but it still holds what it held and must give up
+    11s     beat a                        it says again what it said last
+    12s     beat a epoch=1 owned=orders-0,orders-1      or owned=orders-0..3, or owned=none
+    13s     beat a#2 orders               another life of client a: instance a#2 (a alone is its first, a#1)
+    14s..15s  beat c1..c100 orders        a hundred clients, one after the other
+    14.5s   commit a orders-0=17 orders-1=4          in the epoch of the newest assignment sent to it; or epoch=1
+    16s     leave a#2                     unregister
+    17s     configure settle_ms=2000      values are JSON, or words
+    18s     record partition=1 key=x {"type": "tick"}       any bytes, in any place
+    19s     tick                          by hand
+            ticks until 60s beating a b   a and b say again every ten seconds what they said last
+            ticks every 5s until 8d
+
+`group=NAME`, `key=TEXT` and `partition=N` may stand in any client's event.  `tell` leaves all of this as it is and
+writes the answers anew, each line after ``->``; what follows from a tick has the tick's time before it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from control_log import START_MS, ControlLog
+from model import config
+from model.decisions import (
+    AnyDecision,
+    AssignedQueue,
+    Assignment,
+    Fenced,
+    Handover,
+    Membership,
+    Offset,
+    Rebalance,
+    Rejected,
+    Start,
+)
+from model.events import (
+    AnyEvent,
+    Commit,
+    CommittedOffset,
+    Configure,
+    Heartbeat,
+    Route,
+    RoutedQueue,
+    Subscription,
+    Tick,
+    Unregister,
+)
+from model.queue import Queue
+from model.shard import Shard
+
+ANSWER = "->"
+MANY = 6
+"""More lines of one kind than this are told as one."""
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000}
+_TIME = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
+
+
+class Story:
+    """One story being told: the log, the shards, and what each client said and heard."""
+
+    def __init__(self, *, cut_often: bool = False) -> None:
+        self.decisions: list[AnyDecision] = []
+        """All that was decided, in order."""
+        self._cut_often = cut_often
+        self._group = "group"
+        self._by_hand = False
+        self._start(partitions=4)
+        self._now_ms = 0
+        self._ticked_ms = -1_000
+        self._said: dict[tuple[str, str], Heartbeat] = {}
+        self._said_ms: dict[tuple[str, str], int] = {}
+        self._heard: dict[tuple[str, str], Assignment] = {}
+
+    def tell(self, text: str) -> str:
+        """Return the text with its answers as they are."""
+        lines: list[str] = []
+        told, indent = 0, ""  # up to where, and how far in the last answers stand
+        for line in text.splitlines():
+            if line.strip().startswith(ANSWER):
+                continue
+            lines.append(line.rstrip())
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            if self._cut_often:
+                self._cut()
+            if not self._by_hand and (time := _TIME.match(words[0])):
+                # What follows from ticks before this line stands above it, and above its comments.
+                before = self._ticks(_ms(time[0]), 1_000, [])
+                lines[told:told] = [f"{indent}{ANSWER} {answer}" for answer in before]
+            indent = " " * _column_of_event(line)
+            lines += [f"{indent}{ANSWER} {answer}" for answer in self._line(line.strip(), words)]
+            told = len(lines)
+        return "\n".join(lines) + "\n"
+
+    def _line(self, line: str, words: list[str]) -> Iterable[str]:
+        match words:
+            case ["group", name]:
+                self._group = name
+            case ["partitions", count]:
+                self._start(int(count))
+            case ["ticks", "by", "hand"]:
+                self._by_hand = True
+            case ["ticks", "until", until, *beating]:
+                return self._ticks(_ms(until), 1_000, beating[1:])
+            case ["ticks", "every", every, "until", until, *beating]:
+                return self._ticks(_ms(until), _ms(every), beating[1:])
+            case [time, "record", *_]:
+                return self._tell([self._record(_ms(time), line.partition("record ")[2])])
+            case [time, *rest]:
+                return self._happens(time, rest)
+        return []
+
+    def _happens(self, time: str, words: list[str]) -> Iterable[str]:
+        start, _, end = time.partition("..")
+        named = _expand(words)
+        between_ms = (_ms(end) - _ms(start)) / len(named) if end else 0
+        told = []
+        for i, each in enumerate(named):
+            self._now_ms = round(_ms(start) + i * between_ms)
+            told.append(self._apply(each))
+        return self._tell(told)
+
+    def _ticks(self, until_ms: int, every_ms: int, beating: list[str]) -> Iterator[str]:
+        """Tick until then; each answer says its time."""
+        first_ms = (self._ticked_ms // every_ms + 1) * every_ms
+        for self._now_ms in range(first_ms, until_ms + 1, every_ms):
+            told = [self._apply(["beat", name]) for name in beating if self._is_due(name)]
+            told.append(self._apply(["tick"]))
+            for answer in self._tell(told):
+                yield f"{_time(self._now_ms)} {answer}"
+
+    def _apply(self, words: list[str]) -> list[AnyDecision]:
+        """Append one event to the log and return what follows."""
+        placed = {name: value for name, value in _options(words).items() if name in ("key", "partition")}
+        words = [word for word in words if word.partition("=")[0] not in placed]
+        event = self._event(words)
+        if isinstance(event, Tick):
+            self._ticked_ms = self._now_ms
+        records = self._log.append(event, self._now_ms)
+        if placed:
+            record = records[0]
+            key = placed["key"].encode() if "key" in placed else record.key
+            records = [
+                msgspec.structs.replace(record, key=key, partition=int(placed.get("partition", record.partition)))
+            ]
+        return [decision for record in records for decision in self._decide(record)]
+
+    def _record(self, at_ms: int, text: str) -> list[AnyDecision]:
+        self._now_ms = at_ms
+        where, value = re.fullmatch(r"((?:(?:key|partition)=\S+ )*)(.*)", text).groups()
+        options = _options(where.split())
+        key = options["key"].encode() if "key" in options else None
+        record = self._log.write(value.encode(), at_ms, int(options["partition"]), key)
+        return self._decide(record)
+
+    def _decide(self, record: Any) -> list[AnyDecision]:
+        decisions = self._shards[record.partition].apply(record)
+        for decision in decisions:
+            if isinstance(decision, Assignment):
+                self._heard[decision.group_id, decision.instance_id] = decision
+        self.decisions += decisions
+        return decisions
+
+    def _event(self, words: list[str]) -> AnyEvent:
+        options = _options(words)
+        group_id = options.pop("group", self._group)
+        match [word for word in words if "=" not in word]:
+            case ["tick"]:
+                return Tick()
+            case ["route", topic, queues]:
+                version = options.get("version", queues)
+                return Route(topic=topic, queues=_routed(topic, queues), version=version)
+            case ["beat", name, *topics]:
+                return self._beat(group_id, name, topics, options)
+            case ["receipt" | "draining" as how, name]:
+                instance_id = _client(name)[1]
+                heard = self._heard[group_id, instance_id]
+                owned = {assigned.queue for assigned in heard.queues}
+                if how == "draining":
+                    owned |= set(self._said[group_id, instance_id].owned)
+                return self._beat(group_id, name, [], options, epoch=heard.epoch, owned=sorted(owned))
+            case ["commit", name]:
+                return self._commit(group_id, name, options)
+            case ["leave", name]:
+                client_id, instance_id = _client(name)
+                return Unregister(group_id=group_id, client_id=client_id, instance_id=instance_id)
+            case ["configure"]:
+                return msgspec.convert({"type": "configure", "group_id": group_id} | _values(options), Configure)
+        raise ValueError(f"no event reads like this: {' '.join(words)}")
+
+    def _beat(self, group_id: str, name: str, topics: list[str], options: dict[str, str], **shown: Any) -> Heartbeat:
+        client_id, instance_id = _client(name)
+        said = self._said.get((group_id, instance_id)) or Heartbeat(
+            group_id=group_id, client_id=client_id, instance_id=instance_id
+        )
+        if topics:
+            version = int(options.pop("version", 0))
+            expression = options.pop("expression", "*")
+            shown["subscriptions"] = [
+                Subscription(topic=topic, version=version, expression=expression) for topic in topics
+            ]
+        if "owned" in options:
+            shown["owned"] = [
+                queue for names in options.pop("owned").split(",") if names != "none" for queue in _queues(names)
+            ]
+        beat = msgspec.structs.replace(said, **shown, **_values(options))
+        self._said[group_id, instance_id] = beat
+        self._said_ms[group_id, instance_id] = self._now_ms
+        return beat
+
+    def _commit(self, group_id: str, name: str, options: dict[str, str]) -> Commit:
+        client_id, instance_id = _client(name)
+        heard = self._heard.get((group_id, instance_id))
+        given = {"epoch": heard.epoch if heard else -1, "instance_id": instance_id, "metadata": ""}
+        given |= {field: value for field, value in _values(options).items() if field in given}
+        metadata = given.pop("metadata")
+        offsets = [
+            CommittedOffset(queue=_queue(queue), offset=int(offset), metadata=metadata)
+            for queue, offset in options.items()
+            if queue not in ("epoch", "instance_id", "metadata")
+        ]
+        return Commit(group_id=group_id, client_id=client_id, offsets=offsets, **given)
+
+    def _is_due(self, name: str) -> bool:
+        """Whether a client's heartbeat is due; never mind that the log's time may step back."""
+        return abs(self._now_ms - self._said_ms[self._who(name)]) >= 10_000
+
+    def _who(self, name: str) -> tuple[str, str]:
+        return self._group, _client(name)[1]
+
+    def _start(self, partitions: int) -> None:
+        self._log = ControlLog(partitions)
+        self._shards = [Shard("wakeroll.groups", partition, partitions) for partition in range(partitions)]
+
+    def _cut(self) -> None:
+        """Save every shard and go on from what was saved, as between two batches."""
+        count = self._log.partitions
+        self._shards = [Shard("wakeroll.groups", i, count, self._shards[i].body()) for i in range(count)]
+
+    def _tell(self, told: Iterable[list[AnyDecision]]) -> list[str]:
+        """Say decisions in words, those of a kind that follow each other together."""
+        decisions = [decision for each in told for decision in each]
+        answers: list[str] = []
+        for key, same in groupby(decisions, key=lambda each: (type(each), getattr(each, "group_id", None))):
+            kind, group_id = key
+            prefix = "" if group_id in (None, self._group) else f"{group_id}: "
+            answers += [prefix + answer for answer in WORDS[kind](list(same))]
+        return answers
+
+
+# --- decisions in words ---
+
+
+def _memberships(decisions: list[Membership]) -> Iterator[str]:
+    for change, same in groupby(decisions, key=lambda each: each.change):
+        them = list(same)
+        if len(them) > MANY:
+            yield f"membership {change} {len(them)} clients: {them[0].client_id} ... {them[-1].client_id}"
+            continue
+        for each in them:
+            who = f" {_name(each.client_id, each.instance_id)}" if each.client_id else ""
+            yield f"membership {change}{who}" + (f": {each.detail}" if each.detail else "")
+
+
+def _rebalances(decisions: list[Rebalance]) -> Iterator[str]:
+    for each in decisions:
+        causes = f" and {len(each.causes) - 1} more" if len(each.causes) > 1 else ""
+        yield (
+            f"rebalance epoch {each.epoch} by {each.trigger}{causes}, {each.strategy or 'no strategy'}: "
+            f"{_count(each.clients, 'client')}, {_count(each.queues, 'queue')}, "
+            f"{each.moved} moved, spread {each.spread}"
+        )
+        for reason, left in groupby(each.unassigned, key=lambda one: one.reason):
+            yield f"  nobody gets {_names(one.queue for one in left)}: {reason}"
+        for note in each.notes:
+            yield f"  note: {note}"
+
+
+def _handovers(decisions: list[Handover]) -> Iterator[str]:
+    """Tell what changed hands; queues with the same fate together."""
+    fates: dict[str, list[Queue]] = {}
+    for each in decisions:
+        came = f" from {each.from_}" if each.from_ is not None else ""
+        times = {"asked": each.revoked_ms, "free": each.released_ms, "given": each.assigned_ms}
+        when = "".join(
+            f", {word} at {_time(ms - START_MS)}" for word, ms in times.items() if ms not in (None, each.at_ms)
+        )
+        fates.setdefault(f"{came} to {each.to or 'nobody'}: {each.how}{when}", []).append(each.queue)
+    if len(fates) > MANY:
+        to, how = {each.to for each in decisions}, sorted({each.how for each in decisions})
+        yield f"handovers of {len(decisions)} queues to {len(to)} clients: {', '.join(how)}"
+        return
+    for fate, queues in fates.items():
+        yield f"handover {_names(queues)}{fate}"
+
+
+def _assignments(decisions: list[Assignment]) -> Iterator[str]:
+    for epoch, same in groupby(decisions, key=lambda each: each.epoch):
+        them = list(same)
+        if len(them) > MANY:
+            sizes = sorted({len(each.queues) for each in them})
+            some = f"{sizes[0]} to {sizes[-1]} queues" if len(sizes) > 1 else _count(sizes[0], "queue")
+            yield f"assignments epoch {epoch} to {len(them)} clients: {some} each"
+            continue
+        for each in them:
+            yield f"assignment {_name(each.client_id, each.instance_id)} epoch {epoch}: {_assigned(each)}"
+
+
+def _assigned(assignment: Assignment) -> str:
+    def terms(one: AssignedQueue) -> tuple[int, Start]:
+        return one.given, one.start
+
+    shares = []
+    for (given, start), same in groupby(assignment.queues, key=terms):
+        words = [f"given in {given}"] if given != assignment.epoch else []
+        if start.offset is not None:
+            words.append(f"from {start.offset}")
+        elif start.policy != "last":
+            words.append(f"from {start.policy}")
+        shares.append(_names(one.queue for one in same) + (f" ({', '.join(words)})" if words else ""))
+    text = ", ".join(shares) or "nothing"
+    if assignment.revoke:
+        text += f"; must give up {_names(assignment.revoke)}"
+    if assignment.state != "stable":
+        text += f"; {assignment.state}"
+    usual = (config.HEARTBEAT_MS, config.SESSION_TIMEOUT_MS, config.REVOKE_TIMEOUT_MS)
+    told = (assignment.heartbeat_ms, assignment.session_timeout_ms, assignment.revoke_timeout_ms)
+    if told != usual:
+        text += "; heartbeat {}, session {}, revoke {}".format(*map(_time, told))
+    return text
+
+
+def _fenced(decisions: list[Fenced]) -> Iterator[str]:
+    for each in decisions:
+        by = f" by {each.by}" if each.by else ""
+        yield f"fenced {_name(each.client_id, each.instance_id)}: {each.reason}{by}"
+
+
+def _rejected(decisions: list[Rejected]) -> Iterator[str]:
+    for each in decisions:
+        who = f" of {each.client_id}" if each.client_id else ""
+        yield f"rejected{who}, {each.rule}: {each.detail}"
+
+
+def _offsets(decisions: list[Offset]) -> Iterator[str]:
+    """Tell what one client committed in one line."""
+    for (client_id, epoch, metadata), same in groupby(
+        decisions, key=lambda each: (each.client_id, each.epoch, each.metadata)
+    ):
+        far = ", ".join(f"{each.queue} to {each.offset}" for each in same)
+        yield f"offset {far}: by {client_id} in epoch {epoch}" + (f", {metadata!r}" if metadata else "")
+
+
+WORDS: dict[type, Callable[[Any], Iterator[str]]] = {
+    Membership: _memberships,
+    Rebalance: _rebalances,
+    Handover: _handovers,
+    Assignment: _assignments,
+    Fenced: _fenced,
+    Offset: _offsets,
+    Rejected: _rejected,
+}
+
+
+# --- words ---
+
+
+def _column_of_event(line: str) -> int:
+    """Where a line's event begins: answers stand below it."""
+    words = line.split()
+    timed = _TIME.match(words[0]) is not None
+    return line.index(words[1], line.index(words[0]) + len(words[0])) if timed else line.index(words[0])
+
+
+def _ms(text: str) -> int:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no time; write 5s, 0.1s, 45001ms, 2m, 1h or 7d")
+    return round(float(match[1]) * _UNITS_MS[match[2]])
+
+
+def _time(ms: int) -> str:
+    """Say a time in seconds, whole days in days."""
+    if ms >= _UNITS_MS["d"] and ms % _UNITS_MS["d"] == 0:
+        return f"{ms // _UNITS_MS['d']}d"
+    return f"{ms / 1_000:.3f}".rstrip("0").rstrip(".") + "s"
+
+
+def _options(words: list[str]) -> dict[str, str]:
+    return {name: value for name, is_option, value in (word.partition("=") for word in words) if is_option}
+
+
+def _values(options: dict[str, str]) -> dict[str, Any]:
+    """Read values as JSON; what is none is a word."""
+    values = {}
+    for name, text in options.items():
+        try:
+            values[name] = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            values[name] = text
+    return values
+
+
+def _expand(words: list[str]) -> list[list[str]]:
+    """Make one event a client of ``beat c1..c100 orders``."""
+    for at, word in enumerate(words):
+        if match := re.fullmatch(r"([a-z]+)(\d+)\.\.\1(\d+)", word):
+            numbers = range(int(match[2]), int(match[3]) + 1)
+            return [[*words[:at], f"{match[1]}{number}", *words[at + 1 :]] for number in numbers]
+    return [words]
+
+
+def _client(name: str) -> tuple[str, str]:
+    """Return client and instance of ``a`` (its first life) or ``a#2``."""
+    client_id, _, life = name.partition("#")
+    return client_id, f"{client_id}#{life or 1}"
+
+
+def _name(client_id: str, instance_id: str) -> str:
+    return client_id if instance_id == f"{client_id}#1" else instance_id
+
+
+def _routed(topic: str, queues: str) -> list[RoutedQueue]:
+    if queues == "gone":
+        return []
+    numbers = [int(number) for number in queues.split(",")] if "," in queues else list(range(int(queues)))
+    return [RoutedQueue(topic=topic, broker="", queue_id=number) for number in numbers]
+
+
+def _queue(name: str) -> Queue:
+    topic, _, number = name.rpartition("-")
+    return Queue(topic, "", int(number))
+
+
+def _queues(names: str) -> list[Queue]:
+    """Read ``orders-0`` or ``orders-0..3``."""
+    first, _, last = names.partition("..")
+    queue = _queue(first)
+    return [Queue(queue.topic, "", number) for number in range(queue.queue_id, int(last or queue.queue_id) + 1)]
+
+
+def _names(queues: Iterable[Queue]) -> str:
+    """Name queues, neighbours together: ``orders-0..3 payments-1``."""
+    runs: list[list[Queue]] = []
+    for queue in queues:
+        last = runs[-1][-1] if runs else None
+        if last and (last.topic, last.broker, last.queue_id + 1) == (queue.topic, queue.broker, queue.queue_id):
+            runs[-1].append(queue)
+        else:
+            runs.append([queue])
+    return " ".join(str(run[0]) + (f"..{run[-1].queue_id}" if len(run) > 1 else "") for run in runs)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,106 @@
+"""What the Spark tests append to the control topics, and how they look at what comes of it."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from pyspark.sql import SparkSession
+
+from model.config import CONTROL_PARTITIONS
+from model.records import Record
+from model.replay import encode_decision, replay
+from pipeline.settings import Settings
+
+
+class Log:
+    """What a test appends to the control topics."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._topics = settings.connection.topics
+        self._producer = settings.connection.producer()
+
+    def everywhere(self, **event: object) -> None:
+        for partition in range(CONTROL_PARTITIONS):
+            self._producer.produce(self._topics.groups, json.dumps(event).encode(), partition=partition)
+        self._producer.flush(30)
+
+    def tick(self) -> None:
+        self.everywhere(type="tick")
+        for partition in range(CONTROL_PARTITIONS):
+            self._producer.produce(self._topics.queues, b'{"type": "tick"}', partition=partition)
+        self._producer.flush(30)
+
+    def group(self, group_id: str, **event: object) -> None:
+        self.raw(json.dumps({"group_id": group_id, **event}).encode(), key=group_id)
+
+    def raw(self, value: bytes, key: str | None = None, **where: int) -> None:
+        self._producer.produce(self._topics.groups, value, key=key, **where)
+        self._producer.flush(30)
+
+    def answer(self, settings: Settings, members: Iterable[tuple[str, str]]) -> None:
+        """Let each of these members, (group, client), heartbeat that it has done all it was told."""
+        newest = {(d["group_id"], d["client_id"]): d for d in decided(settings) if d["kind"] == "assignment"}
+        for member in members:
+            if member in newest:
+                owned = [assigned["queue"] for assigned in newest[member]["queues"]]
+                self.beat(*member, epoch=newest[member]["epoch"], owned=owned)
+
+    def beat(self, group_id: str, client_id: str, **more: object) -> None:
+        wants = {"subscriptions": [{"topic": "orders"}], "instance_id": f"{client_id}-1", **more}
+        self.group(group_id, type="heartbeat", client_id=client_id, **wants)
+
+
+def told(settings: Settings) -> dict[tuple[str, str], list[int]]:
+    """Return what each client was told last: (group, client) -> its queues."""
+    return {
+        (decision["group_id"], decision["client_id"]): [
+            assigned["queue"]["queue_id"] for assigned in decision["queues"]
+        ]
+        for decision in decided(settings)
+        if decision["kind"] == "assignment"
+    }
+
+
+def decided(settings: Settings) -> list[dict[str, Any]]:
+    """Return the decisions in Kafka, those of a group in order."""
+    consumer = settings.connection.consumer(**{"enable.partition.eof": True})
+    topic = settings.connection.topics.decisions
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(CONTROL_PARTITIONS)])
+    found: list[dict[str, Any]] = []
+    ended = 0
+    while ended < CONTROL_PARTITIONS:
+        message = consumer.poll(30)
+        assert message is not None, "the broker answers"
+        if message.error():
+            ended += 1
+        else:
+            found.append(json.loads(message.value()))
+    consumer.close()
+    return found
+
+
+def until(true: Callable[[], object], deadline_s: float = 120) -> None:
+    started = time.monotonic()
+    while not true():
+        assert time.monotonic() < started + deadline_s, "not in time"
+
+
+def replayed(ledger: SparkSession) -> list[tuple[str, int, str]]:
+    """Return what plain Python makes of the events in Delta: (shard, seq, json), sorted."""
+    events = ledger.sql("select * from events order by topic, partition, offset").collect()
+    records = [
+        Record(row.topic, row.partition, row.offset, row.at_ms, _bytes(row.key), _bytes(row.value)) for row in events
+    ]
+    return sorted((d.shard, d.seq, encode_decision(d).decode()) for d in replay(records, CONTROL_PARTITIONS))
+
+
+def written(ledger: SparkSession) -> list[tuple[str, int, str]]:
+    """Return the decisions in Delta: (shard, seq, json), sorted."""
+    rows = ledger.sql("select shard, seq, json from decisions").collect()
+    return sorted(tuple(row) for row in rows)
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)

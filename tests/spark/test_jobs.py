@@ -1,0 +1,195 @@
+"""Both jobs on a real broker, in one Spark session: what is decided, what is written, and that replay says the same."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from deployment import Log, replayed, told, until, written
+from model.config import CONTROL_PARTITIONS
+from model.rows import TABLES
+from pipeline.checkpoints import read_shards
+from pipeline.jobs import coordinate, record
+from pipeline.schemas import schema_of
+from pipeline.session import start_session
+from pipeline.settings import Settings
+from pipeline.tables import ensure_tables, open_views, path_of
+from pipeline.topics import ensure_topics
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def settings(broker, tmp_path_factory) -> Settings:
+    folder = tmp_path_factory.mktemp("a system")
+    return Settings(
+        bootstrap=broker.bootstrap,
+        prefix=f"jobs-{uuid.uuid4().hex[:6]}",
+        home=str(folder / "home"),
+        checkpoints=str(folder / "check points"),
+        record_interval_ms=0,
+    )
+
+
+@pytest.fixture(scope="module")
+def spark(settings: Settings) -> Iterator[SparkSession]:
+    session = start_session(settings, "tests")
+    yield session
+    session.stop()
+
+
+def settled(log: Log, settings: Settings, query: StreamingQuery) -> bool:
+    """Let a moment pass, and each client answer what it was told."""
+    log.tick()
+    query.processAllAvailable()
+    log.answer(settings, SETTLED)
+    query.processAllAvailable()
+    return SETTLED.items() <= told(settings).items()
+
+
+@pytest.fixture(scope="module")
+def ledger(spark: SparkSession, settings: Settings) -> Iterator[SparkSession]:
+    """A run of both jobs over a story that takes several batches; the session knows its tables and views."""
+    ensure_topics(
+        settings.connection,
+        partitions=settings.partitions,
+        inbox_partitions=settings.inbox_partitions,
+        replication=settings.replication,
+    )
+    log = Log(settings)
+    queries = [coordinate.start(spark, settings), record.start(spark, settings)]
+    try:
+        queues = [{"topic": "orders", "broker": "", "queue_id": queue_id} for queue_id in range(4)]
+        log.tick()
+        log.everywhere(type="route", topic="orders", version="1", queues=queues)
+        queries[0].processAllAvailable()
+        for group_id in ("billing", "audit", "mail"):
+            log.beat(group_id, "a")
+            log.beat(group_id, "b")
+        queries[0].processAllAvailable()
+        for text in (b"", b"not json", b'{"type": "heartbeat"}', b"\xff\xfe"):
+            log.raw(text)
+        log.raw(b'{"type": "unregister", "group_id": "mail", "client_id": "a", "instance_id": "a-1"}', key="other")
+        log.group("mail", type="unregister", client_id="a", instance_id="a-1")
+        log.group("audit", type="configure", strategy="AVG_BY_CIRCLE")
+        # The trailing targets come with the first ticks after the settle interval.
+        until(lambda: settled(log, settings, queries[0]))
+        for query in queries:
+            query.processAllAvailable()
+        open_views(spark, settings.warehouse)
+        yield spark
+    finally:
+        for query in queries:
+            query.stop()
+
+
+SETTLED = {
+    ("audit", "a"): [0, 2],
+    ("audit", "b"): [1, 3],
+    ("billing", "a"): [0, 1],
+    ("billing", "b"): [2, 3],
+    ("mail", "b"): [0, 1, 2, 3],
+}
+
+
+def count(spark: SparkSession, query: str) -> int:
+    return int(spark.sql(query).collect()[0][0])
+
+
+def test_the_running_plan_keeps_state_with_apply_in_pandas_with_state(ledger: SparkSession):
+    """Every decision comes out of Spark's own state operator, grouped by shard."""
+    query = next(query for query in ledger.streams.active if query.name == coordinate.NAME)
+    plan = query._jsq.explainInternal(False)
+
+    assert "FlatMapGroupsInPandasWithState" in plan
+    assert "topic" in plan
+    assert query.lastProgress["batchId"] >= 3
+    assert query.lastProgress["stateOperators"][0]["numRowsTotal"] == 2 * CONTROL_PARTITIONS
+
+
+def test_decisions_in_delta_are_what_replay_makes_of_the_events_in_delta(ledger: SparkSession):
+    """Byte for byte, however Spark cut the log into batches: that is what makes a history trustworthy."""
+    found = written(ledger)
+
+    assert len(found) > 20
+    assert found == replayed(ledger)
+
+
+def test_every_control_record_is_archived_once(ledger: SparkSession):
+    """`events` has no gap and no duplicate: (topic, partition, offset) runs from 0 without holes."""
+    rows = ledger.sql(
+        "select topic, partition, count(*) as n, count(distinct offset) as d, min(offset) as low, max(offset) as high "
+        "from events group by topic, partition"
+    ).collect()
+
+    assert len(rows) == 2 * CONTROL_PARTITIONS
+    assert [(row.n, row.d, row.low) for row in rows] == [(row.high + 1, row.high + 1, 0) for row in rows]
+
+
+def test_bad_records_are_rows_of_rejections_and_the_stream_goes_on(ledger: SparkSession):
+    """Somebody's bad record is data, never the end of everybody's stream."""
+    rules = sorted(row.rule for row in ledger.sql("select rule from rejections").collect())
+
+    assert rules == ["bounds", "json", "json", "json", "key"]
+    assert count(ledger, "select count(*) from rejections where published_ms < at_ms") == 0
+
+
+def test_the_current_owners_are_those_of_the_last_rebalance(ledger: SparkSession):
+    """`current_assignments` answers the operator's first question: who owns what?"""
+    owners = {
+        (row.group_id, row.queue_id): row.client_id for row in ledger.sql("select * from current_assignments").collect()
+    }
+
+    assert {queue: owners["mail", queue] for queue in range(4)} == dict.fromkeys(range(4), "b")
+    assert [owners["audit", queue] for queue in range(4)] == ["a", "b", "a", "b"]
+    assert [owners["billing", queue] for queue in range(4)] == ["a", "a", "b", "b"]
+
+
+def test_groups_and_members_are_listed(ledger: SparkSession):
+    """`wakeroll groups` and `describe` read these views."""
+    found = [
+        tuple(row) for row in ledger.sql("select group_id, members, owned, unowned from groups order by 1").collect()
+    ]
+    members = [
+        tuple(row)
+        for row in ledger.sql("select client_id, queues from current_members where group_id = 'mail'").collect()
+    ]
+
+    assert found == [("audit", 2, 4, 0), ("billing", 2, 4, 0), ("mail", 1, 4, 0)]
+    assert members == [("b", 4)]
+
+
+def test_a_column_says_what_it_means(ledger: SparkSession, settings: Settings):
+    """Names, types, NOT NULL and comments of a table are those of its declaration."""
+    for table in TABLES.values():
+        found = ledger.read.format("delta").load(str(path_of(settings.warehouse, table))).schema
+        declared = schema_of(table.row)
+
+        assert [(column.name, column.dataType, column.metadata.get("comment")) for column in found] == [
+            (column.name, column.dataType, column.metadata.get("comment")) for column in declared
+        ]
+
+
+def test_state_shows_the_members_that_the_decisions_name(ledger: SparkSession, settings: Settings):
+    """The checkpoint can be looked into: one answer from the state and from the ledger."""
+    shards = read_shards(ledger, settings)
+    members = {
+        group_id: sorted(group.members)
+        for shard in shards
+        for group_id in shard.group_ids()
+        if (group := shard.group(group_id)) is not None
+    }
+
+    assert members == {"audit": ["a", "b"], "billing": ["a", "b"], "mail": ["b"]}
+
+
+def test_tables_are_made_once(ledger: SparkSession, settings: Settings):
+    """A second start finds its tables and leaves them alone."""
+    before = count(ledger, "select count(*) from events")
+    ensure_tables(ledger, settings.warehouse)
+
+    assert count(ledger, "select count(*) from events") >= before
+    assert Path(path_of(settings.warehouse, TABLES["events"]), "_delta_log").is_dir()

@@ -1,0 +1,66 @@
+"""`record` may die between the commits of two tables: each table is right by itself when it comes back."""
+
+import uuid
+
+import pytest
+
+from deployment import Log, replayed, until, written
+from pipeline.jobs import coordinate, record
+from pipeline.session import start_session
+from pipeline.settings import Settings
+from pipeline.sinks.delta import append_once
+from pipeline.tables import open_views
+from pipeline.topics import ensure_topics
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(broker, tmp_path, monkeypatch):
+    """The tables that have the batch keep it, the others get it, and nobody has a row twice."""
+    settings = Settings(
+        bootstrap=broker.bootstrap,
+        prefix=f"crash-{uuid.uuid4().hex[:6]}",
+        home=str(tmp_path / "home"),
+        checkpoints=str(tmp_path / "checkpoints"),
+        record_interval_ms=0,
+    )
+    ensure_topics(settings.connection)
+    spark = start_session(settings, "tests")
+    crashes: list[str] = []
+
+    def crash_once(rows, path, query_id, batch_id):
+        if path.name == "decisions" and not crashes:
+            until((settings.warehouse / "events" / "_delta_log" / f"{1:020}.json").exists)
+            crashes.append(path.name)
+            raise OSError("the process dies here")
+        append_once(rows, path, query_id, batch_id)
+
+    monkeypatch.setattr(record, "append_once", crash_once)
+    log = Log(settings)
+    try:
+        coordinated = coordinate.start(spark, settings)
+        queues = [{"topic": "orders", "broker": "", "queue_id": queue_id} for queue_id in range(4)]
+        log.tick()
+        log.everywhere(type="route", topic="orders", version="1", queues=queues)
+        for group_id in ("billing", "audit"):
+            log.beat(group_id, "a")
+        coordinated.processAllAvailable()
+        first = record.start(spark, settings)
+        until(lambda: not first.isActive)
+        assert "the process dies here" in str(first.exception())
+        log.beat("mail", "a")
+        coordinated.processAllAvailable()
+        second = record.start(spark, settings)
+        second.processAllAvailable()
+        open_views(spark, settings.warehouse)
+
+        assert crashes == ["decisions"]
+        assert written(spark) == replayed(spark)
+        assert len(written(spark)) > 20
+        for table, key in (("events", "topic, partition, offset"), ("assignments", "shard, seq")):
+            counts = spark.sql(f"select count(*) as n, count(distinct {key}) as d from {table}").collect()[0]
+            assert counts.n == counts.d > 0, table
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        spark.stop()

@@ -1,0 +1,630 @@
+"""The client's side of the protocol, without Kafka: what it says, obeys and may hand out."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from model import Queue
+from model.client import NEVER_MS, Client, Dropped, Give, Output, Refused, Send, Take, Wishes
+from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, FencedReason, Rejected, Start
+from model.events import Commit, CommittedOffset, Heartbeat, Subscription, Unregister
+
+A, B, C = (Queue("orders", "", number) for number in range(3))
+FIRST = Start(policy="first")
+
+
+class Story:
+    """A client in its first life, and the decisions that reach it, numbered."""
+
+    def __init__(self, commit_interval_ms: int | None = 5_000) -> None:
+        wishes = Wishes(subscriptions=[Subscription(topic="orders")])
+        self.client = Client("billing", "c1", wishes, commit_interval_ms)
+        self.seq = 0
+        self.begun = self.client.join("i1", 0)
+
+    def hears(self, decision: AnyDecision, now_ms: int = 0) -> list[Output]:
+        """Hear the next decision."""
+        self.seq += 1
+        decision.shard, decision.seq = "groups-1.1", self.seq
+        return self.client.hear(decision, now_ms)
+
+    def is_assigned(
+        self, epoch: int, queues: dict[Queue, int], revoke: tuple[Queue, ...] = (), now_ms: int = 0
+    ) -> list[Output]:
+        """Hear an assignment; `queues` maps each queue to the epoch it was given in."""
+        return self.hears(assignment(epoch, queues, revoke), now_ms)
+
+
+def assignment(epoch: int, queues: dict[Queue, int], revoke: tuple[Queue, ...] = ()) -> Assignment:
+    return Assignment(
+        group_id="billing",
+        client_id="c1",
+        instance_id="i1",
+        epoch=epoch,
+        queues=[AssignedQueue(queue, given, FIRST) for queue, given in queues.items()],
+        revoke=list(revoke),
+        state="stable",
+        heartbeat_ms=10_000,
+        session_timeout_ms=45_000,
+        revoke_timeout_ms=30_000,
+    )
+
+
+def fenced(reason: FencedReason, by: str = "") -> Fenced:
+    return Fenced(group_id="billing", client_id="c1", instance_id="i1", reason=reason, by=by)
+
+
+def beat(epoch: int, *owned: Queue, instance_id: str = "i1", now_ms: int = 0) -> Send:
+    return Send(
+        Heartbeat(
+            group_id="billing",
+            client_id="c1",
+            instance_id=instance_id,
+            epoch=epoch,
+            owned=list(owned),
+            subscriptions=[Subscription(topic="orders")],
+        ),
+        now_ms,
+    )
+
+
+def commit_of(epoch: int, offsets: dict[Queue, int]) -> Commit:
+    return Commit(
+        group_id="billing",
+        client_id="c1",
+        instance_id="i1",
+        epoch=epoch,
+        offsets=[CommittedOffset(queue=queue, offset=offset) for queue, offset in offsets.items()],
+    )
+
+
+def commit(epoch: int, offsets: dict[Queue, int], now_ms: int = 0) -> Send:
+    return Send(commit_of(epoch, offsets), now_ms)
+
+
+def give(queue: Queue, given: int, instance_id: str = "i1") -> Give:
+    return Give(queue, FIRST, given, instance_id)
+
+
+# --- saying ---
+
+
+def test_a_life_begins_with_a_heartbeat_that_has_heard_nothing():
+    assert Story().begun == [beat(-1)]
+
+
+def test_a_heartbeat_goes_out_at_every_interval_counted_from_the_last_one():
+    """A receipt is a heartbeat too: it puts the next one off."""
+    story = Story()
+
+    assert story.client.next_due_ms() == 10_000
+    assert story.client.on_time(9_999) == []
+    assert story.is_assigned(1, {A: 1}, now_ms=9_999) == [give(A, 1), beat(1, A, now_ms=9_999)]
+    assert story.client.on_time(10_000) == []
+    assert story.client.on_time(19_999) == [beat(1, A, now_ms=19_999)]
+
+
+def test_the_coordinator_sets_the_pace():
+    story = Story()
+    faster = structs.replace(assignment(1, {}), heartbeat_ms=500, session_timeout_ms=2_000)
+
+    story.hears(faster)
+
+    assert story.client.next_due_ms() == 500
+    assert story.client.on_time(2_001)[0] == Dropped((), "silent")
+
+
+def test_other_wishes_are_told_at_once():
+    story = Story()
+    wishes = Wishes(subscriptions=[Subscription(topic="payments", version=1)], weight=2.0)
+
+    [sent] = story.client.wish(wishes, 5)
+
+    assert isinstance(sent, Send)
+    assert isinstance(sent.event, Heartbeat)
+    assert (sent.event.subscriptions, sent.event.weight) == (wishes.subscriptions, 2.0)
+
+
+# --- obeying ---
+
+
+def test_an_assignment_is_followed_and_answered_at_once():
+    story = Story()
+
+    assert story.is_assigned(1, {A: 1, B: 1}) == [give(A, 1), give(B, 1), beat(1, A, B)]
+
+
+def test_a_repeated_assignment_is_silent_even_during_a_drain():
+    """A coordinator repeats itself while it sees other queues than it knows; an answer each time would never end."""
+    story = Story()
+    story.is_assigned(1, {A: 1, B: 1})
+
+    assert story.is_assigned(1, {A: 1, B: 1}) == []
+    assert story.is_assigned(2, {A: 1}) == [Take((B,)), beat(2, A, B)]
+    assert story.is_assigned(2, {A: 1}) == []
+    assert story.is_assigned(2, {A: 1}, revoke=(B,)) == []
+
+
+def test_a_newer_epoch_is_answered_even_if_nothing_else_changed():
+    """The coordinator's timeouts wait for a receipt."""
+    story = Story()
+    story.is_assigned(1, {A: 1})
+
+    assert story.is_assigned(2, {A: 1}) == [beat(2, A)]
+
+
+def test_a_queue_is_drained_before_it_is_released():
+    """Whether it is asked for by `revoke` or just not listed any more."""
+    story = Story()
+    story.is_assigned(1, {A: 1, B: 1, C: 1})
+
+    assert story.is_assigned(2, {A: 1}, revoke=(B,)) == [Take((B, C)), beat(2, A, B, C)]
+    assert story.client.draining() == [B, C]
+    assert story.client.released([B], 1) == [beat(2, A, C, now_ms=1)]
+    assert story.client.released([B, C], 2) == [beat(2, A, now_ms=2)]
+    assert story.client.released([A, B, C], 3) == []
+
+
+def test_what_is_in_revoke_is_not_held_even_if_it_is_listed():
+    story = Story()
+    story.is_assigned(1, {A: 1})
+
+    assert story.is_assigned(2, {A: 1, B: 2}, revoke=(A, B)) == [Take((A,)), beat(2, A)]
+
+
+def test_a_start_is_obeyed_only_when_the_queue_was_given_anew():
+    """Otherwise each repetition would throw the position back."""
+    story = Story()
+    story.is_assigned(3, {A: 3})
+
+    assert story.is_assigned(4, {A: 3}) == [beat(4, A)]
+    assert story.client.may_hand_out(give(A, 3), 0)
+    assert story.is_assigned(5, {A: 2}) == [beat(5, A)]
+    assert story.client.may_hand_out(give(A, 3), 0)
+
+
+def test_a_queue_given_back_while_it_drains_is_released_first():
+    """What is still at work on it began under another ownership; the new one must not overlap with it."""
+    story = Story()
+    story.is_assigned(1, {A: 1})
+    story.is_assigned(2, {})
+
+    assert story.is_assigned(3, {A: 3}) == [beat(3, A)]
+    assert not story.client.may_hand_out(give(A, 1), 0)
+    assert story.client.released([A], 7) == [beat(3, now_ms=7), give(A, 3)]
+    assert story.is_assigned(3, {A: 3}) == []
+    assert story.client.may_hand_out(give(A, 3), 7)
+    assert not story.client.may_hand_out(give(A, 1), 7)
+
+
+def test_a_queue_given_anew_to_its_holder_is_drained_first():
+    """An offset reset: the queue starts elsewhere, when what was handed out from before is done."""
+    story = Story()
+    story.is_assigned(1, {A: 1, B: 1})
+
+    assert story.is_assigned(2, {A: 2, B: 1}) == [Take((A,)), beat(2, A, B)]
+    assert story.client.released([A], 0) == [beat(2, B), give(A, 2)]
+
+
+def test_a_queue_given_back_and_taken_again_while_it_drains_is_only_released():
+    story = Story()
+    story.is_assigned(1, {A: 1})
+    story.is_assigned(2, {})
+    story.is_assigned(3, {A: 3})
+
+    assert story.is_assigned(4, {}) == [beat(4, A)]
+    assert story.client.released([A], 0) == [beat(4)]
+
+
+def test_an_older_epoch_is_not_obeyed():
+    story = Story()
+    story.is_assigned(5, {A: 5})
+
+    assert story.is_assigned(4, {}) == []
+    assert story.client.readable() == {A: give(A, 5)}
+
+
+def test_a_decision_is_heard_once_a_shard():
+    """The sink is at least once; another era or shard counts for itself."""
+    story = Story()
+    again = assignment(2, {})
+    story.is_assigned(1, {A: 1})
+    again.shard, again.seq = "groups-1.1", 1
+
+    assert story.client.hear(again, 0) == []
+    again.shard = "groups-1.2"
+    assert story.client.hear(again, 0) == [Take((A,)), beat(2, A)]
+
+
+def test_decisions_about_others_are_not_obeyed():
+    """An inbox holds what other lives, other clients of the partition and other groups must hear."""
+    story = Story()
+    mine = assignment(1, {A: 1})
+
+    assert story.hears(structs.replace(mine, instance_id="i0")) == []
+    assert story.hears(structs.replace(mine, client_id="c2")) == []
+    assert story.hears(structs.replace(mine, group_id="audit")) == []
+    assert story.hears(structs.replace(fenced("replaced"), instance_id="i0")) == []
+    assert story.client.epoch == -1
+
+
+def test_a_refusal_is_told_once_a_rule():
+    story = Story()
+    refusal = Rejected(rule="mode", detail="no", client_id="c1", group_id="billing")
+
+    assert story.hears(refusal) == [Refused("mode", "no")]
+    assert story.hears(structs.replace(refusal, detail="still no")) == []
+    assert story.hears(structs.replace(refusal, rule="bounds", group_id=None)) == [Refused("bounds", "no")]
+    assert story.hears(structs.replace(refusal, rule="key", group_id="audit")) == []
+
+
+# --- handing over ---
+
+
+def test_queues_come_in_the_same_epoch_when_their_owners_let_go():
+    """A grant after somebody's release takes no new epoch, and is answered like any other assignment."""
+    story = Story()
+    assert story.is_assigned(2, {}) == [beat(2)]
+
+    assert story.is_assigned(2, {A: 2}) == [give(A, 2), beat(2, A)]
+    assert story.is_assigned(2, {A: 2, B: 2}) == [give(B, 2), beat(2, A, B)]
+    assert story.is_assigned(2, {A: 2, B: 2}) == []
+
+
+def test_what_drains_is_finished_and_nothing_new_of_it_is_handed_out():
+    story = Story()
+    story.is_assigned(1, {A: 1})
+    story.client.started([(give(A, 1), 0)], 0)
+    story.is_assigned(2, {}, revoke=(A,))
+
+    assert not story.client.may_hand_out(give(A, 1), 0)
+    assert story.client.done(give(A, 1), 8)
+    assert story.client.released([A], 0) == [commit(2, {A: 8}), beat(2)]
+    assert not story.client.done(give(A, 1), 9)
+
+
+def test_a_queue_that_was_asked_back_is_released_before_it_is_given_to_the_same_client():
+    """While it is asked back the target may return to its owner; `revoke` stands until the release."""
+    story = Story()
+    story.is_assigned(1, {A: 1})
+    assert story.is_assigned(2, {}, revoke=(A,)) == [Take((A,)), beat(2, A)]
+    assert story.is_assigned(3, {}, revoke=(A,)) == [beat(3, A)]
+
+    assert story.client.released([A], 0) == [beat(3)]
+    assert story.is_assigned(3, {A: 3}) == [give(A, 3), beat(3, A)]
+
+
+def test_a_client_that_is_too_slow_is_told_so_again_and_again_and_answers_once():
+    """Its queue was freed by the revoke timeout: somebody else's by now, in the same epoch."""
+    story = Story()
+    story.is_assigned(1, {A: 1})
+    story.is_assigned(2, {}, revoke=(A,))
+
+    assert story.is_assigned(2, {}) == []
+    assert story.is_assigned(2, {}, revoke=(A,)) == []
+    assert story.client.released([A], 0) == [beat(2)]
+
+
+# --- committing ---
+
+
+def reads(story: Story, queue: Queue, given: int, done: int | None = None) -> None:
+    """Have a queue started at 0, and on record there; then the application is done with all below `done`."""
+    for sent in story.client.started([(give(queue, given), 0)], 0):
+        assert isinstance(sent, Send)
+        assert isinstance(sent.event, Commit)
+        story.client.committed(sent.event)
+    if done is not None:
+        assert story.client.done(give(queue, given), done)
+
+
+def test_a_first_offset_is_on_record_at_once():
+    """A policy asked again after a crash would have another answer: `last` would skip what came in between."""
+    story = Story()
+    story.is_assigned(1, {A: 1, B: 1})
+
+    assert story.client.started([(give(A, 1), 0), (give(B, 1), 7)], 0) == [commit(1, {A: 0, B: 7})]
+
+
+def test_a_start_at_an_offset_is_on_record_already():
+    story = Story()
+    at_5 = AssignedQueue(A, 1, Start(offset=5))
+    story.hears(structs.replace(assignment(1, {}), queues=[at_5]))
+
+    assert story.client.started([(Give(A, Start(offset=5), 1, "i1"), 5)], 0) == []
+    assert story.client.commit(0) == []
+
+
+def test_what_is_done_is_committed_at_every_interval_and_only_if_it_is_new():
+    story = Story()
+    story.is_assigned(1, {A: 1, B: 1})
+    reads(story, A, 1, done=3)
+    reads(story, B, 1)
+
+    assert story.client.next_due_ms() == 5_000
+    assert story.client.on_time(4_999) == []
+    [sent] = story.client.on_time(5_000)
+    assert sent == commit(1, {A: 3}, now_ms=5_000)
+    assert isinstance(sent, Send)
+    assert isinstance(sent.event, Commit)
+    story.client.committed(sent.event)
+    assert story.client.is_committed()
+    assert story.client.on_time(9_999) == []
+
+
+def test_a_commit_that_kafka_does_not_acknowledge_is_said_again():
+    story = Story()
+    story.is_assigned(1, {A: 1})
+    reads(story, A, 1, done=3)
+
+    assert story.client.on_time(5_000) == [commit(1, {A: 3}, now_ms=5_000)]
+    assert story.client.on_time(9_999) == []
+    assert story.client.on_time(10_000) == [commit(1, {A: 3}, now_ms=10_000), beat(1, A, now_ms=10_000)]
+
+
+def test_the_final_commit_goes_before_the_release_and_before_leaving():
+    """The next owner starts where the record says: it must be there first."""
+    story = Story()
+    story.is_assigned(1, {A: 1, B: 1})
+    reads(story, A, 1, done=4)
+    reads(story, B, 1, done=6)
+
+    assert story.is_assigned(2, {A: 1}, revoke=(B,)) == [Take((B,)), beat(2, A, B)]
+    assert story.client.released([B], 0) == [commit(2, {B: 6}), beat(2, A)]
+    left = Send(Unregister(group_id="billing", client_id="c1", instance_id="i1"), 0)
+    assert story.client.leave(0) == [commit(2, {A: 4}), left]
+
+
+def test_an_application_that_commits_by_itself_is_not_helped():
+    """But for the first offsets: those say nothing about what it has done."""
+    story = Story(commit_interval_ms=None)
+    story.is_assigned(1, {A: 1, B: 1})
+    assert story.client.started([(give(A, 1), 0), (give(B, 1), 0)], 0) == [commit(1, {A: 0, B: 0})]
+    story.client.done(give(A, 1), 4)
+
+    assert story.client.on_time(5_000) == [commit(1, {A: 0, B: 0}, now_ms=5_000)]
+    reads(story, B, 1, done=3)
+    reads(story, A, 1, done=4)
+    assert story.client.on_time(9_999) == []
+    assert story.is_assigned(2, {A: 1})[0] == Take((B,))
+    assert story.client.released([B], 0) == [beat(2, A)]
+    assert story.client.commit(0) == [commit(2, {A: 4})]
+    story.client.done(give(A, 1), 5)
+    assert story.client.leave(0) == [Send(Unregister(group_id="billing", client_id="c1", instance_id="i1"), 0)]
+
+
+def test_a_life_that_is_over_commits_nothing():
+    """Its queues are somebody else's; what its application still finishes does not count."""
+    story = Story()
+    story.is_assigned(1, {A: 1})
+    reads(story, A, 1, done=4)
+    story.hears(fenced("expired"))
+
+    assert story.client.commit(0) == []
+    story.client.join("i2", 0)
+    assert not story.client.done(give(A, 1), 5)
+    assert story.client.commit(0) == []
+
+
+def test_a_silent_client_commits_nothing():
+    story = Story()
+    story.is_assigned(1, {A: 1})
+    reads(story, A, 1, done=4)
+
+    assert story.client.commit(45_001) == [Dropped((A,), "silent")]
+
+
+def test_how_far_an_old_giving_came_does_not_overrule_a_reset():
+    """The operator has set the queue back; a final commit in the new epoch would be accepted, and undo that."""
+    story = Story()
+    story.is_assigned(1, {A: 1})
+    reads(story, A, 1, done=500)
+    back = AssignedQueue(A, 2, Start(offset=10))
+
+    assert story.hears(structs.replace(assignment(2, {}), queues=[back])) == [Take((A,)), beat(2, A)]
+    assert story.client.commit(0) == []
+    assert story.client.released([A], 0) == [beat(2), Give(A, Start(offset=10), 2, "i1")]
+    story.client.committed(commit_of(1, {A: 500}))
+    story.client.started([(Give(A, Start(offset=10), 2, "i1"), 10)], 0)
+    story.client.done(Give(A, Start(offset=10), 2, "i1"), 11)
+    assert story.client.commit(0) == [commit(2, {A: 11})]
+
+
+def test_a_refused_commit_is_said_again_unless_its_queue_is_going():
+    """A coordinator that starts anew may not have heard yet whose the queue is."""
+    story = Story()
+    story.is_assigned(1, {A: 1, B: 1})
+    reads(story, A, 1)
+    reads(story, B, 1)
+    story.is_assigned(2, {A: 1})
+    refusal = Rejected(rule="commit", detail="no", client_id="c1", group_id="billing")
+
+    assert story.hears(refusal) == [Refused("commit", "no")]
+    assert story.client.commit(0) == [commit(2, {A: 0})]
+    assert story.hears(structs.replace(refusal)) == []
+
+
+def test_a_coordinator_that_has_lost_everything_is_told_how_far_the_queues_are():
+    """It gives what is claimed in a new epoch and knows no offset: what is read goes on, and goes on record."""
+    story = Story()
+    story.is_assigned(3, {A: 1, B: 3})
+    reads(story, A, 1, done=70)
+    reads(story, B, 3)
+    lost = assignment(4, {A: 4, B: 4})
+    lost.shard, lost.seq = "groups-1.2", 1
+
+    assert story.client.hear(lost, 0) == [beat(4, A, B)]
+    assert story.client.may_hand_out(give(A, 1), 0)
+    assert story.client.commit(0) == [commit(4, {A: 70, B: 0})]
+
+
+# --- the end of a life ---
+
+
+def test_an_expired_client_drops_everything_and_comes_back_as_another():
+    story = Story()
+    story.is_assigned(4, {A: 4, B: 4})
+
+    [dropped] = story.hears(fenced("expired"))
+
+    assert dropped == Dropped((A, B), "expired")
+    assert isinstance(dropped, Dropped)
+    assert dropped.comes_back
+    assert not story.client.may_hand_out(give(A, 4), 0)
+    assert story.client.next_due_ms() == NEVER_MS
+    assert story.client.on_time(10**6) == []
+    assert story.client.join("i2", 10**6) == [beat(-1, instance_id="i2", now_ms=10**6)]
+    assert story.is_assigned(5, {A: 5}, now_ms=10**6) == []
+
+
+def test_a_replaced_client_does_not_fight():
+    story = Story()
+    story.is_assigned(1, {A: 1})
+
+    [dropped] = story.hears(fenced("replaced", by="i9"))
+
+    assert dropped == Dropped((A,), "replaced", "i9")
+    assert isinstance(dropped, Dropped)
+    assert not dropped.comes_back
+    assert story.client.on_time(10**6) == []
+
+
+def test_a_refused_client_does_not_come_back():
+    assert Story().hears(fenced("refused")) == [Dropped((), "refused")]
+
+
+def test_a_client_that_leaves_says_so_and_nothing_more():
+    story = Story()
+    story.is_assigned(1, {A: 1})
+
+    assert story.client.leave(5) == [Send(Unregister(group_id="billing", client_id="c1", instance_id="i1"), 5)]
+    assert story.client.leave(5) == []
+    assert story.is_assigned(2, {A: 2}) == []
+    assert story.client.on_time(10**6) == []
+    assert story.hears(fenced("expired")) == [Dropped((), "left")]
+
+
+def test_a_client_whose_heartbeats_do_not_arrive_gives_up_by_itself():
+    """It counts from when the acknowledged heartbeat was sent: the coordinator cannot have it earlier."""
+    story = Story()
+    story.is_assigned(1, {A: 1}, now_ms=1_000)
+    story.client.acknowledged(1_000, 1_200)
+
+    assert story.client.may_hand_out(give(A, 1), 46_000)
+    assert not story.client.may_hand_out(give(A, 1), 46_001)
+    assert story.client.on_time(46_001) == [Dropped((A,), "silent")]
+    assert story.client.join("i2", 46_001) == [beat(-1, instance_id="i2", now_ms=46_001)]
+
+
+def test_an_acknowledgement_that_comes_too_late_is_none():
+    """The heartbeat may have stood in a queue until after the coordinator gave its sender up."""
+    story = Story()
+    story.is_assigned(1, {A: 1}, now_ms=1_000)
+
+    assert story.client.acknowledged(44_000, 45_001) == [Dropped((A,), "silent")]
+
+
+def test_an_acknowledgement_of_a_former_life_counts_for_nothing():
+    story = Story()
+    story.client.on_time(45_001)
+    story.client.join("i2", 45_001)
+    story.client.acknowledged(40_000, 45_002)
+
+    assert story.client.on_time(45_001 + 45_001) == [Dropped((), "silent")]
+
+
+def test_a_sleeper_obeys_nothing_before_it_has_noticed_that_it_slept():
+    """An assignment that waited in the inbox through a suspension may be long outdated."""
+    story = Story()
+
+    assert story.is_assigned(1, {A: 1}, now_ms=45_001) == [Dropped((), "silent")]
+    assert story.client.readable() == {}
+
+
+# --- whatever happens ---
+
+QUEUES = st.dictionaries(st.sampled_from([A, B, C]), st.integers(1, 6))
+ASSIGNMENTS = st.tuples(st.just("assign"), st.integers(1, 6), QUEUES, st.sets(st.sampled_from([A, B, C])))
+STEPS = st.lists(
+    ASSIGNMENTS
+    | st.tuples(st.just("drain"), st.sets(st.sampled_from([A, B, C])))
+    | st.tuples(st.just("wait"), st.sampled_from([1, 10_000, 50_000]))
+    | st.tuples(st.just("acknowledge"))
+    | st.tuples(st.just("fence")),
+    max_size=30,
+)
+
+
+class Witness:
+    """Keeps its own books of what a client was given, from its outputs alone."""
+
+    def __init__(self, story: Story) -> None:
+        self.client = story.client
+        self.open: dict[Queue, Give] = {}
+        self.draining: set[Queue] = set()
+        self.past: list[Give] = []
+
+    def sees(self, outputs: list[Output]) -> None:
+        """Write outputs down; each must be possible after those before."""
+        for output in outputs:
+            match output:
+                case Give(queue):
+                    assert queue not in self.open
+                    assert queue not in self.draining
+                    self.open[queue] = output
+                    self.past.append(output)
+                case Take(queues):
+                    for queue in queues:
+                        del self.open[queue]
+                        self.draining.add(queue)
+                case Dropped():
+                    self.open, self.draining = {}, set()
+                case Send(Heartbeat() as event) if output is outputs[-1]:
+                    assert set(event.owned) == self.open.keys() | self.draining
+
+    def agrees(self, now_ms: int) -> bool:
+        """Whether the client would hand out just what the books allow."""
+        return all(self.client.may_hand_out(past, now_ms) == (self.open.get(past.queue) == past) for past in self.past)
+
+
+@given(steps=STEPS)
+def test_a_queue_is_handed_out_between_a_give_and_its_end_only(steps):
+    """Whatever the order of assignments: not after a Take until it is released and given anew.
+
+    Besides, `owned` names all that is held, and an assignment heard again is silent.
+    """
+    story = Story()
+    client, witness, now_ms = story.client, Witness(story), 0
+    for number, step in enumerate(steps):
+        match step:
+            case ("assign", epoch, queues, revoke):
+                said = structs.replace(assignment(epoch, queues, tuple(revoke)), instance_id=client.instance_id)
+                outputs = story.hears(said, now_ms)
+                assert story.hears(structs.replace(said), now_ms) == []
+            case ("drain", queues):
+                witness.draining -= queues
+                outputs = client.released(sorted(queues), now_ms)
+            case ("wait", passed_ms):
+                now_ms += passed_ms
+                outputs = client.on_time(now_ms)
+            case ("acknowledge",):
+                outputs = client.acknowledged(now_ms, now_ms)
+            case _:
+                outputs = story.hears(structs.replace(fenced("expired"), instance_id=client.instance_id), now_ms)
+        witness.sees(outputs)
+        assert witness.agrees(now_ms)
+        if not client.instance_id:
+            client.join(f"life-{number}", now_ms)
+
+
+@given(steps=st.lists(ASSIGNMENTS, max_size=10), again=st.lists(st.integers(0, 9), max_size=20))
+def test_repeated_decisions_are_silent(steps, again):
+    """However often the sink writes a decision, and whatever came between."""
+    story = Story()
+    heard = [assignment(epoch, queues, tuple(revoke)) for _, epoch, queues, revoke in steps]
+    for decision in heard:
+        story.hears(decision)
+
+    assert [story.client.hear(heard[index], 0) for index in again if index < len(heard)] == [
+        [] for index in again if index < len(heard)
+    ]

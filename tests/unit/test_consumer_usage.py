@@ -1,0 +1,74 @@
+"""Wrong usage of the consumer that needs no broker to be noticed: one clear sentence each."""
+
+import re
+import socket
+import time
+
+import pytest
+
+from wakeroll import Consumer, InvalidUsage, NotReachable, usage
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"group_id": "a b"}, r"group_id is 'a b': expected `str` matching regex"),
+        ({"group_id": ""}, r"group_id is '': expected"),
+        ({"group_id": "billing@eu"}, r"group_id is 'billing@eu': expected"),
+        ({"client_id": "c/1"}, r"client_id is 'c/1': expected `str` matching regex"),
+        ({"client_id": ""}, r"client_id is '': expected"),
+        ({"topics": "orders"}, r"topics is 'orders'; it must be a list of names, like \['orders'\]"),
+        ({"topics": []}, r"topics is empty; name at least one topic"),
+        ({"topics": ["or ders"]}, r"a topic is 'or ders': expected"),
+        ({"topics": {"orders": None}}, r"topics is .*: expected `str`, got `null`"),
+        ({"bootstrap": ""}, r"bootstrap is empty; it must name a broker, like 'localhost:9092'"),
+        ({"consume_from": "newest"}, r"consume_from is 'newest': invalid enum value 'newest'"),
+        ({"consume_from": "timestamp"}, r"'timestamp' needs a time in epoch ms"),
+        ({"consume_from_ms": 5}, r"consume_from is 'last' and consume_from_ms is 5"),
+        ({"consume_from": "timestamp", "consume_from_ms": -1}, r"consume_from_ms is -1: expected `int` >= 0"),
+        ({"strategy": "A VG"}, r"strategy is 'A VG': expected"),
+        ({"strategy_params": {"a": object()}}, r"strategy_params is .*got `object`"),
+        ({"commit_interval": 0}, r"commit_interval is 0; it must be more than 0 .*, or None"),
+        ({"commit_interval": 5_000_000.0}, r"at most 86400 seconds"),
+        ({"weight": 0}, r"weight is 0: expected `float` > 0"),
+        ({"kafka_config": {"no.such.setting": "1"}}, r"does not take these settings: .*no\.such\.setting"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments, sentence):
+    """Before anything is connected: a typo must not look like a broker that does not answer."""
+    given = {"group_id": "billing", "topics": ["orders"], "bootstrap": NOWHERE, **arguments}
+
+    with pytest.raises(InvalidUsage, match=sentence):
+        Consumer(**given)
+
+
+def test_a_broker_that_does_not_answer_is_named_within_the_time_given():
+    began = time.monotonic()
+
+    with pytest.raises(
+        NotReachable, match=r"no Kafka broker answered at 127\.0\.0\.1:1 within 0\.5 s \(.*refused.*running\?"
+    ):
+        Consumer("billing", ["orders"], NOWHERE, connect_timeout=0.5)
+
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("host", ["build-7.example.com", "Jürgens Laptop", "x" * 300, "[::1]"])
+def test_a_made_up_client_id_keeps_to_the_declared_pattern(monkeypatch, host):
+    """Hosts have names that a client may not have."""
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+
+    made = usage.client_id_of(None)
+
+    assert usage.client_id_of(made) == made
+    assert re.search(r"@\d+@[0-9a-f]{8}$", made)
+
+
+def test_topics_may_carry_an_expression():
+    """A list wants everything; a name given twice is wanted once."""
+    listed = usage.subscriptions_of(["orders", "payments", "orders"])
+
+    assert [(wanted.topic, wanted.expression) for wanted in listed] == [("orders", "*"), ("payments", "*")]
+    assert usage.subscriptions_of({"orders": "TagA || TagB"})[0].expression == "TagA || TagB"

@@ -1,0 +1,466 @@
+"""The group machine, under whatever clients, operators and clocks may do to it."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control_log import START_MS, ControlLog
+from histories import GROUPS, PARTITION, TOPICS, History, plans
+from model import invariants
+from model.clock import Moment, ShardClock
+from model.decisions import Assignment, Cause, Fenced, Handover, Rebalance, Rejected, Start
+from model.events import (
+    Commit,
+    CommittedOffset,
+    Configure,
+    Heartbeat,
+    Route,
+    RoutedQueue,
+    Subscription,
+    Tick,
+    Unregister,
+)
+from model.group import NEVER_MS, Group, Settings
+from model.group_machine import step
+from model.queue import Queue
+from model.records import read_event
+from model.routes import Routes
+from model.shard import Shard
+from model.strategies import STRATEGIES
+
+
+@given(plan=plans)
+def test_what_always_holds_holds_in_any_history(plan):
+    """One owner a queue, an unbroken chain of hand-overs, epochs that only grow, every decision numbered."""
+    assert invariants.broken(History(plan).decisions) == []
+
+
+@given(plan=plans)
+def test_the_parts_of_a_groups_state_say_the_same_after_every_event(plan):
+    """Above all: what a member counts as its own is what the map holds for it."""
+    broken = []
+
+    class Watched(History):
+        def append(self, event):
+            decisions = super().append(event)
+            for group_id in self.shard.group_ids():
+                broken.extend(invariants.broken_state(self.shard.group(group_id)))
+            return decisions
+
+    Watched(plan)
+
+    assert broken == []
+
+
+@given(plan=plans)
+def test_a_queue_is_given_only_while_nobody_holds_it(plan):
+    """The map is the proof: whoever had it before has released it, or is not heard any more, or had his time."""
+    owners = {}
+    for decision in History(plan).decisions:
+        if isinstance(decision, Handover):
+            where = decision.group_id, decision.queue
+            came_free_now = decision.from_ is not None and decision.released_ms == decision.at_ms
+            assert owners.get(where) is None or came_free_now
+            owners[where] = decision.to
+
+
+@given(plan=plans)
+def test_in_a_calm_world_every_queue_finds_an_owner_that_knows_it(plan):
+    """Whatever happened before: when everybody answers - with a receipt, then a release - nothing is left lying."""
+    calm = [(group_id, 0, ("configure", CALM)) for group_id in GROUPS]
+    history = History([*plan, *calm, *CALM_ROUND * 22])
+    routes = {event.topic: event for event in map(event_of, history.records) if isinstance(event, Route)}
+    for group_id in GROUPS:
+        group = history.shard.group(group_id)
+        if group is None or not group.members:
+            continue
+        routed = {routed.queue for topic in group.topics if topic in routes for routed in routes[topic].queues}
+        shown = {
+            queue: client_id
+            for client_id, member in group.members.items()
+            if (beat := history.receipt(group_id, client_id, member.instance_id))
+            for queue in beat.owned
+        }
+
+        assert {queue: shown.get(queue) for queue in routed} == {queue: group.target.get(queue) for queue in routed}
+        assert routed <= shown.keys()
+        assert shown == group.owners
+
+
+CALM = {"strategy": "AVG", "settle_ms": 1_000, "session_timeout_ms": 45_000, "max_members": 1_000}
+CALM_ROUND = [("billing", 0, ("all drain",)), ("billing", 300, ("all answer",)), ("billing", 0, ("ticks", 5))]
+"""A round every five seconds, for longer than any session that anybody may trust."""
+
+
+def event_of(record):
+    return read_event(record, 4)
+
+
+@given(plan=plans, group_id=st.sampled_from(GROUPS))
+def test_a_heartbeat_that_says_what_is_known_already_changes_nothing(plan, group_id):
+    """Producers repeat; a client in a quiet group costs no decision and no epoch."""
+    history = History(plan)
+    group = history.shard.group(group_id)
+    for client_id, member in (group.members if group else {}).items():
+        beat = history.receipt(group_id, client_id, member.instance_id)
+        if beat is None:
+            continue
+        history.append(beat)
+        before = msgspec.msgpack.encode(group)
+
+        again = history.append(beat)
+
+        told_in_vain = [decision for decision in again if not isinstance(decision, Assignment)]
+        assert (told_in_vain, msgspec.msgpack.encode(group)) == ([], before)
+
+
+@given(plan=plans)
+def test_every_client_that_answers_is_told_what_it_owns(plan):
+    """Once the world is calm: two rounds of honest heartbeats later, everybody shows just what the map holds for it."""
+    history = History([*plan, ("billing", 0, ("ticks", 30))])
+    for _ in range(3):
+        for group_id in GROUPS:
+            group = history.shard.group(group_id)
+            for client_id, member in (group.members if group else {}).items():
+                if beat := history.receipt(group_id, client_id, member.instance_id):
+                    history.append(beat)
+    shown = {}
+    expected = {}
+    for group_id in GROUPS:
+        group = history.shard.group(group_id)
+        for client_id, member in (group.members if group else {}).items():
+            beat = history.receipt(group_id, client_id, member.instance_id)
+            shown[group_id, client_id] = None if beat is None else beat.owned
+            expected[group_id, client_id] = sorted(member.owned)
+
+    assert shown == expected
+
+
+@settings(max_examples=200)
+@given(plan=plans)
+def test_looking_at_a_group_on_every_tick_finds_nothing_that_its_deadline_did_not(plan):
+    """A tick decodes only what is due.  A deadline that is late would be a client that never expires."""
+    history = History(plan)
+    for group_id in GROUPS:
+        kept = [decision for decision in history.decisions if getattr(decision, "group_id", None) == group_id]
+
+        assert [_without_header(decision) for decision in kept] == _decided_by_looking_always(history, group_id)
+
+
+def _decided_by_looking_always(history: History, group_id: str) -> list[bytes]:
+    """Step one group through all the records of its shard, every tick among them."""
+    group, routes, clock = Group(group_id=group_id, settings=Settings()), Routes({}), ShardClock()
+    decided = []
+    for record in history.records:
+        event = read_event(record, history.log.partitions)
+        assert not isinstance(event, Rejected)
+        moment = clock.read(record.timestamp_ms, tick=isinstance(event, Tick))
+        if isinstance(event, Route):
+            concerns = routes.learn(event) and event.topic in group.topics
+        else:
+            concerns = isinstance(event, Tick) or event.group_id == group_id
+        if concerns:
+            cause = Cause(record.topic, record.partition, record.offset)
+            decided += step(group, event, moment, cause, routes)
+    return [_without_header(decision) for decision in decided]
+
+
+def _without_header(decision: msgspec.Struct) -> bytes:
+    header = {"shard": "", "seq": 0, "at_ms": 0, "cause": Cause("", 0, 0)} | (
+        {"raw": ""} if isinstance(decision, Rejected) else {}
+    )
+    return msgspec.json.encode(msgspec.structs.replace(decision, **header))
+
+
+# --- single rules that a story does not tell ---
+
+
+class Lonely:
+    """One group on its own, stepped by hand."""
+
+    def __init__(self, **settings) -> None:
+        self.group = Group(group_id="billing", settings=Settings(**settings))
+        self.routes = Routes({})
+        self._offset = 0
+
+    def route(self, topic: str, queues: int) -> list:
+        """Route a topic; return what follows for a group that subscribes it."""
+        routed = [RoutedQueue(topic=topic, broker="", queue_id=number) for number in range(queues)]
+        event = Route(topic=topic, queues=routed, version=str(queues))
+        self.routes.learn(event)
+        return self.step(event, 0)
+
+    def beat(self, client_id: str, now_ms: int, *topics: str, **said) -> list:
+        """Let the client's first life say that it lives, and wants these topics (orders)."""
+        subscriptions = [Subscription(topic=topic) for topic in topics or ("orders",)]
+        beat = Heartbeat(
+            group_id="billing", client_id=client_id, instance_id=f"{client_id}1", subscriptions=subscriptions, **said
+        )
+        return self.step(beat, now_ms)
+
+    def step(self, event, now_ms: int) -> list:
+        """Let something happen; return what follows."""
+        self._offset += 1
+        cause = Cause("wakeroll.groups", 1, self._offset)
+        return step(self.group, event, Moment(now_ms, START_MS + now_ms, True), cause, self.routes)
+
+
+def test_a_strategy_that_breaks_does_not_break_the_group(monkeypatch):
+    """A strategy may be anybody's code, its parameters are a client's: its topic keeps its target, with a note."""
+    lonely = Lonely()
+    lonely.route("orders", 2)
+    lonely.beat("a", 0)
+
+    def breaks(_queues, _clients, params, /):
+        return params["rooms"]["a"]
+
+    monkeypatch.setitem(STRATEGIES, "BREAKS", breaks)
+    [rebalance, *_] = lonely.step(Configure(group_id="billing", strategy="BREAKS"), 5_000)
+
+    assert rebalance.notes == ["orders: BREAKS failed with KeyError('rooms'); its last target stays"]
+    assert sorted(lonely.group.members["a"].owned) == [Queue("orders", "", 0), Queue("orders", "", 1)]
+
+
+def test_a_strategys_answer_is_taken_as_far_as_it_is_valid(monkeypatch):
+    """Unknown queues, strangers and members that do not want the topic get nothing; what is left stands in the open."""
+    lonely = Lonely()
+    lonely.route("orders", 4)
+    lonely.route("payments", 1)
+    lonely.beat("a", 0)
+    lonely.beat("p", 5_000, "payments")
+
+    def answers_oddly(queues, clients, _params, /):
+        if queues[0].topic == "payments":
+            return {"p": queues}
+        return {clients[0]: [queues[0], Queue("orders", "", 99)], "stranger": [queues[1]], "p": [queues[2]]}
+
+    monkeypatch.setitem(STRATEGIES, "ODD", answers_oddly)
+    [rebalance, *_] = lonely.step(Configure(group_id="billing", strategy="ODD"), 10_000)
+
+    assert rebalance.notes == ["orders: 3 answers of ODD name unknown queues or clients; ignored"]
+    assert [(str(one.queue), one.reason) for one in rebalance.unassigned] == [
+        (f"orders-{number}", "ODD leaves it out") for number in (1, 2, 3)
+    ]
+    assert lonely.group.target == {Queue("orders", "", 0): "a", Queue("payments", "", 0): "p"}
+
+
+def test_a_queue_claimed_by_several_stays_with_its_owner(monkeypatch):
+    """A strategy that cannot make up its mind moves nothing; without an owner the first in order has it."""
+    lonely = Lonely()
+    lonely.route("orders", 2)
+    lonely.beat("b", 0)
+    lonely.beat("a", 5_000)
+    lonely.beat("b", 5_100, epoch=2, owned=[Queue("orders", "", 1)])
+    assert lonely.group.owners == {Queue("orders", "", 0): "a", Queue("orders", "", 1): "b"}
+
+    monkeypatch.setitem(STRATEGIES, "ALL", lambda queues, clients, _params, /: dict.fromkeys(clients, queues))
+    lonely.step(Configure(group_id="billing", strategy="ALL"), 10_000)
+
+    assert lonely.group.target == {Queue("orders", "", 0): "a", Queue("orders", "", 1): "b"}
+
+
+def test_a_timer_that_waits_for_the_settle_interval_asks_once():
+    """The settle interval may be longer than the timer's; each tick asked again, and filled the list of causes."""
+    lonely = Lonely(settle_ms=60_000, rebalance_interval_ms=1_000)
+    lonely.route("orders", 2)
+    lonely.beat("a", 0)
+    lonely.beat("a", 1_000, weight=2.0)
+    for second in range(2, 40):
+        lonely.step(Tick(), second * 1_000)
+
+    assert [trigger for trigger, _ in lonely.group.pending] == ["timer"]
+
+
+def test_a_shorter_session_is_not_noticed_too_late():
+    """Nothing but the receipt itself brings the deadline forward; until then the client may trust the longer one."""
+    lonely = Lonely()
+    lonely.beat("a", 0)
+    lonely.step(Tick(), 1_000)
+
+    lonely.step(Configure(group_id="billing", session_timeout_ms=15_000), 5_000)
+    assert lonely.group.due_ms == 45_001
+    lonely.beat("a", 6_000, epoch=2)
+
+    assert lonely.group.due_ms <= 21_001
+
+
+def test_settings_are_not_known_by_an_epoch_that_was_shown_before_they_were_made():
+    """A new target waits for the settle interval, a grant does not: it tells the settings in an epoch that is old.
+
+    Were its receipt taken for theirs, a heartbeat that was on its way would shorten a session that its client trusts.
+    """
+    lonely = Lonely()
+    lonely.route("orders", 2)
+    lonely.beat("a", 0)
+    lonely.beat("b", 5_000)
+    lonely.beat("b", 5_100, epoch=2)
+    lonely.step(Configure(group_id="billing", session_timeout_ms=15_000), 5_200)
+    decisions = lonely.beat("a", 5_300, epoch=2, owned=[Queue("orders", "", 0)])
+    [to_b] = [one for one in decisions if isinstance(one, Assignment) and one.client_id == "b"]
+
+    lonely.beat("b", 5_400, epoch=2)
+
+    assert (to_b.epoch, to_b.session_timeout_ms) == (2, 15_000)
+    assert lonely.group.members["b"].session_ms == 45_000
+
+    decisions = lonely.step(Tick(), 7_000)
+    assert [one.epoch for one in decisions if isinstance(one, Assignment) and one.client_id == "b"] == [3]
+    lonely.beat("b", 7_100, epoch=3, owned=[Queue("orders", "", 1)])
+    assert lonely.group.members["b"].session_ms == 15_000
+
+
+def test_a_queue_is_not_given_to_a_client_that_does_not_want_its_topic_any_more():
+    """The target may be older than the client's wish: it follows when the settle interval has passed."""
+    lonely = Lonely()
+    lonely.route("orders", 2)
+    lonely.beat("a", 0)
+    lonely.beat("b", 5_000)
+    lonely.beat("b", 5_200, "payments", epoch=2)
+
+    lonely.beat("a", 5_300, epoch=2, owned=[Queue("orders", "", 0)])
+
+    assert lonely.group.owners == {Queue("orders", "", 0): "a"}
+    lonely.step(Tick(), 7_000)
+    assert lonely.group.owners == {Queue("orders", "", 0): "a", Queue("orders", "", 1): "a"}
+
+
+def test_the_revoke_timeout_counts_again_when_a_group_is_not_ordered_any_more():
+    """The oldest member decides whether order matters; when it leaves, a deadline may have passed already."""
+    lonely = Lonely()
+    lonely.route("orders", 2)
+    lonely.beat("z", 0, "payments", orderly=True)
+    lonely.beat("a", 5_000)
+    lonely.beat("b", 10_000)
+    both = [Queue("orders", "", 0), Queue("orders", "", 1)]
+    for now_ms in (10_100, 41_000):
+        for client_id, topic in (("z", "payments"), ("a", "orders"), ("b", "orders")):
+            owned = both if client_id == "a" else []
+            lonely.beat(client_id, now_ms, topic, epoch=3, owned=owned, orderly=client_id == "z")
+        lonely.step(Tick(), now_ms + 1)
+    assert lonely.group.owners == {both[0]: "a", both[1]: "a"}
+
+    lonely.step(Unregister(group_id="billing", client_id="z", instance_id="z1"), 42_000)
+
+    assert lonely.group.due_ms <= 43_000
+    lonely.step(Tick(), 43_000)
+    assert lonely.group.owners == {both[0]: "a", both[1]: "b"}
+
+
+def test_a_queue_that_was_added_is_no_news_once_it_is_committed():
+    """What is kept for a queue must not outlive its use."""
+    lonely = Lonely()
+    lonely.route("orders", 1)
+    lonely.beat("a", 0)
+    lonely.route("orders", 2)
+    lonely.step(Tick(), 2_000)
+    added = Queue("orders", "", 1)
+    assert lonely.group.added == {added: 2}
+
+    offsets = [CommittedOffset(queue=added, offset=0)]
+    lonely.step(Commit(group_id="billing", client_id="a", epoch=2, offsets=offsets), 3_000)
+
+    assert (lonely.group.added, lonely.group.offsets) == ({}, {added: 0})
+
+
+def test_a_commit_for_ten_thousand_queues_is_refused_in_one_sentence():
+    """A rejection has a bounded detail; a client that is fenced for all it had must not fill the inbox."""
+    lonely = Lonely()
+    lonely.route("orders", 1)
+    lonely.beat("a", 0)
+    offsets = [CommittedOffset(queue=Queue("payments", "", number), offset=1) for number in range(10_000)]
+
+    decisions = lonely.step(Commit(group_id="billing", client_id="a", epoch=1, offsets=offsets), 1_000)
+
+    assert [(type(one), one.rule, len(one.detail)) for one in decisions] == [(Rejected, "commit", 500)]
+
+
+def test_the_newest_version_of_a_subscription_counts():
+    """What a client wants of a topic may change; a heartbeat that comes late must not turn it back."""
+    lonely = Lonely()
+    kept = []
+    for version, expression in ((5, "red"), (6, "blue"), (5, "red"), (6, "green")):
+        subscription = Subscription(topic="orders", expression=expression, version=version)
+        lonely.step(Heartbeat(group_id="billing", client_id="a", instance_id="a1", subscriptions=[subscription]), 0)
+        kept.append(lonely.group.members["a"].subscriptions["orders"].expression)
+
+    assert kept == ["red", "blue", "blue", "blue"]
+
+
+def test_the_instances_of_a_client_are_remembered_eight_lives_long():
+    """Bounded memory: a process that starts in a loop must not fill the state."""
+    shard = Shard("wakeroll.groups", PARTITION, 4)
+    log = ControlLog(4)
+    for life in range(20):
+        beat = Heartbeat(group_id="billing", client_id="a", instance_id=f"a{life}")
+        shard.apply(log.append(beat, life)[0])
+
+    group = shard.group("billing")
+    assert group.members["a"].superseded == [f"a{life}" for life in range(11, 19)]
+
+
+def test_a_refused_client_costs_nothing():
+    """A group that is full must not grow by those it refuses."""
+    lonely = Lonely(max_members=1)
+    lonely.beat("a", 0)
+    before = msgspec.msgpack.encode(lonely.group)
+
+    refused = [lonely.beat(f"c{number}", 1_000) for number in range(10)]
+
+    assert [[(type(one), one.reason) for one in each] for each in refused] == [[(Fenced, "refused")]] * 10
+    assert msgspec.msgpack.encode(lonely.group) == before
+
+
+def test_an_empty_group_is_forgotten_after_seven_days_but_for_its_epoch_and_its_settings():
+    """No epoch is used twice, and what an operator made stays; offsets and hand-overs begin anew."""
+    lonely = Lonely()
+    lonely.route("orders", 2)
+    lonely.step(Configure(group_id="billing", session_timeout_ms=20_000), 0)
+    lonely.beat("a", 2_000)
+    offsets = [CommittedOffset(queue=Queue("orders", "", 0), offset=17)]
+    lonely.step(Commit(group_id="billing", client_id="a", epoch=2, offsets=offsets), 2_100)
+    lonely.step(Unregister(group_id="billing", client_id="a", instance_id="a1"), 4_000)
+    week_ms = 7 * 24 * 3_600_000
+
+    assert lonely.step(Tick(), 4_000 + week_ms - 1) == []
+    [forgotten] = lonely.step(Tick(), 4_000 + week_ms)
+    decisions = lonely.beat("b", 4_000 + week_ms + 5_000)
+
+    assert (forgotten.change, forgotten.epoch) == ("forgotten", 3)
+    assert [(one.from_, one.how) for one in decisions if isinstance(one, Handover)] == [(None, "first")] * 2
+    [to_b] = [one for one in decisions if isinstance(one, Assignment)]
+    assert (to_b.epoch, to_b.session_timeout_ms) == (4, 20_000)
+    assert [one.start for one in to_b.queues] == [Start(policy="last")] * 2
+
+
+def test_a_quiet_group_is_not_looked_at_again():
+    """An empty group without news has no deadline but the day it is forgotten."""
+    lonely = Lonely()
+    lonely.step(Configure(group_id="billing", strategy="AVG"), 0)
+    lonely.step(Tick(), 1_000)
+
+    assert lonely.group.due_ms == NEVER_MS
+
+
+def test_a_target_counts_what_it_costs():
+    """What an operator looks at first: how many queues move, how even the shares are, who got nothing."""
+    lonely = Lonely()
+    lonely.route("orders", 5)
+    lonely.beat("a", 0)
+    decisions = lonely.beat("b", 5_000)
+    decisions += lonely.beat("a", 5_100, epoch=2, owned=[Queue("orders", "", number) for number in range(3)])
+    rebalance = next(decision for decision in decisions if isinstance(decision, Rebalance))
+    handovers = [decision for decision in decisions if isinstance(decision, Handover)]
+
+    assert (rebalance.clients, rebalance.queues, rebalance.moved, rebalance.spread) == (2, 5, 2, 1)
+    assert [(str(one.queue), one.from_, one.to) for one in handovers] == [
+        ("orders-3", "a", "b"),
+        ("orders-4", "a", "b"),
+    ]
+
+
+def test_topics_are_those_of_the_members():
+    lonely = Lonely()
+    for number, topic in enumerate(TOPICS):
+        lonely.beat(f"c{number}", 0, topic, "orders")
+
+    assert lonely.group.topics == sorted(TOPICS)

@@ -1,0 +1,350 @@
+"""The JARs of a checkout: fetched once, from a real HTTP server by the real Ivy, whatever goes wrong on the way."""
+
+import hashlib
+import http.server
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from pipeline import jars
+from pipeline.ivy import explain, proxy_options
+from pipeline.jars import FOLDER, JarsMissing, broker_jars, ensure_jars, spark_jars
+
+CONTENTS = {"spark/alpha-1.jar": b"for Spark", "broker/beta-2.jar": b"for the broker"}
+ALPHA, BETA = "/org/example/alpha/1/alpha-1.jar", "/org/example/beta/2/beta-2.jar"
+
+
+class Mirror(http.server.ThreadingHTTPServer):
+    """A Maven repository in memory.  It answers 404 to what it has not; what stalls is promised and never sent."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.files = {ALPHA: CONTENTS["spark/alpha-1.jar"], BETA: CONTENTS["broker/beta-2.jar"]}
+        for path in (ALPHA, BETA):
+            artifact, version = path.split("/")[3:5]
+            self.files[pom(path)] = (
+                "<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId>"
+                f"<artifactId>{artifact}</artifactId><version>{version}</version></project>"
+            ).encode()
+        self.stalled: set[str] = set()
+        self.asked: list[str] = []
+        self.closing = threading.Event()
+
+    def downloads(self) -> list[str]:
+        """Return the names of the JARs that were asked for, and forget them."""
+        names, self.asked = [path.rpartition("/")[2] for path in self.asked if path.endswith(".jar")], []
+        return sorted(names)
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    """One request of Ivy's: a HEAD for the size, then a GET."""
+
+    server: Mirror
+
+    def do_GET(self) -> None:
+        """Send a file."""
+        self.server.asked.append(self.path)
+        self.do_HEAD()
+        if self.path in self.server.stalled:
+            self.server.closing.wait()
+        self.wfile.write(self.server.files.get(self.path, b""))
+
+    def do_HEAD(self) -> None:
+        """Say how large a file is."""
+        if self.path not in self.server.files:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.server.files[self.path])))
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing on the test's output."""
+
+
+@pytest.fixture
+def mirror() -> Iterator[Mirror]:
+    with Mirror() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.closing.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder like deploy/jars, for two small JARs; brackets in its path mean something to Ivy."""
+    folder = tmp_path / "a checkout [2] (copy)"
+    folder.mkdir()
+    dependency = '<dependency org="org.example" name="{}" rev="{}" conf="{}->default"/>'
+    (folder / "ivy.xml").write_text(
+        '<ivy-module version="2.0"><info organisation="wakeroll" module="jars"/>'
+        '<configurations><conf name="spark"/><conf name="broker"/></configurations><dependencies>'
+        f"{dependency.format('alpha', 1, 'spark')}{dependency.format('beta', 2, 'broker')}"
+        "</dependencies></ivy-module>"
+    )
+    write_sums(folder, CONTENTS)
+    return folder
+
+
+def test_jars_are_fetched_once(folder, mirror):
+    """And nothing of it is left but the JARs: the cache would double what they take."""
+    first = fetch(folder, mirror)
+    asked_first = mirror.downloads()
+    second = fetch(folder, mirror)
+
+    assert found(folder) == CONTENTS
+    assert first[1:] == ["   1  alpha-1.jar", "   2  beta-2.jar", "all 2 JARs are there, and their hashes are right"]
+    assert (asked_first, second, mirror.asked) == (["alpha-1.jar", "beta-2.jar"], [], [])
+    assert not (folder / ".ivy").exists()
+    assert (spark_jars(folder), broker_jars(folder)) == ([folder / "spark/alpha-1.jar"], [folder / "broker/beta-2.jar"])
+
+
+def test_jars_that_somebody_put_there_are_taken(folder, mirror):
+    """A machine without a network gets them by copying two folders."""
+    for name, content in CONTENTS.items():
+        (folder / name).parent.mkdir()
+        (folder / name).write_bytes(content)
+
+    said = fetch(folder, mirror)
+
+    assert (said, mirror.asked) == ([], [])
+
+
+def test_a_jar_that_was_lost_or_changed_is_fetched_again(folder, mirror):
+    """A file removed by hand, or half of it lost by a disk, must not end in Java's ClassNotFoundException."""
+    fetch(folder, mirror)
+    (folder / "spark/alpha-1.jar").write_bytes(b"for")
+    fetch(folder, mirror)
+    (folder / "broker/beta-2.jar").unlink()
+    fetch(folder, mirror)
+
+    assert found(folder) == CONTENTS
+
+
+def test_what_was_fetched_before_a_failure_is_kept(folder, mirror):
+    """A mirror may lack one of sixty JARs, or a line may drop; nobody wants to fetch the other fifty-nine again."""
+    missing = mirror.files.pop(BETA)
+    with pytest.raises(JarsMissing, match=r"does not have org\.example#beta;2!beta\.jar; name one that does"):
+        fetch(folder, mirror)
+    before = mirror.downloads()
+    mirror.files[BETA] = missing
+    fetch(folder, mirror)
+
+    assert "alpha-1.jar" in before
+    assert mirror.downloads() == ["beta-2.jar"]
+    assert found(folder) == CONTENTS
+
+
+def test_a_module_that_the_mirror_lacks_is_named(folder, mirror):
+    mirror.files.clear()
+
+    assert failure(folder, mirror) == (
+        "the Maven repository does not have org.example#alpha;1, org.example#beta;2; "
+        "name one that does in WAKEROLL_MAVEN_URL, then start again: what was fetched is kept."
+    )
+
+
+def test_a_wrong_jar_is_named_and_fetched_anew(folder, mirror):
+    """A mirror that was tampered with, or a captive portal's page: it must reach neither a JVM nor the next start."""
+    mirror.files[ALPHA] = b"something else"
+    sentence = failure(folder, mirror)
+    nothing_yet = found(folder)
+    mirror.files[ALPHA] = CONTENTS["spark/alpha-1.jar"]
+    mirror.downloads()
+    fetch(folder, mirror)
+
+    assert sentence == (
+        "what was fetched is not what deploy/jars/sha256sums lists (of other content: spark/alpha-1.jar); "
+        "start again, which fetches the wrong ones anew (from another mirror, if WAKEROLL_MAVEN_URL names one)."
+    )
+    assert nothing_yet == {}
+    assert mirror.downloads() == ["alpha-1.jar"]
+    assert found(folder) == CONTENTS
+
+
+def test_a_list_that_does_not_fit_is_said_to(folder, mirror):
+    """Whoever changed ivy.xml and forgot the hashes learns which are missing and which are too many."""
+    write_sums(folder, {"spark/alpha-1.jar": CONTENTS["spark/alpha-1.jar"], "broker/gamma-3.jar": b"?"})
+
+    assert failure(folder, mirror) == (
+        "what was fetched is not what deploy/jars/sha256sums lists (missing: broker/gamma-3.jar; "
+        "not in the list: broker/beta-2.jar); "
+        "ivy.xml and sha256sums do not fit each other: take both from one version of wakeroll."
+    )
+
+
+def test_no_network_is_one_sentence(folder, mirror):
+    mirror.server_close()
+
+    assert re.fullmatch(
+        r"cannot reach the Maven repository \(.*Connection refused.*\); check the network, or name a mirror in "
+        r"WAKEROLL_MAVEN_URL, then start again: what was fetched is kept\.",
+        failure(folder, mirror),
+    )
+
+
+def test_a_repository_that_says_nothing_is_given_up(folder, mirror):
+    """Ivy itself would wait a minute for each of a hundred files."""
+    mirror.stalled.add(pom(ALPHA))
+
+    with pytest.raises(JarsMissing, match=r"nothing has come from the Maven repository for 1 s; check the network"):
+        ensure_jars(folder, maven_url=mirror.url, say=lambda _: None, silence_s=1)
+
+
+def test_two_at_once_fetch_once(folder, mirror):
+    """`make run` in two terminals."""
+    said: list[list[str]] = []
+    starts = [threading.Thread(target=lambda: said.append(fetch(folder, mirror))) for _ in range(2)]
+    for start in starts:
+        start.start()
+    for start in starts:
+        start.join()
+
+    assert mirror.downloads() == ["alpha-1.jar", "beta-2.jar"]
+    assert found(folder) == CONTENTS
+    assert sorted(map(len, said)) in ([0, 4], [1, 4])
+
+
+def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(folder, mirror, monkeypatch):
+    mirror.stalled.add(BETA)
+    monkeypatch.setenv("WAKEROLL_MAVEN_URL", mirror.url)
+    program = (
+        "import sys; from pathlib import Path; from pipeline.jars import main; sys.exit(main([], Path(sys.argv[1])))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True) as start:
+        wait_for(lambda: BETA in mirror.asked)
+        start.send_signal(signal.SIGINT)
+        _, errors = start.communicate(timeout=30)
+    mirror.stalled.clear()
+    mirror.downloads()
+    fetch(folder, mirror)
+
+    assert mirror.downloads() == ["beta-2.jar"]
+    assert start.returncode == 130
+    assert errors == "jars: stopped; what was fetched is kept, and the next start goes on from there\n"
+    assert found(folder) == CONTENTS
+
+
+def test_a_broken_java_home_is_one_sentence(folder, monkeypatch, capsys):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+
+    assert jars.main([], folder) == 1
+    assert capsys.readouterr().err == (
+        "jars: JAVA_HOME is /nowhere, but there is no bin/java in it; "
+        "set JAVA_HOME to a Java 17 or newer, or unset it.\n"
+    )
+
+
+def test_a_program_that_needs_missing_jars_says_how_to_get_them(folder):
+    with pytest.raises(JarsMissing) as error:
+        spark_jars(folder)
+
+    assert str(error.value) == (
+        f"{folder}/spark lacks 1 of 1 JARs (alpha-1.jar); run `make setup`, or `python -m pipeline.jars`."
+    )
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        (
+            'Exception in thread "main" java.io.IOException: No space left on device\n\tat java.base/java.io',
+            "the disk is full; free some space, then start again: what was fetched is kept",
+        ),
+        (
+            "\tHost repo.example not found. url=https://repo.example/a.pom\n",
+            "cannot reach the Maven repository (Host repo.example not found); check the network, or name a mirror in "
+            "WAKEROLL_MAVEN_URL, then start again: what was fetched is kept",
+        ),
+        (
+            "\tSERVER ERROR: Service Unavailable url=https://repo.example/a.pom\n",
+            "cannot reach the Maven repository (SERVER ERROR: Service Unavailable url=https://repo.example/a.pom); "
+            "check the network, or name a mirror in WAKEROLL_MAVEN_URL, then start again: what was fetched is kept",
+        ),
+        (
+            'Exception in thread "main" java.lang.Unexpected: no idea\n\tat org.apache.ivy',
+            'Ivy failed (Exception in thread "main" java.lang.Unexpected: no idea); remove the folder deploy/jars/.ivy '
+            "and start again",
+        ),
+    ],
+)
+def test_what_ivy_says_at_length_becomes_a_sentence(output, sentence):
+    assert explain(output) == sentence
+
+
+def test_proxies_of_the_environment_are_java_s_too():
+    """Pip follows https_proxy, Java does not: the same machine would install PySpark and then fail to fetch JARs."""
+    proxies = {"http": "http://proxy:3128", "https": "http://user:word@proxy.example:8080/", "no": "localhost, .corp"}
+
+    assert proxy_options(proxies) == [
+        "-Dhttp.proxyHost=proxy",
+        "-Dhttp.proxyPort=3128",
+        "-Dhttps.proxyHost=proxy.example",
+        "-Dhttps.proxyPort=8080",
+        "-Dhttp.nonProxyHosts=localhost|*.corp",
+    ]
+    assert proxy_options({}) == []
+
+
+def test_no_jar_of_ours_is_in_spark_already():
+    """Two versions of one library on Spark's class path: whichever is found first breaks the other's users."""
+    listed = [line.split()[1] for line in (FOLDER / "sha256sums").read_text().splitlines()]
+    ours = {library(name) for name in listed if name.startswith("spark/")}
+    of_spark = {library(path.name) for path in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
+
+    assert len(ours) == 14
+    assert ours & of_spark == set()
+
+
+def fetch(folder: Path, mirror: Mirror) -> list[str]:
+    """Fetch from the mirror; return what was said."""
+    said: list[str] = []
+    ensure_jars(folder, maven_url=mirror.url, say=said.append)
+    return said
+
+
+def failure(folder: Path, mirror: Mirror) -> str:
+    """Fetch in vain; return the sentence."""
+    with pytest.raises(JarsMissing) as error:
+        fetch(folder, mirror)
+    return str(error.value)
+
+
+def found(folder: Path) -> dict[str, bytes]:
+    """Return the JARs in place, by name."""
+    paths = [*folder.glob("spark/*"), *folder.glob("broker/*")]
+    return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in paths}
+
+
+def write_sums(folder: Path, contents: dict[str, bytes]) -> None:
+    lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items()]
+    (folder / "sha256sums").write_text("".join(lines))
+
+
+def library(jar: str) -> str:
+    """Return a JAR's name without folder and version."""
+    return re.sub(r"-\d[^/]*\.jar$", "", jar.rpartition("/")[2])
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def pom(jar: str) -> str:
+    """Return the path of the description of a JAR."""
+    return jar.replace(".jar", ".pom")

@@ -1,0 +1,167 @@
+"""docs/protocol.md says what the declarations say: whoever writes a client in another language has only that page."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from model import config
+from model.decisions import AnyDecision, Decision, FencedReason, How, Trigger
+from model.events import AnyEvent, Configure, Heartbeat
+from model.group import Settings
+from model.partitioner import murmur2, partition_of
+from model.records import Record, read_event
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "protocol.md").read_text(encoding="utf-8")
+
+EVENTS = {event.__struct_config__.tag: event for event in get_args(AnyEvent)}
+DECISIONS = {decision.__struct_config__.tag: decision for decision in get_args(AnyDecision)}
+
+decode_event = msgspec.json.Decoder(AnyEvent).decode
+decode_decision = msgspec.json.Decoder(AnyDecision).decode
+
+
+def sections() -> dict[str, str]:
+    """Return heading -> text of the third-level sections."""
+    return dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
+
+
+def example_of(name: str) -> str:
+    [example] = re.findall(r"```json\n(.*?)```", sections()[name], flags=re.DOTALL)
+    return example
+
+
+def first_table_of(name: str) -> list[list[str]]:
+    """Return the rows of a section's first table, without its heading."""
+    table = re.search(r"(?:^\|.*\n)+", sections()[name], flags=re.MULTILINE)
+    if table is None:
+        return []
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table[0].splitlines()[2:]]
+
+
+def fields_in(name: str) -> set[str]:
+    return {field for row in first_table_of(name) for field in row[0].split(", ")}
+
+
+def test_every_event_and_every_decision_has_a_section():
+    assert sorted(sections()) == sorted([*EVENTS, *DECISIONS])
+
+
+@pytest.mark.parametrize("name", sorted(EVENTS))
+def test_the_example_of_an_event_is_one(name):
+    """Copied from the page into a producer, it must be accepted."""
+    example = example_of(name)
+
+    event = decode_event(example)
+
+    assert type(event) is EVENTS[name]
+    assert json.loads(msgspec.json.encode(event)) == json.loads(example)
+
+
+@pytest.mark.parametrize("name", ["heartbeat", "unregister", "commit", "configure"])
+def test_the_example_of_an_event_is_accepted_in_the_partition_that_the_page_names(name):
+    event = read_event(Record("wakeroll.groups", 1, 0, 0, b"billing", example_of(name).encode()), 4)
+
+    assert type(event) is EVENTS[name]
+
+
+@pytest.mark.parametrize("name", sorted(DECISIONS))
+def test_the_example_of_a_decision_is_one(name):
+    """Not a field too many or too few: it comes back as it stands there."""
+    example = example_of(name)
+
+    decision = decode_decision(example)
+
+    assert type(decision) is DECISIONS[name]
+    assert json.loads(msgspec.json.encode(decision)) == json.loads(example)
+
+
+@pytest.mark.parametrize("name", sorted(EVENTS))
+def test_the_table_of_an_event_has_all_its_fields(name):
+    assert fields_in(name) == set(EVENTS[name].__struct_encode_fields__)
+
+
+@pytest.mark.parametrize("name", sorted(DECISIONS))
+def test_the_table_of_a_decision_has_all_its_own_fields(name):
+    own = set(DECISIONS[name].__struct_encode_fields__) - set(Decision.__struct_encode_fields__)
+
+    assert fields_in(name) == own
+
+
+@pytest.mark.parametrize("name", ["heartbeat", "unregister", "commit", "route"])
+def test_the_defaults_of_an_event_are_those_of_its_declaration(name):
+    """An empty cell means required."""
+    declared: dict[str, Any] = {}
+    for field in msgspec.structs.fields(EVENTS[name]):
+        if field.default is not msgspec.NODEFAULT:
+            declared[field.encode_name] = field.default
+        elif field.default_factory is not msgspec.NODEFAULT:
+            declared[field.encode_name] = field.default_factory()
+    told = {row[0]: row[1].strip("`") for row in first_table_of(name)}
+
+    assert {field: json.loads(default) for field, default in told.items() if default} == declared
+
+
+def test_the_settings_of_a_group_are_those_that_hold_until_they_are_set():
+    settings = Settings()
+    told = {row[0]: row[1] for row in first_table_of("configure") if "`" in row[1]}
+
+    assert {name: json.loads(default.strip("`")) for name, default in told.items()} == {
+        name: getattr(settings, name)
+        for name in Configure.__struct_fields__
+        if getattr(settings, name, None) is not None
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("fenced", get_args(FencedReason)),
+        ("rebalance", get_args(Trigger)),
+        ("handover", get_args(How)),
+        ("membership", get_args(DECISIONS["membership"].__annotations__["change"])),
+        (
+            "rejected",
+            ("json", "type", "bounds", "key", "partition", "mode", "epoch", "commit", "settings", "internal"),
+        ),
+    ],
+)
+def test_every_word_that_a_decision_may_use_is_explained(name, words):
+    assert [word for word in words if not re.search(rf"\b{word}\b", sections()[name])] == []
+
+
+def test_the_bounds_that_the_page_names_are_those_of_the_configuration():
+    numbers = {int(text.replace(",", "")) for text in re.findall(r"\d+(?:,\d{3})*", PAGE)}
+
+    assert {
+        config.MAX_QUEUES,
+        config.MAX_TOPICS,
+        config.MAX_DEPTH,
+        config.MAX_DETAIL,
+        config.MAX_RAW_BYTES // 1_024,
+        config.MAX_RECORD_BYTES // 1_024 // 1_024,
+        config.MAX_CAUSES,
+        config.LONGEST_STEP_MS // 1_000,
+        config.GRACE_MS // 1_000,
+        config.HEARTBEAT_MS // 1_000,
+        config.SESSION_TIMEOUT_MS // 1_000,
+        config.REVOKE_TIMEOUT_MS // 1_000,
+        config.MAX_EPOCH_JUMP,
+    } - numbers == set()
+
+
+def test_the_partitioners_examples_are_right():
+    """Whoever writes a client tests his own partitioner with these."""
+    assert '`billing` belongs to partition 1; `murmur2("foobar")` is -790332482' in PAGE
+    assert (partition_of(b"billing", 4), murmur2(b"foobar") - 2**32) == (1, -790332482)
+
+
+def test_the_patterns_of_names_are_those_of_the_declarations():
+    declared = json.dumps(msgspec.json.schema(Heartbeat))
+    rows = re.findall(r"^\| (\w+) \| `(\[.*?\]\{.*?\})` \|$", PAGE, flags=re.MULTILINE)
+
+    assert [name for name, _ in rows] == ["group_id", "client_id", "instance_id", "topic"]
+    assert [pattern for _, pattern in rows if pattern.replace("\\|", "|") not in declared] == []

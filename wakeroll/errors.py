@@ -1,0 +1,27 @@
+"""What can go wrong for an application, as exceptions of our own."""
+
+
+class WakerollError(Exception):
+    """Anything that this library raises."""
+
+
+class InvalidUsage(WakerollError):
+    """The application did something that cannot work; the message says what would."""
+
+
+class NotReachable(WakerollError):
+    """No broker answered in time, or it has no control plane."""
+
+
+class Fenced(WakerollError):
+    """This consumer is out of its group and must not come back by itself.
+
+    Attributes:
+        reason: ``replaced`` (another process uses the same client_id), ``refused`` (the group is full) or ``left``.
+        by: the instance that replaced it; else empty.
+    """
+
+    def __init__(self, message: str, reason: str, by: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.by = by

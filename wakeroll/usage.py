@@ -1,0 +1,82 @@
+"""What an application asks for, checked against the declarations before anything is connected."""
+
+import os
+import re
+import socket
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from model.client import Wishes
+from model.events import Heartbeat, Policy, Subscription
+from model.queue import ClientId, GroupId, TopicName
+from wakeroll.errors import InvalidUsage
+
+LONGEST_S = 24 * 3_600
+"""More than a day between two commits is a mistake in the unit."""
+
+
+def checked(name: str, value: object, declared: Any) -> Any:
+    """Return `value` if it is as declared.
+
+    Raises:
+        InvalidUsage: it is not; names the argument, what was found and what would be right.
+    """
+    try:
+        return msgspec.convert(value, declared)
+    except msgspec.ValidationError as error:
+        raise InvalidUsage(f"{name} is {value!r}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+
+
+def group_id_of(group_id: str) -> str:
+    """Return the group's name if it may be one."""
+    return cast(str, checked("group_id", group_id, GroupId))
+
+
+def client_id_of(client_id: str | None) -> str:
+    """Return the client's name, or make one of host, process and chance: ``host@4711@1f0c9a2e``."""
+    if client_id is not None:
+        return cast(str, checked("client_id", client_id, ClientId))
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:200] or "host"
+    return f"{host}@{os.getpid()}@{uuid.uuid4().hex[:8]}"
+
+
+def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscription]:
+    """Return one subscription a topic, for a list of names or a mapping topic -> expression."""
+    if isinstance(topics, str):
+        raise InvalidUsage(f"topics is {topics!r}; it must be a list of names, like [{topics!r}]")
+    wanted = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, "*")
+    if not wanted:
+        raise InvalidUsage("topics is empty; name at least one topic")
+    for topic in wanted:
+        checked("a topic", topic, TopicName)
+    return [Subscription(topic=topic, expression=expression) for topic, expression in wanted.items()]
+
+
+def milliseconds_of(commit_interval: float | None) -> int | None:
+    """Return how often to commit, None for never."""
+    if commit_interval is not None and not 0 < commit_interval <= LONGEST_S:
+        raise InvalidUsage(
+            f"commit_interval is {commit_interval!r}; it must be more than 0 and at most {LONGEST_S} seconds, "
+            "or None to commit only when commit() is called"
+        )
+    return None if commit_interval is None else max(round(commit_interval * 1_000), 1)
+
+
+def wishes_of(
+    subscriptions: list[Subscription], consume_from: Policy, consume_from_ms: int | None, **others: Any
+) -> Wishes:
+    """Return what the client wants, each field within the bounds that a heartbeat declares."""
+    if (consume_from == "timestamp") != (consume_from_ms is not None):
+        raise InvalidUsage(
+            f"consume_from is {consume_from!r} and consume_from_ms is {consume_from_ms!r}; "
+            "'timestamp' needs a time in epoch ms, and only it takes one"
+        )
+    given = {"consume_from": consume_from, "consume_from_ms": consume_from_ms or 0, **others}
+    declared = {field.name: field.type for field in msgspec.structs.fields(Heartbeat)}
+    for name, value in given.items():
+        checked(name, value, declared[name])
+    checked("topics", [msgspec.to_builtins(subscription) for subscription in subscriptions], declared["subscriptions"])
+    return Wishes(subscriptions=subscriptions, **given)
