@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from model import config
 from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, FencedReason, Rejected, Start
-from model.events import Commit, CommittedOffset, Heartbeat, Policy, Subscription, Unregister
+from model.events import Commit, CommittedOffset, Heartbeat, Mode, Policy, Subscription, Unregister
 from model.queue import Queue
 
 NEVER_MS = 2**62
@@ -32,7 +32,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     orderly: bool = False
     room: str = ""
     weight: float = 1.0
-    mode: Literal["clustering", "broadcasting"] = "clustering"
+    mode: Mode = "clustering"
     consume_type: Literal["push", "pull"] = "push"
 
 

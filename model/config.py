@@ -1,5 +1,7 @@
 """Every limit and duration: its unit, its default, and why it is what it is."""
 
+from collections.abc import Mapping
+
 # --- the clock of a shard ---
 TICK_MS = 1_000
 """The observer appends a tick to every control partition this often."""
@@ -22,6 +24,21 @@ COMMIT_INTERVAL_MS = 5_000
 MAX_MEMBERS = 5_000
 """Beyond it a join is refused; the largest group whose rebalance has been measured."""
 
+PROFILES: Mapping[str, Mapping[str, str | int]] = {
+    "wakeroll": {
+        "handover": "cooperative",
+        "heartbeat_ms": HEARTBEAT_MS,
+        "session_timeout_ms": SESSION_TIMEOUT_MS,
+    },
+    "rocketmq": {"handover": "eager", "heartbeat_ms": 30_000, "session_timeout_ms": 120_000},
+}
+"""Settings by one name.  RocketMQ's clients send a heartbeat every 30 s, and its broker's channelExpiredTimeout is
+120 s; nobody waits for a queue's old owner."""
+
+# --- locks, by RocketMQ's protocol ---
+LOCK_MS = 60_000
+"""A lock that is not renewed ends after this: RocketMQ's rebalance.lockMaxLiveTime at the broker."""
+
 # --- what a group remembers ---
 LAST_INSTANCES = 8
 """Superseded instances kept a client: an idempotent producer delivers within minutes, restarts take seconds."""
@@ -31,6 +48,13 @@ FORGET_MS = 7 * 24 * 3_600_000
 """An empty group is forgotten after this; its epoch is kept for ever, so that no epoch is used twice."""
 MAX_EPOCH_JUMP = 1_000_000
 """A group's epoch is raised at most this far above its own by what a heartbeat shows: 11 days of a target a second."""
+LAST_RESETS = 16
+"""Request ids of resets kept a group, so that a repeated one is silent."""
+REPLACEMENTS = 3
+"""This many replacements of a client within `REPLACEMENTS_MS`: two processes may be fighting for its id."""
+REPLACEMENTS_MS = 300_000
+MAX_GONE_OFFSETS = 1_000
+"""Clients that left a broadcasting group and whose offsets are kept: with a new name each start there is no end."""
 MAX_CAUSES = 16
 """Causes listed in one `rebalance`; a burst of a thousand joins need not name them all."""
 

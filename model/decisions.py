@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from model.events import Policy
+from model.events import Mode, Policy
 from model.queue import ClientId, GroupId, InstanceId, Queue
 
 LogTime = Annotated[int, Meta(description="epoch ms, log time of the broker")]
@@ -17,7 +17,8 @@ Epoch = Annotated[int, Meta(description="epoch of the group; only grows")]
 How = Literal["first", "released", "unregistered", "expired", "replaced", "timeout", "eager", "removed"]
 Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset"]
 FencedReason = Literal["replaced", "expired", "left", "refused"]
-Change = Literal["joined", "left", "expired", "replaced", "resubscribed", "emptied", "forgotten"]
+Change = Literal["joined", "left", "expired", "replaced", "resubscribed", "conflict", "agreed", "emptied", "forgotten"]
+Outcome = Literal["granted", "refused", "expired", "unlocked"]
 
 
 class Cause(Struct, frozen=True):
@@ -69,6 +70,9 @@ class Assignment(Decision, kw_only=True, tag="assignment"):
     heartbeat_ms: int
     session_timeout_ms: int
     revoke_timeout_ms: int
+    mode: Annotated[Mode, Meta(description="broadcasting: every member has every queue, nobody owns one")] = (
+        "clustering"
+    )
 
 
 class Fenced(Decision, kw_only=True, tag="fenced"):
@@ -82,7 +86,7 @@ class Fenced(Decision, kw_only=True, tag="fenced"):
 
 
 class Membership(Decision, kw_only=True, tag="membership"):
-    """Somebody came, went, or wants something else; or the group emptied."""
+    """Somebody came, went, wants something else, or is at odds with the others; or the group emptied."""
 
     group_id: GroupId
     client_id: Annotated[str, Meta(description="empty when the whole group is meant")]
@@ -142,13 +146,24 @@ class Offset(Decision, kw_only=True, tag="offset"):
     epoch: Annotated[int, Meta(description="epoch that the commit was made in")]
     metadata: Annotated[str, Meta(description="the application's own words")] = ""
     reset_by: Annotated[str | None, Meta(description="who reset it; null: a commit")] = None
+    mode: Annotated[Mode, Meta(description="broadcasting: the offset is this client's own")] = "clustering"
+
+
+class Lock(Decision, kw_only=True, tag="lock"):
+    """The answer to a `lock` or an `unlock`, a queue each; or a lock ended by itself."""
+
+    group_id: GroupId
+    client_id: Annotated[str, Meta(description="who asked, or held it")]
+    queue: Queue
+    outcome: Annotated[Outcome, Meta(description="unlocked: given back, or the queue came free")]
+    until_ms: Annotated[int | None, Meta(description="by the shard's clock, epoch ms; null unless granted")] = None
 
 
 class Rejected(Decision, kw_only=True, tag="rejected"):
     """An event that was refused: which rule it broke, and its first bytes."""
 
     rule: Annotated[
-        str, Meta(description="json, type, bounds, key, partition, mode, epoch, commit, settings, internal")
+        str, Meta(description="json, type, bounds, key, partition, mode, epoch, commit, reset, settings, internal")
     ]
     detail: Annotated[str, Meta(description="what was found and what would have been right")]
     raw: Annotated[str, Meta(description="the record's value in base64, the first 4 KiB of it")] = ""
@@ -156,7 +171,7 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
     client_id: Annotated[str | None, Meta(description="where known")] = None
 
 
-AnyDecision = Assignment | Fenced | Membership | Rebalance | Handover | Offset | Rejected
+AnyDecision = Assignment | Fenced | Membership | Rebalance | Handover | Offset | Lock | Rejected
 
-TO_A_CLIENT = (Assignment, Fenced, Rejected)
+TO_A_CLIENT = (Assignment, Fenced, Lock, Rejected)
 """Kinds that go to a client's inbox too, when the client is known."""

@@ -23,6 +23,7 @@ Plain = Annotated[str, Meta(max_length=4_096)] | Annotated[int, Meta(ge=-(2**63)
 Flat = Plain | list[Plain] | dict[str, Plain]
 StrategyParams = Annotated[dict[str, Plain | list[Flat] | dict[str, Flat]], Meta(max_length=config.MAX_PARAMS)]
 Queues = Annotated[list[Queue], Meta(max_length=config.MAX_QUEUES)]
+Mode = Literal["clustering", "broadcasting"]
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
@@ -46,7 +47,7 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
     instance_id: InstanceId
     epoch: Epoch = -1
     owned: Annotated[Queues, Meta(description="all it still holds, what it is draining too")] = []
-    mode: Literal["clustering", "broadcasting"] = "clustering"
+    mode: Annotated[Mode, Meta(description="clustering: the group shares the queues; else each has all")] = "clustering"
     consume_type: Literal["push", "pull"] = "push"
     consume_from: Annotated[Policy, Meta(description="where a queue without a committed offset starts")] = "last"
     consume_from_ms: Annotated[Millis, Meta(description="for consume_from timestamp")] = 0
@@ -86,10 +87,48 @@ class Commit(Event, frozen=True, kw_only=True, tag="commit"):
     offsets: Annotated[list[CommittedOffset], Meta(min_length=1, max_length=config.MAX_QUEUES)]
 
 
+class Lock(Event, frozen=True, kw_only=True, tag="lock"):
+    """RocketMQ's own protocol of ordered groups: a client wants these queues for itself, for a minute."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    queues: Annotated[Queues, Meta(min_length=1)]
+
+
+class Unlock(Event, frozen=True, kw_only=True, tag="unlock"):
+    """The holder of locks gives them back."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    queues: Annotated[Queues, Meta(min_length=1)]
+
+
+class ResetOffset(Struct, frozen=True, kw_only=True):
+    """Where a queue is to be consumed from."""
+
+    queue: Queue
+    offset: Annotated[Offset, Meta(description="the next message to consume")]
+
+
+class Reset(Event, frozen=True, kw_only=True, tag="reset"):
+    """The operator sets committed offsets, back or forth; who asked has turned first, last or a time into offsets."""
+
+    request_id: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="a repeated one is silent")]
+    group_id: GroupId
+    offsets: Annotated[list[ResetOffset], Meta(min_length=1, max_length=config.MAX_QUEUES)]
+    asked: Annotated[str, Meta(max_length=255, description="what was asked for, in words")] = ""
+    by: Annotated[str, Meta(min_length=1, max_length=255, description="who asked")]
+
+
 class Configure(Event, frozen=True, kw_only=True, tag="configure"):
     """The operator changes a group's settings; what is not named stays as it is."""
 
     group_id: GroupId
+    profile: Annotated[
+        Literal["wakeroll", "rocketmq"] | UnsetType, Meta(description="several settings at once; others named win")
+    ] = UNSET
     strategy: StrategyName | UnsetType = UNSET
     strategy_params: StrategyParams | UnsetType = UNSET
     handover: Literal["cooperative", "eager"] | UnsetType = UNSET
@@ -129,14 +168,14 @@ class Tick(Event, frozen=True, kw_only=True, tag="tick"):
     """A second has passed, by the log's time; on every partition."""
 
 
-GroupEvent = Heartbeat | Unregister | Commit | Configure | Route | Tick
+GroupEvent = Heartbeat | Unregister | Commit | Lock | Unlock | Configure | Reset | Route | Tick
 AnyEvent = GroupEvent
 
 ON_EVERY_PARTITION = (Route, Tick)
 """Events that belong to a shard as a whole; their records have no key."""
 
 ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
-    "groups": (Heartbeat, Unregister, Commit, Configure, Route, Tick),
+    "groups": (Heartbeat, Unregister, Commit, Lock, Unlock, Configure, Reset, Route, Tick),
     "queues": (Tick,),
 }
 """Last part of a control topic's name -> what may stand in it."""

@@ -7,13 +7,16 @@ from msgspec import Struct
 
 from model import config
 from model.clock import Moment
-from model.decisions import AnyDecision, Cause, How, Trigger
-from model.events import Policy, Subscription
+from model.decisions import AnyDecision, Cause, How, Start, Trigger
+from model.events import Mode, Policy, Subscription
 from model.queue import Queue
 from model.routes import Routes
 
 NEVER_MS = 2**62
 """A deadline that does not come."""
+
+CHANGE: tuple[Trigger, ...] = ("join", "leave", "expire", "subscription")
+"""Triggers by which a group's (client, topics) changed."""
 
 IF_DIFFERENT: tuple[Trigger, ...] = ("route", "timer")
 """Triggers that lead to a new epoch only if the target differs; every other always does."""
@@ -43,6 +46,8 @@ class Revocation(Struct, array_like=True):
     """Log time when it was asked."""
     timeout_ms: int
     """The longest revoke timeout that was set since then: its owner may trust that."""
+    was_reset: bool = False
+    """Its offset was reset meanwhile: a commit of its owner is too old."""
     shown_ms: int = -1
     """The shard's clock when a heartbeat first showed that epoch: the timeout counts from there; -1 not yet."""
 
@@ -72,6 +77,13 @@ class Member(Struct, array_like=True, kw_only=True):
     """What the map holds for it, what it must give up too: queue -> the epoch it was given in."""
     revoking: dict[Queue, Revocation] = {}
     """Those of them that it must give up."""
+    since_ms: int = 0
+    """The shard's clock when this instance came."""
+    replaced_ms: list[int] = []
+    """The shard's clock at the client's last replacements."""
+    intrudes: bool = False
+    """Whether it has been said that an instance before this one still sends heartbeats."""
+    mode: Mode = "clustering"
     strategy: str = "AVG"
     strategy_params: dict[str, Any] = {}
     consume_from: Policy = "last"
@@ -79,6 +91,11 @@ class Member(Struct, array_like=True, kw_only=True):
     orderly: bool = False
     room: str = ""
     weight: float = 1.0
+
+    @property
+    def first_start(self) -> Start:
+        """Where it starts a queue without a committed offset."""
+        return Start(policy=self.consume_from, ms=self.consume_from_ms if self.consume_from == "timestamp" else None)
 
 
 class Freed(Struct, array_like=True):
@@ -91,6 +108,24 @@ class Freed(Struct, array_like=True):
     """Log time when it came free."""
     revoked_ms: int | None = None
     """Log time when its owner was asked to give it up; None if it was not."""
+
+
+class OwnOffsets(Struct, array_like=True):
+    """How far one client of a broadcasting group has consumed."""
+
+    offsets: dict[Queue, int] = {}
+    added: list[Queue] = []
+    """Queues that were added to topics it consumes, and have no committed offset yet: they start at first."""
+    left_ms: int = -1
+    """The shard's clock when it left; -1 while it is a member."""
+
+
+class Held(Struct, array_like=True):
+    """A lock on a queue, by RocketMQ's protocol."""
+
+    client_id: str
+    until_ms: int
+    """By the shard's clock."""
 
 
 class Gone(Struct, array_like=True):
@@ -121,6 +156,16 @@ class Group(Struct, array_like=True, kw_only=True):
     """queue -> the committed offset: the next message to consume."""
     consumed: list[str] = []
     """Topics that the group has consumed: a queue added to one of them starts at first, or messages would be lost."""
+    own_offsets: dict[str, OwnOffsets] = {}
+    """client_id -> its offsets, in a broadcasting group; kept when it leaves."""
+    resets: list[str] = []
+    """request_id of the last resets."""
+    locks: dict[Queue, Held] = {}
+    """Locks by RocketMQ's protocol; only a queue's owner has one."""
+    conflicts: dict[str, str] = {}
+    """client_id -> how it is at odds with the oldest member."""
+    oldest: str = ""
+    """The client that the others were compared with."""
     added: dict[Queue, int] = {}
     """Queues that were added to such topics and have no committed offset yet -> the epoch that added them."""
     recovering_until_ms: int = -1
@@ -143,7 +188,17 @@ class Group(Struct, array_like=True, kw_only=True):
     @property
     def is_blank(self) -> bool:
         """Whether there is nothing to keep: no member, no epoch, no setting, nobody gone."""
-        return not (self.epoch or self.members or self.gone or self.settings != Settings())
+        return not (self.epoch or self.members or self.gone or self.own_offsets or self.settings != Settings())
+
+    @property
+    def mode(self) -> Mode:
+        """How it consumes: as its oldest member does."""
+        return next((member.mode for member in self.members.values()), "clustering")
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether every member has every queue of its topics, and nobody owns one."""
+        return self.mode == "broadcasting"
 
     @property
     def topics(self) -> list[str]:
@@ -178,6 +233,7 @@ class Turn:
         self.decisions: list[AnyDecision] = []
         self.freed: list[Queue] = []
         """Queues that came free in this turn."""
+        self._broadcasted = group.is_broadcasting
         self.asked = False
         """Whether this event asked for a new target."""
         self.tell: set[str] = set()
@@ -192,7 +248,12 @@ class Turn:
         self.decisions.append(decision)
 
     def ask(self, trigger: Trigger) -> None:
-        """Ask for a new target; it comes at once, or when the settle interval has passed."""
+        """Ask for a new target; it comes at once, or when the settle interval has passed.
+
+        Who comes and goes concerns nobody else in a broadcasting group (RocketMQ's #8483).
+        """
+        if trigger in CHANGE and (self.group.is_broadcasting if self.group.members else self._broadcasted):
+            return
         self.asked = True
         pending = self.group.pending
         if len(pending) < config.MAX_CAUSES:

@@ -8,11 +8,11 @@ from typing import Any, assert_never
 
 from msgspec import UNSET, structs
 
-from model import handover, membership, offsets
+from model import broadcast, conflicts, events, handover, locks, membership, offsets
 from model.clock import Moment
-from model.config import FORGET_MS
+from model.config import FORGET_MS, PROFILES
 from model.decisions import AnyDecision, Cause, Rebalance, Rejected
-from model.events import Commit, Configure, GroupEvent, Heartbeat, Route, Tick, Unregister
+from model.events import Commit, Configure, GroupEvent, Heartbeat, Reset, Route, Tick, Unregister
 from model.group import IF_DIFFERENT, NEVER_MS, Group, Turn
 from model.routes import Routes
 from model.target import compute
@@ -39,6 +39,12 @@ def step(group: Group, event: GroupEvent, moment: Moment, cause: Cause, routes: 
             membership.unregister(turn, event)
         case Commit():
             offsets.commit(turn, event)
+        case events.Lock():
+            locks.lock(turn, event)
+        case events.Unlock():
+            locks.unlock(turn, event)
+        case Reset():
+            offsets.reset(turn, event)
         case Configure():
             _configure(turn, event)
         case Route():
@@ -46,6 +52,7 @@ def step(group: Group, event: GroupEvent, moment: Moment, cause: Cause, routes: 
         case Tick():
             membership.expire(turn)
             handover.time_out(turn)
+            locks.expire(turn)
             handover.end_recovery(turn)
             _look_at_timer(turn)
         case _:
@@ -61,9 +68,8 @@ def step(group: Group, event: GroupEvent, moment: Moment, cause: Cause, routes: 
 def _configure(turn: Turn, event: Configure) -> None:
     """Take the settings that the event names; the others stay."""
     group = turn.group
-    named: dict[str, Any] = {
-        name: value for name in group.settings.__struct_fields__ if (value := getattr(event, name)) is not UNSET
-    }
+    named: dict[str, Any] = {} if event.profile is UNSET else dict(PROFILES[event.profile])
+    named |= {name: value for name in group.settings.__struct_fields__ if (value := getattr(event, name)) is not UNSET}
     settings = structs.replace(group.settings, **named)
     if settings.session_timeout_ms <= settings.heartbeat_ms:
         detail = (
@@ -82,6 +88,7 @@ def _configure(turn: Turn, event: Configure) -> None:
         member.sent_epoch = -1  # its assignment says how long its session is; it must be told
     group.remind(_next_due_ms(group))  # shorter durations bring deadlines forward
     turn.ask("config")
+    conflicts.review_all(turn)
 
 
 def _look_at_timer(turn: Turn) -> None:
@@ -101,10 +108,12 @@ def _retarget(turn: Turn) -> None:
     if group.retargeted_ms >= 0 and now_ms - group.retargeted_ms < group.settings.settle_ms:
         group.remind(group.retargeted_ms + group.settings.settle_ms)
         return
-    target = compute(group, turn.routes)
+    broadcasts = group.is_broadcasting
+    target = broadcast.target(group, turn.routes) if broadcasts else compute(group, turn.routes)
     asked, group.pending = group.pending, []
-    group.checked_ms, group.stale = now_ms, False
-    if target.owners == group.target and all(trigger in IF_DIFFERENT for trigger, _ in asked):
+    group.checked_ms, group.stale = now_ms, target.looks_at_lag
+    differs = broadcast.differs(turn) if broadcasts else target.owners != group.target
+    if not differs and all(trigger in IF_DIFFERENT for trigger, _ in asked):
         return
     moved = sum(1 for queue, client_id in target.owners.items() if group.target.get(queue, client_id) != client_id)
     group.epoch += 1
@@ -119,13 +128,16 @@ def _retarget(turn: Turn) -> None:
             causes=[cause for _, cause in asked],
             strategy=target.strategy,
             clients=len(group.members),
-            queues=len(target.owners) + len(target.unassigned),
+            queues=target.queues,
             moved=moved,
             unassigned=target.unassigned,
             spread=target.spread,
             notes=target.notes,
         )
     )
+    if broadcasts:
+        for client_id in group.members:
+            broadcast.give(turn, client_id)
     handover.follow_target(turn)
 
 
@@ -139,6 +151,8 @@ def _next_due_ms(group: Group) -> int:
     if group.recovering_until_ms >= 0:
         due.append(group.recovering_until_ms)
     due += [gone.until_ms for gone in group.gone.values()]
+    due += [held.until_ms for held in group.locks.values()]
+    due += [own.left_ms + FORGET_MS for own in group.own_offsets.values() if own.left_ms >= 0]
     if group.pending:
         due.append(group.retargeted_ms + settings.settle_ms)
     if group.stale:

@@ -9,6 +9,7 @@ the old owner may read until it hears of it.
 
 from collections.abc import Collection, Iterable, Mapping
 
+from model import broadcast, locks
 from model.decisions import AssignedQueue, Assignment, Handover, How, Start
 from model.events import Heartbeat
 from model.group import Freed, Group, Member, Revocation, Turn
@@ -66,10 +67,14 @@ def free(turn: Turn, queue: Queue, how: How) -> None:
     group.freed[queue] = Freed(client_id, how, turn.moment.at_ms, revocation.at_ms if revocation else None)
     turn.freed.append(queue)
     turn.tell.add(client_id)
+    locks.end(turn, queue)
 
 
 def free_all(turn: Turn, client_id: str, how: How) -> None:
     """Free all that a client holds, at once."""
+    if turn.group.is_broadcasting:
+        broadcast.leave(turn, client_id)
+        return
     for queue in sorted(turn.group.members[client_id].owned):
         free(turn, queue, how)
 
@@ -103,7 +108,7 @@ def take_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
     group = turn.group
     if beat.epoch > group.epoch:
         _raise_epoch(turn, beat.epoch + 1)
-    if group.recovering_until_ms < 0:
+    if group.recovering_until_ms < 0 or group.is_broadcasting:
         return
     for queue in sorted(set(beat.owned)):
         if queue not in group.owners and queue not in group.freed and queue.topic in member.subscriptions:
@@ -205,7 +210,7 @@ def _send(turn: Turn, client_ids: Collection[str]) -> None:
                 instance_id=member.instance_id,
                 epoch=group.epoch,
                 queues=[
-                    AssignedQueue(queue, given, _start(group, member, queue))
+                    AssignedQueue(queue, given, _start(group, client_id, queue))
                     for queue, given in sorted(member.owned.items())
                     if queue not in member.revoking
                 ],
@@ -214,6 +219,7 @@ def _send(turn: Turn, client_ids: Collection[str]) -> None:
                 heartbeat_ms=group.settings.heartbeat_ms,
                 session_timeout_ms=group.settings.session_timeout_ms,
                 revoke_timeout_ms=group.settings.revoke_timeout_ms,
+                mode=group.mode,
             )
         )
 
@@ -227,14 +233,13 @@ def _waiting(group: Group, client_ids: Collection[str]) -> Mapping[str, int]:
     return waiting
 
 
-def _start(group: Group, member: Member, queue: Queue) -> Start:
+def _start(group: Group, client_id: str, queue: Queue) -> Start:
     """Where a member starts a queue: at the committed offset, else by its consume_from."""
+    if group.is_broadcasting:
+        return broadcast.start(group, client_id, queue)
     if queue in group.offsets:
         return Start(offset=group.offsets[queue])
-    if queue in group.added:
-        return Start(policy="first")
-    ms = member.consume_from_ms if member.consume_from == "timestamp" else None
-    return Start(policy=member.consume_from, ms=ms)
+    return Start(policy="first") if queue in group.added else group.members[client_id].first_start
 
 
 def _say(turn: Turn, queue: Queue, freed: Freed | None, to: str | None) -> None:

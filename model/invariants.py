@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from model.decisions import AnyDecision, Assignment, Cause, Fenced, Handover, Membership, Offset, Rebalance
-from model.group import Group
+from model.group import Group, Member
 from model.queue import Queue
 
 
@@ -71,6 +71,7 @@ def broken_ownership(decisions: Iterable[AnyDecision]) -> list[str]:
     - The `from` of a hand-over is the queue's owner, or its last one if it is free.
     - A hand-over changes something: what is free is given, what is owned comes free or goes on.
     - An assignment holds what its client owns, given in the epoch of its hand-over; what is missing stands in `revoke`.
+    - A reset gives the queue to its owner anew, in its own epoch.
     - A commit is the owner's, made in the epoch that the queue was given in, or a later one.
     """
     found: list[str] = []
@@ -82,10 +83,13 @@ def broken_ownership(decisions: Iterable[AnyDecision]) -> list[str]:
             owner = decision.to or decision.from_
             claimed = decision.how == "first"
             groups[decision.group_id][decision.queue] = _Held(decision.to, owner, decision.epoch, claimed)
-        elif isinstance(decision, Offset) and decision.reset_by is None:
+        elif isinstance(decision, Offset) and decision.reset_by is not None:
+            held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, _Held())
+            held.given, held.claimed = decision.epoch, False
+        elif isinstance(decision, Offset) and decision.mode == "clustering":
             held = groups.get(decision.group_id, {}).get(decision.queue, _Held())
             found += (f"{_name(decision)} of {decision.queue}: {wrong}" for wrong in _wrong_in_commit(held, decision))
-        elif isinstance(decision, Assignment):
+        elif isinstance(decision, Assignment) and decision.mode == "clustering":
             queues = groups.get(decision.group_id, {})
             found += (f"{_name(decision)} to {decision.client_id}: {wrong}" for wrong in _wrong_in(decision, queues))
         elif isinstance(decision, Membership) and decision.change == "forgotten":
@@ -118,7 +122,7 @@ def broken_telling(decisions: Iterable[AnyDecision]) -> list[str]:
             found += _told_twice(changed, told)
             changed, went, cause = {}, set(), decision.cause
         match decision:
-            case Assignment(group_id=group_id, client_id=client_id):
+            case Assignment(group_id=group_id, client_id=client_id, mode="clustering"):
                 queues = frozenset(one.queue for one in decision.queues)
                 told.setdefault(group_id, {})[client_id] = _Told(queues, frozenset(decision.revoke))
                 changed[group_id] = decision
@@ -146,14 +150,15 @@ def broken_telling(decisions: Iterable[AnyDecision]) -> list[str]:
 def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
     """A committed offset only grows, but for a reset."""
     found: list[str] = []
-    committed: dict[str, dict[Queue, int]] = {}
+    committed: dict[str, dict[tuple[Queue, str], int]] = {}
     for decision in decisions:
         if isinstance(decision, Offset):
             offsets = committed.setdefault(decision.group_id, {})
-            before = offsets.get(decision.queue, -1)
+            whose = decision.queue, decision.client_id if decision.mode == "broadcasting" else ""
+            before = offsets.get(whose, -1)
             if decision.offset <= before and decision.reset_by is None:
                 found.append(f"{_name(decision)} of {decision.queue} goes from {before} to {decision.offset}")
-            offsets[decision.queue] = decision.offset
+            offsets[whose] = decision.offset
         elif isinstance(decision, Membership) and decision.change == "forgotten":
             committed.pop(decision.group_id, None)
     return found
@@ -162,7 +167,14 @@ def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
 def broken_state(group: Group) -> list[str]:
     """Return the rules that a group's state breaks: its parts must say the same."""
     found: list[str] = []
-    owned = {(queue, client_id) for client_id, member in group.members.items() for queue in member.owned}
+    owned = {
+        (queue, client_id)
+        for client_id, member in group.members.items()
+        for queue in member.owned
+        if member.mode == "clustering"
+    }
+    found += (f"the lock on {queue} is not its owner's" for queue in _stray_locks(group))
+    found += (f"{name} is {member.mode}, the group {group.mode}" for name, member in _of_another_mode(group))
     found += (
         f"{queue} is {who}'s by the map or by the member, not by both"
         for queue, who in sorted(owned ^ group.owners.items())
@@ -189,6 +201,14 @@ def broken_state(group: Group) -> list[str]:
     if group.members and group.emptied_ms >= 0:
         found.append("the group has members and is emptied")
     return found
+
+
+def _stray_locks(group: Group) -> list[Queue]:
+    return sorted(queue for queue, held in group.locks.items() if group.owners.get(queue) != held.client_id)
+
+
+def _of_another_mode(group: Group) -> list[tuple[str, Member]]:
+    return [(name, member) for name, member in group.members.items() if member.mode != group.mode]
 
 
 def _wrong_in_chain(held: _Held, handover: Handover) -> Iterator[str]:

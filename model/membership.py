@@ -1,9 +1,9 @@
 """Who is in a group: joining, leaving, expiring, and being replaced by a new life of the same client."""
 
-from model import handover
+from model import broadcast, conflicts, handover
 from model.config import FORGET_MS, GONE_MS, LAST_INSTANCES, MAX_EPOCH_JUMP
 from model.decisions import Change, Fenced, FencedReason, How, Membership, Rejected
-from model.events import Heartbeat, Subscription, Unregister
+from model.events import Heartbeat, Mode, Subscription, Unregister
 from model.group import Gone, Member, Turn
 
 
@@ -17,9 +17,13 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> None:
     member = group.members.get(beat.client_id)
     gone = group.gone.get(beat.client_id)
     if beat.instance_id in (member.superseded if member else gone.instances if gone else ()):
+        if member:
+            conflicts.note_intruder(turn, beat, member)
         return
-    if beat.mode != "clustering":
-        turn.say(_refusal(beat, "mode", f"mode is {beat.mode!r}; this version serves 'clustering' only"))
+    if beat.mode != _mode_for(turn, beat, member):
+        detail = f"mode is {beat.mode!r}; the group consumes by {group.mode!r}, as its oldest member does"
+        turn.say(_refusal(beat, "mode", detail))
+        turn.say(_fenced(turn, beat.client_id, beat.instance_id, "refused"))
         return
     if beat.epoch > group.epoch + MAX_EPOCH_JUMP:
         limit = f"{group.epoch} + {MAX_EPOCH_JUMP}"
@@ -45,6 +49,7 @@ def unregister(turn: Turn, event: Unregister) -> None:
         _remove(turn, event.client_id, "unregistered")
         _remember(turn, event.client_id, [*member.superseded, member.instance_id])
         turn.ask("leave")
+        conflicts.review_all(turn)
         _note_if_empty(turn)
 
 
@@ -62,13 +67,16 @@ def expire(turn: Turn) -> None:
             if member.superseded:
                 _remember(turn, client_id, member.superseded)
         turn.ask("expire")
+        conflicts.review_all(turn)
         _note_if_empty(turn)
     for client_id in [name for name, gone in group.gone.items() if now_ms >= gone.until_ms]:
         del group.gone[client_id]
+    broadcast.forget(turn)
     if group.emptied_ms >= 0 and now_ms - group.emptied_ms >= FORGET_MS:
         # The epoch stays, so that none is used twice; so do the settings, which an operator made.
         group.target, group.freed, group.gone, group.emptied_ms = {}, {}, {}, -1
         group.offsets, group.consumed, group.added, group.recovering_until_ms = {}, [], {}, -1
+        group.own_offsets, group.resets = {}, []
         turn.say(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch))
 
 
@@ -83,9 +91,7 @@ def _join(turn: Turn, beat: Heartbeat, superseded: list[str]) -> None:
     group.emptied_ms = -1
     group.remind(group.session_ends_ms(member))
     _say(turn, beat.client_id, member, "joined", ", ".join(sorted(member.subscriptions)))
-    turn.ask("join")
-    handover.take_claims(turn, beat, member)
-    handover.note_claims(turn, beat, member)
+    _settle_in(turn, beat, member)
 
 
 def _supersede(turn: Turn, beat: Heartbeat, old: Member) -> None:
@@ -94,11 +100,30 @@ def _supersede(turn: Turn, beat: Heartbeat, old: Member) -> None:
     handover.free_all(turn, client_id, "replaced")
     turn.say(_fenced(turn, client_id, old.instance_id, "replaced", by=beat.instance_id))
     member = _member(turn, beat, [*old.superseded, old.instance_id][-LAST_INSTANCES:])
+    member.replaced_ms = old.replaced_ms
     turn.group.members[client_id] = member
     _say(turn, client_id, member, "replaced", f"instance {old.instance_id} by {beat.instance_id}")
+    conflicts.note_replacement(turn, client_id, member)
+    _settle_in(turn, beat, member)
+
+
+def _settle_in(turn: Turn, beat: Heartbeat, member: Member) -> None:
+    """A new member, or a new life of one, asks for its share, or has all of it at once."""
     turn.ask("join")
     handover.take_claims(turn, beat, member)
+    if turn.group.is_broadcasting:
+        broadcast.welcome(turn, beat.client_id, beat.owned)
     handover.note_claims(turn, beat, member)
+    conflicts.review(turn, beat.client_id)
+
+
+def _mode_for(turn: Turn, beat: Heartbeat, member: Member | None) -> Mode:
+    """Return how a client must consume: as the others do; one that is alone may change that with a new life."""
+    group = turn.group
+    alone = not group.members or (len(group.members) == 1 and member is not None)
+    if alone and (member is None or member.instance_id != beat.instance_id):
+        return beat.mode
+    return group.mode
 
 
 def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
@@ -120,12 +145,18 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
     if changed:
         _say(turn, beat.client_id, member, "resubscribed", _difference(member.subscriptions, wanted))
         turn.ask("subscription")
+    reworded = wanted != member.subscriptions
     member.subscriptions = wanted
-    if _take_wishes(member, beat):
+    rethought = _take_wishes(member, beat)
+    if rethought:
         group.stale = True
         group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
+    if reworded or rethought:
+        conflicts.review(turn, beat.client_id)
     handover.take_receipt(turn, beat, member)
     handover.take_claims(turn, beat, member)
+    if changed and group.is_broadcasting:
+        broadcast.give(turn, beat.client_id)
     handover.tell_again(turn, beat, member)
 
 
@@ -154,6 +185,8 @@ def _member(turn: Turn, beat: Heartbeat, superseded: list[str]) -> Member:
         seen_ms=turn.moment.now_ms,
         subscriptions={subscription.topic: subscription for subscription in beat.subscriptions},
         shown_epoch=beat.epoch,
+        since_ms=turn.moment.now_ms,
+        mode=beat.mode,
     )
     _take_wishes(member, beat)
     return member

@@ -1,8 +1,10 @@
 """The queues of every topic that a shard has heard of."""
 
+from collections.abc import Iterable
+
 import msgspec
 
-from model.events import Route
+from model.events import Route, RoutedQueue
 from model.queue import Queue
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -29,6 +31,12 @@ class Routes:
         """Return a topic's queues in order, none if it is gone; None if it was never routed."""
         route = self.get(topic)
         return None if route is None else sorted({routed.queue for routed in route.queues})
+
+    def details(self, queues: Iterable[Queue]) -> dict[Queue, RoutedQueue]:
+        """Return what the newest routes say of these queues; without those that are not routed."""
+        wanted = set(queues)
+        routes = [self.get(topic) for topic in sorted({queue.topic for queue in wanted})]
+        return {one.queue: one for route in routes if route for one in route.queues if one.queue in wanted}
 
     def learn(self, route: Route) -> bool:
         """Take a route; return whether queues or rooms differ from what was known (an equal version says no)."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaException, Message
 
 from model.client import Client, Give
-from model.events import Policy
+from model.events import Mode, Policy
 from model.queue import Queue
 from wakeroll import usage
 from wakeroll.connection import Connection, Topics
@@ -54,6 +54,7 @@ class Consumer:
         client_id: str | None = None,
         consume_from: Policy = "last",
         consume_from_ms: int | None = None,
+        mode: Mode = "clustering",
         strategy: str = "AVG",
         strategy_params: Mapping[str, Any] | None = None,
         orderly: bool = False,
@@ -76,6 +77,8 @@ class Consumer:
             client_id: this member's name, its own among all consumers; made up if not given.
             consume_from: where a queue starts that the group has not read yet: ``last``, ``first`` or ``timestamp``.
             consume_from_ms: epoch milliseconds, for ``timestamp``.
+            mode: ``clustering``: the members share the queues; ``broadcasting``: each of them reads every queue, and
+                commits for itself under its `client_id`, which must then be the same at the next start.
             strategy: who gets which queues; what the oldest member wants counts.
             strategy_params: for the strategy.
             orderly: messages of a queue must be consumed in order: a queue is never freed while its owner lives.
@@ -102,6 +105,7 @@ class Consumer:
             subscriptions,
             consume_from,
             consume_from_ms,
+            mode=mode,
             strategy=strategy,
             strategy_params=dict(strategy_params or {}),
             orderly=orderly,

@@ -41,6 +41,8 @@ class Control:
         self._stopping = threading.Event()
         self._ended: Dropped | None = None
         self._failure: Exception | None = None
+        self._refusal = ""
+        """Why the coordinator does not let this client in; empty: it has said nothing."""
         self._thread = threading.Thread(target=self._run, name=f"wakeroll-{client.client_id}", daemon=True)
 
     def start(self) -> None:
@@ -159,6 +161,8 @@ class Control:
                 case Dropped():
                     self._drop(output)
                 case Refused(rule, detail):
+                    if rule == "mode":  # the only one that is followed by `fenced`
+                        self._refusal = detail
                     log.warning("the coordinator refused an event of %s (%s): %s", self._client.client_id, rule, detail)
 
     def _drop(self, dropped: Dropped) -> None:
@@ -182,7 +186,7 @@ class Control:
                     "give each its own, or none"
                 )
             case "refused":
-                return f"{who} was refused: the group has as many members as its max_members allows"
+                return f"{who} was refused: {self._refusal or 'the group has as many members as max_members allows'}"
             case "left":
                 return f"{who} was unregistered; make a new Consumer to come back"
             case "expired":

@@ -6,6 +6,7 @@
     ticks by hand                         else every partition has a tick at each whole second
 
     0.1s    route orders 4                orders has the queues 0 to 3; `0,2` names them, `gone` has none
+    0.2s    route orders 4 rooms=r1,r2 ends=100,7     their rooms and next offsets, again and again from the first
     1s      beat a orders payments        client a's heartbeat: the topics it wants
     1.2s    receipt a                     its heartbeat that shows the newest assignment sent to it, and holds just that
     1.3s    draining a                    the same, but it still holds what it held and must give up
@@ -14,7 +15,9 @@
     13s     beat a#2 orders               another life of client a: instance a#2 (a alone is its first, a#1)
     14s..15s  beat c1..c100 orders        a hundred clients, one after the other
     14.5s   commit a orders-0=17 orders-1=4          in the epoch of the newest assignment sent to it; or epoch=1
+    15.5s   lock a orders-0,orders-1      and `unlock`, by RocketMQ's protocol
     16s     leave a#2                     unregister
+    16.5s   reset orders-0=17 by=ops      the operator sets offsets; request_id=1 says that it is the same one again
     17s     configure settle_ms=2000      values are JSON, or words
     18s     record partition=1 key=x {"type": "tick"}       any bytes, in any place
     19s     tick                          by hand
@@ -27,19 +30,20 @@ writes the answers anew, each line after ``->``; what follows from a tick has th
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import cycle, groupby
 from typing import Any
 
 import msgspec
 
 from control_log import START_MS, ControlLog
-from model import config
+from model import config, events
 from model.decisions import (
     AnyDecision,
     AssignedQueue,
     Assignment,
     Fenced,
     Handover,
+    Lock,
     Membership,
     Offset,
     Rebalance,
@@ -52,6 +56,8 @@ from model.events import (
     CommittedOffset,
     Configure,
     Heartbeat,
+    Reset,
+    ResetOffset,
     Route,
     RoutedQueue,
     Subscription,
@@ -183,8 +189,9 @@ class Story:
             case ["tick"]:
                 return Tick()
             case ["route", topic, queues]:
-                version = options.get("version", queues)
-                return Route(topic=topic, queues=_routed(topic, queues), version=version)
+                rooms, ends = options.get("rooms", ""), options.get("ends", "0")
+                version = options.get("version", f"{queues} {rooms}".strip())
+                return Route(topic=topic, queues=_routed(topic, queues, rooms, ends), version=version)
             case ["beat", name, *topics]:
                 return self._beat(group_id, name, topics, options)
             case ["receipt" | "draining" as how, name]:
@@ -199,6 +206,16 @@ class Story:
             case ["leave", name]:
                 client_id, instance_id = _client(name)
                 return Unregister(group_id=group_id, client_id=client_id, instance_id=instance_id)
+            case ["lock" | "unlock" as what, name, queues]:
+                client_id, instance_id = _client(name)
+                asked = {"group_id": group_id, "client_id": client_id, "instance_id": instance_id}
+                named = [queue for names in queues.split(",") for queue in _queues(names)]
+                return (events.Lock if what == "lock" else events.Unlock)(**asked, queues=named)
+            case ["reset"]:
+                said = {name: options.pop(name, "") for name in ("by", "asked", "request_id")}
+                said["request_id"] = said["request_id"] or f"at-{self._now_ms}"
+                offsets = [ResetOffset(queue=_queue(queue), offset=int(offset)) for queue, offset in options.items()]
+                return Reset(group_id=group_id, offsets=offsets, **said)
             case ["configure"]:
                 return msgspec.convert({"type": "configure", "group_id": group_id} | _values(options), Configure)
         raise ValueError(f"no event reads like this: {' '.join(words)}")
@@ -336,6 +353,8 @@ def _assigned(assignment: Assignment) -> str:
     text = ", ".join(shares) or "nothing"
     if assignment.revoke:
         text += f"; must give up {_names(assignment.revoke)}"
+    if assignment.mode != "clustering":
+        text += f"; {assignment.mode}"
     if assignment.state != "stable":
         text += f"; {assignment.state}"
     usual = (config.HEARTBEAT_MS, config.SESSION_TIMEOUT_MS, config.REVOKE_TIMEOUT_MS)
@@ -358,12 +377,21 @@ def _rejected(decisions: list[Rejected]) -> Iterator[str]:
 
 
 def _offsets(decisions: list[Offset]) -> Iterator[str]:
-    """Tell what one client committed in one line."""
-    for (client_id, epoch, metadata), same in groupby(
-        decisions, key=lambda each: (each.client_id, each.epoch, each.metadata)
+    """Tell what one client committed, or had reset, in one line."""
+    for (client_id, epoch, metadata, reset_by), same in groupby(
+        decisions, key=lambda each: (each.client_id, each.epoch, each.metadata, each.reset_by)
     ):
         far = ", ".join(f"{each.queue} to {each.offset}" for each in same)
-        yield f"offset {far}: by {client_id} in epoch {epoch}" + (f", {metadata!r}" if metadata else "")
+        by = client_id if reset_by is None else f"{reset_by} for {client_id or 'nobody yet'}"
+        yield f"offset {far}: by {by} in epoch {epoch}" + (f", {metadata!r}" if metadata else "")
+
+
+def _locks(decisions: list[Lock]) -> Iterator[str]:
+    for (client_id, outcome, until_ms), same in groupby(
+        decisions, key=lambda each: (each.client_id, each.outcome, each.until_ms)
+    ):
+        until = "" if until_ms is None else f" until {_time(until_ms - START_MS)}"
+        yield f"lock {_names(each.queue for each in same)} for {client_id}: {outcome}{until}"
 
 
 WORDS: dict[type, Callable[[Any], Iterator[str]]] = {
@@ -373,6 +401,7 @@ WORDS: dict[type, Callable[[Any], Iterator[str]]] = {
     Assignment: _assignments,
     Fenced: _fenced,
     Offset: _offsets,
+    Lock: _locks,
     Rejected: _rejected,
 }
 
@@ -435,11 +464,14 @@ def _name(client_id: str, instance_id: str) -> str:
     return client_id if instance_id == f"{client_id}#1" else instance_id
 
 
-def _routed(topic: str, queues: str) -> list[RoutedQueue]:
+def _routed(topic: str, queues: str, rooms: str, ends: str) -> list[RoutedQueue]:
     if queues == "gone":
         return []
     numbers = [int(number) for number in queues.split(",")] if "," in queues else list(range(int(queues)))
-    return [RoutedQueue(topic=topic, broker="", queue_id=number) for number in numbers]
+    return [
+        RoutedQueue(topic=topic, broker="", queue_id=number, room=room, max_offset=int(end))
+        for number, room, end in zip(numbers, cycle(rooms.split(",")), cycle(ends.split(",")), strict=False)
+    ]
 
 
 def _queue(name: str) -> Queue:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from model import config
-from model.decisions import AnyDecision, Decision, FencedReason, How, Trigger
+from model.decisions import AnyDecision, Decision, FencedReason, How, Outcome, Trigger
 from model.events import AnyEvent, Configure, Heartbeat
 from model.group import Settings
 from model.partitioner import murmur2, partition_of
@@ -24,36 +24,46 @@ decode_event = msgspec.json.Decoder(AnyEvent).decode
 decode_decision = msgspec.json.Decoder(AnyDecision).decode
 
 
-def sections() -> dict[str, str]:
-    """Return heading -> text of the third-level sections."""
-    return dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
+def sections(chapter: str) -> dict[str, str]:
+    """Return heading -> text of a chapter's sections: an event and a decision may have one name."""
+    [text] = re.findall(rf"^## {chapter}\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL)
+    return dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", text, flags=re.MULTILINE | re.DOTALL))
 
 
-def example_of(name: str) -> str:
-    [example] = re.findall(r"```json\n(.*?)```", sections()[name], flags=re.DOTALL)
+def event_section(name: str) -> str:
+    return sections("Events")[name]
+
+
+def decision_section(name: str) -> str:
+    return sections("Decisions")[name]
+
+
+def example_in(section: str) -> str:
+    [example] = re.findall(r"```json\n(.*?)```", section, flags=re.DOTALL)
     return example
 
 
-def first_table_of(name: str) -> list[list[str]]:
+def first_table_in(section: str) -> list[list[str]]:
     """Return the rows of a section's first table, without its heading."""
-    table = re.search(r"(?:^\|.*\n)+", sections()[name], flags=re.MULTILINE)
+    table = re.search(r"(?:^\|.*\n)+", section, flags=re.MULTILINE)
     if table is None:
         return []
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table[0].splitlines()[2:]]
 
 
-def fields_in(name: str) -> set[str]:
-    return {field for row in first_table_of(name) for field in row[0].split(", ")}
+def fields_in(section: str) -> set[str]:
+    return {field for row in first_table_in(section) for field in row[0].split(", ")}
 
 
 def test_every_event_and_every_decision_has_a_section():
-    assert sorted(sections()) == sorted([*EVENTS, *DECISIONS])
+    assert sorted(sections("Events")) == sorted(EVENTS)
+    assert sorted(sections("Decisions")) == sorted(DECISIONS)
 
 
 @pytest.mark.parametrize("name", sorted(EVENTS))
 def test_the_example_of_an_event_is_one(name):
     """Copied from the page into a producer, it must be accepted."""
-    example = example_of(name)
+    example = example_in(event_section(name))
 
     event = decode_event(example)
 
@@ -61,9 +71,9 @@ def test_the_example_of_an_event_is_one(name):
     assert json.loads(msgspec.json.encode(event)) == json.loads(example)
 
 
-@pytest.mark.parametrize("name", ["heartbeat", "unregister", "commit", "configure"])
+@pytest.mark.parametrize("name", ["heartbeat", "unregister", "commit", "configure", "reset", "lock", "unlock"])
 def test_the_example_of_an_event_is_accepted_in_the_partition_that_the_page_names(name):
-    event = read_event(Record("wakeroll.groups", 1, 0, 0, b"billing", example_of(name).encode()), 4)
+    event = read_event(Record("wakeroll.groups", 1, 0, 0, b"billing", example_in(event_section(name)).encode()), 4)
 
     assert type(event) is EVENTS[name]
 
@@ -71,7 +81,7 @@ def test_the_example_of_an_event_is_accepted_in_the_partition_that_the_page_name
 @pytest.mark.parametrize("name", sorted(DECISIONS))
 def test_the_example_of_a_decision_is_one(name):
     """Not a field too many or too few: it comes back as it stands there."""
-    example = example_of(name)
+    example = example_in(decision_section(name))
 
     decision = decode_decision(example)
 
@@ -81,17 +91,17 @@ def test_the_example_of_a_decision_is_one(name):
 
 @pytest.mark.parametrize("name", sorted(EVENTS))
 def test_the_table_of_an_event_has_all_its_fields(name):
-    assert fields_in(name) == set(EVENTS[name].__struct_encode_fields__)
+    assert fields_in(event_section(name)) == set(EVENTS[name].__struct_encode_fields__)
 
 
 @pytest.mark.parametrize("name", sorted(DECISIONS))
 def test_the_table_of_a_decision_has_all_its_own_fields(name):
     own = set(DECISIONS[name].__struct_encode_fields__) - set(Decision.__struct_encode_fields__)
 
-    assert fields_in(name) == own
+    assert fields_in(decision_section(name)) == own
 
 
-@pytest.mark.parametrize("name", ["heartbeat", "unregister", "commit", "route"])
+@pytest.mark.parametrize("name", ["heartbeat", "unregister", "commit", "route", "reset", "lock", "unlock"])
 def test_the_defaults_of_an_event_are_those_of_its_declaration(name):
     """An empty cell means required."""
     declared: dict[str, Any] = {}
@@ -100,14 +110,14 @@ def test_the_defaults_of_an_event_are_those_of_its_declaration(name):
             declared[field.encode_name] = field.default
         elif field.default_factory is not msgspec.NODEFAULT:
             declared[field.encode_name] = field.default_factory()
-    told = {row[0]: row[1].strip("`") for row in first_table_of(name)}
+    told = {row[0]: row[1].strip("`") for row in first_table_in(event_section(name))}
 
     assert {field: json.loads(default) for field, default in told.items() if default} == declared
 
 
 def test_the_settings_of_a_group_are_those_that_hold_until_they_are_set():
     settings = Settings()
-    told = {row[0]: row[1] for row in first_table_of("configure") if "`" in row[1]}
+    told = {row[0]: row[1] for row in first_table_in(event_section("configure")) if "`" in row[1]}
 
     assert {name: json.loads(default.strip("`")) for name, default in told.items()} == {
         name: getattr(settings, name)
@@ -122,15 +132,16 @@ def test_the_settings_of_a_group_are_those_that_hold_until_they_are_set():
         ("fenced", get_args(FencedReason)),
         ("rebalance", get_args(Trigger)),
         ("handover", get_args(How)),
+        ("lock", get_args(Outcome)),
         ("membership", get_args(DECISIONS["membership"].__annotations__["change"])),
         (
             "rejected",
-            ("json", "type", "bounds", "key", "partition", "mode", "epoch", "commit", "settings", "internal"),
+            ("json", "type", "bounds", "key", "partition", "mode", "epoch", "commit", "reset", "settings", "internal"),
         ),
     ],
 )
 def test_every_word_that_a_decision_may_use_is_explained(name, words):
-    assert [word for word in words if not re.search(rf"\b{word}\b", sections()[name])] == []
+    assert [word for word in words if not re.search(rf"\b{word}\b", decision_section(name))] == []
 
 
 def test_the_bounds_that_the_page_names_are_those_of_the_configuration():
@@ -150,6 +161,7 @@ def test_the_bounds_that_the_page_names_are_those_of_the_configuration():
         config.SESSION_TIMEOUT_MS // 1_000,
         config.REVOKE_TIMEOUT_MS // 1_000,
         config.MAX_EPOCH_JUMP,
+        config.LOCK_MS // 1_000,
     } - numbers == set()
 
 

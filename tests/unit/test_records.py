@@ -138,7 +138,9 @@ def test_a_type_that_nobody_knows_breaks_the_rule_type(kind):
 
     assert isinstance(answer, Rejected)
     assert (answer.rule, answer.group_id, answer.client_id) == ("type", "billing", "a")
-    assert answer.detail.endswith("there are: commit, configure, heartbeat, route, tick, unregister")
+    assert answer.detail.endswith(
+        "there are: commit, configure, heartbeat, lock, reset, route, tick, unlock, unregister"
+    )
 
 
 def test_a_type_that_is_missing_breaks_the_rule_type():

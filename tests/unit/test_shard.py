@@ -205,7 +205,7 @@ def test_a_route_reaches_every_group_that_subscribes_its_topic_in_order_of_their
         Heartbeat(group_id="billing", client_id="a", instance_id="a", mode="broadcasting"),
         Configure(group_id="billing", session_timeout_ms=1_000),
     ],
-    ids=["another mode", "wrong settings"],
+    ids=["an epoch from nowhere", "wrong settings"],
 )
 def test_a_group_that_was_only_refused_something_is_not_kept(event):
     """Mistyped group names must not stay in the state for ever."""

@@ -1,0 +1,49 @@
+"""What a strategy may need to know beyond queues and clients: rooms, weights, and how far behind each queue is."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from model.group import Group
+from model.queue import Queue
+from model.routes import Routes
+
+
+def facts(needs: Iterable[str], group: Group, routes: Routes, queues: Sequence[Queue]) -> dict[str, Any]:
+    """Return what a strategy needs, by the names of its parameters; see `FACTS`."""
+    return {name: FACTS[name](group, routes, queues) for name in needs}
+
+
+def consumer_rooms(group: Group, _routes: Routes, _queues: Sequence[Queue]) -> dict[str, str]:
+    """Return client -> its room, as its heartbeats say it."""
+    return {client_id: member.room for client_id, member in group.members.items()}
+
+
+def queue_rooms(_group: Group, routes: Routes, queues: Sequence[Queue]) -> dict[Queue, str]:
+    """Return queue -> the room of its leader, as the route says it."""
+    return {queue: routed.room for queue, routed in routes.details(queues).items()}
+
+
+def weights(group: Group, _routes: Routes, _queues: Sequence[Queue]) -> dict[str, float]:
+    """Return client -> the share of the work that it wants, against the others'."""
+    return {client_id: member.weight for client_id, member in group.members.items()}
+
+
+def lags(group: Group, routes: Routes, queues: Sequence[Queue]) -> dict[Queue, int]:
+    """Return queue -> messages not consumed yet, by the newest route; none where nothing is committed.
+
+    Where a group starts without a committed offset is a policy that only a client resolves.
+    """
+    return {
+        queue: max(0, routed.max_offset - max(group.offsets[queue], routed.min_offset))
+        for queue, routed in routes.details(queues).items()
+        if queue in group.offsets
+    }
+
+
+FACTS: Mapping[str, Callable[[Group, Routes, Sequence[Queue]], Any]] = {
+    "consumer_rooms": consumer_rooms,
+    "queue_rooms": queue_rooms,
+    "weights": weights,
+    "lags": lags,
+}
+"""Name of a parameter -> what works it out."""
