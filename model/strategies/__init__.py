@@ -1,86 +1,100 @@
 """The allocation strategies, by name: one file each, and nothing else changes when one is added.
 
-A strategy module has `NAME`, and `assign(queues, clients, params)`, which gets the queues of one topic and the clients
-that want it, both in order, and returns client -> its queues.
+A strategy module has `NAME`, and one of these functions; `model.strategies.registry` has their signatures:
+
+- `assign` shares one topic at a time, as all of RocketMQ's strategies do;
+- `assign_all` shares all topics of a group at once, knowing who had what.
+
+It may also have `NEEDS`, the facts that it wants among its parameters (`consumer_rooms`, `queue_rooms`, `weights`,
+`lags`), and `AROUND_ANOTHER = True`, if it shares by another one, whose name comes after a dash or as `inner`.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
 from model.queue import Queue
 from model.strategies.errors import StrategyError
+from model.strategies.java import java_order, sort_clients, sort_queues
+from model.strategies.registry import STRATEGIES, Whole, find, is_whole, needs_of, register
 
-__all__ = ["STRATEGIES", "Strategy", "StrategyError", "allocate"]
+__all__ = ["STRATEGIES", "StrategyError", "Whole", "allocate", "find", "is_whole", "java_order", "needs_of"]
 
-
-class Strategy(Protocol):
-    """How the queues of one topic are shared among its subscribers."""
-
-    def __call__(
-        self, queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str, Any], /
-    ) -> dict[str, list[Queue]]:
-        """Return client -> its queues, in order; raises `StrategyError`."""
-        ...
-
-
-def _find_all() -> dict[str, Strategy]:
-    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
-    return {module.NAME: module.assign for module in modules if hasattr(module, "NAME")}
-
-
-STRATEGIES: Mapping[str, Strategy] = _find_all()
-"""Every strategy by its name, as heartbeats and `configure` say it."""
+for _found in pkgutil.iter_modules(__path__):
+    register(importlib.import_module(f"{__name__}.{_found.name}"))
 
 
 def allocate(
     strategy: str,
-    queues: Iterable[Queue],
-    clients: Iterable[str],
+    queues: Iterable[Queue] | None,
+    clients: Iterable[str] | None,
     params: Mapping[str, Any] | None = None,
     *,
     subscriptions: Mapping[str, Iterable[str]] | None = None,
+    previous: Mapping[Queue, str] | None = None,
     presorted: bool = False,
 ) -> dict[str, list[Queue]]:
     """Share queues among clients as a strategy does it; its answer is not checked.
 
     Args:
-        strategy: its name, like ``AVG``.
+        strategy: its name, like ``AVG`` or ``MACHINE_ROOM_NEARBY-AVG``.
         queues: of one or more topics, in any order.
-        clients: who may get them, in any order.
-        params: the strategy's own parameters.
+        clients: who may get them, in any order; of a duplicate id each copy counts, as in RocketMQ.
+        params: the strategy's own parameters, as a client's JSON has them, and the facts that it needs.
         subscriptions: client -> the topics it wants; None when all want all.
+        previous: queue -> its owner until now; None when there was none.
         presorted: True when queues and clients are in Java's order already, or must stay in the order given.
 
     Returns:
-        client -> its queues, topic by topic; every client is in it.
+        client -> its queues, topic by topic; every client is in it, each id once.
 
     Raises:
-        StrategyError: no such strategy, or it cannot share these queues.
+        StrategyError: no such strategy, its parameters are wrong, or it cannot share these queues.  RocketMQ's refuse
+            an empty list of queues or of clients and an empty client id, all but CONFIG.
     """
-    if strategy not in STRATEGIES:
-        raise StrategyError(f"no strategy {strategy!r}; there are: {', '.join(sorted(STRATEGIES))}")
-    assign = STRATEGIES[strategy]
-    members = list(clients) if presorted else sorted(clients, key=java_order)
-    topics: dict[str, list[Queue]] = {}
-    for queue in queues if presorted else sorted(queues, key=_java_order_of_queue):
-        topics.setdefault(queue.topic, []).append(queue)
+    found = find(strategy)
+    if params is not None and not isinstance(params, Mapping):
+        raise StrategyError(f"the parameters of {strategy} are {params!r}; they must be an object of names and values")
+    given = params or {}
+    members = list(clients or ()) if presorted else sort_clients(clients or ())
+    topics = _by_topic((queues or ()) if presorted else sort_queues(queues or ()))
+    wanted = _subscribers(topics, members, subscriptions)
     shares: dict[str, list[Queue]] = {client: [] for client in members}
-    wanted = None if subscriptions is None else {client: frozenset(topics) for client, topics in subscriptions.items()}
-    for topic, its_queues in topics.items():
-        subscribers = members if wanted is None else [client for client in members if topic in wanted.get(client, ())]
-        if subscribers:
-            for client, share in assign(its_queues, subscribers, params or {}).items():
-                shares.setdefault(client, []).extend(share)
+    answers = []
+    if isinstance(found, Whole):
+        once = {topic: list(dict.fromkeys(subscribers)) for topic, subscribers in wanted.items()}
+        if once:
+            answers = [found.assign_all({topic: topics[topic] for topic in once}, once, given, previous or {})]
+    elif topics and members:
+        answers = [found(topics[topic], subscribers, given) for topic, subscribers in wanted.items()]
+    else:
+        # Java's strategies are asked about empty lists too, and say what is wrong with them.
+        answers = [found([queue for one in topics.values() for queue in one], members, given)]
+    for answer in answers:
+        for client, share in answer.items():
+            shares.setdefault(client, []).extend(share)
     return shares
 
 
-def java_order(text: str) -> bytes:
-    """Sort strings as Java does: by UTF-16 code units, so that an emoji comes before U+E000."""
-    return text.encode("utf-16-be", "surrogatepass")
+def _by_topic(queues: Iterable[Queue]) -> dict[str, list[Queue]]:
+    """Return topic -> its queues, in the order in which both come."""
+    topics: dict[str, list[Queue]] = {}
+    for topic, run in groupby(queues, key=attrgetter("topic")):
+        topics.setdefault(topic, []).extend(run)
+    return topics
 
 
-def _java_order_of_queue(queue: Queue) -> tuple[bytes, bytes, int]:
-    """Sort queues as `MessageQueue.compareTo` does: topic, broker, then the number as a number."""
-    return java_order(queue.topic), java_order(queue.broker), queue.queue_id
+def _subscribers(
+    topics: Iterable[str], members: list[str], subscriptions: Mapping[str, Iterable[str]] | None
+) -> dict[str, list[str]]:
+    """Return topic -> the members that want it, in order; without the topics that nobody wants."""
+    if subscriptions is None:
+        return {topic: members for topic in topics if members}
+    wanted: dict[str, list[str]] = {topic: [] for topic in topics}
+    for client in members:
+        for topic in frozenset(subscriptions.get(client, ())) & wanted.keys():
+            wanted[topic].append(client)
+    return {topic: clients for topic, clients in wanted.items() if clients}

@@ -7,6 +7,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from model.strategies.java import check
+
 NAME = "AVG"
 
 Q = TypeVar("Q")
@@ -14,6 +16,7 @@ Q = TypeVar("Q")
 
 def assign(queues: Sequence[Q], clients: Sequence[str], _params: Mapping[str, Any], /) -> dict[str, list[Q]]:
     """Give each client a block of n // m queues, and one more to the first n % m of them."""
+    check(queues, clients)
     size, more = divmod(len(queues), len(clients))
     shares: dict[str, list[Q]] = {}
     for i, client in enumerate(clients):

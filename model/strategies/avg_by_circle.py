@@ -7,6 +7,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from model.strategies.java import check
+
 NAME = "AVG_BY_CIRCLE"
 
 Q = TypeVar("Q")
@@ -14,6 +16,7 @@ Q = TypeVar("Q")
 
 def assign(queues: Sequence[Q], clients: Sequence[str], _params: Mapping[str, Any], /) -> dict[str, list[Q]]:
     """Give client i of m the queues i, i + m, i + 2m, and so on."""
+    check(queues, clients)
     shares: dict[str, list[Q]] = {}
     for i, client in enumerate(clients):
         shares.setdefault(client, list(queues[i :: len(clients)]))

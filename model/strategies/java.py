@@ -1,0 +1,51 @@
+"""What all of RocketMQ's strategies share: Java's order, its text of a queue, and the check that comes first."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from model.queue import Queue
+from model.strategies.errors import StrategyError
+
+
+def java_order(text: str) -> bytes:
+    """Sort strings as Java does: by UTF-16 code units, so that an emoji comes before U+E000."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def sort_clients(clients: Iterable[str]) -> list[str]:
+    """Return the ids in the order of Java's `String.compareTo`."""
+    listed = list(clients)
+    # ASCII sorts the same everywhere, and is what ids are made of: no key to make for each.
+    listed.sort(key=None if all(map(str.isascii, listed)) else java_order)
+    return listed
+
+
+def sort_queues(queues: Iterable[Queue]) -> list[Queue]:
+    """Return the queues in the order of `MessageQueue.compareTo`: topic, broker, then the number as a number."""
+    listed = list(queues)
+    # Many queues have few names.
+    names = {queue.topic for queue in listed}.union(queue.broker for queue in listed)
+    if all(map(str.isascii, names)):
+        listed.sort()
+    else:
+        rank = {name: i for i, name in enumerate(sorted(names, key=java_order))}
+        listed.sort(key=lambda queue: (rank[queue.topic], rank[queue.broker], queue.queue_id))
+    return listed
+
+
+def text_of(queue: Queue) -> str:
+    """Return what `MessageQueue.toString` does: the text that the consistent hash is taken of."""
+    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker}, queueId={queue.queue_id}]"
+
+
+def check(queues: Sequence[Any], clients: Sequence[str]) -> None:
+    """Refuse what `AbstractAllocateMessageQueueStrategy.check` refuses, in its order and its words.
+
+    Java checks the one client that asks; here all of them ask at once.
+    """
+    if not all(clients):
+        raise StrategyError("currentCID is empty: a client has no id")
+    if not queues:
+        raise StrategyError("mqAll is null or mqAll empty: there are no queues to share")
+    if not clients:
+        raise StrategyError("cidAll is null or cidAll empty: there are no clients to share among")

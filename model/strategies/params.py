@@ -1,0 +1,77 @@
+"""Reads a strategy's parameters.  They are JSON from a client: what does not fit is named, and nothing breaks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from model.queue import Queue
+from model.strategies.errors import StrategyError
+
+
+def whole_number(params: Mapping[str, Any], name: str, default: int) -> int:
+    """Return a number without fraction; the default where there is none."""
+    given = params.get(name)
+    if given is None:
+        return default
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise StrategyError(f"{name} is {_shown(given)}; it must be a whole number")
+    return given
+
+
+def texts(params: Mapping[str, Any], name: str) -> frozenset[str] | None:
+    """Return a list of texts, as a set; None where there is none."""
+    given = params.get(name)
+    if given is None:
+        return None
+    if not isinstance(given, list | tuple | set | frozenset) or not all(isinstance(one, str) for one in given):
+        raise StrategyError(f"{name} is {_shown(given)}; it must be a list of texts")
+    return frozenset(given)
+
+
+def mapping(params: Mapping[str, Any], name: str) -> Mapping[Any, Any] | None:
+    """Return a mapping, its keys and values not looked at; None where there is none."""
+    given = params.get(name)
+    if given is not None and not isinstance(given, Mapping):
+        raise StrategyError(f"{name} is {_shown(given)}; it must be an object of names and values")
+    return given
+
+
+def text_in(given: Mapping[Any, Any] | None, name: str, key: str | Queue) -> str:
+    """Return what a mapping says of a key; empty where it says nothing, or there is no mapping."""
+    said = given.get(key) if given is not None else None
+    if said is not None and not isinstance(said, str):
+        raise StrategyError(f"{name} says {_shown(said)} for {key}; it must be a text")
+    return said or ""
+
+
+def queue_list(params: Mapping[str, Any], name: str, topic: str) -> list[Queue]:
+    """Return a list of queues; empty where there is none.
+
+    A queue is a `Queue`, ``{"topic", "broker", "queue_id"}`` (without broker: Kafka's), or ``[broker, queue_id]``,
+    which is a queue of the given topic.
+    """
+    given = params.get(name)
+    if given is None:
+        return []
+    if not isinstance(given, list | tuple):
+        raise StrategyError(f"{name} is {_shown(given)}; it must be a list of queues")
+    return [_queue(one, name, topic) for one in given]
+
+
+def _queue(given: object, name: str, topic: str) -> Queue:
+    match given:
+        case Queue():
+            return given
+        case {"topic": str(its_topic), "broker": str(broker), "queue_id": int(queue_id)}:
+            return Queue(its_topic, broker, queue_id)
+        case {"topic": str(its_topic), "queue_id": int(queue_id), **rest} if "broker" not in rest:
+            return Queue(its_topic, "", queue_id)
+        case [str(broker), int(queue_id)]:
+            return Queue(topic, broker, queue_id)
+    forms = "a queue is an object of topic, broker and queue_id, or [broker, queue_id]"
+    raise StrategyError(f"{name} has {_shown(given)}; {forms}")
+
+
+def _shown(given: object) -> str:
+    """Return a value as a message can show it; a client may have sent a long one."""
+    text = repr(given)
+    return text if len(text) <= 100 else f"{text[:97]}..."

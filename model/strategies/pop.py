@@ -1,0 +1,68 @@
+"""POP: a queue is read by several clients, message by message.  RocketMQ's `QueryAssignmentProcessor.allocate4Pop`.
+
+With POP it is the broker that hands out messages, so a queue may have many readers; queue -1 is any of its broker's.
+
+>>> queues = [Queue("orders", "b-1", number) for number in range(4)]
+>>> shares = assign(queues, ["a", "b", "c", "d"], {"pop_share_queue_num": 1})
+>>> {client: [queue.queue_id for queue in share] for client, share in shares.items()}
+{'a': [0, 1], 'b': [1, 2], 'c': [2, 3], 'd': [0, 3]}
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from model.queue import Queue
+from model.strategies.errors import StrategyError
+from model.strategies.java import check
+from model.strategies.params import whole_number
+from model.strategies.registry import find_inner
+
+NAME = "POP"
+AROUND_ANOTHER = True
+
+ANY_QUEUE = -1
+MAX_SHARED = 1_000_000
+"""Queues in one answer, each as often as it is given: 1,000 clients with 1,000 queues each take 0.1 s."""
+
+
+def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str, Any], /) -> dict[str, list[Queue]]:
+    """Give each client its own share and those of the `pop_share_queue_num` clients after it, in the queues' order.
+
+    Args:
+        queues: in order.
+        clients: in order.
+        params: `pop_share_queue_num`, by default -1: with 0 or less, or with all other clients' shares, everybody gets
+            any queue of every broker; `inner`, or `strategy` as a client's request to the broker calls it, whose shares
+            they are, by default AVG.  With more clients than queues each gets one queue, whatever that strategy.
+
+    Raises:
+        StrategyError: no such inner strategy, or its own reasons; an answer too large to be given.
+    """
+    inner = find_inner(params.get("inner") or params.get("strategy") or "AVG")
+    others = whole_number(params, "pop_share_queue_num", -1)
+    if others <= 0 or others >= len(clients) - 1:
+        brokers = dict.fromkeys(Queue(queue.topic, queue.broker, ANY_QUEUE) for queue in queues)
+        return {client: list(brokers) for client in clients}
+    if len(clients) > len(queues):
+        check(queues, [client.strip() for client in clients])
+        first = {client: i for i, client in reversed(list(enumerate(clients)))}
+        return {client: [queues[first[client] % len(queues)]] for client in clients}
+    if len(queues) * (others + 1) > MAX_SHARED:
+        most = f"at most {MAX_SHARED} may be given"
+        raise StrategyError(f"pop_share_queue_num is {others} for {len(queues)} queues; with copies {most}")
+    return _joined(queues, clients, inner(queues, clients, params), others)
+
+
+def _joined(
+    queues: Sequence[Queue], clients: Sequence[str], own: Mapping[str, Sequence[Queue]], others: int
+) -> dict[str, list[Queue]]:
+    """Return client -> its own share and those of so many others after it, around the circle of clients."""
+    rank = {queue: i for i, queue in enumerate(queues)}
+    ranks = {client: [rank[queue] for queue in share if queue in rank] for client, share in own.items()}
+    shares: dict[str, list[Queue]] = {}
+    for i, client in enumerate(clients):
+        if client not in shares:
+            sharers = (clients[k % len(clients)] for k in range(i, i + others + 1))
+            together = {one for sharer in sharers for one in ranks.get(sharer, ())}
+            shares[client] = [queues[one] for one in sorted(together)]
+    return shares
