@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+NEVER_MS = 2**62
+"""A deadline that does not come."""
+
 # --- the clock of a shard ---
 TICK_MS = 1_000
 """The observer appends a tick to every control partition this often."""
@@ -58,6 +61,19 @@ MAX_GONE_OFFSETS = 1_000
 MAX_CAUSES = 16
 """Causes listed in one `rebalance`; a burst of a thousand joins need not name them all."""
 
+# --- long polling ---
+PULL_TIMEOUT_MS = 20_000
+"""How long a pull is held if it does not say: RocketMQ's pull consumers' brokerSuspendMaxTimeMillis."""
+MAX_PULL_TIMEOUT_MS = 600_000
+SKIP_MS = 5_000
+"""A hold whose filter wants nothing of what arrives is woken after this, so that its offset can move on.  RocketMQ's
+hold service does that at its 5 s check, if not on purpose."""
+MAX_HOLDS_PER_QUEUE = 20_000
+MAX_HOLDS_PER_SHARD = 100_000
+"""Beyond these a pull is answered `overflow`; 100,000 in all is the limit of RocketMQ's PopLongPollingService."""
+MAX_LAST_PULLS = 2 * MAX_HOLDS_PER_QUEUE
+"""Clients of a queue whose newest pull is remembered, so that a repeated one is silent."""
+
 # --- bounds of an event ---
 MAX_TOPICS = 1_000
 """Subscriptions of one client."""
@@ -65,6 +81,8 @@ MAX_QUEUES = 32_768
 """Queues in one event: an assignment of 10,000 is near 1 MiB, a record may have 8 MiB."""
 MAX_PARAMS = 1_000
 """Parameters of a strategy, such as a room or a weight for each client."""
+MAX_PROPERTIES = 256
+"""Properties of a message that an arrival may tell."""
 MAX_DEPTH = 32
 """Brackets in brackets; an event needs six.  So far below what a stack holds that no answer depends on the stack."""
 RETRY_MS = 60_000

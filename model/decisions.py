@@ -18,6 +18,7 @@ How = Literal["first", "released", "unregistered", "expired", "replaced", "timeo
 Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset"]
 FencedReason = Literal["replaced", "expired", "left", "refused"]
 Change = Literal["joined", "left", "expired", "replaced", "resubscribed", "conflict", "agreed", "emptied", "forgotten"]
+WakeReason = Literal["arrival", "skipped", "timeout", "superseded", "cancelled", "overflow", "truncated"]
 Outcome = Literal["granted", "refused", "expired", "unlocked"]
 
 
@@ -159,11 +160,24 @@ class Lock(Decision, kw_only=True, tag="lock"):
     until_ms: Annotated[int | None, Meta(description="by the shard's clock, epoch ms; null unless granted")] = None
 
 
+class Wake(Decision, kw_only=True, tag="wake"):
+    """The one answer to a pull: read again."""
+
+    request_id: Annotated[str, Meta(description="of the pull")]
+    group_id: GroupId
+    client_id: ClientId
+    queue: Queue
+    reason: WakeReason
+    next_offset: Annotated[int, Meta(description="if reading from where it asked finds nothing, ask from here next")]
+    held_ms: Annotated[int, Meta(description="how long it was held, by the shard's clock")]
+
+
 class Rejected(Decision, kw_only=True, tag="rejected"):
     """An event that was refused: which rule it broke, and its first bytes."""
 
     rule: Annotated[
-        str, Meta(description="json, type, bounds, key, partition, mode, epoch, commit, reset, settings, internal")
+        str,
+        Meta(description="json, type, bounds, key, partition, mode, epoch, commit, reset, settings, pull, internal"),
     ]
     detail: Annotated[str, Meta(description="what was found and what would have been right")]
     raw: Annotated[str, Meta(description="the record's value in base64, the first 4 KiB of it")] = ""
@@ -171,7 +185,7 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
     client_id: Annotated[str | None, Meta(description="where known")] = None
 
 
-AnyDecision = Assignment | Fenced | Membership | Rebalance | Handover | Offset | Lock | Rejected
+AnyDecision = Assignment | Fenced | Membership | Rebalance | Handover | Offset | Lock | Wake | Rejected
 
-TO_A_CLIENT = (Assignment, Fenced, Lock, Rejected)
+TO_A_CLIENT = (Assignment, Fenced, Lock, Wake, Rejected)
 """Kinds that go to a client's inbox too, when the client is known."""

@@ -156,6 +156,53 @@ class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Queue(self.topic, self.broker, self.queue_id)
 
 
+RequestId = Annotated[
+    str,
+    Meta(pattern=r"\A[A-Za-z0-9._@#:-]{1,64}:[0-9]{1,18}\Z", description="<instance>:<n>; n counts up in an instance"),
+]
+
+
+class Pull(Event, frozen=True, kw_only=True, tag="pull"):
+    """A client found nothing to read in a queue, and wants to be told when there is."""
+
+    request_id: RequestId
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    queue: Queue
+    from_offset: Annotated[Offset, Meta(description="of the first message that it has not read")]
+    timeout_ms: Annotated[int, Meta(ge=1, le=config.MAX_PULL_TIMEOUT_MS)] = config.PULL_TIMEOUT_MS
+    expression: Annotated[str, Meta(max_length=4_096, description="tags or SQL92; * is everything")] = "*"
+    expression_type: Literal["TAG", "SQL92"] = "TAG"
+
+
+class Cancel(Event, frozen=True, kw_only=True, tag="cancel"):
+    """A client does not wait any more."""
+
+    request_id: RequestId
+    queue: Queue
+
+
+class Arrival(Event, frozen=True, kw_only=True, tag="arrival"):
+    """A queue has grown; who knows more of its newest message says that too."""
+
+    queue: Queue
+    next_offset: Annotated[Offset, Meta(description="of the message after this one")]
+    tags: Annotated[str, Meta(max_length=4_096, description="empty: it has none")] | None = None
+    tags_code: (
+        Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="their code, as RocketMQ keeps it")] | None
+    ) = None
+    properties: (
+        Annotated[
+            dict[Annotated[str, Meta(max_length=255)], Annotated[str, Meta(max_length=4_096)]],
+            Meta(max_length=config.MAX_PROPERTIES),
+        ]
+        | None
+    ) = None
+    stored_ms: Annotated[Millis, Meta(description="when the message was stored, epoch ms")] | None = None
+    truncated: Annotated[bool, Meta(description="the queue has become shorter; next_offset is its end now")] = False
+
+
 class Route(Event, frozen=True, kw_only=True, tag="route"):
     """The queues of a topic, sent to every partition; no queues: the topic is gone."""
 
@@ -169,13 +216,17 @@ class Tick(Event, frozen=True, kw_only=True, tag="tick"):
 
 
 GroupEvent = Heartbeat | Unregister | Commit | Lock | Unlock | Configure | Reset | Route | Tick
-AnyEvent = GroupEvent
+QueueEvent = Pull | Cancel | Arrival | Tick
+AnyEvent = GroupEvent | QueueEvent
 
 ON_EVERY_PARTITION = (Route, Tick)
 """Events that belong to a shard as a whole; their records have no key."""
 
+ABOUT_A_QUEUE = (Pull, Cancel, Arrival)
+"""Events whose records are keyed by their queue; all others are keyed by their group."""
+
 ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
     "groups": (Heartbeat, Unregister, Commit, Lock, Unlock, Configure, Reset, Route, Tick),
-    "queues": (Tick,),
+    "queues": (Pull, Cancel, Arrival, Tick),
 }
 """Last part of a control topic's name -> what may stand in it."""

@@ -7,13 +7,11 @@ from msgspec import Struct
 
 from model import config
 from model.clock import Moment
+from model.config import NEVER_MS
 from model.decisions import AnyDecision, Cause, How, Start, Trigger
 from model.events import Mode, Policy, Subscription
 from model.queue import Queue
 from model.routes import Routes
-
-NEVER_MS = 2**62
-"""A deadline that does not come."""
 
 CHANGE: tuple[Trigger, ...] = ("join", "leave", "expire", "subscription")
 """Triggers by which a group's (client, topics) changed."""

@@ -10,10 +10,10 @@ from msgspec import UNSET, structs
 
 from model import broadcast, conflicts, events, handover, locks, membership, offsets
 from model.clock import Moment
-from model.config import FORGET_MS, PROFILES
+from model.config import FORGET_MS, NEVER_MS, PROFILES
 from model.decisions import AnyDecision, Cause, Rebalance, Rejected
 from model.events import Commit, Configure, GroupEvent, Heartbeat, Reset, Route, Tick, Unregister
-from model.group import IF_DIFFERENT, NEVER_MS, Group, Turn
+from model.group import IF_DIFFERENT, Group, Turn
 from model.routes import Routes
 from model.target import compute
 

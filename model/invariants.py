@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from model.decisions import AnyDecision, Assignment, Cause, Fenced, Handover, Membership, Offset, Rebalance
+from model.decisions import AnyDecision, Assignment, Cause, Fenced, Handover, Membership, Offset, Rebalance, Wake
 from model.group import Group, Member
 from model.queue import Queue
 
@@ -16,7 +16,7 @@ from model.queue import Queue
 def broken(decisions: Iterable[AnyDecision]) -> list[str]:
     """Return every rule that these decisions break; they begin with the first of each shard."""
     all_of_them = list(decisions)
-    rules = (broken_numbering, broken_epochs, broken_ownership, broken_telling, broken_offsets)
+    rules = (broken_numbering, broken_epochs, broken_ownership, broken_telling, broken_offsets, broken_answers)
     return [sentence for rule in rules for sentence in rule(all_of_them)]
 
 
@@ -161,6 +161,19 @@ def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
             offsets[whose] = decision.offset
         elif isinstance(decision, Membership) and decision.change == "forgotten":
             committed.pop(decision.group_id, None)
+    return found
+
+
+def broken_answers(decisions: Iterable[AnyDecision]) -> list[str]:
+    """A pull is answered once, and never sends its client back but when its queue was truncated."""
+    found: list[str] = []
+    answered: dict[tuple[str, str], AnyDecision] = {}
+    for decision in decisions:
+        if isinstance(decision, Wake):
+            request = decision.client_id, decision.request_id
+            if request in answered:
+                found.append(f"{_name(decision)} answers {decision.request_id}, as {_name(answered[request])} did")
+            answered[request] = decision
     return found
 
 

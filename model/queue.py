@@ -32,6 +32,13 @@ class Queue(Struct, frozen=True, order=True):
         """The key of the queue's records: ``topic@queue_id``, or ``topic@broker@queue_id`` with a broker."""
         return "@".join(part for part in (self.topic, self.broker, str(self.queue_id)) if part)
 
+    @classmethod
+    def of_key(cls, key: str) -> "Queue":
+        """Return the queue whose key this is."""
+        topic, _, rest = key.partition("@")
+        broker, _, queue_id = rest.rpartition("@")
+        return cls(topic, broker, int(queue_id))
+
     def __str__(self) -> str:
         """Return the name people use: ``orders-3``, or ``orders@broker-a-3``."""
         return f"{self.topic}@{self.broker}-{self.queue_id}" if self.broker else f"{self.topic}-{self.queue_id}"

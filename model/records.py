@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from model import config
 from model.decisions import Rejected
-from model.events import ACCEPTED, ON_EVERY_PARTITION, AnyEvent, Event, Route
+from model.events import ABOUT_A_QUEUE, ACCEPTED, ON_EVERY_PARTITION, AnyEvent, Event, Route
 from model.partitioner import partition_of
 from model.queue import ClientId, GroupId
 
@@ -82,6 +82,13 @@ def raw_of(record: Record) -> str:
     return base64.b64encode((record.value or b"")[: config.MAX_RAW_BYTES]).decode()
 
 
+def entity_of(event: AnyEvent) -> str:
+    """Return whom an event is about, as its record's key names it; empty if it is for every partition."""
+    if isinstance(event, ON_EVERY_PARTITION):
+        return ""
+    return event.queue.key if isinstance(event, ABOUT_A_QUEUE) else event.group_id
+
+
 def type_of(event: Event) -> str:
     """Return the word that an event has for `type`."""
     return str(event.__struct_config__.tag)
@@ -94,14 +101,16 @@ def _misplaced(record: Record, event: AnyEvent, partitions: int) -> Rejected | N
         if key is not None:
             return refuse("key", f"a {type_of(event)} goes to every partition, without a key", event)
         return _stray_queue(event) if isinstance(event, Route) else None
-    expected = event.group_id.encode()
+    entity = entity_of(event)
+    expected = entity.encode()
+    what, name = ("queue", "key of its queue") if isinstance(event, ABOUT_A_QUEUE) else ("group", "group_id")
     if key != expected:
         shown = None if key is None else key[:64].decode(errors="replace")
-        return refuse("key", f"the key is {shown!r}; it must be the group_id, {event.group_id!r}", event)
+        return refuse("key", f"the key is {shown!r}; it must be the {name}, {entity!r}", event)
     home = partition_of(expected, partitions)
     if home != record.partition:
         detail = (
-            f"group {event.group_id!r} belongs to partition {home} of {partitions}, the record is in "
+            f"{what} {entity!r} belongs to partition {home} of {partitions}, the record is in "
             f"{record.partition}; is the producer's partitioner murmur2_random?"
         )
         return refuse("partition", detail, event)

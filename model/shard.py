@@ -1,4 +1,4 @@
-"""A shard: all the groups of one control partition, one record after the other.
+"""A shard: all the groups, or all the queues, of one control partition, one record after the other.
 
 It reads the clock, finds whom a record is about, runs the machine on that entity alone and numbers its decisions.
 What a batch does not touch stays encoded.
@@ -12,18 +12,16 @@ from msgspec import Struct
 from model import config
 from model.clock import Moment, ShardClock
 from model.decisions import AnyDecision, Cause, Rejected
-from model.events import GroupEvent, Route, Tick
-from model.group import NEVER_MS, Group, Settings
-from model.group_machine import step
-from model.records import Record, kind_of_topic, raw_of, read_event, refuse, type_of
+from model.config import NEVER_MS
+from model.events import AnyEvent, Route, Tick
+from model.group import Group
+from model.held_queue import HeldQueue
+from model.machines import MACHINES, Around, Entity
+from model.records import Record, entity_of, kind_of_topic, raw_of, read_event, refuse, type_of
 from model.routes import Routes
 
 VERSION = 1
 """Of the machines and of the state's layout."""
-
-_encode_group = msgspec.msgpack.Encoder().encode
-_decode_group = msgspec.msgpack.Decoder(Group).decode
-
 
 _FRAMES = 6
 """Innermost calls that a fingerprint names."""
@@ -44,13 +42,15 @@ class ShardState(Struct, array_like=True):
     routes: dict[str, bytes] = {}
     """Topic -> its newest route, as msgpack."""
     entities: dict[str, bytes] = {}
-    """group_id -> the group, as msgpack."""
+    """group_id -> the group, or key -> the queue, as msgpack."""
     deadlines: dict[str, int] = {}
-    """group_id -> when a tick must look at it: outside the entity, so that a tick decodes only what is due."""
+    """The same names -> when a tick must look at it: outside the entity, so that a tick decodes only what is due."""
     readers: dict[str, list[str]] = {}
     """Topic -> the groups that subscribe it, sorted."""
     next_due_ms: int = NEVER_MS
     """The earliest of the deadlines, or earlier."""
+    held: int = 0
+    """Pulls that its queues hold together."""
 
 
 _encode_state = msgspec.msgpack.Encoder().encode
@@ -103,8 +103,9 @@ class Shard:
         self._partitions = partitions
         self._routes = Routes(self._state.routes)
         self._raises = raises
-        self._groups: dict[str, Group] = {}
-        self._steps: dict[str, list[tuple[GroupEvent, Moment, Cause, dict[str, bytes]]]] = {}
+        self._machine = MACHINES.get(kind_of_topic(topic), MACHINES["groups"])
+        self._entities: dict[str, Entity] = {}
+        self._steps: dict[str, list[tuple[AnyEvent, Moment, Cause, dict[str, bytes], int]]] = {}
         self._topics: dict[str, list[str]] = {}
 
     @property
@@ -136,12 +137,12 @@ class Shard:
         """Return the state after the records so far."""
         state = self._state
         state.routes = self._routes.encoded
-        for group_id, group in self._groups.items():
-            if group.is_blank:
-                state.entities.pop(group_id, None)
-                state.deadlines.pop(group_id, None)
+        for name, entity in self._entities.items():
+            if entity.is_blank:
+                state.entities.pop(name, None)
+                state.deadlines.pop(name, None)
             else:
-                state.entities[group_id] = _encode_group(group)
+                state.entities[name] = self._machine.encode(entity)
         self._steps.clear()
         return _encode_state(state)
 
@@ -159,14 +160,14 @@ class Shard:
             case Rejected():
                 decisions.append(event)
             case Tick():
-                for group_id in self._due(moment.now_ms):
-                    decisions += self._step(group_id, event, moment, cause)
+                for name in self._due(moment.now_ms):
+                    decisions += self._step(name, event, moment, cause)
             case Route():
                 if self._routes.learn(event):
-                    for group_id in tuple(self._state.readers.get(event.topic, ())):
-                        decisions += self._step(group_id, event, moment, cause)
+                    for name in tuple(self._state.readers.get(event.topic, ())):
+                        decisions += self._step(name, event, moment, cause)
             case _:
-                decisions += self._step(event.group_id, event, moment, cause)
+                decisions += self._step(entity_of(event), event, moment, cause)
         for decision in decisions:
             self._state.seq += 1
             decision.shard = f"{self._name}.{self._state.era}"
@@ -179,60 +180,72 @@ class Shard:
 
     def group(self, group_id: str) -> Group | None:
         """Return a group's state, for tests and questions; None if there is none."""
-        return self._load(group_id) if group_id in self._groups or group_id in self._state.entities else None
+        entity = self._known(group_id)
+        return entity if isinstance(entity, Group) else None
 
-    def group_ids(self) -> list[str]:
-        """Return the groups of this shard, sorted."""
-        return sorted(self._state.entities.keys() | self._groups.keys())
+    def queue(self, key: str) -> HeldQueue | None:
+        """Return a queue's state, by its key, for tests and questions; None if there is none."""
+        entity = self._known(key)
+        return entity if isinstance(entity, HeldQueue) else None
 
-    def _step(self, group_id: str, event: GroupEvent, moment: Moment, cause: Cause) -> list[AnyDecision]:
-        """Run the machine on one group; if the machine itself fails, the group stays as it was before this event.
+    def names(self) -> list[str]:
+        """Return the groups, or the keys of the queues, of this shard, sorted."""
+        return sorted(self._state.entities.keys() | self._entities.keys())
 
-        One event that nobody foresaw must not stop every group of the shard for ever.
+    def _step(self, name: str, event: AnyEvent, moment: Moment, cause: Cause) -> list[AnyDecision]:
+        """Run the machine on one entity; if the machine itself fails, that stays as it was before this event.
+
+        One event that nobody foresaw must not stop everything of the shard for ever.
         """
-        group = self._load(group_id)
-        state = self._state
+        entity, state = self._load(name), self._state
+        places = config.MAX_HOLDS_PER_SHARD - state.held
+        held = self._machine.held(entity)
         decisions: list[AnyDecision]
         try:
-            decisions = step(group, event, moment, cause, self._routes)
+            decisions = self._machine.step(entity, event, moment, cause, Around(self._routes, places))
         except Exception as error:
             if self._raises or isinstance(error, MemoryError):
                 raise
-            group = self._as_before(group_id)
-            group.due_ms = max(group.due_ms, moment.now_ms + config.RETRY_MS)
+            entity = self._as_before(name)
+            entity.due_ms = max(entity.due_ms, moment.now_ms + config.RETRY_MS)
             decisions = [refuse("internal", f"{type_of(event)}: {fingerprint(error)}")]
-            decisions[0].group_id = group_id
+            decisions[0].group_id = getattr(event, "group_id", name if isinstance(entity, Group) else None)
         else:
-            self._steps.setdefault(group_id, []).append((event, moment, cause, self._routes.encoded))
-        state.deadlines[group_id] = group.due_ms
-        state.next_due_ms = min(state.next_due_ms, group.due_ms)
+            self._steps.setdefault(name, []).append((event, moment, cause, self._routes.encoded, places))
+        state.held += self._machine.held(entity) - held
+        state.deadlines[name] = entity.due_ms
+        state.next_due_ms = min(state.next_due_ms, entity.due_ms)
         if decisions:  # a subscription never changes without one
-            self._index(group_id, group.topics)
+            self._index(name, self._machine.topics(entity))
         return decisions
 
-    def _as_before(self, group_id: str) -> Group:
-        """Make a group again as it was after its last good event: from its bytes, and the events since."""
-        body = self._state.entities.get(group_id)
-        group = Group(group_id=group_id, settings=Settings()) if body is None else _decode_group(body)
-        for event, moment, cause, routes in self._steps.get(group_id, ()):
-            step(group, event, moment, cause, Routes(routes))
-        self._groups[group_id] = group
-        return group
+    def _as_before(self, name: str) -> Entity:
+        """Make an entity again as it was after its last good event: from its bytes, and the events since."""
+        entity = self._decoded(name)
+        for event, moment, cause, routes, places in self._steps.get(name, ()):
+            self._machine.step(entity, event, moment, cause, Around(Routes(routes), places))
+        self._entities[name] = entity
+        return entity
 
-    def _load(self, group_id: str) -> Group:
-        if group_id not in self._groups:
-            body = self._state.entities.get(group_id)
-            group = Group(group_id=group_id, settings=Settings()) if body is None else _decode_group(body)
-            self._groups[group_id] = group
-            self._topics[group_id] = group.topics
-        return self._groups[group_id]
+    def _known(self, name: str) -> Entity | None:
+        return self._load(name) if name in self._entities or name in self._state.entities else None
+
+    def _load(self, name: str) -> Entity:
+        if name not in self._entities:
+            self._entities[name] = self._decoded(name)
+            self._topics[name] = self._machine.topics(self._entities[name])
+        return self._entities[name]
+
+    def _decoded(self, name: str) -> Entity:
+        body = self._state.entities.get(name)
+        return self._machine.new(name) if body is None else self._machine.decode(body)
 
     def _due(self, now_ms: int) -> list[str]:
-        """Return the groups whose deadline has come, in order; costs nothing when there is none."""
+        """Return whose deadline has come, in order; costs nothing when there is none."""
         state = self._state
         if now_ms < state.next_due_ms:
             return []
-        due = sorted(group_id for group_id, due_ms in state.deadlines.items() if due_ms <= now_ms)
+        due = sorted(name for name, due_ms in state.deadlines.items() if due_ms <= now_ms)
         later = (due_ms for due_ms in state.deadlines.values() if due_ms > now_ms)
         state.next_due_ms = min(later, default=NEVER_MS)
         return due

@@ -12,7 +12,7 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from model.decisions import TO_A_CLIENT, AnyDecision
+from model.decisions import TO_A_CLIENT, AnyDecision, Wake
 from model.records import Record
 from model.shard import VERSION, Shard
 from pipeline.restore import Restore
@@ -82,7 +82,7 @@ def _addressed(decision: AnyDecision, topics: Topics, shard: str) -> Iterator[tu
     value = encode(decision)
     # A decision about no group is keyed by its shard: with a null key, a repeated batch would choose another partition,
     # and readers could not tell that they have seen it.
-    key = decision.group_id or shard
+    key = decision.queue.key if isinstance(decision, Wake) else decision.group_id or shard
     yield topics.decisions, key.encode(), value
     if isinstance(decision, TO_A_CLIENT) and decision.client_id:
         yield topics.inbox, decision.client_id.encode(), value

@@ -1,12 +1,13 @@
-"""The control topic `wakeroll.groups` as its producers fill it: keys, partitions, offsets, JSON bytes."""
+"""The control topics as their producers fill them: keys, partitions, offsets, JSON bytes."""
 
 import msgspec
 
-from model.events import ON_EVERY_PARTITION, AnyEvent
+from model.events import ABOUT_A_QUEUE, ON_EVERY_PARTITION, AnyEvent, Tick
 from model.partitioner import partition_of
-from model.records import Record
+from model.records import Record, entity_of
 
 TOPIC = "wakeroll.groups"
+QUEUES = "wakeroll.queues"
 START_MS = 1_700_000_000_000
 """Log time zero of every test."""
 
@@ -16,9 +17,16 @@ encode_event = msgspec.json.Encoder().encode
 class ControlLog:
     """Appends events where they belong and counts the offsets of each partition."""
 
-    def __init__(self, partitions: int = 4) -> None:
+    def __init__(self, partitions: int = 4, *, queues: bool = False) -> None:
+        """Start empty.
+
+        Args:
+            partitions: of each topic.
+            queues: have the ticks in the topic of the queues, too.
+        """
         self.partitions = partitions
-        self._next_offsets = [0] * partitions
+        self._ticking = (TOPIC, QUEUES) if queues else (TOPIC,)
+        self._next_offsets = {topic: [0] * partitions for topic in (TOPIC, QUEUES)}
 
     def append(self, event: AnyEvent, at_ms: int) -> list[Record]:
         """Return the event's record; of a tick or a route one for each partition.
@@ -29,12 +37,20 @@ class ControlLog:
         """
         value = encode_event(event)
         if isinstance(event, ON_EVERY_PARTITION):
-            return [self.write(value, at_ms, partition) for partition in range(self.partitions)]
-        key = event.group_id.encode()
-        return [self.write(value, at_ms, partition_of(key, self.partitions), key)]
+            topics = self._ticking if isinstance(event, Tick) else (TOPIC,)
+            return [
+                self.write(value, at_ms, partition, topic=topic)
+                for topic in topics
+                for partition in range(self.partitions)
+            ]
+        key = entity_of(event).encode()
+        topic = QUEUES if isinstance(event, ABOUT_A_QUEUE) else TOPIC
+        return [self.write(value, at_ms, partition_of(key, self.partitions), key, topic)]
 
-    def write(self, value: bytes | None, at_ms: int, partition: int, key: bytes | None = None) -> Record:
+    def write(
+        self, value: bytes | None, at_ms: int, partition: int, key: bytes | None = None, topic: str = TOPIC
+    ) -> Record:
         """Return a record of any bytes, in any partition."""
-        offset = self._next_offsets[partition]
-        self._next_offsets[partition] += 1
-        return Record(TOPIC, partition, offset, START_MS + at_ms, key, value)
+        offset = self._next_offsets[topic][partition]
+        self._next_offsets[topic][partition] += 1
+        return Record(topic, partition, offset, START_MS + at_ms, key, value)

@@ -18,6 +18,9 @@
     15.5s   lock a orders-0,orders-1      and `unlock`, by RocketMQ's protocol
     16s     leave a#2                     unregister
     16.5s   reset orders-0=17 by=ops      the operator sets offsets; request_id=1 says that it is the same one again
+    16.7s   pull a orders-0 from=5        it waits for a message; timeout_ms=, expression=, expression_type=, and n= to repeat
+    16.8s   cancel a orders-0             its last pull of that queue
+    16.9s   arrive orders-0 next=6        the queue has grown; tags=paid, properties={"region":"EU"}, truncated=true
     17s     configure settle_ms=2000      values are JSON, or words
     18s     record partition=1 key=x {"type": "tick"}       any bytes, in any place
     19s     tick                          by hand
@@ -29,13 +32,14 @@ writes the answers anew, each line after ``->``; what follows from a tick has th
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import cycle, groupby
 from typing import Any
 
 import msgspec
 
-from control_log import START_MS, ControlLog
+from control_log import QUEUES, START_MS, TOPIC, ControlLog
 from model import config, events
 from model.decisions import (
     AnyDecision,
@@ -49,13 +53,17 @@ from model.decisions import (
     Rebalance,
     Rejected,
     Start,
+    Wake,
 )
 from model.events import (
     AnyEvent,
+    Arrival,
+    Cancel,
     Commit,
     CommittedOffset,
     Configure,
     Heartbeat,
+    Pull,
     Reset,
     ResetOffset,
     Route,
@@ -90,6 +98,7 @@ class Story:
         self._said: dict[tuple[str, str], Heartbeat] = {}
         self._said_ms: dict[tuple[str, str], int] = {}
         self._heard: dict[tuple[str, str], Assignment] = {}
+        self._pulls: Counter[str] = Counter()
 
     def tell(self, text: str) -> str:
         """Return the text with its answers as they are."""
@@ -175,7 +184,7 @@ class Story:
         return self._decide(record)
 
     def _decide(self, record: Any) -> list[AnyDecision]:
-        decisions = self._shards[record.partition].apply(record)
+        decisions = self._shards[record.topic, record.partition].apply(record)
         for decision in decisions:
             if isinstance(decision, Assignment):
                 self._heard[decision.group_id, decision.instance_id] = decision
@@ -211,6 +220,14 @@ class Story:
                 asked = {"group_id": group_id, "client_id": client_id, "instance_id": instance_id}
                 named = [queue for names in queues.split(",") for queue in _queues(names)]
                 return (events.Lock if what == "lock" else events.Unlock)(**asked, queues=named)
+            case ["pull", name, queue]:
+                return self._pull(group_id, name, queue, options)
+            case ["cancel", name, queue]:
+                instance_id = _client(name)[1]
+                return Cancel(request_id=f"{instance_id}:{self._pulls[instance_id]}", queue=_queue(queue))
+            case ["arrive", queue]:
+                said = {"queue": _queue(queue), "next_offset": int(options.pop("next"))}
+                return Arrival(**said, **_values(options))
             case ["reset"]:
                 said = {name: options.pop(name, "") for name in ("by", "asked", "request_id")}
                 said["request_id"] = said["request_id"] or f"at-{self._now_ms}"
@@ -240,6 +257,20 @@ class Story:
         self._said_ms[group_id, instance_id] = self._now_ms
         return beat
 
+    def _pull(self, group_id: str, name: str, queue: str, options: dict[str, str]) -> Pull:
+        client_id, instance_id = _client(name)
+        number = int(options.pop("n", self._pulls[instance_id] + 1))
+        self._pulls[instance_id] = max(number, self._pulls[instance_id])
+        return Pull(
+            request_id=f"{instance_id}:{number}",
+            group_id=group_id,
+            client_id=client_id,
+            instance_id=instance_id,
+            queue=_queue(queue),
+            from_offset=int(options.pop("from")),
+            **_values(options),
+        )
+
     def _commit(self, group_id: str, name: str, options: dict[str, str]) -> Commit:
         client_id, instance_id = _client(name)
         heard = self._heard.get((group_id, instance_id))
@@ -261,13 +292,17 @@ class Story:
         return self._group, _client(name)[1]
 
     def _start(self, partitions: int) -> None:
-        self._log = ControlLog(partitions)
-        self._shards = [Shard("wakeroll.groups", partition, partitions) for partition in range(partitions)]
+        self._log = ControlLog(partitions, queues=True)
+        self._shards = {
+            (topic, partition): Shard(topic, partition, partitions)
+            for topic in (TOPIC, QUEUES)
+            for partition in range(partitions)
+        }
 
     def _cut(self) -> None:
         """Save every shard and go on from what was saved, as between two batches."""
         count = self._log.partitions
-        self._shards = [Shard("wakeroll.groups", i, count, self._shards[i].body()) for i in range(count)]
+        self._shards = {at: Shard(*at, count, shard.body()) for at, shard in self._shards.items()}
 
     def _tell(self, told: Iterable[list[AnyDecision]]) -> list[str]:
         """Say decisions in words, those of a kind that follow each other together."""
@@ -386,6 +421,19 @@ def _offsets(decisions: list[Offset]) -> Iterator[str]:
         yield f"offset {far}: by {by} in epoch {epoch}" + (f", {metadata!r}" if metadata else "")
 
 
+def _wakes(decisions: list[Wake]) -> Iterator[str]:
+    """Tell who is woken; of many with the same answer, how many."""
+    for (queue, reason, next_offset), same in groupby(
+        decisions, key=lambda each: (each.queue, each.reason, each.next_offset)
+    ):
+        them = list(same)
+        if len(them) > MANY:
+            yield f"wake {len(them)} clients of {queue}: {reason}, next {next_offset}"
+            continue
+        for each in them:
+            yield f"wake {each.client_id} of {queue}: {reason}, next {next_offset}, held {_time(each.held_ms)}"
+
+
 def _locks(decisions: list[Lock]) -> Iterator[str]:
     for (client_id, outcome, until_ms), same in groupby(
         decisions, key=lambda each: (each.client_id, each.outcome, each.until_ms)
@@ -402,6 +450,7 @@ WORDS: dict[type, Callable[[Any], Iterator[str]]] = {
     Fenced: _fenced,
     Offset: _offsets,
     Lock: _locks,
+    Wake: _wakes,
     Rejected: _rejected,
 }
 

@@ -179,7 +179,7 @@ def test_state_shows_the_members_that_the_decisions_name(ledger: SparkSession, s
     members = {
         group_id: sorted(group.members)
         for shard in shards
-        for group_id in shard.group_ids()
+        for group_id in shard.names()
         if (group := shard.group(group_id)) is not None
     }
 

@@ -43,7 +43,7 @@ def test_the_parts_of_a_groups_state_say_the_same_after_every_event(plan):
     class Watched(History):
         def append(self, event):
             decisions = super().append(event)
-            for group_id in self.shard.group_ids():
+            for group_id in self.shard.names():
                 broken.extend(invariants.broken_state(self.shard.group(group_id)))
             return decisions
 

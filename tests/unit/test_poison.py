@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from model import shard as shard_module
+from model import group_machine
 from model.decisions import Rejected
 from model.events import Unregister
 from model.group_machine import step as real_step
@@ -51,7 +51,7 @@ def planted_bug(monkeypatch):
             raise ZeroDivisionError("a bug")
         return real_step(group, event, moment, cause, routes)
 
-    monkeypatch.setattr(shard_module, "step", step)
+    monkeypatch.setattr(group_machine, "step", step)
 
 
 def decided(records: list[Record], cuts: tuple[int, ...] = ()) -> tuple[list, Shard]:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from model import config
-from model.decisions import AnyDecision, Decision, FencedReason, How, Outcome, Trigger
+from model.decisions import AnyDecision, Decision, FencedReason, How, Outcome, Trigger, WakeReason
 from model.events import AnyEvent, Configure, Heartbeat
 from model.group import Settings
 from model.partitioner import murmur2, partition_of
@@ -101,7 +101,7 @@ def test_the_table_of_a_decision_has_all_its_own_fields(name):
     assert fields_in(decision_section(name)) == own
 
 
-@pytest.mark.parametrize("name", ["heartbeat", "unregister", "commit", "route", "reset", "lock", "unlock"])
+@pytest.mark.parametrize("name", ["heartbeat", "unregister", "commit", "route", "reset", "lock", "unlock", "pull", "cancel", "arrival"])
 def test_the_defaults_of_an_event_are_those_of_its_declaration(name):
     """An empty cell means required."""
     declared: dict[str, Any] = {}
@@ -133,10 +133,11 @@ def test_the_settings_of_a_group_are_those_that_hold_until_they_are_set():
         ("rebalance", get_args(Trigger)),
         ("handover", get_args(How)),
         ("lock", get_args(Outcome)),
+        ("wake", get_args(WakeReason)),
         ("membership", get_args(DECISIONS["membership"].__annotations__["change"])),
         (
             "rejected",
-            ("json", "type", "bounds", "key", "partition", "mode", "epoch", "commit", "reset", "settings", "internal"),
+            ("json", "type", "bounds", "key", "partition", "mode", "epoch", "commit", "reset", "pull", "settings", "internal"),
         ),
     ],
 )

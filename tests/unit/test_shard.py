@@ -213,4 +213,4 @@ def test_a_group_that_was_only_refused_something_is_not_kept(event):
 
     shard.apply(log.append(event, 0)[0])
 
-    assert Shard(TOPIC, PARTITION, 4, shard.body()).group_ids() == []
+    assert Shard(TOPIC, PARTITION, 4, shard.body()).names() == []
