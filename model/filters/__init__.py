@@ -1,0 +1,15 @@
+"""Which messages a subscription wants, judged exactly as RocketMQ 5.5.0 judges them.
+
+>>> subscription = parse("paid || shipped")
+>>> matches(subscription, tags_code("paid"), "paid", None), matches(subscription, tags_code("lost"), "lost", None)
+(True, False)
+>>> matches(parse("amount > 10 AND region = 'EU'", "SQL92"), None, None, {"amount": "12", "region": "EU"})
+True
+"""
+
+from model.filters.errors import FilterError
+from model.filters.matching import matches
+from model.filters.subscription import ParsedSubscription, parse
+from model.filters.tags import tags_code
+
+__all__ = ["FilterError", "ParsedSubscription", "matches", "parse", "tags_code"]

@@ -1,0 +1,243 @@
+"""The parts of a condition, and what each is for a message: true, false, or null where a property is missing.
+
+Each part is one class of `org.apache.rocketmq.filter.expression`.  What is evaluated, in which order, and what is left
+out matters: a part that raises makes the whole condition no match, even beside an OR that is true.
+"""
+
+from collections.abc import Callable, Mapping
+from operator import ge, gt, le, lt
+from typing import ClassVar, Literal, Protocol
+
+from msgspec import Struct
+
+from model.filters.sql92.values import IncomparableError, Value, equal, order
+
+Properties = Mapping[str, str]
+Symbol = Literal["<", "<=", ">", ">="]
+Test = Literal["CONTAINS", "STARTSWITH", "ENDSWITH"]
+
+_ORDERS: dict[Symbol, Callable[[int, int], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+_TESTS: dict[Test, Callable[[str, str], bool]] = {
+    "CONTAINS": str.__contains__,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+class Condition(Protocol):
+    """A part of a condition, or all of it."""
+
+    @property
+    def operands(self) -> tuple["Condition", ...]:
+        """The parts that it is made of."""
+        ...
+
+    def evaluate(self, properties: Properties) -> Value:
+        """Return what it is for a message; raises `IncomparableError`."""
+        ...
+
+
+def holds(condition: Condition, properties: Properties) -> bool:
+    """Whether a message with these properties matches: neither false, nor null, nor an error."""
+    try:
+        return condition.evaluate(properties) is True
+    except IncomparableError:
+        return False
+
+
+class Constant(Struct, frozen=True):
+    """TRUE, FALSE, NULL, a number or text."""
+
+    operands: ClassVar[tuple[Condition, ...]] = ()
+    value: Value
+
+    def evaluate(self, _properties: Properties) -> Value:
+        """Return the value."""
+        return self.value
+
+
+class Property(Struct, frozen=True):
+    """A property of the message, by its exact name."""
+
+    operands: ClassVar[tuple[Condition, ...]] = ()
+    name: str
+
+    def evaluate(self, properties: Properties) -> Value:
+        """Return its text."""
+        return properties.get(self.name)
+
+
+class Negative(Struct, frozen=True):
+    """A number with its sign changed; text has none, so that ``-a`` is null for every property."""
+
+    operand: Condition
+
+    @property
+    def operands(self) -> tuple[Condition, ...]:
+        """The number."""
+        return (self.operand,)
+
+    def evaluate(self, properties: Properties) -> Value:
+        """Return the number, or null."""
+        value = self.operand.evaluate(properties)
+        return None if value is None or isinstance(value, bool | str) else -value
+
+
+class Cast(Struct, frozen=True):
+    """A property where true or false is needed; text is neither, and counts as false."""
+
+    operand: Property
+
+    @property
+    def operands(self) -> tuple[Condition, ...]:
+        """The property."""
+        return (self.operand,)
+
+    def evaluate(self, properties: Properties) -> Value:
+        """Return false, or null if it is missing."""
+        return None if self.operand.evaluate(properties) is None else False
+
+
+class Not(Struct, frozen=True):
+    """The opposite; of null, null."""
+
+    operand: Condition
+
+    @property
+    def operands(self) -> tuple[Condition, ...]:
+        """What is denied."""
+        return (self.operand,)
+
+    def evaluate(self, properties: Properties) -> Value:
+        """Return the opposite."""
+        value = self.operand.evaluate(properties)
+        return None if value is None else not value
+
+
+class Junction(Struct, frozen=True):
+    """A row of ANDs, which one false decides, or of ORs, which one true decides; null does not decide."""
+
+    decisive: bool
+    operands: tuple[Condition, ...]
+
+    def evaluate(self, properties: Properties) -> Value:
+        """Evaluate from the left, up to the one that decides."""
+        unknown = False
+        for operand in self.operands:
+            value = operand.evaluate(properties)
+            if value is self.decisive:
+                return value
+            unknown = unknown or value is None
+        return None if unknown else not self.decisive
+
+
+class Equal(Struct, frozen=True):
+    """``=`` and IS NULL.  Null on both sides is equal, on the right alone is not, on the left alone is null."""
+
+    left: Condition
+    right: Condition
+
+    @property
+    def operands(self) -> tuple[Condition, ...]:
+        """The two sides."""
+        return self.left, self.right
+
+    def evaluate(self, properties: Properties) -> Value:
+        """Evaluate both sides, then compare."""
+        left = self.left.evaluate(properties)
+        right = self.right.evaluate(properties)
+        if left is None:
+            return True if right is None else None
+        return right is not None and equal(left, right)
+
+
+class Order(Struct, frozen=True):
+    """Two numbers compared; null if either is missing."""
+
+    left: Condition
+    symbol: Symbol
+    right: Condition
+
+    @property
+    def operands(self) -> tuple[Condition, ...]:
+        """The two sides."""
+        return self.left, self.right
+
+    def evaluate(self, properties: Properties) -> Value:
+        """Evaluate both sides, the right one only if there is a left one, then compare."""
+        left = self.left.evaluate(properties)
+        if left is None:
+            return None
+        right = self.right.evaluate(properties)
+        if right is None:
+            return None
+        return _ORDERS[self.symbol](order(left, right), 0)
+
+
+class Between(Struct, frozen=True):
+    """BETWEEN and NOT BETWEEN, which are ``>= low AND <= high`` and ``< low OR > high``.
+
+    Java evaluates the value for each bound.  Once is the same, and parts within parts do not double at every level.
+    """
+
+    operand: Condition
+    low: Condition
+    high: Condition
+    negated: bool
+
+    @property
+    def operands(self) -> tuple[Condition, ...]:
+        """The value and its bounds."""
+        return self.operand, self.low, self.high
+
+    def evaluate(self, properties: Properties) -> Value:
+        """Compare with the low bound, then with the high one, unless the first has decided."""
+        value = self.operand.evaluate(properties)
+        if value is None:
+            return None
+        low = self.low.evaluate(properties)
+        if low is not None and order(value, low) < 0:
+            return self.negated
+        high = self.high.evaluate(properties)
+        if high is not None and order(value, high) > 0:
+            return self.negated
+        return None if low is None or high is None else not self.negated
+
+
+class OneOf(Struct, frozen=True):
+    """IN and NOT IN; both are null if the property is missing."""
+
+    operand: Property
+    texts: frozenset[str]
+    negated: bool
+
+    @property
+    def operands(self) -> tuple[Condition, ...]:
+        """The property."""
+        return (self.operand,)
+
+    def evaluate(self, properties: Properties) -> Value:
+        """Look the property up."""
+        value = self.operand.evaluate(properties)
+        return None if value is None else (value in self.texts) is not self.negated
+
+
+class Search(Struct, frozen=True):
+    """CONTAINS, STARTSWITH, ENDSWITH and their NOT forms: all false if there is no text, or nothing to search for."""
+
+    operand: Condition
+    test: Test
+    text: str
+    negated: bool
+
+    @property
+    def operands(self) -> tuple[Condition, ...]:
+        """Where to search."""
+        return (self.operand,)
+
+    def evaluate(self, properties: Properties) -> Value:
+        """Search, if there is anything to search for."""
+        if not self.text:
+            return False
+        value = self.operand.evaluate(properties)
+        return isinstance(value, str) and _TESTS[self.test](value, self.text) is not self.negated

@@ -1,0 +1,50 @@
+"""Tags of messages: their code, and the tags that an expression names.
+
+>>> tags_code("Aa"), tags_code("BB")
+(2112, 2112)
+>>> sorted(tags_of(" a ||b|| "))
+['a', 'b']
+"""
+
+import struct
+
+from model.filters.errors import FilterError
+
+ALL = "*"
+"""The expression that wants everything; only if it stands alone and without blanks."""
+
+# Java's String.trim: everything up to U+0020.  An ideographic or a no-break space stays, and is part of the tag.
+_BLANKS = "".join(map(chr, range(0x21)))
+
+
+def tags_code(tags: str | None) -> int:
+    """Return the code of a message's tags, as `MessageExtBrokerInner.tagsString2tagsCode` does.
+
+    It is Java's `String.hashCode` of the whole text: over UTF-16 code units, in 32 bits with a sign.
+    Different tags may have the same code.  No tags, or empty ones: 0.
+    """
+    if not tags:
+        return 0
+    code = 0
+    for (unit,) in struct.iter_unpack("<H", tags.encode("utf-16-le", "surrogatepass")):
+        code = (31 * code + unit) & 0xFFFF_FFFF
+    return low_32_bits(code)
+
+
+def low_32_bits(code: int) -> int:
+    """Return Java's `(int) code`: only these bits of a tags' code are ever compared."""
+    return ((code & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000
+
+
+def tags_of(expression: str) -> frozenset[str]:
+    """Return the tags that an expression other than `ALL` names; there may be none, and then nothing matches.
+
+    As `FilterAPI.buildSubscriptionData`: parts between ``||``, trimmed; empty ones do not count.
+
+    Raises:
+        FilterError: the expression consists of separators alone.
+    """
+    parts = expression.split("||")
+    if not any(parts):
+        raise FilterError(f"subString split error: {expression[:40]!r} separates tags and names none; {ALL} wants all")
+    return frozenset(tag for part in parts if (tag := part.strip(_BLANKS)))
