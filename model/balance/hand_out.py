@@ -1,0 +1,39 @@
+"""From how many queues of a topic each client gets, to which.
+
+>>> hand_out([0, 0, 1, NOBODY], {0: 1, 2: 3})
+[0, 2, 2, 2]
+"""
+
+from collections.abc import Mapping, Sequence
+
+from model.balance.regions import NOBODY
+
+
+def hand_out(owners: Sequence[int], numbers: Mapping[int, int]) -> list[int]:
+    """Let each client keep of its queues as many as it gets, the first ones, and deal the others like cards.
+
+    Args:
+        owners: who had each queue of the topic; `NOBODY` if there is none.
+        numbers: client -> queues that it gets; in all, as many as there are.
+
+    Returns:
+        Who has each queue now.
+    """
+    wants = dict(numbers)
+    shared = [NOBODY] * len(owners)
+    free = []
+    for position, owner in enumerate(owners):
+        if wants.get(owner, 0) > 0:
+            wants[owner] -= 1
+            shared[position] = owner
+        else:
+            free.append(position)
+    hungry = sorted(client for client, queues in wants.items() if queues > 0)
+    assert len(free) == sum(wants[client] for client in hungry), "the numbers are not those of the queues"
+    while free:
+        for client, position in zip(hungry, free, strict=False):
+            shared[position] = client
+            wants[client] -= 1
+        free = free[len(hungry) :]
+        hungry = [client for client in hungry if wants[client] > 0]
+    return shared

@@ -1,0 +1,147 @@
+"""WEIGHTED: by what the queues weigh and what the clients can carry, a few moves at a time.
+
+A queue weighs as much as it lags behind, and as one queue: with `lag_unit` 1,000 a queue that lags by 3,000 messages
+weighs as four that do not lag at all.  A client of weight 2 should carry twice what one of weight 1 carries.  Lags
+change all the time, so the answer is not the best one but one that is good enough and stays: queues stay where they
+are, differences within the dead band are left alone, and a rebalance moves a limited number of queues.
+
+>>> queues = [Queue("t", "", i) for i in range(4)]
+>>> shares = assign_all({"t": queues}, {"t": ["a", "b"]}, {"lags": {queues[2]: 2_000}}, {})
+>>> {client: [queue.queue_id for queue in share] for client, share in shares.items()}
+{'a': [2], 'b': [0, 1, 3]}
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from msgspec import Struct
+
+from model.balance.loads import MILLION, Loads, Weighed
+from model.balance.regions import Region, regions
+from model.queue import Queue
+from model.strategies.errors import StrategyError
+from model.strategies.java import sort_clients
+from model.strategies.params import mapping, whole_number
+
+NAME = "WEIGHTED"
+NEEDS = ("weights", "lags")
+
+LAG_UNIT = 1_000
+"""Messages of lag that weigh as much as one more queue; less is no reason to move one."""
+DEAD_BAND = 0.1
+"""As AWS's KCL acts when a worker is more than 10 % off the mean."""
+MAX_SKEW = 0.5
+"""A client whose queues lag by nothing gets half as many again as its weight's share of the queues, and no more."""
+MOVED_PART = 4
+"""One queue in so many may be moved in a rebalance: a fourth client's share, and any later one's, comes at once."""
+MAX_SHARE = 1_000
+MAX_WEIGHT = 1_000_000
+"""As in a heartbeat.  The smallest weight is a millionth; a smaller one counts as that."""
+
+
+class Settings(Struct, frozen=True):
+    """The parameters, with shares in millionths."""
+
+    lag_unit: int
+    dead_band: int
+    max_skew: int
+    max_moves: int | None
+
+
+def assign_all(
+    topics: Mapping[str, Sequence[Queue]],
+    subscribers: Mapping[str, Sequence[str]],
+    params: Mapping[str, Any],
+    previous: Mapping[Queue, str],
+    /,
+) -> dict[str, list[Queue]]:
+    """Keep what is where it was, place the rest, and then ease those who carry most, within the limits.
+
+    Args:
+        topics: topic -> its queues, in order.
+        subscribers: topic -> the clients that want it.
+        params: `weights`, client -> its share of the work, by default 1.0; `lags`, queue -> messages, by default 0;
+            `lag_unit`, messages that weigh as one more queue; `dead_band`, share; `max_skew`, share by which a client
+            may have more queues than its weight's part of them; `max_moves`, queues, by default a fourth of them, which
+            counts neither new queues nor those whose owner is gone.
+        previous: queue -> its owner before.
+
+    Raises:
+        StrategyError: a parameter is not what it must be.
+    """
+    settings = _settings(params)
+    weights, lags = _weights(params), _lags(params)
+    clients = sort_clients(set(chain.from_iterable(subscribers.values())))
+    shares: dict[str, list[Queue]] = {client: [] for client in clients}
+    moves = settings.max_moves
+    if moves is None:
+        moves = max(1, sum(map(len, topics.values())) // MOVED_PART)
+    for region in regions(topics, subscribers, clients, previous):
+        loads = _loads(region, settings, weights, lags)
+        loads.place()
+        moves = loads.ease(settings.dead_band, moves)
+        shares |= region.shares(loads.owners)
+    return shares
+
+
+def _loads(region: Region, settings: Settings, weights: Mapping[str, int], lags: Mapping[Queue, int]) -> Loads:
+    queues = [
+        Weighed(settings.lag_unit + lags.get(queue, 0), audience)
+        for of_topic, audience in zip(region.queues, region.audiences, strict=True)
+        for queue in of_topic
+    ]
+    of_clients = [weights.get(client, MILLION) for client in region.clients]
+    all_weights = sum(of_clients)
+    # Rounded up, so that the limits have room for all.
+    limits = [
+        -(-len(queues) * weight * (MILLION + settings.max_skew) // (all_weights * MILLION)) for weight in of_clients
+    ]
+    return Loads(queues, list(chain.from_iterable(region.owners)), of_clients, limits)
+
+
+def _settings(params: Mapping[str, Any]) -> Settings:
+    lag_unit = whole_number(params, "lag_unit", LAG_UNIT)
+    if lag_unit < 1:
+        raise StrategyError(f"lag_unit is {lag_unit}; it must be 1 message or more")
+    max_moves = None if params.get("max_moves") is None else whole_number(params, "max_moves", 0)
+    if max_moves is not None and max_moves < 0:
+        raise StrategyError(f"max_moves is {max_moves}; it must be 0 queues or more")
+    dead_band, max_skew = _share(params, "dead_band", DEAD_BAND), _share(params, "max_skew", MAX_SKEW)
+    return Settings(lag_unit, dead_band, max_skew, max_moves)
+
+
+def _share(params: Mapping[str, Any], name: str, default: float) -> int:
+    """Return a share, where 0.1 is 10 %, in millionths."""
+    given = default if params.get(name) is None else params[name]
+    if not _is_number(given) or not 0 <= given <= MAX_SHARE:
+        raise StrategyError(f"{name} is {given!r:.100}; it must be a share from 0 to {MAX_SHARE}, where 0.1 is 10 %")
+    return round(given * MILLION)
+
+
+def _weights(params: Mapping[str, Any]) -> dict[str, int]:
+    """Return client -> its weight, in millionths."""
+    weights: dict[str, int] = {}
+    for client, given in (mapping(params, "weights") or {}).items():
+        if not _is_number(given) or not 0 < given <= MAX_WEIGHT:
+            raise StrategyError(
+                f"the weight of {client!r:.100} is {given!r:.100}; it must be above 0 and at most {MAX_WEIGHT}"
+            )
+        weights[client] = max(1, round(given * MILLION))
+    return weights
+
+
+def _lags(params: Mapping[str, Any]) -> Mapping[Queue, int]:
+    lags = mapping(params, "lags") or {}
+    for queue, given in lags.items():
+        if not isinstance(queue, Queue):
+            raise StrategyError(
+                f"lags has {queue!r:.100}, which is no queue; lags are worked out from routes and commits"
+            )
+        if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+            raise StrategyError(f"the lag of {queue} is {given!r:.100}; it must be 0 messages or more")
+    return lags
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
