@@ -112,6 +112,8 @@ def _retarget(turn: Turn) -> None:
     target = broadcast.target(group, turn.routes) if broadcasts else compute(group, turn.routes)
     asked, group.pending = group.pending, []
     group.checked_ms, group.stale = now_ms, target.looks_at_lag
+    if group.stale:
+        group.remind(now_ms + group.settings.rebalance_interval_ms)
     differs = broadcast.differs(turn) if broadcasts else target.owners != group.target
     if not differs and all(trigger in IF_DIFFERENT for trigger, _ in asked):
         return
