@@ -7,6 +7,7 @@
 
     0.1s    route orders 4                orders has the queues 0 to 3; `0,2` names them, `gone` has none
     0.2s    route orders 4 rooms=r1,r2 ends=100,7     their rooms and next offsets, again and again from the first
+    0.3s    route orders 2 brokers=b1,b2  so many queues on each broker
     1s      beat a orders payments        client a's heartbeat: the topics it wants
     1.2s    receipt a                     its heartbeat that shows the newest assignment sent to it, and holds just that
     1.3s    draining a                    the same, but it still holds what it held and must give up
@@ -198,9 +199,9 @@ class Story:
             case ["tick"]:
                 return Tick()
             case ["route", topic, queues]:
-                rooms, ends = options.get("rooms", ""), options.get("ends", "0")
-                version = options.get("version", f"{queues} {rooms}".strip())
-                return Route(topic=topic, queues=_routed(topic, queues, rooms, ends), version=version)
+                rooms, ends, brokers = (options.get(name, "") for name in ("rooms", "ends", "brokers"))
+                version = options.get("version", f"{queues} {rooms} {brokers}".strip())
+                return Route(topic=topic, queues=_routed(topic, queues, rooms, ends or "0", brokers), version=version)
             case ["beat", name, *topics]:
                 return self._beat(group_id, name, topics, options)
             case ["receipt" | "draining" as how, name]:
@@ -513,26 +514,28 @@ def _name(client_id: str, instance_id: str) -> str:
     return client_id if instance_id == f"{client_id}#1" else instance_id
 
 
-def _routed(topic: str, queues: str, rooms: str, ends: str) -> list[RoutedQueue]:
+def _routed(topic: str, queues: str, rooms: str, ends: str, brokers: str) -> list[RoutedQueue]:
     if queues == "gone":
         return []
     numbers = [int(number) for number in queues.split(",")] if "," in queues else list(range(int(queues)))
     return [
-        RoutedQueue(topic=topic, broker="", queue_id=number, room=room, max_offset=int(end))
+        RoutedQueue(topic=topic, broker=broker, queue_id=number, room=room, max_offset=int(end))
+        for broker in brokers.split(",")
         for number, room, end in zip(numbers, cycle(rooms.split(",")), cycle(ends.split(",")), strict=False)
     ]
 
 
 def _queue(name: str) -> Queue:
-    topic, _, number = name.rpartition("-")
-    return Queue(topic, "", int(number))
+    where, _, number = name.rpartition("-")
+    topic, _, broker = where.partition("@")
+    return Queue(topic, broker, int(number))
 
 
 def _queues(names: str) -> list[Queue]:
     """Read ``orders-0`` or ``orders-0..3``."""
     first, _, last = names.partition("..")
     queue = _queue(first)
-    return [Queue(queue.topic, "", number) for number in range(queue.queue_id, int(last or queue.queue_id) + 1)]
+    return [Queue(queue.topic, queue.broker, number) for number in range(queue.queue_id, int(last or queue.queue_id) + 1)]
 
 
 def _names(queues: Iterable[Queue]) -> str:
