@@ -1,5 +1,6 @@
 """What a cluster is asked about its topics; every answer comes in time, or `NotReachable` is raised."""
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -7,7 +8,14 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicDescription
+from confluent_kafka.admin import (
+    ConfigResource,
+    ListOffsetsResultInfo,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
 
 from wakeroll.connection import Connection
 from wakeroll.errors import InvalidUsage, NotReachable
@@ -21,8 +29,14 @@ Racks = Mapping[int, str | None]
 _Key = TypeVar("_Key")
 _Answer = TypeVar("_Answer")
 
+_Futures = Mapping[TopicPartition, Future[ListOffsetsResultInfo]]
+
 _LOOK_UP_S = 0.1
-_FIRST_AND_AFTER = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+_FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_AFTER: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+# Kafka's own rule; RocketMQ's %RETRY%billing is the name of a topic too, but of none that a Kafka broker has.
+_is_legal = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z").match
 _UNREACHABLE = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -33,6 +47,11 @@ _UNREACHABLE = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
+
+
+def is_legal(topic: str) -> bool:
+    """Whether a topic of Kafka may have this name: asked for another one, a broker is at odds with the request."""
+    return _is_legal(topic) is not None
 
 
 class Cluster:
@@ -80,20 +99,17 @@ class Cluster:
         Returns:
             (topic, partition) -> both offsets; without those that their leader did not tell.
         """
-        wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
-        if not wanted:
-            return {}
-        asked = [
-            self._admin.list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._patience_s)
-            for spec in _FIRST_AND_AFTER
-        ]
-        first, after = map(self._answers, asked)
-        ends = {(at.topic, at.partition): end.offset for at, end in after.items() if not isinstance(end, KafkaError)}
-        return {
-            where: (start.offset, ends[where])
-            for at, start in first.items()
-            if not isinstance(start, KafkaError) and (where := (at.topic, at.partition)) in ends
-        }
+        wanted = list(partitions)
+        first, after = self._list(wanted, _FIRST), self._list(wanted, _AFTER)
+        starts, ends = self._found(first), self._found(after)
+        return {where: (start, ends[where]) for where, start in starts.items() if where in ends}
+
+    def ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Ask for the offset of the next message of partitions: one request to each broker that leads some.
+
+        As in `offsets`, ask only for partitions with a leader, and those are missing whose leader did not tell.
+        """
+        return self._found(self._list(partitions, _AFTER))
 
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str] | KafkaError]:
         """Ask for the settings of topics: name -> value, as `kafka-configs` shows them."""
@@ -110,6 +126,19 @@ class Cluster:
         """Make topics; one that exists by now has an error, TOPIC_ALREADY_EXISTS."""
         answers = self._answers(self._admin.create_topics(topics, request_timeout=self._patience_s))
         return {name: answer if isinstance(answer, KafkaError) else None for name, answer in answers.items()}
+
+    def _list(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec) -> _Futures:
+        """Send a request for offsets; Kafka's client refuses one for nothing."""
+        asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+        return self._admin.list_offsets(asked, request_timeout=self._patience_s) if asked else {}
+
+    def _found(self, futures: _Futures) -> dict[tuple[str, int], int]:
+        """Wait for offsets; leave out the partitions that have an error instead."""
+        return {
+            (at.topic, at.partition): answer.offset
+            for at, answer in self._answers(futures).items()
+            if not isinstance(answer, KafkaError)
+        }
 
     def _answers(self, futures: Mapping[_Key, Future[_Answer]]) -> dict[_Key, _Answer | KafkaError]:
         """Wait for all answers of a request; they come together.

@@ -1,13 +1,12 @@
-"""The observer: it tells the coordinator, through the log, what time it is and which queues there are.
+"""The observer: it tells the coordinator, through the log, what time it is, which queues there are, and which grow.
 
 It keeps nothing: what it must know it reads from the log and the brokers, so it may die and start at any time.  Two of
-them do no harm: a clock moves by the time between ticks, however many there are, and a route that is told twice says
-nothing new.
+them do no harm: a clock moves by the time between ticks, however many there are, and a route or an arrival that is told
+twice says nothing new.
 """
 
 import argparse
 import logging
-import re
 import signal
 import sys
 import threading
@@ -22,9 +21,12 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from model.config import MAX_QUEUES
 from model.events import Route
-from pipeline.cluster import Cluster, Racks
+from pipeline import subscriptions
+from pipeline.arrivals import Announcer
+from pipeline.cluster import Cluster, Racks, is_legal
+from pipeline.follower import Follower
 from pipeline.routes import RouteBook, Watch
-from pipeline.subscriptions import Follower, Routed, Subscribed
+from pipeline.subscriptions import Routed, Subscribed
 from pipeline.ticks import Ticker, next_due_s, perishable
 from pipeline.trouble import Trouble
 from wakeroll.connection import Connection, InvalidConfigFile, Topics, read_properties
@@ -39,12 +41,9 @@ _ROUTE_TIMEOUT_MS = 10_000
 _LISTEN_S = 0.5
 _FLUSH_S = 0.5
 
-# Kafka's own rule; RocketMQ's %RETRY%billing is the name of a topic too, but of none that a Kafka broker has.
-_is_legal = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z").match
-
 
 def observe(connection: Connection, stop: threading.Event) -> None:
-    """Send ticks and routes until `stop` is set; return within 2 seconds then.
+    """Send ticks, routes and arrivals until `stop` is set; return within 2 seconds then.
 
     A broker that is away is waited for, and so are topics that are not there yet.  `stop` is also set on an error.
 
@@ -53,31 +52,39 @@ def observe(connection: Connection, stop: threading.Event) -> None:
     """
     cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
     ticker = Ticker(connection)
-    router = Router(connection, cluster, ticker)
+    announcer = Announcer(connection, stop)
+    router = Router(connection, cluster, ticker, announcer)
     log.info("observing %s for %s", connection.bootstrap, ", ".join(connection.topics.control))
-    # Ticks have a thread of their own: nothing that the rest waits for may hold back the clock.
-    with ThreadPoolExecutor(1, "ticks") as pool:
-        ticking = pool.submit(ticker.run, stop)
+    # Ticks and arrivals have a thread each: what the rest waits for delays neither the clock nor who is to be woken.
+    with ThreadPoolExecutor(2, "observer") as pool:
+        working = [pool.submit(ticker.run, stop), pool.submit(announcer.run, stop)]
         try:
             router.run(stop)
         finally:
             stop.set()
             router.close()
-        ticking.result()
+        for work in working:
+            work.result()
     log.info("stopped")
 
 
 class Router:
     """Follows who subscribes what, asks the brokers for its queues, and tells the shards."""
 
-    def __init__(self, connection: Connection, cluster: Cluster, ticker: Ticker) -> None:
-        """Make the clients; nothing is asked yet.  `ticker` is told which partitions there are."""
+    def __init__(self, connection: Connection, cluster: Cluster, ticker: Ticker, announcer: Announcer) -> None:
+        """Make the clients; nothing is asked yet.
+
+        `ticker` is told which partitions there are, `announcer` which topics are subscribed.
+        """
         self._names = connection.topics
         self._cluster = cluster
         self._ticker = ticker
+        self._announcer = announcer
         self._book = RouteBook()
         self._control = {topic: Watch() for topic in connection.topics.control}
-        self._follower = Follower(connection)
+        self._follower: Follower[Subscribed | Routed] = Follower(
+            connection, connection.topics.groups, subscriptions.read
+        )
         self._producer = perishable(connection, _ROUTE_TIMEOUT_MS)
         self._silence = Trouble(log, "the broker answers")
         self._absence = Trouble(log, "the control topics are there")
@@ -98,6 +105,7 @@ class Router:
             # Not at the next poll: a client that joins waits for the routes of its topics.
             if new := self._book.take_new():
                 self._ask(new, stop)
+            self._announcer.subscribed = self._book.topics
             self._producer.poll(0)
 
     def close(self) -> None:
@@ -109,7 +117,7 @@ class Router:
         match said:
             case Subscribed():
                 for wanted in said.subscriptions:
-                    if _is_legal(wanted.topic) and wanted.topic not in self._names.all:
+                    if is_legal(wanted.topic) and wanted.topic not in self._names.all:
                         self._book.hear(wanted.topic)
             case Routed() if said.queues:
                 self._book.remember(said.topic)
