@@ -39,6 +39,7 @@ def share(offers: Sequence[Offer], held: Sequence[int]) -> list[dict[int, int]]:
         needs = {client: level + 1 - held[client] for client in below}
         transport = Transport([*numbered.values(), blanks], needs, len(held))
         if forced := transport.solve():
+            assert forced != clients, "all of them cannot have more than there is"
             theirs, others = _split(numbered, forced)
             todo += [(theirs, forced), (others, clients & ~forced)]
         else:

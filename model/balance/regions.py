@@ -54,15 +54,14 @@ def regions(
     Yields:
         Regions with at least one queue and one client each; a client that can get nothing is in none.
     """
-    wanted: dict[tuple[str, ...], list[str]] = {}
-    for topic in sorted(topics):
-        if topics[topic] and (audience := tuple(subscribers.get(topic, ()))):
-            wanted.setdefault(audience, []).append(topic)
-    for members, its_topics in _connected(wanted):
+    audiences = {topic: tuple(subscribers.get(topic, ())) for topic in sorted(topics) if topics[topic]}
+    for members, its_topics in _connected(audiences):
         numbers = {client: i for i, client in enumerate(client for client in clients if client in members)}
         region = Region(list(numbers), [], [], [])
+        # Most topics have the same audience as another.
         known: dict[tuple[str, ...], tuple[int, dict[str, int]]] = {}
-        for audience, topic in its_topics:
+        for topic in its_topics:
+            audience = audiences[topic]
             if audience not in known:
                 may_keep = {client: numbers[client] for client in audience}
                 known[audience] = sum(1 << i for i in may_keep.values()), may_keep
@@ -73,23 +72,20 @@ def regions(
         yield region
 
 
-def _connected(
-    wanted: Mapping[tuple[str, ...], Sequence[str]],
-) -> Iterator[tuple[set[str], list[tuple[tuple[str, ...], str]]]]:
-    """Yield the clients of each part and its topics, by name, each with its audience."""
-    parts: list[tuple[set[str], list[tuple[tuple[str, ...], str]]]] = []
+def _connected(audiences: Mapping[str, tuple[str, ...]]) -> list[tuple[set[str], list[str]]]:
+    """Return the clients and the topics, sorted, of each part; without topics that nobody wants."""
+    wanted: dict[tuple[str, ...], list[str]] = {}
+    for topic, audience in audiences.items():
+        if audience:
+            wanted.setdefault(audience, []).append(topic)
+    parts: list[tuple[set[str], list[str]]] = []
     for audience, topics in wanted.items():
-        members, its_topics = set(audience), [(audience, topic) for topic in topics]
-        apart = []
-        for part in parts:
-            if members.isdisjoint(part[0]):
-                apart.append(part)
-            else:
-                members |= part[0]
-                its_topics += part[1]
+        joined = [part for part in parts if not part[0].isdisjoint(audience)]
+        apart = [part for part in parts if part[0].isdisjoint(audience)]
+        members = set(audience).union(*(part[0] for part in joined))
+        its_topics = sorted([*topics, *chain.from_iterable(part[1] for part in joined)])
         parts = [*apart, (members, its_topics)]
-    for members, its_topics in parts:
-        yield members, sorted(its_topics, key=lambda one: one[1])
+    return parts
 
 
 def _owners(queues: Sequence[Queue], may_keep: Mapping[str, int], previous: Mapping[Queue, str]) -> list[int]:

@@ -101,21 +101,21 @@ class Transport:
         within, todo = [self._starts], [self._starts]
         cost = 0
         while todo[cost] or not within[cost] & self._ends:
-            if len(within) == cost + 1:
-                within.append(within[cost])
-                todo.append(0)
-            if not todo[cost]:
-                if not todo[cost + 1]:
-                    return within[cost] & ((1 << self._clients) - 1)
+            if todo[cost]:
+                node = first(todo[cost])
+                todo[cost] ^= 1 << node
+                if len(todo) == cost + 1:
+                    within.append(within[cost])
+                    todo.append(0)
+                _reach(within, todo, cost, self._free[node])
+                _reach(within, todo, cost + 1, self._dear[node])
+                if cost and self._back[node]:
+                    _reach(within, todo, cost - 1, self._back[node])
+                    cost -= bool(todo[cost - 1])
+            elif cost + 1 < len(todo):
                 cost += 1
-                continue
-            node = first(todo[cost])
-            todo[cost] ^= 1 << node
-            _reach(within, todo, cost, self._free[node])
-            _reach(within, todo, cost + 1, self._dear[node])
-            if cost and self._back[node]:
-                _reach(within, todo, cost - 1, self._back[node])
-                cost -= bool(todo[cost - 1])
+            else:
+                return within[cost] & ((1 << self._clients) - 1)
         self._at = [within[0], *(within[c] & ~within[c - 1] for c in range(1, cost + 1)), 0]
         return 0
 
