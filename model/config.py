@@ -72,7 +72,7 @@ MAX_HOLDS_PER_QUEUE = 20_000
 MAX_HOLDS_PER_SHARD = 100_000
 """Beyond these a pull is answered `overflow`; 100,000 in all is the limit of RocketMQ's PopLongPollingService."""
 MAX_LAST_PULLS = 2 * MAX_HOLDS_PER_QUEUE
-"""Clients of a queue whose newest pull is remembered, so that a repeated one is silent."""
+"""Lives of clients whose newest pull of a queue is remembered, so that a repeated one is silent."""
 
 # --- bounds of an event ---
 MAX_TOPICS = 1_000

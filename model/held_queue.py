@@ -22,14 +22,6 @@ class Hold(Struct, array_like=True):
     """The shard's clock at the first arrival that its expression did not want; -1 none yet."""
 
 
-class LastPull(Struct, array_like=True):
-    """The newest pull of a client."""
-
-    instance_id: str
-    number: int
-    """Counts up within an instance."""
-
-
 class HeldQueue(Struct, array_like=True, kw_only=True):
     """The state of one queue."""
 
@@ -39,8 +31,8 @@ class HeldQueue(Struct, array_like=True, kw_only=True):
     """Largest that an arrival has shown: the offset of the next message."""
     holds: dict[str, Hold] = {}
     """``group_id@client_id`` -> its pull, in the order of arrival."""
-    last: dict[str, LastPull] = {}
-    """``group_id@client_id`` -> its newest pull, held or answered; the newest last."""
+    last: dict[str, int] = {}
+    """``group_id@client_id instance_id`` -> the number of its newest pull, held or answered; the newest last."""
     due_ms: int = NEVER_MS
     """No deadline is earlier than this; it may be too early, never too late."""
 

@@ -12,7 +12,7 @@ from model.config import NEVER_MS
 from model.decisions import AnyDecision, Rejected, Wake, WakeReason
 from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
 from model.filters import FilterError, ParsedSubscription, matches, parse
-from model.held_queue import HeldQueue, Hold, LastPull
+from model.held_queue import HeldQueue, Hold
 from model.queue import Queue
 
 
@@ -56,11 +56,11 @@ def _pull(queue: HeldQueue, pull: Pull, now_ms: int, places: int) -> list[AnyDec
     except FilterError as error:
         return [_refusal(pull, str(error))]
     who, number = f"{pull.group_id}@{pull.client_id}", int(text)
-    last = queue.last.pop(who, None)
-    if last is not None and last.instance_id == instance_id and number <= last.number:
-        queue.last[who] = last
+    life = f"{who} {instance_id}"  # no name has a blank in it
+    last = queue.last.pop(life, -1)
+    queue.last[life] = max(last, number)
+    if number <= last:
         return []
-    queue.last[who] = LastPull(instance_id, number)
     if len(queue.last) > config.MAX_LAST_PULLS:
         _forget_oldest(queue)
     decisions: list[AnyDecision] = []
@@ -175,8 +175,10 @@ def _refusal(pull: Pull, detail: str) -> Rejected:
 
 
 def _forget_oldest(queue: HeldQueue) -> None:
-    """Forget the newest pull of whoever has been silent longest and is not held."""
-    for who in queue.last:
-        if who not in queue.holds:
-            del queue.last[who]
+    """Forget the newest pull of the life that has been silent longest and is not held."""
+    for life in queue.last:
+        who, _, instance_id = life.partition(" ")
+        hold = queue.holds.get(who)
+        if hold is None or hold.request_id.rpartition(":")[0] != instance_id:
+            del queue.last[life]
             return
