@@ -1,7 +1,21 @@
-"""What an application imports: a consumer of a group whose coordinator is the wakeroll control plane."""
+"""What an application imports: consumers whose coordinator is the wakeroll control plane, and an operator's tools."""
 
 from model.queue import Queue
+from wakeroll.admin import Admin
 from wakeroll.consumer import Consumer
 from wakeroll.errors import Fenced, InvalidUsage, NotReachable, WakerollError
+from wakeroll.requests import NoAnswer, Refused
+from wakeroll.reset import EpochMs
 
-__all__ = ["Consumer", "Fenced", "InvalidUsage", "NotReachable", "Queue", "WakerollError"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "EpochMs",
+    "Fenced",
+    "InvalidUsage",
+    "NoAnswer",
+    "NotReachable",
+    "Queue",
+    "Refused",
+    "WakerollError",
+]

@@ -39,6 +39,10 @@ RUN_BY_A_TEST = {
     "wakeroll observe --bootstrap host:9092",
     "wakeroll run --bootstrap host:9092",
     "wakeroll restore --bootstrap host:9092",
+    # these three in test_admin.py
+    "wakeroll reset-offsets billing --to-time 2026-07-01T03:00:00Z --topic orders --bootstrap host:9092",
+    "wakeroll reset-offsets billing --to-first --bootstrap host:9092 --execute",
+    "wakeroll configure billing --profile rocketmq --bootstrap host:9092",
     "wakeroll groups --home .wakeroll/demo",
     "wakeroll describe billing --home .wakeroll/demo",
     "wakeroll state --home .wakeroll/demo --checkpoints checkpoints/demo",

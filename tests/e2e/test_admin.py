@@ -1,0 +1,420 @@
+"""The operator's side on a real broker, with the real machine and real consumers: offsets reset, settings changed."""
+
+import re
+import shlex
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from model.decisions import Membership, Offset, Rejected
+from model.events import Commit, CommittedOffset, Configure, Reset
+from model.replay import encode_decision
+from pipeline.cli.app import run_app
+from pipeline.topics import ensure_topics
+from wakeroll import Admin, Consumer, EpochMs, Fenced, InvalidUsage, NoAnswer, Queue, Refused
+from wakeroll.connection import Connection, Topics
+from wakeroll.outbox import Outbox
+
+pytestmark = pytest.mark.e2e
+
+PATIENCE_S = 30.0
+MORNING_MS = 1_782_874_800_000
+"""2026-07-01T03:00:00Z."""
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^wakeroll (?:reset-offsets|configure) .*$", README, flags=re.MULTILINE)
+
+
+class Sink(threading.Thread):
+    """Publishes what the coordinator decides, each batch twice: delivery is at least once."""
+
+    def __init__(self, coordinator) -> None:
+        super().__init__(name="sink", daemon=True)
+        self._coordinator = coordinator
+        self._topic = coordinator.connection.topics.decisions
+        self._producer = coordinator.connection.producer()
+        self._published = 0
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Publish until `stop`."""
+        while not self._stopping.wait(0.01):
+            batch = self._coordinator.decided[self._published :]
+            for decision in [*batch, *batch]:
+                key = getattr(decision, "group_id", None) or decision.shard
+                self._producer.produce(self._topic, encode_decision(decision), key=key.encode())
+            assert self._producer.flush(PATIENCE_S) == 0
+            self._published += len(batch)
+
+    def wait_for(self, kind: type, **fields: object) -> None:
+        """Wait until a decision of this kind, with these fields, is on record."""
+
+        def said() -> bool:
+            published = self._coordinator.decided[: self._published]
+            return any(
+                isinstance(decision, kind) and all(getattr(decision, name) == fields[name] for name in fields)
+                for decision in published
+            )
+
+        self._coordinator.wait_until(said, f"{kind.__name__} with {fields} is on record")
+
+    def leave(self, reader: "Reader", count: int) -> None:
+        """Have a consumer read up to so many messages, commit them and leave; all of it is on record then."""
+        reader.read(count)
+        assert reader.consumer.commit()
+        reader.consumer.close()
+        self.wait_for(Membership, client_id=reader.consumer.client_id, change="left")
+
+    def stop(self) -> None:
+        """End."""
+        self._stopping.set()
+        self.join()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sink(coordinator) -> Iterator[Sink]:
+    """The decisions of this module's coordinator on record."""
+    sink = Sink(coordinator)
+    sink.start()
+    yield sink
+    sink.stop()
+
+
+@pytest.fixture(scope="module")
+def admin(coordinator) -> Iterator[Admin]:
+    connection = coordinator.connection
+    with Admin(connection.bootstrap, prefix=connection.topics.prefix) as admin:
+        yield admin
+
+
+class Reader:
+    """A consumer and the offsets that it was handed: queue number -> offsets."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.offsets: dict[int, list[int]] = defaultdict(list)
+
+    def read(self, count: int, *others: "Reader") -> None:
+        """Poll until it was handed so many messages since it was made, and so was everybody else."""
+        deadline = time.monotonic() + PATIENCE_S
+        readers = (self, *others)
+        while any(sum(map(len, reader.offsets.values())) < count for reader in readers):
+            assert time.monotonic() < deadline, [dict(reader.offsets) for reader in readers]
+            for reader in readers:
+                message = reader.consumer.poll(0.02)
+                if message is not None:
+                    reader.offsets[message.partition()].append(message.offset())
+
+
+@pytest.fixture
+def group_id() -> str:
+    return f"billing-{uuid.uuid4().hex[:6]}"
+
+
+@pytest.fixture
+def join(coordinator, group_id) -> Iterator[Callable[..., Reader]]:
+    """Make consumers that are closed after the test; they start at the first message and commit only when told."""
+    with ExitStack() as stack:
+
+        def make(topic: str, **settings) -> Reader:
+            connection = coordinator.connection
+            named = {"consume_from": "first", "commit_interval": None, "prefix": connection.topics.prefix, **settings}
+            consumer = Consumer(group_id, [topic], connection.bootstrap, **named)
+            stack.callback(consumer.close)
+            return Reader(consumer)
+
+        yield make
+
+
+def rejections(coordinator, group_id: str) -> list[Rejected]:
+    return [said for said in tuple(coordinator.decided) if isinstance(said, Rejected) and said.group_id == group_id]
+
+
+def planned(plan) -> list[tuple[int, int | None, int, int | None]]:
+    return [(row.queue.queue_id, row.committed, row.offset, row.difference) for row in plan.rows]
+
+
+def test_who_is_online_reads_again_from_where_the_group_is_reset_to(coordinator, sink, admin, join, group_id):
+    """And no commit of what was done before overrides it, whether its sender has heard of the reset or not."""
+    topic = coordinator.topic(2)
+    for number in (0, 1):
+        coordinator.produce(topic, number, 50)
+    reader = join(topic)
+    reader.read(60)
+    assert reader.consumer.commit()
+    committed = {number: offsets[-1] + 1 for number, offsets in reader.offsets.items()}
+    for number, offset in committed.items():
+        sink.wait_for(Offset, group_id=group_id, queue=Queue(topic, "", number), offset=offset)
+    reader.read(100)
+
+    plan = admin.plan_reset(group_id, "first")
+    outcome = admin.reset(plan, by="mia")
+    reader.consumer.commit()
+    old = coordinator.beats(reader.consumer.client_id)[0]
+    late = Commit(
+        group_id=group_id,
+        client_id=old.client_id,
+        instance_id=old.instance_id,
+        epoch=outcome.rebalance.epoch - 1,
+        offsets=[CommittedOffset(queue=Queue(topic, "", number), offset=50) for number in (0, 1)],
+    )
+    outbox = Outbox(coordinator.connection, group_id)
+    outbox.send(late)
+    assert outbox.flush(PATIENCE_S)
+    coordinator.wait_until(lambda: rejections(coordinator, group_id), "the late commit is refused")
+
+    assert planned(plan) == [(number, committed[number], 0, -committed[number]) for number in (0, 1)]
+    assert {(queue.queue_id, owner) for queue, owner in outcome.offsets} == {(0, old.client_id), (1, old.client_id)}
+    assert {(said.offset, said.reset_by, said.metadata) for said in outcome.offsets.values()} == {
+        (0, "mia", "to the first message")
+    }
+    assert {said.rule for said in rejections(coordinator, group_id)} == {"commit"}
+    assert coordinator.offsets(group_id, topic) == {0: 0, 1: 0}
+
+    reader.read(200)
+    assert dict(reader.offsets) == {number: [*range(50), *range(50)] for number in (0, 1)}
+    assert reader.consumer.commit()
+    coordinator.wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 50, 1: 50}, "all is committed anew")
+
+
+def test_the_next_consumer_of_an_offline_group_starts_where_one_queue_was_reset_to(
+    coordinator, sink, admin, join, group_id
+):
+    """The other queue goes on where it was; nobody need be there."""
+    topic = coordinator.topic(2)
+    for number in (0, 1):
+        coordinator.produce(topic, number, 50)
+    sink.leave(join(topic), 100)
+
+    plan = admin.plan_reset(group_id, 20, queue=Queue(topic, "", 1))
+    outcome = admin.reset(plan)
+
+    assert planned(plan) == [(1, 50, 20, -30)]
+    assert [(queue.queue_id, owner, said.offset) for (queue, owner), said in outcome.offsets.items()] == [(1, "", 20)]
+    reader = join(topic)
+    reader.read(30)
+    assert dict(reader.offsets) == {1: list(range(20, 50))}
+
+
+def test_a_group_is_reset_to_a_time_in_every_topic_that_it_has(coordinator, sink, admin, join, group_id):
+    """To the first message since then; where none is that late, to the end."""
+    topics = [coordinator.topic(2), coordinator.topic(1)]
+    producer = coordinator.connection.producer()
+    for topic, number, minutes in ((topics[0], 0, 30), (topics[0], 1, 10), (topics[1], 0, 40)):
+        for minute in range(minutes):
+            producer.produce(topic, b"x", partition=number, timestamp=MORNING_MS + minute * 60_000)
+    assert producer.flush(PATIENCE_S) == 0
+    for topic, count in zip(topics, (40, 40), strict=True):
+        sink.leave(join(topic), count)
+    moment = datetime.fromtimestamp(MORNING_MS / 1000, UTC) + timedelta(minutes=19, seconds=1)
+
+    plan = admin.plan_reset(group_id, moment)
+
+    assert {(str(row.queue), row.committed, row.offset) for row in plan.rows} == {
+        (f"{topics[0]}-0", 30, 20),
+        (f"{topics[0]}-1", 10, 10),
+        (f"{topics[1]}-0", 40, 20),
+    }
+    assert plan.asked == "to the first message since 2026-07-01T03:19:01.000Z"
+    assert planned(admin.plan_reset(group_id, EpochMs(MORNING_MS), topic=topics[1])) == [(0, 40, 0, -40)]
+    assert planned(admin.plan_reset(group_id, "last", topic=topics[1])) == [(0, 40, 40, 0)]
+
+    admin.reset(plan)
+    reader = join(topics[0])
+    reader.read(10)
+    assert dict(reader.offsets) == {0: list(range(20, 30))}
+
+
+def test_a_queue_that_the_coordinator_does_not_know_is_refused_and_nothing_is_set(
+    coordinator, sink, admin, join, group_id
+):
+    """Kafka has it, and its route has not come yet: better refused than set where nobody reads."""
+    topic = coordinator.topic(2)
+    coordinator.produce(topic, 0, 10)
+    sink.leave(join(topic), 10)
+    more = coordinator.connection.admin()
+    more.create_partitions([NewPartitions(topic, 3)])[topic].result(PATIENCE_S)
+    before = coordinator.offsets(group_id, topic)
+
+    def sees_three() -> bool:
+        return len(admin.plan_reset(group_id, "last", topic=topic).rows) == 3
+
+    coordinator.wait_until(sees_three, "the new partition can be asked about")
+    with pytest.raises(Refused, match=rf"\(reset\): there is no queue {topic}-2; {topic} has 2 queues") as refused:
+        admin.reset(admin.plan_reset(group_id, "first", topic=topic))
+
+    assert refused.value.rule == "reset"
+    assert coordinator.offsets(group_id, topic) == before
+
+
+def test_a_plan_of_what_is_not_there_names_it(coordinator, admin, group_id):
+    """A typo must not start a group somewhere; a group of whom nothing is told can be planned for by topic."""
+    topic = coordinator.topic(2)
+    coordinator.produce(topic, 1, 5)
+    for sentence, where, named in (
+        (rf"tells nothing of topics of group '{group_id}'", "first", {}),
+        (r"no topic nowhere at ", "first", {"topic": "nowhere"}),
+        (rf"no queue {topic}-2; {topic} has 2 queues", "first", {"queue": Queue(topic, "", 2)}),
+        (r"no queue nowhere-0; nowhere has 0 queues", "first", {"queue": Queue("nowhere", "", 0)}),
+        (rf"offset 6 is not there: {topic}-0 has 0 to 0, {topic}-1 has 0 to 5", 6, {"topic": topic}),
+        (r"give one of them", "first", {"topic": topic, "queue": Queue(topic, "", 0)}),
+    ):
+        with pytest.raises(InvalidUsage, match=sentence):
+            admin.plan_reset(group_id, where, **named)
+
+    assert planned(admin.plan_reset(group_id, 5, queue=Queue(topic, "", 1))) == [(1, None, 5, None)]
+
+
+def test_repetitions_and_what_nobody_can_read_do_not_change_what_is_committed(coordinator, admin, group_id):
+    """A sink that tries again begins at an older decision; a newer coordinator may say what this version cannot read.
+
+    A shard that started without its state counts from 1 again, under a new name.
+    """
+    topic = coordinator.topic(1)
+    producer = coordinator.connection.producer()
+
+    def publish(*values: bytes) -> None:
+        for value in values:
+            producer.produce(coordinator.connection.topics.decisions, value, key=group_id.encode())
+        assert producer.flush(PATIENCE_S) == 0
+
+    def offset(shard: str, seq: int, offset: int) -> bytes:
+        queue = Queue(topic, "", 0)
+        said = Offset(shard=shard, seq=seq, group_id=group_id, queue=queue, client_id="a", offset=offset, epoch=1)
+        return encode_decision(said)
+
+    publish(offset("groups-0.1", 7, 40), offset("groups-0.1", 8, 50))
+    publish(offset("groups-0.1", 7, 40), b"{", b"", b'{"kind": "prophecy", "seq": 9}')
+    assert [row.committed for row in admin.plan_reset(group_id, "last").rows] == [50]
+
+    publish(offset("groups-0.2", 1, 30))
+    assert [row.committed for row in admin.plan_reset(group_id, "last").rows] == [30]
+
+
+def test_every_client_of_a_broadcasting_group_has_all_queues_and_is_reset(coordinator, sink, admin, join, group_id):
+    """Each has offsets of its own, so each starts again; who left and comes back, too."""
+    topic = coordinator.topic(2)
+    for number in (0, 1):
+        coordinator.produce(topic, number, 20)
+    one, two, gone = (join(topic, mode="broadcasting", client_id=f"{name}-{group_id}") for name in "abc")
+    one.read(40, two, gone)
+    assert all(reader.offsets == {number: list(range(20)) for number in (0, 1)} for reader in (one, two, gone))
+    assert one.consumer.commit()
+    for reader, offset in ((one, 20), (two, 0)):
+        for number in (0, 1):
+            named = {"client_id": reader.consumer.client_id, "queue": Queue(topic, "", number)}
+            sink.wait_for(Offset, **named, offset=offset)
+    sink.leave(gone, 40)
+
+    plan = admin.plan_reset(group_id, 10)
+    outcome = admin.reset(plan)
+
+    committed = {(row.client_id[0], row.queue.queue_id): row.committed for row in plan.rows}
+    assert committed == {
+        (name, number): offset for name, offset in (("a", 20), ("b", 0), ("c", 20)) for number in (0, 1)
+    }
+    assert {(owner[0], queue.queue_id, said.offset) for (queue, owner), said in outcome.offsets.items()} == {
+        (name, number, 10) for name in "abc" for number in (0, 1)
+    }
+    one.read(60, two)
+    again = {number: [*range(20), *range(10, 20)] for number in (0, 1)}
+    assert (one.offsets, two.offsets) == (again, again)
+    back = join(topic, mode="broadcasting", client_id=f"c-{group_id}")
+    back.read(20)
+    assert back.offsets == {number: list(range(10, 20)) for number in (0, 1)}
+
+
+def test_a_clustering_consumer_in_a_broadcasting_group_is_fenced_and_told_why(coordinator, join, group_id):
+    """In RocketMQ the two would consume side by side, and the group's offsets would mean nothing."""
+    topic = coordinator.topic(2)
+    coordinator.produce(topic, 0, 1)
+    first = join(topic, mode="broadcasting")
+    first.read(1)
+    other = join(topic)
+
+    with pytest.raises(
+        Fenced, match=r"was refused: mode is 'clustering'; the group consumes by 'broadcasting', as its oldest member"
+    ) as fenced:
+        other.read(1)
+
+    assert fenced.value.reason == "refused"
+    assert coordinator.members(group_id) == [first.consumer.client_id]
+
+
+def test_settings_take_an_epoch_and_what_contradicts_them_is_refused(admin, group_id):
+    """Before anybody has joined; a second change within the settle interval comes with the next tick."""
+    done = [
+        admin.configure(group_id, profile="rocketmq"),
+        admin.configure(group_id, strategy="AVG_BY_CIRCLE"),
+        admin.configure(group_id),
+    ]
+
+    assert [(each.epoch, each.trigger, each.strategy) for each in done] == [
+        (1, "config", ""),
+        (2, "config", "AVG_BY_CIRCLE"),
+        (3, "config", "AVG_BY_CIRCLE"),
+    ]
+    with pytest.raises(Refused, match=r"session_timeout_ms would be 30000; it must exceed heartbeat_ms \(30000\)"):
+        admin.configure(group_id, session_timeout_ms=30_000)
+    for wrong, sentence in (
+        ({"heart_beat": 1}, r"no setting 'heart_beat'; there are: profile, strategy, .*max_members"),
+        ({"handover": "gently"}, r"Invalid enum value 'gently' - at `\$\.handover`"),
+        ({"settle_ms": -1}, r"Expected `int` >= 0 - at `\$\.settle_ms`"),
+    ):
+        with pytest.raises(InvalidUsage, match=sentence):
+            admin.configure(group_id, **wrong)
+
+
+def test_a_request_that_nobody_answers_is_carried_out_when_the_coordinator_runs(broker, make_coordinator, group_id):
+    """It is on record: an operator who repeats it would undo what was consumed in between."""
+    connection = Connection(broker.bootstrap, topics=Topics(f"dark-{uuid.uuid4().hex[:6]}"))
+    ensure_topics(connection)
+    late = make_coordinator(connection)
+    topic = late.topic(1)
+    late.produce(topic, 0, 3)
+    with Admin(connection.bootstrap, prefix=connection.topics.prefix) as admin:
+        plan = admin.plan_reset(group_id, "last", topic=topic)
+        with pytest.raises(NoAnswer, match=r"on record \(dark-\w+\.groups-\d, offset \d+\) and will be carried out"):
+            admin.reset(plan, timeout=0.1)
+    assert late.offsets(group_id, topic) == {}
+
+    late.start()
+    try:
+        late.wait_until(lambda: late.offsets(group_id, topic) == {0: 3}, "the reset is carried out")
+    finally:
+        late.stop()
+
+
+def test_the_readmes_commands_show_a_plan_carry_it_out_and_configure(coordinator, sink, join, group_id, capsys):
+    """As they stand, but for the names of the broker, the group and the topic; a plan asks nobody for anything."""
+    topic = coordinator.topic(2)
+    for number in (0, 1):
+        coordinator.produce(topic, number, 20)
+    sink.leave(join(topic), 40)
+    names = {"billing": group_id, "orders": topic, "host:9092": coordinator.connection.bootstrap}
+
+    said = []
+    for command in COMMANDS:
+        words = [names.get(word, word) for word in shlex.split(command, comments=True)[1:]]
+        with pytest.raises(SystemExit) as ended:
+            run_app([*words, "--prefix", coordinator.connection.topics.prefix])
+        assert ended.value.code == 0
+        said.append(" ".join(capsys.readouterr().out.split()))
+
+    assert [command.split()[1] for command in COMMANDS] == ["reset-offsets", "reset-offsets", "configure"]
+    plan, done, configured = said
+    assert f"{topic}-0 │ 20 │" in plan
+    assert "nothing is changed; the same command with --execute does it" in plan
+    assert re.search(rf"{topic}-0 │ 20 │ 0 │ -20 │ .* done, in epoch .*{topic}-1 │ 0 │ nobody yet", done)
+    assert coordinator.offsets(group_id, topic) == {0: 0, 1: 0}
+    assert f"{group_id} has its settings in epoch" in configured
+    asked = [event for event in coordinator.heard if getattr(event, "group_id", None) == group_id]
+    assert [event.asked for event in asked if isinstance(event, Reset)] == ["to the first message"]
+    assert [event.profile for event in asked if isinstance(event, Configure)] == ["rocketmq"]

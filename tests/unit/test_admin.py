@@ -1,0 +1,172 @@
+"""What an operator asks for, before anything is connected: places, plans, and a sentence for each mistake."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model import config
+from model.decisions import Offset
+from model.queue import Queue
+from pipeline.cli.app import run_app
+from wakeroll import Admin, EpochMs, InvalidUsage, NotReachable
+from wakeroll.history import History
+from wakeroll.reset import place_of, plan_of, queue_of, time_of
+
+NOWHERE = "127.0.0.1:1"
+MORNING_MS = 1_782_874_800_000
+"""2026-07-01T03:00:00Z."""
+
+
+def queue(number: int, topic: str = "orders") -> Queue:
+    return Queue(topic, "", number)
+
+
+def committed(number: int, offset: int, client_id: str = "a", mode: str = "clustering") -> Offset:
+    return Offset(group_id="billing", queue=queue(number), client_id=client_id, offset=offset, epoch=1, mode=mode)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-07-01T03:00:00Z",
+        "2026-07-01T03:00Z",
+        "2026-07-01 03:00:00.000+00:00",
+        "2026-07-01T05:00:00+02:00",
+        "20260701T030000Z",
+        "1782874800000",
+    ],
+)
+def test_a_time_may_be_written_in_several_ways(text):
+    """ISO 8601 as people and programs write it, and the epoch milliseconds that tables show."""
+    assert time_of(text) == EpochMs(MORNING_MS)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("yesterday", r"'yesterday' is no time; it must be like 2026-07-01T03:00:00Z, or epoch milliseconds"),
+        ("", r"'' is no time"),
+        ("-5", r"'-5' is no time"),
+        ("1782874800.5", r"is no time"),
+        ("2026-13-01T00:00Z", r"is no time"),
+        ("2026-07-01T03:00:00", r"2026-07-01T03:00:00 says no time zone; write 2026-07-01T03:00:00Z"),
+        ("2026-07-01", r"2026-07-01T00:00:00 says no time zone"),
+        ("1969-12-31T23:59:59Z", r"-1000 is no time; it must be 0 to 253402300799999 epoch ms"),
+        ("999999999999999", r"999999999999999 is no time"),
+    ],
+)
+def test_what_is_no_time_is_refused(text, sentence):
+    """Without a zone, two people would read two times in it; below 0, Kafka reads "first" and "last"."""
+    with pytest.raises(InvalidUsage, match=sentence):
+        time_of(text)
+
+
+MOMENTS = st.datetimes(
+    datetime(1970, 1, 2), datetime(9999, 12, 30), timezones=st.sampled_from([UTC, timezone(timedelta(hours=-11))])
+)
+
+
+@given(moment=MOMENTS)
+def test_a_datetime_becomes_the_first_millisecond_that_is_not_before_it(moment):
+    """Kafka looks for the first message at or after it; rounded down, a message from before could be taken."""
+    found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=EpochMs.of(moment))
+
+    assert timedelta(0) <= found - moment < timedelta(milliseconds=1)
+
+
+def test_a_number_is_an_offset_unless_it_says_that_it_is_a_time():
+    """Both are large numbers; taken for each other, a group would start anywhere."""
+    assert type(place_of(MORNING_MS)) is int
+    assert type(place_of(EpochMs(MORNING_MS))) is EpochMs
+    assert place_of(datetime(2026, 7, 1, 3, tzinfo=UTC)) == EpochMs(MORNING_MS)
+    assert str(EpochMs(MORNING_MS)) == "2026-07-01T03:00:00.000Z"
+
+
+@pytest.mark.parametrize("where", ["earliest", "", -1, 2**63, True, 1.5, None, datetime(2026, 7, 1)])
+def test_what_is_no_place_is_refused(where):
+    with pytest.raises(InvalidUsage, match=r"it must be 'first', 'last', an offset|says no time zone"):
+        place_of(where)
+
+
+def test_a_queue_is_named_by_its_topic_and_number():
+    """A topic's name may have hyphens and digits of its own."""
+    assert queue_of("eu-orders-2026-3") == Queue("eu-orders-2026", "", 3)
+    for text in ("orders", "orders-", "-3", "orders-x", "or ders-3", "orders-99999999999"):
+        with pytest.raises(InvalidUsage, match=r"is no queue; it must be a topic and a number|a queue's topic is"):
+            queue_of(text)
+
+
+def test_a_plan_says_how_far_each_queue_goes_back_or_forth():
+    """Sorted as queues sort, not as their names do; what is not known has no difference."""
+    history = History.of([committed(2, 50), committed(10, 7), committed(2, 60)])
+
+    plan = plan_of("billing", 40, {queue(10): 40, queue(2): 40, queue(3): 40}, history)
+
+    assert [(str(row.queue), row.committed, row.offset, row.difference) for row in plan.rows] == [
+        ("orders-2", 60, 40, -20),
+        ("orders-3", None, 40, None),
+        ("orders-10", 7, 40, 33),
+    ]
+    assert [(entry.queue.queue_id, entry.offset) for entry in plan.offsets] == [(2, 40), (3, 40), (10, 40)]
+
+
+def test_a_plan_of_a_broadcasting_group_has_a_row_for_each_client_and_asks_once_a_queue():
+    """Each client has an offset of its own, and a reset is for all of them."""
+    own = [committed(0, 10, "a", "broadcasting"), committed(0, 20, "b", "broadcasting")]
+
+    plan = plan_of("billing", "first", {queue(0): 5}, History.of(own))
+
+    assert [(row.client_id, row.committed, row.difference) for row in plan.rows] == [("a", 10, -5), ("b", 20, -15)]
+    assert [(entry.queue.queue_id, entry.offset) for entry in plan.offsets] == [(0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("first", "to the first message"),
+        ("last", "to the end"),
+        (40, "to offset 40"),
+        (EpochMs(MORNING_MS), "to the first message since 2026-07-01T03:00:00.000Z"),
+    ],
+)
+def test_the_record_says_in_words_what_was_asked_for(place, words):
+    """Who reads the tables in a month sees offsets, and should see the reason for them."""
+    assert plan_of("billing", place, {queue(0): 1}, History()).asked == words
+
+
+def test_a_plan_fits_into_one_record_or_is_refused():
+    """One request is all or nothing, so it must not be cut in two silently."""
+    with pytest.raises(InvalidUsage, match=r"32769 queues at once are too many, at most 32768; name a topic"):
+        plan_of("billing", 0, {queue(number): 0 for number in range(config.MAX_QUEUES + 1)}, History())
+    with pytest.raises(InvalidUsage, match=r"there is no queue to reset for group 'billing'"):
+        plan_of("billing", 0, {}, History())
+
+
+def test_an_admin_names_a_broker_that_does_not_answer_and_settings_that_are_wrong():
+    with pytest.raises(NotReachable, match=r"no Kafka broker answered at 127\.0\.0\.1:1 within 0\.5 s"):
+        Admin(NOWHERE, connect_timeout=0.5)
+    with pytest.raises(InvalidUsage, match=r"does not take these settings: .*no\.such\.setting"):
+        Admin(NOWHERE, kafka_config={"no.such.setting": "1"})
+    with pytest.raises(InvalidUsage, match=r"bootstrap is empty"):
+        Admin("")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["reset-offsets", "g"], "no places are given; give one of --to-first, --to-last, --to-offset, --to-time"),
+        (["reset-offsets", "g", "--to-first", "--to-offset", "0"], "2 places are given; give one of --to-first"),
+        (["reset-offsets", "g", "--to-time", "noon"], "'noon' is no time"),
+        (["reset-offsets", "g", "--to-last", "--queue", "orders"], "'orders' is no queue"),
+        (["reset-offsets", "g", "--to-last", "--execute", "--dry-run"], "--execute and --dry-run are given"),
+        (["configure", "g", "--strategy-params", "[1]"], "--strategy-params is '[1]'; it must be a JSON object"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_mistake_on_the_command_line_gets_one_sentence_and_exit_code_2(arguments, sentence, capsys):
+    """Before anything is connected: nobody listens where this points."""
+    assert run_app([*arguments, "--bootstrap", NOWHERE]) == 2
+
+    assert capsys.readouterr().err.startswith(f"wakeroll: {sentence}")

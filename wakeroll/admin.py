@@ -1,0 +1,237 @@
+"""The operator's side of a group: its committed offsets and its settings, changed by requests that are on record."""
+
+import getpass
+import socket
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from confluent_kafka import KafkaException, TopicPartition
+
+from model.decisions import Rebalance
+from model.events import Configure, Reset
+from model.partitioner import partition_of
+from model.queue import Queue, TopicName
+from wakeroll import usage
+from wakeroll.connection import Connection, Topics
+from wakeroll.decision_log import DecisionLog
+from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
+from wakeroll.history import History
+from wakeroll.positions import Positions
+from wakeroll.preflight import look
+from wakeroll.reader import FETCH_WAIT_MS
+from wakeroll.requests import ResetOutcome, append, await_reset, await_target
+from wakeroll.reset import ResetPlan, Where, place_of, plan_of
+
+ANSWER_S = 30.0
+"""How long to wait for the coordinator: a batch takes about a second, the first ones after a start some more."""
+
+
+class Admin:
+    """Looks at a group's offsets and changes them, and its settings, whether anybody consumes or not.  For one thread.
+
+    >>> with Admin("localhost:9092") as admin:  # doctest: +SKIP
+    ...     plan = admin.plan_reset("billing", "first", topic="orders")
+    ...     outcome = admin.reset(plan)
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        kafka_config: Mapping[str, str] | None = None,
+        prefix: str = "wakeroll",
+        connect_timeout: float = 10.0,
+    ) -> None:
+        """Connect.
+
+        Args:
+            bootstrap: ``host:port[,host:port]`` of the brokers.
+            kafka_config: more librdkafka settings, for login and the like.
+            prefix: how the control plane's topics begin.
+            connect_timeout: seconds to wait for a broker, here and for each later answer of it.
+
+        Raises:
+            InvalidUsage: an argument is not what it must be.
+            NotReachable: no broker answered in time, or it has no control plane.
+        """
+        if not bootstrap:
+            raise InvalidUsage("bootstrap is empty; it must name a broker, like 'localhost:9092'")
+        self._connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
+        self._timeout = connect_timeout
+        try:
+            self._consumer = self._connection.consumer(
+                **{
+                    "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": FETCH_WAIT_MS,
+                    "error_cb": lambda _: None,  # what it would say is said by the exceptions
+                    "log_level": 0,
+                }
+            )
+        except KafkaException as problem:
+            raise InvalidUsage(f"Kafka's client does not take these settings: {problem.args[0].str()}") from None
+        self._positions = Positions(self._consumer, connect_timeout)
+        try:
+            look(self._connection, (), connect_timeout)
+        except WakerollError:
+            self.close()
+            raise
+
+    def plan_reset(
+        self, group_id: str, where: Where, *, topic: str | None = None, queue: Queue | None = None
+    ) -> ResetPlan:
+        """Say what a reset would do; nothing happens.
+
+        What is committed now, and which topics the group has, is read from the decisions about it that the decisions
+        topic still keeps, those of a week.  What a group has not touched for longer must be named.
+
+        Args:
+            group_id: the group.
+            where: ``first``, ``last`` (behind the last message), an offset, or a time - a datetime with a zone, or an
+                `EpochMs` - for the first message since then.
+            topic: one topic; without it, all that the group has committed offsets of or consumes now.
+            queue: one queue, instead of a topic.
+
+        Raises:
+            InvalidUsage: an argument is not what it must be, or names what is not there.
+            NotReachable: no broker answered in time.
+        """
+        group_id, place = usage.group_id_of(group_id), place_of(where)
+        with self._asking():
+            log = self._log(group_id)
+            log.from_the_start()
+            history = History.of(log.until_now())
+            self._consumer.unassign()
+            queues = self._queues(group_id, history, topic, queue)
+            return plan_of(group_id, place, self._positions.at(place, queues), history)
+
+    def reset(self, plan: ResetPlan, *, by: str | None = None, timeout: float = ANSWER_S) -> ResetOutcome:
+        """Carry out a plan in one request: all of it, or nothing.
+
+        Args:
+            plan: from `plan_reset`.
+            by: who asks, for the record; this process's user and host if not given.
+            timeout: seconds to wait for the coordinator.
+
+        Raises:
+            InvalidUsage: `by` is not what it must be.
+            Refused: the coordinator knows no such queue; nothing is set.
+            NoAnswer: it has not answered in time; the request is on record.
+            NotReachable: Kafka did not take the request in time.
+        """
+        declared = {field.name: field.type for field in msgspec.structs.fields(Reset)}
+        event = Reset(
+            request_id=uuid.uuid4().hex,
+            group_id=plan.group_id,
+            offsets=plan.offsets,
+            asked=plan.asked,
+            by=usage.checked("by", _this_user() if by is None else by, declared["by"]),
+        )
+        with self._asking():
+            log = self._log(event.group_id)
+            log.from_now_on()
+            return await_reset(log, event, append(self._connection, event, self._timeout), timeout)
+
+    def configure(self, group_id: str, *, timeout: float = ANSWER_S, **settings: Any) -> Rebalance:
+        """Change a group's settings, even before anybody has joined it; what is not named stays as it is.
+
+        Without any setting it is a request for a rebalance.
+
+        Args:
+            group_id: the group.
+            timeout: seconds to wait for the coordinator.
+            settings: fields of the event `configure`: profile, strategy, handover, session_timeout_ms and others.
+
+        Returns:
+            The rebalance that followed; its `notes` are what the operator should know.
+
+        Raises:
+            InvalidUsage: there is no such setting, or its value is out of bounds.
+            Refused: the settings contradict those that the group has.
+            NoAnswer: the coordinator has not answered in time; the request is on record.
+            NotReachable: Kafka did not take the request in time.
+        """
+        event = _configure(usage.group_id_of(group_id), settings)
+        with self._asking():
+            log = self._log(group_id)
+            log.from_now_on()
+            return await_target(log, append(self._connection, event, self._timeout), timeout)
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _log(self, group_id: str) -> DecisionLog:
+        """Find the partition that tells of a group."""
+        topic = self._connection.topics.decisions
+        partitions = len(self._positions.queues(topic))
+        if not partitions:
+            raise NotReachable(f"no topic {topic} at {self._connection.bootstrap}; is the control plane running?")
+        at = TopicPartition(topic, partition_of(group_id.encode(), partitions))
+        return DecisionLog(self._consumer, at, group_id, self._timeout)
+
+    def _queues(self, group_id: str, history: History, topic: str | None, queue: Queue | None) -> list[Queue]:
+        """Return the queues that are meant."""
+        if topic is not None and queue is not None:
+            raise InvalidUsage(f"topic {topic!r} and queue {queue} are given; give one of them")
+        if queue is not None:
+            found = self._positions.queues(queue.topic)
+            if queue not in found:
+                raise InvalidUsage(f"no queue {queue}; {queue.topic} has {len(found)} queues")
+            return [queue]
+        if topic is not None:
+            found = self._positions.queues(usage.checked("topic", topic, TopicName))
+            if not found:
+                raise InvalidUsage(f"no topic {topic} at {self._connection.bootstrap}")
+            return found
+        # What has been deleted since cannot be reset, nor need it be.
+        found = [queue for name in history.topics for queue in self._positions.queues(name)]
+        if not found:
+            raise InvalidUsage(
+                f"{self._connection.topics.decisions} tells nothing of topics of group {group_id!r}; is that its name? "
+                "If it has consumed nothing for a week, name a topic"
+            )
+        return found
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Say in our words that no broker answered."""
+        try:
+            yield
+        except KafkaException as problem:
+            raise NotReachable(
+                f"no Kafka broker answered at {self._connection.bootstrap} within {self._timeout:g} s "
+                f"({problem.args[0].str()})"
+            ) from None
+
+
+def _configure(group_id: str, settings: Mapping[str, Any]) -> Configure:
+    """Make the event of settings, checked as it declares them."""
+    known = [name for name in Configure.__struct_fields__ if name != "group_id"]
+    for name in settings:
+        if name not in known:
+            raise InvalidUsage(f"no setting {name!r}; there are: {', '.join(known)}")
+    try:
+        return msgspec.convert({"type": "configure", "group_id": group_id, **settings}, Configure)
+    except msgspec.ValidationError as error:
+        raise InvalidUsage(f"a setting is wrong: {error}") from None
+
+
+def _this_user() -> str:
+    """Name whoever runs this process: ``mia@ops-1``; a container's user may have no name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"[:255]

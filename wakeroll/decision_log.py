@@ -1,0 +1,119 @@
+"""The record of decisions about one group: a partition of the decisions topic, from its start or from now on."""
+
+import logging
+import time
+from collections.abc import Iterator
+
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
+from wakeroll.errors import NotReachable
+from wakeroll.positions import NO_LEADER, RETRY_S
+
+log = logging.getLogger("wakeroll")
+
+BATCH = 500
+"""Records taken at once; a partition holds what is decided about many groups."""
+SLICE_S = 0.5
+"""How long one wait may keep Ctrl-C from being heard."""
+
+Said = Assignment | Fenced | Membership | Offset | Rebalance | Rejected
+"""The kinds of decisions that tell an operator something; others are passed over."""
+_decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+
+
+class DecisionLog:
+    """A reader of the decisions about a group, each once: their delivery is at least once.  For one thread.
+
+    Methods raise KafkaException when the broker does not answer a question in time.
+    """
+
+    def __init__(self, consumer: Consumer, at: TopicPartition, group_id: str, timeout: float) -> None:
+        """Prepare to read; `from_the_start` or `from_now_on` begins.
+
+        Args:
+            consumer: made with `auto.offset.reset` earliest: when the oldest records go while they are read, the rest
+                is what there is.
+            at: the partition of the decisions that the group belongs to.
+            group_id: whose decisions.
+            timeout: seconds to wait for the broker.
+        """
+        self._consumer = consumer
+        self._at = at
+        self._key = group_id.encode()
+        self._timeout = timeout
+        self._next = 0
+        self._seen: dict[str, int] = {}
+        """Shard -> the highest seq."""
+
+    def from_the_start(self) -> None:
+        """Begin with the oldest decision that is still there."""
+        self._begin(OFFSET_BEGINNING)
+
+    def from_now_on(self) -> None:
+        """Begin with the first decision that is appended after this call."""
+        self._begin(self._ends()[1])
+
+    def until_now(self) -> Iterator[Said]:
+        """Yield all that is on record by now and was not returned yet.
+
+        Raises:
+            NotReachable: nothing comes any more, though there is more.
+        """
+        first, end = self._ends()
+        self._next = max(self._next, first)
+        heard = time.monotonic()
+        while self._next < end:
+            before = self._next
+            yield from self.wait(SLICE_S)
+            if self._next > before:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > self._timeout:
+                where = f"{self._at.topic}-{self._at.partition}"
+                raise NotReachable(f"{where} is not read on at {before} of {end}: no record in {self._timeout:g} s")
+
+    def wait(self, timeout: float) -> list[Said]:
+        """Return the next decisions, in order; wait at most `timeout` seconds for some record to come."""
+        first = self._consumer.poll(min(timeout, SLICE_S))
+        if first is None:
+            return []
+        # consume() alone would wait for a full batch.
+        messages = [first, *self._consumer.consume(BATCH - 1, timeout=0)]
+        return [decision for message in messages if (decision := self._read(message)) is not None]
+
+    def _begin(self, offset: int) -> None:
+        self._next = max(offset, 0)
+        self._consumer.assign([TopicPartition(self._at.topic, self._at.partition, offset)])
+
+    def _ends(self) -> tuple[int, int]:
+        """Ask for the first offset and for that of the next record; a new partition may have no leader yet."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._consumer.get_watermark_offsets(self._at, max(deadline - time.monotonic(), 0.1))
+            except KafkaException as problem:
+                if problem.args[0].code() not in NO_LEADER or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_S)
+
+    def _read(self, message: Message) -> Said | None:
+        """Decode what is about this group; what cannot be read is not for this version."""
+        error = message.error()
+        if error is not None:
+            if error.code() != KafkaError._PARTITION_EOF:
+                log.debug("reading %s-%s: %s", self._at.topic, self._at.partition, error)
+            return None
+        offset = message.offset()
+        assert offset is not None, "a message without an error has an offset"
+        self._next = offset + 1
+        if message.key() != self._key:
+            return None
+        try:
+            decision = _decoder.decode(message.value() or b"")
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        if decision.seq <= self._seen.get(decision.shard, 0):
+            return None
+        self._seen[decision.shard] = decision.seq
+        return decision
