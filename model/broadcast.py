@@ -38,12 +38,15 @@ def give(turn: Turn, client_id: str) -> None:
     if wanted == member.owned.keys():
         return
     own = group.own_offsets[client_id]
-    consumed = {queue.topic for queue in member.owned}
+    # Not only what it has now: when a queue was added, the client may have been away, or the topic gone.
+    known = member.owned.keys() | own.given
+    consumed = {queue.topic for queue in known}
+    own.given = sorted(known | wanted)
     for queue in member.owned.keys() - wanted:
         del member.owned[queue]
     for queue in sorted(wanted - member.owned.keys()):
         member.owned[queue] = group.epoch
-        if queue.topic in consumed and queue not in own.offsets:
+        if queue.topic in consumed and queue not in known and queue not in own.offsets:
             own.added.append(queue)
     turn.tell.add(client_id)
 

@@ -99,6 +99,8 @@ class _Held(Struct):
     draining: bool = False
     anew: AssignedQueue | None = None
     """How it is given again once it is drained."""
+    outdated: bool = False
+    """It was given anew, though that may have been taken back: how far this giving came counts no more."""
     least: int | None = None
     """What must be on record in any case: where it was started, or what was committed since; None: not started yet."""
     done: int | None = None
@@ -352,6 +354,7 @@ class Client:
                 # First offsets are put on record: a coordinator that knows none has lost it, and given nothing anew.
                 held.given = max(held.given, assigned.given)
             anew = assigned if assigned and assigned.given > held.given else None
+            held.outdated |= anew is not None
             if held.draining:  # goes to its end: what came between is not known to the application
                 changed |= held.anew != anew
                 held.anew = anew
@@ -402,13 +405,13 @@ class Client:
     def _news(self, queues: Iterable[Queue], *, starts_only: bool = False) -> list[CommittedOffset]:
         """Return what could be committed of these queues, sorted.
 
-        Nothing of a queue that is given anew: its new start counts, not how far the old giving came.
+        Nothing of a queue that was given anew: its new start counts, not how far the old giving came.
         """
         news = []
         for queue in queues:
             held = self._held[queue]
             offset = held.least if starts_only else held.done
-            if offset is None or held.anew is not None:
+            if offset is None or held.outdated:
                 continue
             if held.acknowledged is None or (not starts_only and offset > held.acknowledged):
                 news.append(CommittedOffset(queue=queue, offset=offset))

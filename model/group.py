@@ -89,6 +89,8 @@ class Member(Struct, array_like=True, kw_only=True):
     orderly: bool = False
     room: str = ""
     weight: float = 1.0
+    reset: list[Queue] = []
+    """Those of its queues that a reset gave it anew."""
 
     @property
     def first_start(self) -> Start:
@@ -116,6 +118,8 @@ class OwnOffsets(Struct, array_like=True):
     """Queues that were added to topics it consumes, and have no committed offset yet: they start at first."""
     left_ms: int = -1
     """The shard's clock when it left; -1 while it is a member."""
+    given: list[Queue] = []
+    """Queues that it has been given, sorted: another queue of their topics was added."""
 
 
 class Held(Struct, array_like=True):

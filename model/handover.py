@@ -64,6 +64,7 @@ def free(turn: Turn, queue: Queue, how: How) -> None:
     member = group.members[client_id]
     del member.owned[queue]
     revocation = member.revoking.pop(queue, None)
+    member.reset = [one for one in member.reset if one != queue]
     group.freed[queue] = Freed(client_id, how, turn.moment.at_ms, revocation.at_ms if revocation else None)
     turn.freed.append(queue)
     turn.tell.add(client_id)
@@ -190,7 +191,9 @@ def _ask_back(turn: Turn, queue: Queue) -> None:
     client_id = group.owners[queue]
     member = group.members[client_id]
     if queue not in member.revoking:
-        member.revoking[queue] = Revocation(group.epoch, turn.moment.at_ms, group.settings.revoke_timeout_ms)
+        unheard = queue in member.reset and member.shown_epoch < member.owned[queue]  # it may never begin anew
+        timeout_ms = group.settings.revoke_timeout_ms
+        member.revoking[queue] = Revocation(group.epoch, turn.moment.at_ms, timeout_ms, was_reset=unheard)
         turn.tell.add(client_id)
 
 

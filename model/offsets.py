@@ -107,6 +107,7 @@ def _set(turn: Turn, event: Reset, entry: ResetOffset) -> None:
             member.revoking[queue].was_reset = True
         else:
             member.owned[queue] = group.epoch
+            member.reset = [*(one for one in member.reset if one != queue), queue]
             turn.tell.add(owner)
     _say_reset(turn, event, entry, owner or "", "clustering")
 

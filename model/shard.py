@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from model import config
 from model.clock import Moment, ShardClock
-from model.decisions import AnyDecision, Cause, Rejected
 from model.config import NEVER_MS
+from model.decisions import AnyDecision, Cause, Rejected
 from model.events import AnyEvent, Route, Tick
 from model.group import Group
 from model.held_queue import HeldQueue
