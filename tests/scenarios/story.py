@@ -19,7 +19,7 @@
     15.5s   lock a orders-0,orders-1      and `unlock`, by RocketMQ's protocol
     16s     leave a#2                     unregister
     16.5s   reset orders-0=17 by=ops      the operator sets offsets; request_id=1 says that it is the same one again
-    16.7s   pull a orders-0 from=5        it waits for a message; timeout_ms=, expression=, expression_type=, and n= to repeat
+    16.7s   pull a orders-0 from=5        it waits; timeout_ms=, expression=, expression_type=, and n= to repeat
     16.8s   cancel a orders-0             its last pull of that queue
     16.9s   arrive orders-0 next=6        the queue has grown; tags=paid, properties={"region":"EU"}, truncated=true
     17s     configure settle_ms=2000      values are JSON, or words
@@ -205,12 +205,7 @@ class Story:
             case ["beat", name, *topics]:
                 return self._beat(group_id, name, topics, options)
             case ["receipt" | "draining" as how, name]:
-                instance_id = _client(name)[1]
-                heard = self._heard[group_id, instance_id]
-                owned = {assigned.queue for assigned in heard.queues}
-                if how == "draining":
-                    owned |= set(self._said[group_id, instance_id].owned)
-                return self._beat(group_id, name, [], options, epoch=heard.epoch, owned=sorted(owned))
+                return self._receipt(group_id, name, options, draining=how == "draining")
             case ["commit", name]:
                 return self._commit(group_id, name, options)
             case ["leave", name]:
@@ -218,9 +213,9 @@ class Story:
                 return Unregister(group_id=group_id, client_id=client_id, instance_id=instance_id)
             case ["lock" | "unlock" as what, name, queues]:
                 client_id, instance_id = _client(name)
-                asked = {"group_id": group_id, "client_id": client_id, "instance_id": instance_id}
                 named = [queue for names in queues.split(",") for queue in _queues(names)]
-                return (events.Lock if what == "lock" else events.Unlock)(**asked, queues=named)
+                lock = events.Lock if what == "lock" else events.Unlock
+                return lock(group_id=group_id, client_id=client_id, instance_id=instance_id, queues=named)
             case ["pull", name, queue]:
                 return self._pull(group_id, name, queue, options)
             case ["cancel", name, queue]:
@@ -230,10 +225,7 @@ class Story:
                 said = {"queue": _queue(queue), "next_offset": int(options.pop("next"))}
                 return Arrival(**said, **_values(options))
             case ["reset"]:
-                said = {name: options.pop(name, "") for name in ("by", "asked", "request_id")}
-                said["request_id"] = said["request_id"] or f"at-{self._now_ms}"
-                offsets = [ResetOffset(queue=_queue(queue), offset=int(offset)) for queue, offset in options.items()]
-                return Reset(group_id=group_id, offsets=offsets, **said)
+                return self._reset(group_id, options)
             case ["configure"]:
                 return msgspec.convert({"type": "configure", "group_id": group_id} | _values(options), Configure)
         raise ValueError(f"no event reads like this: {' '.join(words)}")
@@ -258,6 +250,14 @@ class Story:
         self._said_ms[group_id, instance_id] = self._now_ms
         return beat
 
+    def _receipt(self, group_id: str, name: str, options: dict[str, str], *, draining: bool) -> Heartbeat:
+        instance_id = _client(name)[1]
+        heard = self._heard[group_id, instance_id]
+        owned = {assigned.queue for assigned in heard.queues}
+        if draining:
+            owned |= set(self._said[group_id, instance_id].owned)
+        return self._beat(group_id, name, [], options, epoch=heard.epoch, owned=sorted(owned))
+
     def _pull(self, group_id: str, name: str, queue: str, options: dict[str, str]) -> Pull:
         client_id, instance_id = _client(name)
         number = int(options.pop("n", self._pulls[instance_id] + 1))
@@ -271,6 +271,12 @@ class Story:
             from_offset=int(options.pop("from")),
             **_values(options),
         )
+
+    def _reset(self, group_id: str, options: dict[str, str]) -> Reset:
+        said = {name: options.pop(name, "") for name in ("by", "asked", "request_id")}
+        said["request_id"] = said["request_id"] or f"at-{self._now_ms}"
+        offsets = [ResetOffset(queue=_queue(queue), offset=int(offset)) for queue, offset in options.items()]
+        return Reset(group_id=group_id, offsets=offsets, **said)
 
     def _commit(self, group_id: str, name: str, options: dict[str, str]) -> Commit:
         client_id, instance_id = _client(name)
@@ -535,7 +541,9 @@ def _queues(names: str) -> list[Queue]:
     """Read ``orders-0`` or ``orders-0..3``."""
     first, _, last = names.partition("..")
     queue = _queue(first)
-    return [Queue(queue.topic, queue.broker, number) for number in range(queue.queue_id, int(last or queue.queue_id) + 1)]
+    return [
+        Queue(queue.topic, queue.broker, number) for number in range(queue.queue_id, int(last or queue.queue_id) + 1)
+    ]
 
 
 def _names(queues: Iterable[Queue]) -> str:
