@@ -4,6 +4,8 @@ from model.queue import Queue
 from wakeroll.admin import Admin
 from wakeroll.consumer import Consumer
 from wakeroll.errors import Fenced, InvalidUsage, NotReachable, WakerollError
+from wakeroll.fetch import Fetched
+from wakeroll.producer import Producer
 from wakeroll.requests import NoAnswer, Refused
 from wakeroll.reset import EpochMs
 
@@ -12,9 +14,11 @@ __all__ = [
     "Consumer",
     "EpochMs",
     "Fenced",
+    "Fetched",
     "InvalidUsage",
     "NoAnswer",
     "NotReachable",
+    "Producer",
     "Queue",
     "Refused",
     "WakerollError",

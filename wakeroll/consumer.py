@@ -16,6 +16,7 @@ from wakeroll import usage
 from wakeroll.connection import Connection, Topics
 from wakeroll.control import Control
 from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.fetch import Fetched, Fetcher
 from wakeroll.inbox import Inbox
 from wakeroll.outbox import Outbox
 from wakeroll.preflight import look
@@ -71,8 +72,8 @@ class Consumer:
 
         Args:
             group_id: the group; letters, digits, ``. _ -``.
-            topics: names, or a mapping of name to expression.  The coordinator knows the expression; messages are not
-                filtered by it.
+            topics: names, or a mapping of name to expression.  `fetch` returns what the expression wants; `poll` does
+                not look at it.
             bootstrap: ``host:port[,host:port]`` of the brokers.
             client_id: this member's name, its own among all consumers; made up if not given.
             consume_from: where a queue starts that the group has not read yet: ``last``, ``first`` or ``timestamp``.
@@ -132,7 +133,9 @@ class Consumer:
         self.client_id = client_id
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
-        self._control = Control(Client(group_id, client_id, wishes, commit_interval_ms), inbox, outbox)
+        self._fetcher = Fetcher(connection, group_id, client_id, subscriptions)
+        client = Client(group_id, client_id, wishes, commit_interval_ms)
+        self._control = Control(client, inbox, outbox, self._fetcher.hear)
         self._pid = os.getpid()
         self._poller: threading.Thread | None = None
         self._closer: threading.Thread | None = None
@@ -171,6 +174,38 @@ class Consumer:
                     return message
         finally:
             self._polling.release()
+
+    def fetch(
+        self, queue: Queue | tuple[str, int], offset: int, wait: float = 20.0, *, max_messages: int = 500
+    ) -> Fetched:
+        """Return messages of a queue from an offset on; if there are none, wait until there are.
+
+        It stands beside `poll` and has nothing to do with ownership: any queue of this consumer's topics may be
+        fetched, whoever owns it, and nothing is committed.  What the topic's expression does not want is left out; a
+        message says its tag and properties in its headers, as `Producer` writes them.  While it waits, nothing is
+        asked of Kafka: the coordinator holds the request.
+
+        Any thread may call it, also several at once, one for each queue.
+
+        Args:
+            queue: a `Queue`, or a topic and a number.
+            offset: where to begin; below the first message that is still there, that one counts.
+            wait: seconds to wait for messages, to 600; 0 looks what is there.  It takes five seconds more when the
+                coordinator does not answer, and may when Kafka does not.
+            max_messages: return no more than these; there may be more at once in the next fetch.
+
+        Returns:
+            The messages, none if none came in time, and the offset at which the next fetch goes on.
+
+        Raises:
+            InvalidUsage: an argument is not what it must be, another thread fetches this queue, or the consumer is
+                closed, perhaps while this waits.
+            NotReachable: Kafka does not answer, or has no such queue.
+            Refused: the coordinator does not take the request.
+            Fenced: the coordinator wants this consumer out; it does not come back by itself.
+        """
+        self._refuse_a_fork()
+        return self._fetcher.fetch(queue, offset, wait, max_messages, self._control.check)
 
     def commit(self, timeout: float = 5.0) -> bool:
         """Commit now all that was handed out, the last message too; for the thread that polls, and for callbacks.
@@ -213,7 +248,9 @@ class Consumer:
             raise InvalidUsage("close() was called by a callback of poll(); call it when poll() has returned")
         self._closed, self._closer = True, threading.current_thread()
         deadline = time.monotonic() + timeout
-        idle = self._polling.acquire(timeout=timeout)  # a poll() in another thread ends when it sees that we close
+        self._fetcher.close(timeout)
+        # A poll() in another thread ends when it sees that we close.
+        idle = self._polling.acquire(timeout=max(deadline - time.monotonic(), 0.0))
         try:
             if idle:
                 self._tell(self._on_revoked, self._reader.stop_all_but({}))
@@ -284,10 +321,7 @@ class Consumer:
 
     def _refuse_who_must_not_poll(self) -> None:
         """Let one thread of one process poll."""
-        if os.getpid() != self._pid:
-            raise InvalidUsage(
-                f"this Consumer was made in process {self._pid}; process {os.getpid()} is a fork and must make its own"
-            )
+        self._refuse_a_fork()
         self._refuse_if_closed()
         me = threading.current_thread()
         if self._poller is None:
@@ -296,6 +330,12 @@ class Consumer:
             raise InvalidUsage(
                 f"this Consumer is polled by thread {self._poller.name!r}, and now by {me.name!r}; being back in "
                 "poll() says that the last message is done, so one thread must do it"
+            )
+
+    def _refuse_a_fork(self) -> None:
+        if os.getpid() != self._pid:
+            raise InvalidUsage(
+                f"this Consumer was made in process {self._pid}; process {os.getpid()} is a fork and must make its own"
             )
 
     def _refuse_if_closed(self) -> None:

@@ -4,10 +4,11 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from model.client import Client, Dropped, Give, Output, Refused, Send, Take
+from model.decisions import Rejected, Wake
 from model.events import Commit, Heartbeat
 from model.queue import Queue
 from wakeroll.clock import now_ms
@@ -29,12 +30,23 @@ class Control:
     What the client wants sent is handed to Kafka under the same lock: a release must not overtake a receipt.
     """
 
-    def __init__(self, client: Client, inbox: Inbox, outbox: Outbox) -> None:
+    def __init__(
+        self, client: Client, inbox: Inbox, outbox: Outbox, on_answer: Callable[[Wake | Rejected], None]
+    ) -> None:
+        """Prepare; `start` begins.
+
+        Args:
+            client: the pure side.
+            inbox: of the client.
+            outbox: of the client's group.
+            on_answer: called in the control thread with what may answer a pull.
+        """
         self.changed = threading.Event()
         """Set when there is something for the application's thread to follow."""
         self._client = client
         self._inbox = inbox
         self._outbox = outbox
+        self._on_answer = on_answer
         self._lock = threading.Lock()
         self._delivered = threading.Condition(self._lock)
         """Told of each commit that Kafka has, and of the end of a life."""
@@ -126,6 +138,9 @@ class Control:
         try:
             while not self._stopping.is_set():
                 decisions = self._inbox.poll(SLICE_S)
+                for decision in decisions:
+                    if isinstance(decision, Wake | Rejected):
+                        self._on_answer(decision)
                 self._outbox.serve()
                 with self._lock:
                     for decision in decisions:

@@ -6,7 +6,7 @@ import time
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
-from model.decisions import Assignment, Fenced, Rejected
+from model.decisions import Assignment, Fenced, Rejected, Wake
 from model.partitioner import partition_of
 from wakeroll.connection import Connection
 
@@ -18,7 +18,7 @@ BATCH = 500
 RETRY_S = 0.1
 _NO_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
-ToAClient = Assignment | Fenced | Rejected
+ToAClient = Assignment | Fenced | Rejected | Wake
 _decoder: msgspec.json.Decoder[ToAClient] = msgspec.json.Decoder(ToAClient)
 
 

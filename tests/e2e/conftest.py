@@ -12,9 +12,10 @@ from confluent_kafka.admin import NewTopic
 
 from model.config import CONTROL_PARTITIONS
 from model.decisions import TO_A_CLIENT, AnyDecision
-from model.events import AnyEvent, Commit, Configure, Event, Heartbeat, Route, RoutedQueue, Tick
+from model.events import ACCEPTED, AnyEvent, Commit, Configure, Event, Heartbeat, Route, RoutedQueue, Tick
+from model.group import Group
 from model.partitioner import partition_of
-from model.records import Record, read_event
+from model.records import Record, kind_of_topic, read_event
 from model.replay import encode_decision
 from model.shard import Shard
 from pipeline.topics import ensure_topics
@@ -25,7 +26,7 @@ PATIENCE_S = 30.0
 
 
 class Coordinator(threading.Thread):
-    """Reads the groups topic, runs its shards, writes the inbox; the observer's ticks and routes come from it too."""
+    """Reads the control topics, runs the shards, writes the inbox; the observer's ticks and routes come from it too."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(name="coordinator", daemon=True)
@@ -34,13 +35,14 @@ class Coordinator(threading.Thread):
         """All events so far, ticks left out."""
         self.decided: list[AnyDecision] = []
         """All decisions so far."""
-        self._topic = connection.topics.groups
-        self._shards = [Shard(self._topic, partition, CONTROL_PARTITIONS) for partition in range(CONTROL_PARTITIONS)]
+        self._shards = {
+            (topic, partition): Shard(topic, partition, CONTROL_PARTITIONS)
+            for topic in connection.topics.control
+            for partition in range(CONTROL_PARTITIONS)
+        }
         self._producer = connection.producer()
         self._consumer = connection.consumer(**{"fetch.wait.max.ms": 50})
-        self._consumer.assign(
-            [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in range(CONTROL_PARTITIONS)]
-        )
+        self._consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in self._shards])
         self._admin = connection.admin()
         self._stopping = threading.Event()
 
@@ -55,7 +57,7 @@ class Coordinator(threading.Thread):
             if message is not None and message.error() is None:
                 self._apply(
                     Record(
-                        self._topic,
+                        message.topic(),
                         message.partition(),
                         message.offset(),
                         message.timestamp()[1],
@@ -73,14 +75,15 @@ class Coordinator(threading.Thread):
         self.join()
 
     def everywhere(self, event: Event) -> None:
-        """Append an event to every partition, without a key, as the observer does."""
-        for partition in range(CONTROL_PARTITIONS):
-            self._producer.produce(self._topic, msgspec.json.encode(event), partition=partition)
+        """Append an event to every partition where it may stand, without a key, as the observer does."""
+        for topic, partition in self._shards:
+            if isinstance(event, ACCEPTED[kind_of_topic(topic)]):
+                self._producer.produce(topic, msgspec.json.encode(event), partition=partition)
 
     def configure(self, group_id: str, **settings: object) -> None:
         """Change a group's settings."""
         event = Configure(group_id=group_id, **settings)
-        self._producer.produce(self._topic, msgspec.json.encode(event), key=group_id.encode())
+        self._producer.produce(self.connection.topics.groups, msgspec.json.encode(event), key=group_id.encode())
 
     def tell(self, client_id: str, value: bytes) -> None:
         """Put anything into a client's inbox."""
@@ -119,20 +122,24 @@ class Coordinator(threading.Thread):
 
     def members(self, group_id: str) -> list[str]:
         """Return who is in a group, oldest first."""
-        group = self._shards[partition_of(group_id.encode(), CONTROL_PARTITIONS)].group(group_id)
+        group = self._group(group_id)
         return [] if group is None else list(group.members)
 
     def offsets(self, group_id: str, topic: str) -> dict[int, int]:
         """Return how far a group is on record in a topic: queue number -> the next message to consume."""
-        group = self._shards[partition_of(group_id.encode(), CONTROL_PARTITIONS)].group(group_id)
+        group = self._group(group_id)
         known = {} if group is None else dict(group.offsets)
         return {queue.queue_id: offset for queue, offset in sorted(known.items()) if queue.topic == topic}
+
+    def _group(self, group_id: str) -> Group | None:
+        home = partition_of(group_id.encode(), CONTROL_PARTITIONS)
+        return self._shards[self.connection.topics.groups, home].group(group_id)
 
     def _apply(self, record: Record) -> None:
         event = read_event(record, CONTROL_PARTITIONS)
         if isinstance(event, AnyEvent) and not isinstance(event, Tick):
             self.heard.append(event)
-        decisions = self._shards[record.partition].apply(record)
+        decisions = self._shards[record.topic, record.partition].apply(record)
         self.decided += decisions
         for decision in decisions:
             client_id = getattr(decision, "client_id", None)

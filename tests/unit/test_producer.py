@@ -1,0 +1,194 @@
+"""What a producer writes into headers and tells of arrivals; and that filters read it as it was meant."""
+
+from itertools import product
+
+import pytest
+from confluent_kafka import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.arrivals import Arrivals
+from model.clock import Moment
+from model.events import Arrival, Pull
+from model.filters import parse
+from model.held_queue import HeldQueue
+from model.queue import Queue
+from model.queue_machine import step
+from wakeroll import InvalidUsage, NotReachable, Producer
+from wakeroll.headers import headers_of, wants
+
+A, B = Queue("orders", "", 0), Queue("orders", "", 1)
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+TAGS = st.sampled_from(["", "paid", "Aa", "BB"])
+PROPERTIES = st.dictionaries(st.sampled_from(["amount", "region"]), st.sampled_from(["7", "70", "EU"]), max_size=2)
+
+
+def sent(tags: str = "", properties: dict[str, str] | None = None) -> Message:
+    """Return a message as a consumer gets it."""
+    return Message(topic="orders", partition=0, offset=0, headers=headers_of(tags, properties or {}))
+
+
+# --- headers ---
+
+
+def test_a_tag_and_each_property_is_a_header():
+    assert headers_of("paid", {"region": "EU", "übrig": "0 €"}) == [
+        ("TAGS", b"paid"),
+        ("region", b"EU"),
+        ("übrig", "0 €".encode()),
+    ]
+    assert headers_of("", {}) == []
+
+
+@pytest.mark.parametrize(
+    ("tags", "properties", "sentence"),
+    [
+        (None, {}, "tags is None; it must be text, empty for none"),
+        (b"paid", {}, "tags is b'paid'; it must be text"),
+        ("x" * 4_097, {}, r"tags is 'xxxxx+\.\.\.x+': expected `str` of length <= 4096"),
+        ("\ud800", {}, r"'\\ud800' is no text that UTF-8 can carry: surrogates not allowed"),
+        ("", ["region"], r"properties is \['region'\]; it must map names to texts"),
+        ("", {"region": 7}, r"property 'region' is {'region': 7}: expected `str`, got `int`"),
+        ("", {7: "EU"}, r"property 7 is {7: 'EU'}: expected `str`"),
+        ("", {"": "EU"}, "a property is named ''; it must have a name, and tags= takes the tag"),
+        ("", {"TAGS": "paid"}, "a property is named 'TAGS'; .* tags= takes the tag"),
+        ("", {"x" * 256: "EU"}, "property 'xxx.*expected `str` of length <= 255"),
+        ("", {"region": "x" * 4_097}, "property 'region' is .*expected `str` of length <= 4096"),
+        ("", {"region": "\ud800"}, r"'\\ud800' is no text"),
+        ("", {f"p{number}": "" for number in range(257)}, "properties is {.*: expected `object` of length <= 256"),
+    ],
+)
+def test_what_cannot_be_told_is_refused_before_it_is_sent(tags, properties, sentence):
+    """An arrival that breaks a bound would be rejected later, by somebody whom the producer does not hear."""
+    with pytest.raises(InvalidUsage, match=sentence) as refused:
+        headers_of(tags, properties)
+
+    assert len(str(refused.value)) < 500
+
+
+def test_a_subscription_chooses_by_the_headers():
+    paid, dear = parse("paid || refunded"), parse("amount > 10 AND TAGS = 'paid'", "SQL92")
+
+    assert [wants(paid, message) for message in (sent("paid"), sent("lost"), sent())] == [True, False, False]
+    assert wants(dear, sent("paid", {"amount": "70"}))
+    assert not wants(dear, sent("paid", {"amount": "7"}))
+    assert not wants(dear, sent("", {"amount": "70"}))
+    assert wants(parse("*"), sent())
+
+
+def test_headers_of_others_do_not_disturb():
+    """Traces, schemas and bytes of all kinds stand in headers; of two with one name the later counts."""
+    headers = [("trace", b"\xff\xfe"), ("empty", None), ("TAGS", b"lost"), ("TAGS", b"paid")]
+    message = Message(topic="orders", partition=0, offset=0, headers=headers)
+
+    assert wants(parse("paid"), message)
+    assert not wants(parse("lost"), message)
+    assert not wants(parse("trace IS NOT NULL", "SQL92"), message)
+
+
+@given(tags=TEXTS, name=TEXTS.filter(lambda name: name not in ("", "TAGS")), value=TEXTS)
+def test_every_text_comes_back_as_it_was_sent(tags, name, value):
+    headers = dict(headers_of(tags, {name: value}))
+
+    assert headers.pop("TAGS", b"").decode() == tags
+    assert {key: text.decode() for key, text in headers.items()} == {name: value}
+
+
+# --- arrivals ---
+
+
+def test_messages_that_say_nothing_of_themselves_are_told_together():
+    """Many a second come; the newest tells of all.  Nothing is claimed of a topic that nobody ever tagged."""
+    arrivals = Arrivals()
+    for offset in range(1_000):
+        arrivals.note(A, offset, 1_700_000_000_000 + offset, "", {})
+    arrivals.note(B, 3, None, "", {})
+
+    assert len(arrivals) == 2
+    assert arrivals.take() == [
+        Arrival(queue=A, next_offset=1_000, stored_ms=1_700_000_000_999),
+        Arrival(queue=B, next_offset=4),
+    ]
+    assert arrivals.take() == []
+
+
+def test_messages_that_say_something_are_told_each_for_what_it_is():
+    """Of a topic with tags a message without one is known to have none: it is nothing for whoever wants a tag."""
+    arrivals = Arrivals()
+    for offset, tags, properties in ((0, "paid", {"region": "EU"}), (1, "lost", {}), (2, "lost", {}), (3, "", {})):
+        arrivals.note(A, offset, None, tags, properties)
+
+    assert arrivals.take() == [
+        Arrival(queue=A, next_offset=1, tags="paid", tags_code=3433164, properties={"region": "EU"}),
+        Arrival(queue=A, next_offset=3, tags="lost", tags_code=3327780, properties={}),
+        Arrival(queue=A, next_offset=4, tags="", tags_code=0, properties={}),
+    ]
+
+
+def test_receipts_out_of_order_tell_of_the_newest():
+    arrivals = Arrivals()
+    for offset in (4, 6, 5):
+        arrivals.note(A, offset, None, "paid", {})
+
+    assert [arrival.next_offset for arrival in arrivals.take()] == [7]
+
+
+WISHES = [("*", "TAG"), ("paid", "TAG"), ("Aa", "TAG"), ("amount > 10", "SQL92")]
+NOW = Moment(0, 0, may_expire=True)
+
+
+def woken(arrivals: list[Arrival]) -> set[str]:
+    """Return which pulls these wake: of the real machine, for every offset and several wishes."""
+    queue = HeldQueue(key=A.key)
+    for from_offset, (number, (expression, expression_type)) in product(range(12), enumerate(WISHES)):
+        pull = Pull(
+            request_id="i1:1",
+            group_id="billing",
+            client_id=f"{from_offset}-{number}",
+            instance_id="i1",
+            queue=A,
+            from_offset=from_offset,
+            expression=expression,
+            expression_type=expression_type,
+        )
+        assert step(queue, pull, NOW, 1_000) == []
+    return {decision.client_id for arrival in arrivals for decision in step(queue, arrival, NOW, 1_000)}
+
+
+@given(messages=st.lists(st.tuples(TAGS, PROPERTIES, st.booleans()), max_size=12))
+def test_what_is_told_together_wakes_whom_an_arrival_a_message_would_wake(messages):
+    """The third of a message says whether the producer tells what it has so far."""
+    one, each = Arrivals(), Arrivals()
+    together: list[Arrival] = []
+    apart: list[Arrival] = []
+    for offset, (tags, properties, tells) in enumerate(messages):
+        one.note(A, offset, None, tags, properties)
+        each.note(A, offset, None, tags, properties)
+        apart += each.take()
+        together += one.take() if tells else []
+    together += one.take()
+
+    assert len(apart) == len(messages)
+    assert len(together) <= len(apart)
+    assert woken(together) == woken(apart)
+
+
+# --- making one ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"bootstrap": ""}, r"bootstrap is empty; it must name a broker"),
+        ({"kafka_config": {"no.such.setting": "1"}}, r"does not take these settings: .*no\.such\.setting"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments, sentence):
+    with pytest.raises(InvalidUsage, match=sentence):
+        Producer(**{"bootstrap": "127.0.0.1:1", **arguments})
+
+
+def test_a_broker_that_does_not_answer_is_named():
+    with pytest.raises(NotReachable, match=r"no Kafka broker answered at 127\.0\.0\.1:1"):
+        Producer("127.0.0.1:1", connect_timeout=0.5)

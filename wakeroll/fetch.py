@@ -1,0 +1,198 @@
+"""Fetches: messages of a queue from an offset on, and waiting until there are some."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple, cast
+
+import msgspec
+from confluent_kafka import Message
+from msgspec import Meta
+
+from model.config import MAX_PULL_TIMEOUT_MS
+from model.decisions import Rejected, Wake
+from model.events import Offset, Subscription
+from model.filters import FilterError, ParsedSubscription, parse
+from model.pulls import Ended
+from model.queue import Queue
+from wakeroll.connection import Connection
+from wakeroll.errors import InvalidUsage
+from wakeroll.headers import wants
+from wakeroll.puller import Puller
+from wakeroll.queue_reader import QueueReader
+from wakeroll.requests import Refused
+from wakeroll.usage import checked
+
+MOST_MESSAGES = 100_000
+"""Of one fetch, which has all of them in memory."""
+ANSWER_S = 5.0
+"""How long to wait for Kafka's answers at least, however short the wait for messages is."""
+REST_S = 1.0
+"""How long a queue rests that cannot be waited for now: `shortPollingTimeMills` of RocketMQ's brokers, which do that
+without long polling."""
+
+
+class Fetched(NamedTuple):
+    """What a fetch has found; no messages if none came in time."""
+
+    messages: list[Message]
+    next_offset: int
+    """Where the next fetch goes on: behind the messages, and behind those that were not wanted."""
+
+
+class Fetcher:
+    """Fetches for one consumer; any number of threads, for a queue each."""
+
+    def __init__(
+        self, connection: Connection, group_id: str, client_id: str, subscriptions: Iterable[Subscription]
+    ) -> None:
+        """Prepare; nothing is connected before the first fetch."""
+        self._connection = connection
+        self._subscriptions = {subscription.topic: subscription for subscription in subscriptions}
+        self._puller = Puller(connection, group_id, client_id)
+        self._changed = threading.Condition()
+        self._busy: set[Queue] = set()
+        """What is being fetched."""
+        self._idle: list[QueueReader] = []
+        """Readers that no thread uses now; there are as many as threads have ever fetched at once."""
+        self._closed = False
+
+    def fetch(
+        self, queue: Queue | tuple[str, int], offset: int, wait: float, most: int, check: Callable[[], None]
+    ) -> Fetched:
+        """Fetch as `Consumer.fetch` says; `check` is called now and then, and what it raises ends the fetch."""
+        named = _queue_of(queue)
+        checked("offset", offset, Offset)
+        checked("wait", wait, Annotated[float, Meta(ge=0, le=MAX_PULL_TIMEOUT_MS / 1_000)])
+        checked("max_messages", most, Annotated[int, Meta(ge=1, le=MOST_MESSAGES)])
+        subscription = self._subscriptions.get(named.topic)
+        if subscription is None or named.broker:
+            topics = ", ".join(sorted(self._subscriptions))
+            raise InvalidUsage(f"{named} cannot be fetched; there are the queues of this consumer's topics: {topics}")
+        try:
+            wanted = parse(subscription.expression, subscription.expression_type)
+        except FilterError as error:
+            raise InvalidUsage(f"the expression of {named.topic} cannot be read: {error}") from None
+
+        def check_both() -> None:
+            self._refuse_if_closed()
+            check()
+
+        with self._reader(named) as reader:
+            one = _Fetch(reader, self._puller, named, subscription, wanted, most, check_both)
+            return one.run(offset, wait)
+
+    def hear(self, answer: Wake | Rejected) -> None:
+        """Take an answer from the inbox."""
+        self._puller.hear(answer)
+
+    def close(self, timeout: float) -> None:
+        """End every fetch, with a cancel of what it waits for; wait for that at most `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        self._closed = True
+        self._puller.look()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy, timeout)
+            idle, self._idle = self._idle, []
+        for reader in idle:
+            reader.close()
+        self._puller.flush(max(deadline - time.monotonic(), 0.0))
+
+    @contextmanager
+    def _reader(self, queue: Queue) -> Iterator[QueueReader]:
+        """Lend a reader for a queue, the one that read it last if that is there."""
+        with self._changed:
+            self._refuse_if_closed()
+            if queue in self._busy:
+                raise InvalidUsage(f"{queue} is being fetched by another thread; one at a time may wait for a queue")
+            self._idle.sort(key=lambda reader: reader.queue == queue)
+            reader = self._idle.pop() if self._idle else QueueReader(self._connection)
+            self._busy.add(queue)
+        try:
+            yield reader
+        except BaseException:
+            reader.close()  # who knows where it stands
+            raise
+        else:
+            if self._closed:
+                reader.close()
+            else:
+                self._idle.append(reader)
+        finally:
+            with self._changed:
+                self._busy.discard(queue)
+                self._changed.notify_all()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise InvalidUsage("this Consumer is closed; make a new one")
+
+
+@dataclass(frozen=True)
+class _Fetch:
+    """One fetch."""
+
+    reader: QueueReader
+    puller: Puller
+    queue: Queue
+    subscription: Subscription
+    wanted: ParsedSubscription
+    """The subscription's expression."""
+    most: int
+    check: Callable[[], None]
+
+    def run(self, offset: int, wait: float) -> Fetched:
+        """Read; wait until there is more; read again.
+
+        `next_offset` is only what this reader has seen.  A wake may tell of messages that it cannot see yet, those of
+        an open transaction: to go on behind them, as the protocol allows, would lose them.
+        """
+        deadline = time.monotonic() + wait
+        ended: Ended | None = None
+        """The wait that came before the last read."""
+        while True:
+            left = deadline - time.monotonic()
+            messages, next_offset = self._read(offset, max(left, ANSWER_S))
+            left = deadline - time.monotonic()
+            is_last = left <= 0 or (ended is not None and ended.reason in ("timeout", "lost"))
+            if messages or is_last:
+                return Fetched(messages, next_offset)
+            if next_offset > offset:
+                offset, ended = next_offset, None  # there was something, if nothing wanted; perhaps there is more
+            elif ended is not None:
+                self.puller.rest(min(left, REST_S), self.check)  # it would be woken at once again
+                ended = None
+            else:
+                ended = self._wait(offset, left)
+                if ended.reason == "truncated":
+                    offset = min(offset, ended.next_offset)
+
+    def _read(self, offset: int, timeout: float) -> Fetched:
+        read = self.reader.read(self.queue, offset, self.most, timeout, self.check)
+        messages = [message for message in read.messages if wants(self.wanted, message)]
+        return Fetched(messages, read.next_offset)
+
+    def _wait(self, offset: int, seconds: float) -> Ended:
+        timeout_ms = max(round(seconds * 1_000), 1)
+        ended = self.puller.wait(self.queue, offset, timeout_ms, self.subscription, self.check)
+        if ended.reason == "refused":
+            raise Refused(f"the coordinator refused a pull of {self.queue} ({ended.rule}): {ended.detail}", ended.rule)
+        return ended
+
+
+def _queue_of(queue: Queue | tuple[str, int]) -> Queue:
+    """Return the queue that an application names.
+
+    Raises:
+        InvalidUsage: it is none.
+    """
+    match queue:
+        case Queue():
+            named = queue
+        case (topic, queue_id):
+            named = Queue(topic, "", queue_id)
+        case _:
+            raise InvalidUsage(f"queue is {queue!r}; it must be a Queue, or a topic and a number")
+    return cast(Queue, checked("queue", msgspec.structs.asdict(named), Queue))

@@ -1,0 +1,262 @@
+"""The producer that an application imports: messages with tags and properties, and word of their arrival."""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
+
+from model.arrivals import Arrivals
+from model.queue import Queue, QueueId
+from wakeroll.connection import Connection, Topics
+from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.headers import headers_of
+from wakeroll.preflight import look
+from wakeroll.usage import checked
+
+log = logging.getLogger("wakeroll")
+
+OnDelivery = Callable[[KafkaError | None, Message], object]
+
+TELL_EVERY_S = 0.01
+"""At most so often is told what has arrived; the first message after a silence is told of at once."""
+IDLE_S = 0.1
+"""How long the thread waits for a receipt before it looks whether it should end."""
+FULL_S = 60.0
+"""How long `send` waits for room, as `max.block.ms` of Kafka's Java producer."""
+
+_encode = msgspec.json.Encoder().encode
+_is_topic = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z").match
+
+
+class Producer:
+    """Sends messages to Kafka and tells the coordinator what filters must know of them, so that pulls wake at once.
+
+    Any other producer will do too: then pulls wake when the observer sees the queue grow, whatever they want.  A tag
+    and properties are headers of the message, so that everybody can read them; keys go where those of Kafka's Java
+    clients go.  Word of an arrival may be lost without harm, for the observer tells it some seconds later.
+
+    Any thread may use it.  Receipts come to a thread of its own.
+
+    >>> with Producer("localhost:9092") as producer:  # doctest: +SKIP
+    ...     producer.send("orders", b"...", key=b"customer-7", tags="paid", properties={"region": "EU"})
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        kafka_config: Mapping[str, str] | None = None,
+        prefix: str = "wakeroll",
+        connect_timeout: float = 10.0,
+    ) -> None:
+        """Connect.
+
+        Args:
+            bootstrap: ``host:port[,host:port]`` of the brokers.
+            kafka_config: more librdkafka settings, for login, compression and the like.
+            prefix: how the control plane's topics begin.
+            connect_timeout: seconds to wait for a broker.
+
+        Raises:
+            InvalidUsage: an argument is not what it must be.
+            NotReachable: no broker answered in time, or it has no control plane.
+        """
+        if not bootstrap:
+            raise InvalidUsage("bootstrap is empty; it must name a broker, like 'localhost:9092'")
+        connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
+        try:
+            self._producer = connection.producer()
+        except KafkaException as problem:
+            raise InvalidUsage(f"Kafka's client does not take these settings: {problem.args[0].str()}") from None
+        look(connection, (), connect_timeout)
+        self._topic = connection.topics.queues
+        self._arrivals = Arrivals()
+        self._changed = threading.Condition()
+        """Guards what follows; told of every receipt."""
+        self._under_way = 0
+        """Messages and arrivals that Kafka has not answered."""
+        self._lost = 0
+        """Messages that Kafka does not have, since the last flush."""
+        self._failure: Exception | None = None
+        self._closed = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="wakeroll-producer", daemon=True)
+        self._thread.start()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Send a message; return before Kafka has it.
+
+        Args:
+            topic: where to.
+            value: of the message.
+            key: messages with the same key stay in order, in one queue.
+            partition: of the topic; chosen by the key, or anyhow, if not given.
+            tags: its tag, by which a subscription like ``paid || refunded`` chooses; to 4,096 characters.
+            properties: by which SQL92 conditions choose; at most 256, names to 255 and values to 4,096 characters.
+            on_delivery: called with an error or None, and the message, when Kafka has it or it is lost; on a thread
+                where nothing goes on meanwhile.  What it raises, the next call of this producer raises.
+
+        Raises:
+            InvalidUsage: an argument is not what it must be, or the producer is closed.
+            WakerollError: Kafka's client does not take it: it is too large, has had no room for a minute, or is broken
+                for good.
+        """
+        if not isinstance(topic, str) or not _is_topic(topic):
+            raise InvalidUsage(f"topic is {topic!r}; it must be 1 to 249 letters, digits, dots, underscores or hyphens")
+        for name, given in (("value", value), ("key", key)):
+            if not isinstance(given, bytes | str | None):
+                raise InvalidUsage(f"{name} is {given!r:.80}; it must be bytes or text")
+        where: dict[str, Any] = {} if partition is None else {"partition": checked("partition", partition, QueueId)}
+        headers = headers_of(tags, {} if properties is None else properties)
+        received = partial(self._received, tags, dict(properties or {}), on_delivery)
+        self._refuse_if_unusable()
+        with self._changed:
+            self._under_way += 1
+        try:
+            self._produce(topic, value=value, key=key, headers=headers, on_delivery=received, **where)
+        except BaseException:
+            self._answered()
+            raise
+
+    def flush(self, timeout: float = 10.0) -> bool:
+        """Wait at most `timeout` seconds for Kafka's answers; return whether it has all messages since the last flush.
+
+        Raises:
+            InvalidUsage: the producer is closed, or this is a call of `on_delivery`.
+        """
+        self._refuse_if_unusable()
+        self._refuse_own_thread("flush")
+        answered = self._is_answered(timeout)
+        with self._changed:
+            lost, self._lost = self._lost, 0
+        self._raise_failure()
+        return answered and not lost
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Wait at most `timeout` seconds for Kafka's answers, and end.  A second call does nothing."""
+        self._refuse_own_thread("close")
+        if self._closed:
+            return
+        self._closed = True
+        if not self._is_answered(timeout):
+            log.warning("the producer was closed without Kafka's receipt for %d records", self._under_way)
+        self._stopping.set()
+        self._thread.join()
+        self._raise_failure()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _produce(self, topic: str, **record: Any) -> None:
+        """Hand a message to Kafka's client, when there is room."""
+        deadline = time.monotonic() + FULL_S
+        while True:
+            try:
+                return self._producer.produce(topic, **record)
+            except BufferError:
+                if time.monotonic() > deadline or threading.current_thread() is self._thread:
+                    raise WakerollError("Kafka's client has no room: it has more messages than Kafka takes") from None
+            except KafkaException as problem:
+                raise WakerollError(f"Kafka's client does not take this message: {problem.args[0].str()}") from None
+            with self._changed:
+                self._changed.wait(IDLE_S)
+
+    def _run(self) -> None:
+        """Take receipts, and tell of what has arrived, until `close`."""
+        told_at = 0.0
+        while not self._stopping.is_set():
+            wait = max(told_at + TELL_EVERY_S - time.monotonic(), 0.0) if self._arrivals else IDLE_S
+            self._producer.poll(wait)
+            if self._arrivals and time.monotonic() >= told_at + TELL_EVERY_S:
+                self._tell()
+                told_at = time.monotonic()
+
+    def _tell(self) -> None:
+        with self._changed:
+            arrivals = self._arrivals.take()
+            self._under_way += len(arrivals)
+        for arrival in arrivals:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value=_encode(arrival),
+                    key=arrival.queue.key.encode(),
+                    on_delivery=lambda *_: self._answered(),
+                )
+            except (BufferError, KafkaException) as problem:  # the observer tells of it too
+                log.debug("an arrival was not told: %s", problem)
+                self._answered()
+
+    def _received(
+        self,
+        tags: str,
+        properties: dict[str, str],
+        on_delivery: OnDelivery | None,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        """Note what Kafka says of a message."""
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        with self._changed:
+            if error is not None:
+                self._lost += 1
+            # Of a message that was sent twice, and taken once, Kafka does not say where it is.
+            elif topic and partition is not None and offset is not None and offset >= 0:
+                kind, stored_ms = message.timestamp()
+                known_ms = None if kind == TIMESTAMP_NOT_AVAILABLE else stored_ms
+                self._arrivals.note(Queue(topic, "", partition), offset, known_ms, tags, properties)
+        if error is not None and on_delivery is None:
+            log.warning("a message for %s was lost: %s", topic, error.str())
+        try:
+            if on_delivery is not None:
+                on_delivery(error, message)
+        except Exception as problem:  # the application hears of it in its next call
+            self._failure = problem
+        finally:
+            self._answered()
+
+    def _answered(self) -> None:
+        with self._changed:
+            self._under_way -= 1
+            self._changed.notify_all()
+
+    def _is_answered(self, timeout: float) -> bool:
+        """Wait until Kafka has answered for everything, what is still to be told included."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._under_way and not self._arrivals, timeout)
+
+    def _refuse_if_unusable(self) -> None:
+        if self._closed:
+            raise InvalidUsage("this Producer is closed; make a new one")
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        problem, self._failure = self._failure, None
+        if problem is not None:
+            raise WakerollError(f"on_delivery failed: {problem!r}") from problem
+
+    def _refuse_own_thread(self, name: str) -> None:
+        if threading.current_thread() is self._thread:
+            raise InvalidUsage(f"{name}() was called by on_delivery, which it would wait for; call it elsewhere")

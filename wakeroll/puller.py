@@ -1,0 +1,110 @@
+"""The pulls of a consumer, shared by the threads that wait in them and the one that hears their answers."""
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+
+import msgspec
+from confluent_kafka import KafkaException, Producer
+
+from model import config
+from model.decisions import Rejected, Wake
+from model.events import Cancel, Pull, Subscription
+from model.pulls import Ended, Pulls
+from model.queue import Queue
+from wakeroll.clock import now_ms
+from wakeroll.connection import Connection
+
+log = logging.getLogger("wakeroll")
+
+SLICE_S = 0.5
+"""How long a thread waits for its answer before it looks whether it should wait at all."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Puller:
+    """Appends pulls and waits for their wakes; any number of threads, for a queue each."""
+
+    def __init__(self, connection: Connection, group_id: str, client_id: str) -> None:
+        """Prepare; nothing is connected before the first pull."""
+        self._connection = connection
+        self._pulls = Pulls(group_id, client_id, uuid.uuid4().hex)
+        self._ended: dict[Queue, Ended] = {}
+        """What has ended, until its thread looks."""
+        self._changed = threading.Condition()
+        self._producer: Producer | None = None
+
+    def wait(
+        self, queue: Queue, from_offset: int, timeout_ms: int, subscription: Subscription, check: Callable[[], None]
+    ) -> Ended:
+        """Wait for messages of a queue; one thread a queue.
+
+        Args:
+            queue: that was read up to `from_offset`.
+            from_offset: of the first message that was not there.
+            timeout_ms: when the coordinator is to answer in any case.
+            subscription: to the queue's topic.
+            check: called now and then; when it raises, the pull is cancelled.
+        """
+        with self._changed:
+            pull = self._pulls.pull(queue, from_offset, timeout_ms, subscription, now_ms())
+            try:
+                self._append(pull)
+                while queue not in self._ended:
+                    check()
+                    left_s = (self._pulls.next_due_ms() - now_ms()) / 1_000
+                    self._changed.wait(min(max(left_s, 0.0), SLICE_S))
+                    self._note(*self._pulls.on_time(now_ms()))
+            except BaseException:
+                self._ended.pop(queue, None)
+                cancel = self._pulls.cancel(queue)
+                if cancel is not None and self._producer is not None:
+                    self._append(cancel)
+                raise
+            return self._ended.pop(queue)
+
+    def rest(self, seconds: float, check: Callable[[], None]) -> None:
+        """Wait for nothing but what `check` raises."""
+        with self._changed:
+            self._changed.wait_for(check, seconds)
+
+    def hear(self, answer: Wake | Rejected) -> None:
+        """Take an answer from the inbox."""
+        with self._changed:
+            ended = self._pulls.hear(answer)
+            if ended is not None:
+                self._note(ended)
+
+    def look(self) -> None:
+        """Have whoever waits call its `check` now."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def flush(self, timeout: float) -> None:
+        """Wait at most `timeout` seconds until Kafka has what was appended."""
+        with self._changed:
+            producer = self._producer
+        if producer is not None:
+            producer.flush(timeout)
+
+    def _note(self, *ended: Ended) -> None:
+        for each in ended:
+            self._ended[each.pull.queue] = each
+            self._changed.notify_all()
+
+    def _append(self, event: Pull | Cancel) -> None:
+        """Append an event; what is lost shows in the silence.  With the lock held: pulls stay in their order."""
+        if self._producer is None:
+            # A pull that is older than it may be held is worth nothing.
+            self._producer = self._connection.producer(**{"message.timeout.ms": config.PULL_TIMEOUT_MS})
+        self._producer.poll(0)  # frees what was delivered
+        try:
+            self._producer.produce(self._connection.topics.queues, value=_encode(event), key=event.queue.key.encode())
+        except BufferError:
+            log.debug("a pull was not sent: the producer's queue is full")
+        except KafkaException as problem:
+            log.debug("a pull was not sent: %s", problem)
+            if problem.args[0].fatal():
+                self._producer = None  # a fatal error of an idempotent producer is for ever
