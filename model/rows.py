@@ -35,7 +35,9 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
 
     shard: ShardName
     seq: Seq
-    kind: Annotated[str, Meta(description="assignment, fenced, membership, rebalance, handover, offset, rejected")]
+    kind: Annotated[
+        str, Meta(description="assignment, fenced, membership, rebalance, handover, offset, lock, wake, rejected")
+    ]
     group_id: Annotated[str | None, Meta(description="group it is about; null where unknown")]
     client_id: Annotated[str | None, Meta(description="client it is about; null or empty for a whole group")]
     at_ms: AtMs
@@ -77,6 +79,7 @@ class OffsetRow(Struct, frozen=True, kw_only=True):
     epoch: Annotated[int, Meta(ge=-1, description="epoch that the commit was made in")]
     at_ms: AtMs
     reset_by: Annotated[str | None, Meta(description="who reset it; null: a commit")]
+    mode: Annotated[str, Meta(description="clustering; broadcasting: the offset is this client's own")]
 
 
 class SnapshotRow(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from pipeline.machines import query_of
 from pipeline.settings import Settings
 
 _EARLIEST = -2
@@ -60,7 +61,7 @@ class Restore(Struct, frozen=True):
 
 def restore_file(settings: Settings) -> Path:
     """Return where the file is: beside the checkpoint that it stands in for."""
-    return settings.checkpoint("coordinate.restore")
+    return settings.checkpoint(f"{query_of(settings)}.restore")
 
 
 def read_restore(settings: Settings) -> Restore:

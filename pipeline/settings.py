@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -37,6 +37,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replication: Annotated[
         int, Meta(ge=-1, le=32, description="replicas of the control plane's topics; -1 leaves it to the brokers")
     ] = -1
+    machines: Annotated[
+        Literal["both", "groups", "queues"],
+        Meta(description="that `coordinate` runs: both in one query, or one of them in a query of its own"),
+    ] = "both"
     home: Annotated[str, Meta(min_length=1, description="folder of the tables, logs and the embedded broker")] = (
         ".wakeroll"
     )

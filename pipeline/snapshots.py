@@ -7,7 +7,8 @@ from model.rows import DECISIONS, SNAPSHOTS
 from model.shard import VERSION
 from pipeline.checkpoints import has_batches, read_states
 from pipeline.cluster import Cluster
-from pipeline.jobs import coordinate
+from pipeline.decided import has_decided
+from pipeline.machines import query_of, topics_of
 from pipeline.restore import Restore, ShardSnapshot, restore_file, write_restore
 from pipeline.schemas import schema_of
 from pipeline.settings import Settings
@@ -36,7 +37,7 @@ def prepare_restore(spark: SparkSession, settings: Settings) -> Restore:
         NotReachable: no broker answered.
     """
     if has_batches(settings):
-        raise InvalidUsage(f"{settings.checkpoint(coordinate.NAME)} has a state, which `wakeroll run` goes on from")
+        raise InvalidUsage(f"{settings.checkpoint(query_of(settings))} has a state, which `wakeroll run` goes on from")
     rows = (
         spark.read.format("delta")
         .load(str(path_of(settings.warehouse, SNAPSHOTS)))
@@ -51,12 +52,16 @@ def prepare_restore(spark: SparkSession, settings: Settings) -> Restore:
         .select(f.max(f.substring_index("shard", ".", -1).cast("int")).alias("era"))
         .collect()
     )
-    topics = settings.connection.topics.control
+    topics = topics_of(settings)
     partitions = [(topic, partition) for topic in topics for partition in range(settings.partitions)]
     ends = Cluster(settings.connection).offsets(partitions)
     restore = Restore(
         era=(eras[0].era or 0) + 1,
-        snapshots={f"{row.topic}-{row.partition}": ShardSnapshot(row.offset, bytes(row.body)) for row in rows},
+        snapshots={
+            f"{row.topic}-{row.partition}": ShardSnapshot(row.offset, bytes(row.body))
+            for row in rows
+            if row.topic in topics
+        },
         ends={f"{topic}-{partition}": end for (topic, partition), (_, end) in ends.items()},
     )
     write_restore(settings, restore)
@@ -75,10 +80,9 @@ def refuse_to_forget(settings: Settings) -> None:
         return
     if restore_file(settings).exists():
         return
-    topic = settings.connection.topics.decisions
-    ends = Cluster(settings.connection).offsets((topic, partition) for partition in range(settings.partitions))
-    if any(end > 0 for _, end in ends.values()):
+    if has_decided(settings):
         raise InvalidUsage(
-            f"{settings.checkpoint(coordinate.NAME)} is empty, but {topic} has decisions; if the checkpoint was lost, "
-            "start with `wakeroll restore`; for a new deployment choose another --prefix"
+            f"{settings.checkpoint(query_of(settings))} is empty, but {settings.connection.topics.decisions} has "
+            "decisions of its shards; if the checkpoint was lost, or another query had them, start with "
+            "`wakeroll restore`; for a new deployment choose another --prefix"
         )

@@ -24,11 +24,13 @@ _KINDS: Mapping[str, type[decisions.Decision]] = {
     "memberships": decisions.Membership,
     "rebalances": decisions.Rebalance,
     "handovers": decisions.Handover,
+    "locks": decisions.Lock,
+    "wake_decisions": decisions.Wake,
     "rejections": decisions.Rejected,
 }
 """View -> the kind of decision that it shows, a column a field."""
 
-_SQL_VIEWS = ("current_assignments", "current_offsets", "current_members", "groups")
+_SQL_VIEWS = ("current_assignments", "current_offsets", "current_members", "groups", "wakes")
 """Those of the folder `views`; each may build on the ones before it."""
 
 

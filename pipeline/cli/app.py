@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
-    "Run": (system.up, system.run, system.observe, ask.restore, system.demo),
+    "Run": (system.up, system.run, system.observe, system.tap, ask.restore, system.demo),
     "Ask": (ask.groups, ask.describe, ask.state, doctor.doctor),
     "Change": (admin.reset_offsets, admin.configure),
 }

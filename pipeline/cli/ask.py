@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Prefix, settings_of
+from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Machines, Prefix, settings_of
+from pipeline.machines import machines_of
 from pipeline.settings import Settings
 from pipeline.status import now_ms
 from wakeroll.errors import InvalidUsage
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 out = Console()
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+Holds = Annotated[bool, typer.Option("--holds", help="Also who waits for messages, by the coordinator's checkpoint.")]
 
 
 def groups(home: Home = None, config: ConfigFile = None) -> None:
@@ -43,9 +45,19 @@ def groups(home: Home = None, config: ConfigFile = None) -> None:
     out.print(table)
 
 
-def describe(group: GroupName, home: Home = None, config: ConfigFile = None) -> None:
+def describe(
+    group: GroupName,
+    holds: Holds = False,
+    machines: Machines = None,
+    home: Home = None,
+    checkpoints: Checkpoints = None,
+    config: ConfigFile = None,
+) -> None:
     """Show one group: who owns which queue, since when and why, and its last rebalances."""
-    with _ledger(settings_of(config, home=home)) as spark:
+    from pipeline.cli.holds import holds_tables
+
+    settings = settings_of(config, machines=machines, home=home, checkpoints=checkpoints)
+    with _ledger(settings) as spark:
         found = _rows(spark, "groups", group)
         if not found:
             known = [row.group_id for row in spark.sql("select group_id from groups order by 1 limit 20").collect()]
@@ -54,17 +66,22 @@ def describe(group: GroupName, home: Home = None, config: ConfigFile = None) -> 
         queues = _rows(spark, "current_assignments", group, "topic", "broker", "queue_id")
         rebalances = _rows(spark, "rebalances", group, "epoch")[:-6:-1]
         tick_ms = spark.sql("select max(at_ms) as at_ms from events where type = 'tick'").collect()[0].at_ms
+        waits = holds_tables(spark, settings, group) if holds else []
     _show_group(found[0], tick_ms)
     out.print(_members_table(members))
     out.print(_queues_table(queues))
     out.print(_rebalances_table(rebalances))
+    for table in waits:
+        out.print(table)
 
 
-def state(home: Home = None, checkpoints: Checkpoints = None, config: ConfigFile = None) -> None:
+def state(
+    machines: Machines = None, home: Home = None, checkpoints: Checkpoints = None, config: ConfigFile = None
+) -> None:
     """Show what the coordinator itself knows: its checkpoint, one row a group and member."""
     from pipeline.checkpoints import read_shards
 
-    settings = settings_of(config, home=home, checkpoints=checkpoints)
+    settings = settings_of(config, machines=machines, home=home, checkpoints=checkpoints)
     with _session(settings) as spark:
         shards = read_shards(spark, settings)
     table = Table(title=f"state of {len(shards)} shards")
@@ -94,6 +111,7 @@ def restore(
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
     prefix: Prefix = None,
+    machines: Machines = None,
     home: Home = None,
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
@@ -102,16 +120,23 @@ def restore(
     from pipeline.snapshots import prepare_restore
 
     settings = settings_of(
-        config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home, checkpoints=checkpoints
+        config,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        prefix=prefix,
+        machines=machines,
+        home=home,
+        checkpoints=checkpoints,
     )
     if not settings.warehouse.is_dir():
         raise InvalidUsage(f"no tables in {settings.warehouse}; name the --home of the deployment")
     with _session(settings) as spark:
         restored = prepare_restore(spark, settings)
-    out.print(f"{len(restored.snapshots)} of {2 * settings.partitions} shards go on from their snapshots")
-    if len(restored.snapshots) < 2 * settings.partitions:
+    shards = len(machines_of(settings)) * settings.partitions
+    out.print(f"{len(restored.snapshots)} of {shards} shards go on from their snapshots")
+    if len(restored.snapshots) < shards:
         out.print(f"the others read the log from its start, in era {restored.era}")
-    out.print("next: wakeroll run")
+    out.print("next: wakeroll run" + ("" if settings.machines == "both" else f" --machines {settings.machines}"))
 
 
 @contextmanager

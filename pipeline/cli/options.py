@@ -18,6 +18,15 @@ KafkaConfig = Annotated[
     typer.Option("--kafka-config", metavar="FILE", help="Properties file with more Kafka client settings (a login)."),
 ]
 Prefix = Annotated[str | None, typer.Option("--prefix", help="Prefix of the control plane's topics.")]
+Machines = Annotated[
+    str | None,
+    typer.Option(
+        "--machines",
+        metavar="WHICH",
+        help="Those that decide in one query: both, or groups, or queues.",
+        show_default=False,
+    ),
+]
 Home = Annotated[str | None, typer.Option("--home", metavar="FOLDER", help="Tables, logs, the embedded broker.")]
 Checkpoints = Annotated[str | None, typer.Option("--checkpoints", metavar="FOLDER", help="The queries' checkpoints.")]
 ConfigFile = Annotated[

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Prefix, settings_of
+from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Machines, Prefix, settings_of
 from pipeline.settings import load
 from wakeroll.errors import InvalidUsage
 
@@ -20,6 +20,7 @@ out = Console()
 Only = Annotated[
     str | None, typer.Option("--only", metavar="JOB", help="Run one job: coordinate or record.", show_default=False)
 ]
+TopicNames = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics of messages, not our own.")]
 
 
 def up(
@@ -59,6 +60,7 @@ def up(
 
 def run(
     only: Only = None,
+    machines: Machines = None,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
     prefix: Prefix = None,
@@ -73,9 +75,33 @@ def run(
     if only is not None and only not in JOBS:
         raise InvalidUsage(f"no job {only!r}; there are: {', '.join(JOBS)}")
     settings = settings_of(
-        config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home, checkpoints=checkpoints
+        config,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        prefix=prefix,
+        machines=machines,
+        home=home,
+        checkpoints=checkpoints,
     )
     run_jobs(settings, [only] if only else list(JOBS))
+
+
+def tap(
+    topics: TopicNames,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    checkpoints: Checkpoints = None,
+    config: ConfigFile = None,
+) -> None:
+    """Tell of the messages of some topics, with their tags and properties, for producers that do not tell."""
+    from pipeline.jobs.tap import run_tap
+
+    settings = settings_of(
+        config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home, checkpoints=checkpoints
+    )
+    run_tap(settings, topics)
 
 
 def observe(
@@ -85,7 +111,7 @@ def observe(
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
-    """Run the observer: the clock's ticks, and the routes of subscribed topics."""
+    """Run the observer: the clock's ticks, the routes of subscribed topics, and which queues have grown."""
     from pipeline.observer import observe as run_observer
 
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home)

@@ -3,21 +3,22 @@
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipeline.machines import COORDINATE, query_of, topics_of
 from pipeline.operators.shard import decide
 from pipeline.restore import read_restore
 from pipeline.settings import Settings
 from pipeline.sinks.kafka import publish
 from pipeline.sources.kafka import kafka_options, records
 
-NAME = "coordinate"
+NAME = COORDINATE
 
 
 def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
     """Start the deciding query: events → machines → Kafka."""
-    connection = settings.connection
+    connection, topics, name = settings.connection, topics_of(settings), query_of(settings)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
     restore = read_restore(settings)
-    start = restore.starting_offsets(connection.topics.control, settings.partitions)
-    events = records(spark, connection, connection.topics.control, settings.max_offsets_per_batch, start)
+    start = restore.starting_offsets(topics, settings.partitions)
+    events = records(spark, connection, topics, settings.max_offsets_per_batch, start)
     decisions = decide(events, settings.partitions, connection.topics, restore)
-    return publish(decisions, kafka_options(connection), NAME, settings.checkpoint(NAME))
+    return publish(decisions, kafka_options(connection), name, settings.checkpoint(name))

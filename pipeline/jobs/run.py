@@ -3,22 +3,20 @@
 import json
 import logging
 import os
-import signal
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.checkpoints import has_batches
 from pipeline.cluster import Cluster
 from pipeline.jobs import coordinate, record
+from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches, wait_until
 from pipeline.lock import only_one
+from pipeline.machines import machines_of, queries_of
 from pipeline.session import start_session
 from pipeline.settings import Settings
 from pipeline.snapshots import refuse_to_forget, take_snapshots
@@ -33,15 +31,8 @@ JOBS: Mapping[str, Callable[[SparkSession, Settings], StreamingQuery]] = {
     coordinate.NAME: coordinate.start,
     record.NAME: record.start,
 }
-_POLL_S = 0.5
 _FIRST_SNAPSHOT_MS = 60_000
 """A new deployment has something to be restored from soon."""
-_LAST_BATCH_S = 30.0
-"""A last batch takes seconds; whoever asked to stop is not kept waiting for longer."""
-
-
-class JobFailed(WakerollError):
-    """A query ended by itself; the message says which and why."""
 
 
 def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
@@ -52,7 +43,7 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
         InvalidTopics: the control topics are not as the checkpoint needs them.
     """
     stop = threading.Event()
-    _on_signals(lambda: os._exit(130))  # nothing has begun that would have to be ended
+    on_signals(lambda: os._exit(130))  # nothing has begun that would have to be ended
     ensure_topics(
         settings.connection,
         partitions=settings.partitions,
@@ -61,7 +52,9 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
     )
     with ExitStack() as stack:
         if coordinate.NAME in jobs:
-            stack.enter_context(only_one(settings.checkpoint("coordinate.lock"), "decides from this checkpoint"))
+            for machine in machines_of(settings):
+                lock = settings.checkpoint(f"{coordinate.NAME}.{machine}.lock")
+                stack.enter_context(only_one(lock, "decides from this checkpoint"))
             refuse_to_forget(settings)
         if record.NAME in jobs:
             stack.enter_context(only_one(settings.warehouse / "record.lock", "writes these tables"))
@@ -72,50 +65,26 @@ def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event) -> None
     spark = start_session(settings, "wakeroll")
     started_ms = now_ms()
     queries = [JOBS[name](spark, settings) for name in jobs]
-    _on_signals(stop.set)
+    on_signals(stop.set)
     snapshot_due_ms = started_ms + min(settings.snapshot_interval_ms, _FIRST_SNAPSHOT_MS)
     log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
     try:
-        while not stop.wait(_POLL_S):
+        while not stop.wait(POLL_S):
             for query in queries:
-                _raise_if_dead(query)
+                raise_if_dead(query)
             status = {str(query.name): _status_of(query) for query in queries}
             write_status(Path(settings.home), Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), status))
-            if record.NAME in jobs and now_ms() >= snapshot_due_ms and has_batches(settings):
+            is_known = any(has_batches(settings, query) for query in queries_of(settings))
+            if record.NAME in jobs and now_ms() >= snapshot_due_ms and is_known:
                 snapshot_due_ms = now_ms() + settings.snapshot_interval_ms
                 log.info("snapshots of %d shards", take_snapshots(spark, settings))
         log.info("stopping")
         for query in queries:
             if query.name == record.NAME:
                 _await_record(query, settings.connection, settings.partitions)
-            _stop_between_batches(query)
+            stop_between_batches(query)
     finally:
         spark.stop()
-
-
-def _on_signals(do: Callable[[], object]) -> None:
-    """Do this when somebody asks this process to end."""
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        do()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handle)
-
-
-def _raise_if_dead(query: StreamingQuery) -> None:
-    if query.isActive:
-        return
-    error = query.exception()
-    raise JobFailed(f"{query.name} ended: {_first_sentence(error) if error else 'it was stopped'}")
-
-
-def _first_sentence(error: StreamingQueryException) -> str:
-    """Return the line of an engine's report that says what happened; the rest is in the log."""
-    log.error("%s", error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "Error" in line or "Exception" in line]
-    return (told or lines or ["unknown"])[-1][:500]
 
 
 def _await_record(query: StreamingQuery, connection: Connection, partitions: int) -> None:
@@ -133,19 +102,7 @@ def _await_record(query: StreamingQuery, connection: Connection, partitions: int
         reached = json.loads(sources[0]["endOffset"] or "{}").get(topic, {}) if sources else {}
         return not query.isActive or all(reached.get(str(at), 0) >= end for (_, at), (_, end) in ends.items())
 
-    _wait_until(written)
-
-
-def _stop_between_batches(query: StreamingQuery) -> None:
-    """Stop a query when its batch is done, so that nothing is repeated at the next start."""
-    _wait_until(lambda: not query.isActive or not query.status["isTriggerActive"])
-    query.stop()
-
-
-def _wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _LAST_BATCH_S
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(written)
 
 
 def _status_of(query: StreamingQuery) -> QueryStatus:

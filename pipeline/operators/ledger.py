@@ -86,6 +86,8 @@ def offset_rows(decisions: DataFrame) -> DataFrame:
             "epoch",
             "at_ms",
             "reset_by",
+            # A decision of before there were two modes does not say it.
+            f.coalesce("mode", f.lit("clustering")).alias("mode"),
         )
         .select(*_names(OFFSETS))
     )

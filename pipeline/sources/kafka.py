@@ -33,6 +33,24 @@ def records(
     )
 
 
+def headers(spark: SparkSession, connection: Connection, topics: Sequence[str], most: int) -> DataFrame:
+    """Read what is around the messages of topics, from their ends on: of no message is it known what is in it.
+
+    A checkpoint that has come further wins.  Messages that are gone before they were seen are left out.
+    """
+    stream = spark.readStream.format("kafka").options(**kafka_options(connection))
+    return (
+        stream.option("subscribe", ",".join(topics))
+        .option("startingOffsets", "latest")
+        .option("failOnDataLoss", "false")
+        .option("includeHeaders", "true")
+        .option("maxOffsetsPerTrigger", most)
+        .option("kafka.fetch.max.wait.ms", _FETCH_WAIT_MS)
+        .load()
+        .select("topic", "partition", "offset", f.unix_millis("timestamp").alias("timestamp_ms"), "headers")
+    )
+
+
 def kafka_options(connection: Connection) -> Mapping[str, str]:
     """Return the options of Spark's Kafka source and sink for a connection."""
     settings = {"bootstrap.servers": connection.bootstrap, **connection.config}

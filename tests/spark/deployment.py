@@ -35,6 +35,17 @@ class Log:
     def group(self, group_id: str, **event: object) -> None:
         self.raw(json.dumps({"group_id": group_id, **event}).encode(), key=group_id)
 
+    def queue(self, topic: str, queue_id: int, **event: object) -> None:
+        queue = {"topic": topic, "broker": "", "queue_id": queue_id}
+        value = json.dumps({"queue": queue, **event}).encode()
+        self._producer.produce(self._topics.queues, value, key=f"{topic}@{queue_id}")
+        self._producer.flush(30)
+
+    def pull(self, client_id: str, queue_id: int, from_offset: int, group_id: str = "billing") -> None:
+        """Let a client, for the first time, wait for messages of a queue of orders."""
+        names = {"group_id": group_id, "client_id": client_id, "instance_id": f"{client_id}-1"}
+        self.queue("orders", queue_id, type="pull", request_id=f"{client_id}-1:1", from_offset=from_offset, **names)
+
     def raw(self, value: bytes, key: str | None = None, **where: int) -> None:
         self._producer.produce(self._topics.groups, value, key=key, **where)
         self._producer.flush(30)
@@ -65,18 +76,28 @@ def told(settings: Settings) -> dict[tuple[str, str], list[int]]:
 
 def decided(settings: Settings) -> list[dict[str, Any]]:
     """Return the decisions in Kafka, those of a group in order."""
+    return [json.loads(value) for _, value in read(settings, settings.connection.topics.decisions, settings.partitions)]
+
+
+def inbox_of(settings: Settings, client_id: str) -> list[dict[str, Any]]:
+    """Return what a client is told through its inbox."""
+    records = read(settings, settings.connection.topics.inbox, settings.inbox_partitions)
+    return [json.loads(value) for key, value in records if key == client_id.encode()]
+
+
+def read(settings: Settings, topic: str, partitions: int) -> list[tuple[bytes, bytes]]:
+    """Return the records of a topic, those of a partition in order: key and value."""
     consumer = settings.connection.consumer(**{"enable.partition.eof": True})
-    topic = settings.connection.topics.decisions
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(CONTROL_PARTITIONS)])
-    found: list[dict[str, Any]] = []
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
+    found: list[tuple[bytes, bytes]] = []
     ended = 0
-    while ended < CONTROL_PARTITIONS:
+    while ended < partitions:
         message = consumer.poll(30)
         assert message is not None, "the broker answers"
         if message.error():
             ended += 1
         else:
-            found.append(json.loads(message.value()))
+            found.append((message.key(), message.value()))
     consumer.close()
     return found
 

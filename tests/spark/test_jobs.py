@@ -1,17 +1,21 @@
 """Both jobs on a real broker, in one Spark session: what is decided, what is written, and that replay says the same."""
 
+import re
 import uuid
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
 
-from deployment import Log, replayed, told, until, written
+from deployment import Log, decided, inbox_of, replayed, told, until, written
 from model.config import CONTROL_PARTITIONS
 from model.rows import TABLES
 from pipeline.checkpoints import read_shards
+from pipeline.cli.holds import holds_tables
 from pipeline.jobs import coordinate, record
 from pipeline.schemas import schema_of
 from pipeline.session import start_session
@@ -75,6 +79,17 @@ def ledger(spark: SparkSession, settings: Settings) -> Iterator[SparkSession]:
         log.raw(b'{"type": "unregister", "group_id": "mail", "client_id": "a", "instance_id": "a-1"}', key="other")
         log.group("mail", type="unregister", client_id="a", instance_id="a-1")
         log.group("audit", type="configure", strategy="AVG_BY_CIRCLE")
+        for client_id in ("early", "late", "held"):
+            log.pull(client_id, 3, from_offset={"early": 0, "late": 7, "held": 9}[client_id])
+        for client_id in ("c", "d"):
+            log.beat("alerts", client_id, mode="broadcasting")
+        queries[0].processAllAvailable()
+        log.queue("orders", 3, type="arrival", next_offset=9)
+        log.pull("after", 3, from_offset=5)
+        for client_id, offset in (("c", 5), ("c", 6), ("d", 9)):
+            committed = [{"queue": {"topic": "orders", "broker": "", "queue_id": 1}, "offset": offset}]
+            names = {"client_id": client_id, "instance_id": f"{client_id}-1"}
+            log.group("alerts", type="commit", epoch=9, offsets=committed, **names)
         # The trailing targets come with the first ticks after the settle interval.
         until(lambda: settled(log, settings, queries[0]))
         for query in queries:
@@ -158,8 +173,43 @@ def test_groups_and_members_are_listed(ledger: SparkSession):
         for row in ledger.sql("select client_id, queues from current_members where group_id = 'mail'").collect()
     ]
 
-    assert found == [("audit", 2, 4, 0), ("billing", 2, 4, 0), ("mail", 1, 4, 0)]
+    assert found == [("alerts", 2, 0, 0), ("audit", 2, 4, 0), ("billing", 2, 4, 0), ("mail", 1, 4, 0)]
     assert members == [("b", 4)]
+
+
+def test_a_pull_is_answered_through_the_running_query(ledger: SparkSession, settings: Settings):
+    """One query runs both machines: a wake goes to the client's inbox, to the record and to its row."""
+    [wake] = inbox_of(settings, "early")
+    rows = {row.client_id: row for row in ledger.sql("select * from wakes").collect()}
+    early, after = rows["early"], rows["after"]
+
+    assert (wake["kind"], wake["request_id"], wake["next_offset"]) == ("wake", "early-1:1", 9)
+    assert wake in decided(settings)
+    assert (early.topic, early.queue_id, early.reason, early.held_ms) == ("orders", 3, "arrival", wake["held_ms"])
+    assert early.arrival_to_wake_ms == early.published_ms - wake["at_ms"] >= 0
+    assert (after.reason, after.held_ms, after.arrival_to_wake_ms) == ("arrival", 0, None)
+    assert sorted(rows) == ["after", "early", "late"]
+
+
+def test_describe_shows_who_waits_and_what_ended_a_wait(ledger: SparkSession, settings: Settings):
+    """Held pulls are nowhere but in the coordinator's state; those that were answered are rows."""
+    console = Console(file=StringIO(), width=100)
+    for table in holds_tables(ledger, settings, "billing"):
+        console.print(table)
+    shown = console.file.getvalue()
+
+    assert re.search(r"orders-3 +│ +1 │ +\d+\.\d s │ +-?\d+\.\d s │ +9 │", shown), shown
+    assert re.search(r"arrival +│ +3 │ +\d+\.\d s │ +\d+ ms │", shown), shown
+
+
+def test_each_client_of_a_broadcasting_group_has_offsets_of_its_own(ledger: SparkSession):
+    """They share nothing: the slowest is not hidden by the newest commit."""
+    query = "select client_id, queue_id, committed_offset, mode from current_offsets where group_id = 'alerts'"
+
+    assert sorted(tuple(row) for row in ledger.sql(query).collect()) == [
+        ("c", 1, 6, "broadcasting"),
+        ("d", 1, 9, "broadcasting"),
+    ]
 
 
 def test_a_column_says_what_it_means(ledger: SparkSession, settings: Settings):
@@ -183,7 +233,7 @@ def test_state_shows_the_members_that_the_decisions_name(ledger: SparkSession, s
         if (group := shard.group(group_id)) is not None
     }
 
-    assert members == {"audit": ["a", "b"], "billing": ["a", "b"], "mail": ["b"]}
+    assert members == {"alerts": ["c", "d"], "audit": ["a", "b"], "billing": ["a", "b"], "mail": ["b"]}
 
 
 def test_tables_are_made_once(ledger: SparkSession, settings: Settings):
