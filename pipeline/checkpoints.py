@@ -1,6 +1,8 @@
 """The coordinator's own state, read from its checkpoint by Spark's `statestore` source."""
 
+import json
 import tempfile
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -15,6 +17,37 @@ from wakeroll.errors import InvalidUsage
 def has_batches(settings: Settings, query: str = "") -> bool:
     """Return whether a deciding query has committed a batch; that of these settings, if none is named."""
     return any((settings.checkpoint(query or query_of(settings)) / "commits").glob("[0-9]*"))
+
+
+def refuse_foreign(checkpoint: Path, topics: Sequence[str], partitions: int) -> None:
+    """Refuse to go on from a checkpoint of other topics, or of another number of partitions.
+
+    A group's shard follows from that number: with another, each group would get a second coordinator, without a state.
+
+    Args:
+        checkpoint: the folder of one query; it need not be there.
+        topics: what the query is about to read.
+        partitions: how many each of them has.
+
+    Raises:
+        InvalidUsage: it was made with others.
+    """
+    planned = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    if not planned:
+        return
+    # Spark's own file: a version, a line about the batch, and a line a source: {topic: {partition: offset}}.
+    reached = json.loads(planned[-1].read_text(encoding="utf-8").splitlines()[-1])
+    found = {topic: len(offsets) for topic, offsets in reached.items()}
+    expected = dict.fromkeys(topics, partitions)
+    if found != expected:
+        raise InvalidUsage(
+            f"{checkpoint} is the checkpoint of {_listed(found)}; this deployment has {_listed(expected)}; "
+            "give it the prefix and the partitions it was made with, or another --checkpoints"
+        )
+
+
+def _listed(topics: dict[str, int]) -> str:
+    return ", ".join(f"{topic} ({count} partitions)" for topic, count in sorted(topics.items()))
 
 
 def read_shards(spark: SparkSession, settings: Settings) -> list[Shard]:

@@ -11,6 +11,7 @@ from urllib.request import getproxies
 from xml.sax.saxutils import quoteattr
 
 from pipeline.local.preflight import check_java, java_path
+from wakeroll.errors import WakerollError
 
 CACHE = ".ivy"
 """In the folder of the JARs: what was fetched so far, so that an interrupted start goes on from there."""
@@ -28,7 +29,7 @@ _SETTINGS = """<ivysettings>
 """
 
 
-class IvyFailed(Exception):
+class IvyFailed(WakerollError):
     """Ivy did not fetch everything; the message is a reason and what to do, without a full stop."""
 
 

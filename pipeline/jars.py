@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pipeline.ivy import CACHE, SILENCE_S, IvyFailed, retrieve
+from wakeroll.errors import WakerollError
 
 FOLDER = Path(__file__).resolve().parents[1] / "deploy" / "jars"
 CONFIGURATIONS = ("spark", "broker")
@@ -24,7 +25,7 @@ _STAMP = ".complete"
 _LOCK = ".lock"
 
 
-class JarsMissing(Exception):
+class JarsMissing(WakerollError):
     """JARs are not there and could not be fetched; the message is one sentence: what was found, and what to do."""
 
 

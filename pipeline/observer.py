@@ -5,16 +5,12 @@ them do no harm: a clock moves by the time between ticks, however many there are
 twice says nothing new.
 """
 
-import argparse
 import logging
-import signal
-import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -29,10 +25,10 @@ from pipeline.routes import RouteBook, Watch
 from pipeline.subscriptions import Routed, Subscribed
 from pipeline.ticks import Ticker, next_due_s, perishable
 from pipeline.trouble import Trouble
-from wakeroll.connection import Connection, InvalidConfigFile, Topics, read_properties
-from wakeroll.errors import NotReachable, WakerollError
+from wakeroll.connection import Connection
+from wakeroll.errors import NotReachable
 
-log = logging.getLogger("pipeline.observer")  # its name, even when it is __main__
+log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 """How often the brokers are asked for the queues of all subscribed topics."""
@@ -209,27 +205,3 @@ class Router:
         if oddity and self._oddities.get(topic) != oddity:
             log.warning("topic %s %s", topic, oddity)
         self._oddities[topic] = oddity
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the observer as a process; return its exit code: 0 after SIGTERM or SIGINT, 2 on a mistake."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.observer", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--bootstrap", required=True, help="host:port[,host:port] of the brokers")
-    parser.add_argument("--kafka-config", type=Path, help="properties file with more client settings, for a login")
-    parser.add_argument("--prefix", default="wakeroll", help="of the control plane's topics (default: %(default)s)")
-    given = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        login = read_properties(given.kafka_config) if given.kafka_config else {}
-        observe(Connection(given.bootstrap, login, Topics(given.prefix)), stop)
-    except (InvalidConfigFile, WakerollError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

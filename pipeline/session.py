@@ -7,12 +7,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipeline.jars import spark_jars
+from pipeline.local.preflight import check_java
 from pipeline.settings import Settings
+from wakeroll.errors import WakerollError
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+class SparkFailed(WakerollError):
+    """There is no Spark session to be had; the message says why."""
 
 
 def start_session(settings: Settings, name: str) -> SparkSession:
@@ -20,8 +28,9 @@ def start_session(settings: Settings, name: str) -> SparkSession:
 
     Raises:
         JarsMissing: the JARs of Kafka's source and of Delta are not there.
+        SparkFailed: there is no Java, or Spark did not start with these settings.
     """
-    return _session(settings, name, _ENGINE | _LATENCY | _DELTA | _LONG_RUNS, "-XX:+UseG1GC")
+    return _session(settings, name, _ENGINE | _LATENCY | _DELTA | _LONG_RUNS, "-XX:+UseG1GC", "above")
 
 
 def start_brief_session(settings: Settings, name: str) -> SparkSession:
@@ -32,22 +41,27 @@ def start_brief_session(settings: Settings, name: str) -> SparkSession:
 
     Raises:
         JarsMissing: the JARs of Kafka's source and of Delta are not there.
+        SparkFailed: there is no Java, or Spark did not start with these settings.
     """
     confs = _ENGINE | _LATENCY | _DELTA | {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    with _errors_to(settings.logs / "ask.log"):
-        return _session(settings, name, confs, "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    log = settings.logs / "ask.log"
+    with _errors_to(log):
+        return _session(settings, name, confs, "-XX:+UseSerialGC -XX:TieredStopAtLevel=1", f"in {log}")
 
 
-def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str) -> SparkSession:
+def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str, its_words: str) -> SparkSession:
     if settings.master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         confs = {**confs, "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    found = check_java()
+    if not found.ok:
+        raise SparkFailed(f"{found.found}; {found.fix}")
     _prepare_environment()
     jars = os.pathsep.join(str(jar) for jar in spark_jars())
     builder = SparkSession.builder.appName(name).master(settings.master)
     for conf, value in confs.items():
         builder = builder.config(conf, value)
-    session = (
+    builder = (
         builder.config("spark.driver.memory", settings.driver_memory)
         # On the class path, not in spark.jars: the session's file system must be there before any JAR is added.
         .config("spark.driver.extraClassPath", jars)
@@ -55,10 +69,19 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str)
         .config("spark.sql.shuffle.partitions", settings.state_partitions)
         .config("spark.sql.warehouse.dir", settings.warehouse.as_uri())
         .config("spark.driver.extraJavaOptions", f'-Dlog4j2.configurationFile="{_LOG4J.as_uri()}" {java}')
-        .getOrCreate()
     )
+    try:
+        session = builder.getOrCreate()
+    except (PySparkException, Py4JJavaError) as error:
+        raise SparkFailed(f"Spark does not start ({_reason(str(error))}); its own words are {its_words}") from error
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return session
+
+
+def _reason(report: str) -> str:
+    """Return the line of a Java exception that says what happened; of anything else, the first."""
+    lines = report.splitlines()
+    return next((line.lstrip(": ") for line in lines if line.startswith(": ")), lines[0])
 
 
 @contextmanager

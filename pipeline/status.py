@@ -25,9 +25,12 @@ class Status(Struct):
     pid: int
     bootstrap: str
     started_ms: int
+    """When its session was ready; epoch ms, by this machine's clock."""
     told_ms: int
-    """When this was written; epoch ms, by this machine's clock."""
+    """When this was written; as above."""
     queries: dict[str, QueryStatus]
+    failures: int = 0
+    """Events that the machine itself failed at since then, rejected by the rule `internal`."""
 
     @property
     def is_alive(self) -> bool:

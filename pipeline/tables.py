@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from model import decisions
 from model.rows import TABLES, Table
 from pipeline.schemas import checks_of, schema_of
+from wakeroll.errors import InvalidUsage
 
 PROPERTIES = {
     # Other readers (DuckDB, Polars) cannot read tables with deletion vectors.
@@ -72,12 +73,12 @@ def open_views(spark: SparkSession, warehouse: Path) -> list[str]:
     """Make tables and views known to this session's SQL; return their names.
 
     Raises:
-        FileNotFoundError: there are no tables in the warehouse; the message says where it looked.
+        InvalidUsage: there are no tables in the warehouse; the message says where it looked.
     """
     for table in TABLES.values():
         path = path_of(warehouse, table)
         if not DeltaTable.isDeltaTable(spark, str(path)):
-            raise FileNotFoundError(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?")
+            raise InvalidUsage(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?")
         spark.read.format("delta").load(str(path)).createOrReplaceTempView(table.name)
     names = [*TABLES]
     for name, sql in _views():

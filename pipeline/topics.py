@@ -10,7 +10,7 @@ from confluent_kafka.admin import NewTopic
 from model.config import CONTROL_PARTITIONS, INBOX_PARTITIONS, MAX_RECORD_BYTES
 from pipeline.cluster import PATIENCE_S, Cluster, Racks
 from wakeroll.connection import Connection, Topics
-from wakeroll.errors import NotReachable, WakerollError
+from wakeroll.errors import InvalidUsage, NotReachable
 
 _DAY_MS = 24 * 3_600_000
 _LOOK_AGAIN_S = 0.1
@@ -24,7 +24,7 @@ _SIZE = "max.message.bytes"
 _RETENTION = "retention.ms"
 
 
-class InvalidTopics(WakerollError):
+class InvalidTopics(InvalidUsage):
     """The control plane's topics are not as this deployment needs them; the message is a sentence for each."""
 
 

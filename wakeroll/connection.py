@@ -1,5 +1,6 @@
 """How everything of ours reaches the broker: one place for addresses, topic names and client settings."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,9 @@ from wakeroll.errors import InvalidUsage
 
 MURMUR2 = "murmur2_random"
 """The partitioner of Kafka's Java clients and of Spark; librdkafka's own default (CRC32) puts keys elsewhere."""
+
+# Kafka's Java clients, Spark's among them, insist on the port; librdkafka would take 9092 without a word.
+_address = re.compile(r"(\w+://)?(\[[\w.:%]+\]|[^\s:,/\[\]]+):(?P<port>[0-9]{1,5})").fullmatch
 
 
 @dataclass(frozen=True)
@@ -53,13 +57,23 @@ class Topics:
 
 @dataclass(frozen=True)
 class Connection:
-    """A broker, how to log in to it, and which topics are the control plane's."""
+    """A broker, how to log in to it, and which topics are the control plane's.
+
+    Raises:
+        InvalidUsage: `bootstrap` is no list of addresses.
+    """
 
     bootstrap: str
     """``host:port[,host:port]``."""
     config: Mapping[str, str] = field(default_factory=dict)
     """More librdkafka settings, like those of ``--kafka-config``: security.protocol, sasl.username, ..."""
     topics: Topics = field(default_factory=Topics)
+
+    def __post_init__(self) -> None:
+        for address in self.bootstrap.split(","):
+            found = _address(address.strip())
+            if found is None or not 0 < int(found["port"]) < 65_536:
+                raise InvalidUsage(f"bootstrap is {self.bootstrap!r}; it must be host:port[,host:port]")
 
     def producer(self, **settings: Any) -> Producer:
         """Make a producer that keeps order, repeats nothing and puts keys where Kafka's own clients do."""

@@ -1,12 +1,12 @@
-"""What can go wrong for an application, as exceptions of our own."""
+"""What can go wrong, as exceptions of our own: each message is a sentence for whoever must mend it."""
 
 
 class WakerollError(Exception):
-    """Anything that this library raises."""
+    """Anything that goes wrong in our own words."""
 
 
 class InvalidUsage(WakerollError):
-    """The application did something that cannot work; the message says what would."""
+    """The user asked for something that cannot work; the message says what would.  Trying again does not help."""
 
 
 class NotReachable(WakerollError):

@@ -45,8 +45,8 @@ def client_id_of(client_id: str | None) -> str:
 
 def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscription]:
     """Return one subscription a topic, for a list of names or a mapping topic -> expression."""
-    if isinstance(topics, str):
-        raise InvalidUsage(f"topics is {topics!r}; it must be a list of names, like [{topics!r}]")
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
+        raise InvalidUsage(f"topics is {topics!r}; it must be a list of names, like [{str(topics)!r}]")
     wanted = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, "*")
     if not wanted:
         raise InvalidUsage("topics is empty; name at least one topic")
@@ -57,6 +57,7 @@ def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscrip
 
 def milliseconds_of(commit_interval: float | None) -> int | None:
     """Return how often to commit, None for never."""
+    checked("commit_interval", commit_interval, float | None)
     if commit_interval is not None and not 0 < commit_interval <= LONGEST_S:
         raise InvalidUsage(
             f"commit_interval is {commit_interval!r}; it must be more than 0 and at most {LONGEST_S} seconds, "

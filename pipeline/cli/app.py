@@ -30,7 +30,8 @@ for _panel, _commands in _PANELS.items():
 def run_app(arguments: Sequence[str]) -> int:
     """Parse, build, call; return the exit code.
 
-    A mistake of the user's ends with its sentence and 2, a failure with 1; what Typer finds wrong it says itself.
+    A mistake of the user's ends with its sentence and 2, a failure with 1; what Typer finds wrong it says itself.  What
+    nobody foresaw keeps its traceback: it is a bug.
     """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
@@ -41,4 +42,9 @@ def run_app(arguments: Sequence[str]) -> int:
     except WakerollError as error:
         complain.print(f"wakeroll: {error}", markup=False)
         return 2 if isinstance(error, InvalidUsage) else 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        complain.print(f"wakeroll: {error.filename}: {error.strerror}", markup=False)  # not ours to read, write or make
+        return 1
     return 0

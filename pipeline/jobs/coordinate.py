@@ -1,5 +1,6 @@
 """coordinate: control topics in, decisions out."""
 
+from pyspark import Accumulator
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -13,12 +14,13 @@ from pipeline.sources.kafka import kafka_options, records
 NAME = COORDINATE
 
 
-def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
-    """Start the deciding query: events → machines → Kafka."""
+def start(spark: SparkSession, settings: Settings, failures: Accumulator[int] | None = None) -> StreamingQuery:
+    """Start the deciding query: events → machines → Kafka; `failures` counts what the machines themselves fail at."""
     connection, topics, name = settings.connection, topics_of(settings), query_of(settings)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
     restore = read_restore(settings)
     start = restore.starting_offsets(topics, settings.partitions)
     events = records(spark, connection, topics, settings.max_offsets_per_batch, start)
-    decisions = decide(events, settings.partitions, connection.topics, restore)
+    failures = failures or spark.sparkContext.accumulator(0)
+    decisions = decide(events, settings.partitions, connection.topics, restore, failures)
     return publish(decisions, kafka_options(connection), name, settings.checkpoint(name))

@@ -6,17 +6,18 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.checkpoints import has_batches
+from pipeline.checkpoints import has_batches, refuse_foreign
 from pipeline.cluster import Cluster
 from pipeline.jobs import coordinate, record
 from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches, wait_until
 from pipeline.lock import only_one
-from pipeline.machines import machines_of, queries_of
+from pipeline.machines import machines_of, queries_of, query_of, topics_of
 from pipeline.session import start_session
 from pipeline.settings import Settings
 from pipeline.snapshots import refuse_to_forget, take_snapshots
@@ -27,7 +28,8 @@ from wakeroll.errors import WakerollError
 
 log = logging.getLogger("wakeroll.run")
 
-JOBS: Mapping[str, Callable[[SparkSession, Settings], StreamingQuery]] = {
+Start = Callable[[SparkSession, Settings], StreamingQuery]
+JOBS: Mapping[str, Start] = {
     coordinate.NAME: coordinate.start,
     record.NAME: record.start,
 }
@@ -40,10 +42,18 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
 
     Raises:
         JobFailed: a query ended by itself.
-        InvalidTopics: the control topics are not as the checkpoint needs them.
+        InvalidTopics: the control topics are not as this deployment needs them.
+        InvalidUsage: a checkpoint is another deployment's, is used by another process, or was lost.
+        NotReachable: no broker answered.
+        SparkFailed, JarsMissing: there is no session to be had.
     """
     stop = threading.Event()
     on_signals(lambda: os._exit(130))  # nothing has begun that would have to be ended
+    if coordinate.NAME in jobs:
+        refuse_foreign(settings.checkpoint(query_of(settings)), topics_of(settings), settings.partitions)
+    if record.NAME in jobs:
+        topics = settings.connection.topics
+        refuse_foreign(settings.checkpoint(record.NAME), (*topics.control, topics.decisions), settings.partitions)
     ensure_topics(
         settings.connection,
         partitions=settings.partitions,
@@ -64,7 +74,9 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
 def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event) -> None:
     spark = start_session(settings, "wakeroll")
     started_ms = now_ms()
-    queries = [JOBS[name](spark, settings) for name in jobs]
+    failures = spark.sparkContext.accumulator(0)
+    starts: dict[str, Start] = {**JOBS, coordinate.NAME: partial(coordinate.start, failures=failures)}
+    queries = [starts[name](spark, settings) for name in jobs]
     on_signals(stop.set)
     snapshot_due_ms = started_ms + min(settings.snapshot_interval_ms, _FIRST_SNAPSHOT_MS)
     log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
@@ -72,8 +84,9 @@ def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event) -> None
         while not stop.wait(POLL_S):
             for query in queries:
                 raise_if_dead(query)
-            status = {str(query.name): _status_of(query) for query in queries}
-            write_status(Path(settings.home), Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), status))
+            last = {str(query.name): _status_of(query) for query in queries}
+            status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, failures.value)
+            write_status(Path(settings.home), status)
             is_known = any(has_batches(settings, query) for query in queries_of(settings))
             if record.NAME in jobs and now_ms() >= snapshot_due_ms and is_known:
                 snapshot_due_ms = now_ms() + settings.snapshot_interval_ms

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from pipeline.jars import broker_jars
 from pipeline.local.preflight import check_java, java_path
 from pipeline.local.process import Child, ChildFailed
+from wakeroll.errors import WakerollError
 
 HOST = "127.0.0.1"
 PORTS = range(21_000, 31_000)
@@ -35,7 +36,7 @@ _RECORDS = "records"
 _PROPERTIES = "server.properties"
 
 
-class BrokerFailed(RuntimeError):
+class BrokerFailed(WakerollError):
     """The embedded broker cannot be started; the message says why, with the end of its log where that tells more."""
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from wakeroll.errors import WakerollError
+
 _GUARD = Path(__file__).with_name("guard.py")
 _LOG_LIMIT_BYTES = 16 * 1024 * 1024
 _POLL_S = 0.02
 
 
-class ChildFailed(RuntimeError):
+class ChildFailed(WakerollError):
     """A child that did not start, ended too early or was not ready in time; the message quotes the end of its log."""
 
 

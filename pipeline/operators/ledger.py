@@ -43,54 +43,24 @@ def decision_rows(records: DataFrame) -> DataFrame:
 
 def assignment_rows(decisions: DataFrame) -> DataFrame:
     """Take the hand-overs out of rows of `decisions`: who owns a queue from when on."""
-    handover = f.from_json("json", schema_of(Handover)).alias("h")
-    return (
-        decisions.where(f.col("kind") == "handover")
-        .select("partition", handover)
-        .select("partition", "h.*")
-        .select(
-            "shard",
-            "seq",
-            "partition",
-            "group_id",
-            "queue.topic",
-            "queue.broker",
-            "queue.queue_id",
-            f.col("to").alias("client_id"),
-            "epoch",
-            f.coalesce("assigned_ms", "released_ms", "at_ms").alias("from_ms"),
-            f.col("from").alias("previous_client_id"),
-            "how",
-        )
-        .select(*_names(ASSIGNMENTS))
-    )
+    return _said(
+        decisions,
+        Handover,
+        f.col("to").alias("client_id"),
+        "epoch",
+        f.coalesce("assigned_ms", "released_ms", "at_ms").alias("from_ms"),
+        f.col("from").alias("previous_client_id"),
+        "how",
+    ).select(*_names(ASSIGNMENTS))
 
 
 def offset_rows(decisions: DataFrame) -> DataFrame:
     """Take the committed offsets out of rows of `decisions`."""
-    offset = f.from_json("json", schema_of(Offset)).alias("o")
-    return (
-        decisions.where(f.col("kind") == "offset")
-        .select("partition", offset)
-        .select("partition", "o.*")
-        .select(
-            "shard",
-            "seq",
-            "partition",
-            "group_id",
-            "queue.topic",
-            "queue.broker",
-            "queue.queue_id",
-            "client_id",
-            f.col("offset").alias("committed_offset"),
-            "epoch",
-            "at_ms",
-            "reset_by",
-            # A decision of before there were two modes does not say it.
-            f.coalesce("mode", f.lit("clustering")).alias("mode"),
-        )
-        .select(*_names(OFFSETS))
-    )
+    # A decision of before there were two modes does not say it.
+    mode = f.coalesce("mode", f.lit("clustering")).alias("mode")
+    return _said(
+        decisions, Offset, "client_id", f.col("offset").alias("committed_offset"), "epoch", "at_ms", "reset_by", mode
+    ).select(*_names(OFFSETS))
 
 
 def not_yet_in(table: Table, highest: dict[tuple[object, ...], int]) -> Column:
@@ -102,6 +72,17 @@ def not_yet_in(table: Table, highest: dict[tuple[object, ...], int]) -> Column:
             mine = mine & (f.col(column) == f.lit(value))
         above = f.when(mine, f.lit(position)).otherwise(above)
     return f.col(table.position) > above
+
+
+def _said(decisions: DataFrame, kind: type[Handover | Offset], *columns: Column | str) -> DataFrame:
+    """Take the decisions of one kind, each about a queue: whose and which, and these columns of what they say."""
+    said = f.from_json("json", schema_of(kind)).alias("said")
+    return (
+        decisions.where(f.col("kind") == f.lit(kind.__struct_config__.tag))
+        .select("partition", said)
+        .select("partition", "said.*")
+        .select("shard", "seq", "partition", "group_id", "queue.topic", "queue.broker", "queue.queue_id", *columns)
+    )
 
 
 def _keeps_to(table: Table) -> Column:

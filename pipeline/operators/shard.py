@@ -9,10 +9,11 @@ from functools import partial
 
 import msgspec
 import pandas as pd
+from pyspark import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from model.decisions import TO_A_CLIENT, AnyDecision, Wake
+from model.decisions import TO_A_CLIENT, AnyDecision, Rejected, Wake
 from model.records import Record
 from model.shard import VERSION, Shard
 from pipeline.restore import Restore
@@ -27,17 +28,20 @@ Frames = Iterator[pd.DataFrame]
 encode = msgspec.json.Encoder().encode
 
 
-def decide(records: DataFrame, partitions: int, topics: Topics, restore: Restore | None = None) -> DataFrame:
+def decide(
+    records: DataFrame, partitions: int, topics: Topics, restore: Restore, failures: Accumulator[int]
+) -> DataFrame:
     """Run the machines over records of the control topics; return what to publish: topic, key, value.
 
     Args:
         records: topic, partition, offset, timestamp_ms, key, value.
         partitions: of each control topic.
         topics: where decisions go.
-        restore: what shards without a state start from; None: from nothing, in their first era.
+        restore: what shards without a state start from.
+        failures: counts the events that the machine itself failed at; those of a repeated batch again.
     """
     function: Callable[[tuple[str, int], Frames, GroupState], Frames] = partial(
-        run_shard, partitions, topics, restore or Restore()
+        run_shard, partitions, topics, restore, failures
     )
     return records.groupBy("topic", "partition").applyInPandasWithState(
         function, PUBLISHED, _STATE, "append", GroupStateTimeout.NoTimeout
@@ -45,7 +49,13 @@ def decide(records: DataFrame, partitions: int, topics: Topics, restore: Restore
 
 
 def run_shard(
-    partitions: int, topics: Topics, restore: Restore, at: tuple[str, int], frames: Frames, state: GroupState
+    partitions: int,
+    topics: Topics,
+    restore: Restore,
+    failures: Accumulator[int],
+    at: tuple[str, int],
+    frames: Frames,
+    state: GroupState,
 ) -> Frames:
     """Run one shard's records of one batch; Spark calls it with the shard's topic and partition."""
     topic, partition = at
@@ -59,6 +69,8 @@ def run_shard(
         if record.offset <= shard.offset:
             continue  # the snapshot that the shard started from has it
         for decision in shard.apply(record):
+            if isinstance(decision, Rejected) and decision.rule == "internal":
+                failures.add(1)
             if not shard.is_quiet:
                 published += _addressed(decision, topics, shard.name)
     # Ticks move the clock, so there is something to keep after every batch.

@@ -296,36 +296,3 @@ def test_the_readmes_application_consumes(up: Path):
 
     assert "orders" in application.log_tail()
     assert "billing" in groups.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
-        (["run"], 2, "no broker is named"),
-        (["run", "--only", "dance", "--bootstrap", "x:1"], 2, "no job 'dance'; there are: coordinate, record"),
-        (["run", "--bootstrap", "127.0.0.1:1"], 1, "no Kafka broker answered at 127.0.0.1:1"),
-        (["groups", "--home", "nowhere"], 2, "no tables in"),
-        (["state", "--home", "nowhere", "--checkpoints", "nowhere"], 2, "no batch has been committed"),
-        (["up", "--config", "nowhere.toml"], 2, "cannot read the settings in nowhere.toml"),
-        (["doctor", "--kafka-config", "nowhere", "--bootstrap", "x:1"], 2, "cannot read the Kafka settings in nowhere"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_a_mistake_gets_one_sentence(arguments: list[str], code: int, sentence: str):
-    """Never a traceback for a user."""
-    done = run(WAKEROLL, *arguments)
-
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.returncode == code
-
-
-def test_an_unknown_setting_is_named(tmp_path: Path):
-    """A typo in a settings file is a mistake, not a default."""
-    file = tmp_path / "wakeroll.toml"
-    file.write_text('boostrap = "host:9092"\n', encoding="utf-8")
-    done = run(WAKEROLL, "run", "--config", file)
-
-    assert done.returncode == 2
-    assert "boostrap" in done.stderr
-    assert "there are: bootstrap" in done.stderr

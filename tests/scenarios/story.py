@@ -216,19 +216,25 @@ class Story:
                 named = [queue for names in queues.split(",") for queue in _queues(names)]
                 lock = events.Lock if what == "lock" else events.Unlock
                 return lock(group_id=group_id, client_id=client_id, instance_id=instance_id, queues=named)
+            case ["pull" | "cancel" | "arrive", *_] as said:
+                return self._of_a_queue(said, group_id, options)
+            case ["reset"]:
+                return self._reset(group_id, options)
+            case ["configure"]:
+                return msgspec.convert({"type": "configure", "group_id": group_id} | _values(options), Configure)
+        raise ValueError(f"no event reads like this: {' '.join(words)}")
+
+    def _of_a_queue(self, said: list[str], group_id: str, options: dict[str, str]) -> AnyEvent:
+        match said:
             case ["pull", name, queue]:
                 return self._pull(group_id, name, queue, options)
             case ["cancel", name, queue]:
                 instance_id = _client(name)[1]
                 return Cancel(request_id=f"{instance_id}:{self._pulls[instance_id]}", queue=_queue(queue))
             case ["arrive", queue]:
-                said = {"queue": _queue(queue), "next_offset": int(options.pop("next"))}
-                return Arrival(**said, **_values(options))
-            case ["reset"]:
-                return self._reset(group_id, options)
-            case ["configure"]:
-                return msgspec.convert({"type": "configure", "group_id": group_id} | _values(options), Configure)
-        raise ValueError(f"no event reads like this: {' '.join(words)}")
+                grown = {"queue": _queue(queue), "next_offset": int(options.pop("next"))}
+                return Arrival(**grown, **_values(options))
+        raise ValueError(f"no event reads like this: {' '.join(said)}")
 
     def _beat(self, group_id: str, name: str, topics: list[str], options: dict[str, str], **shown: Any) -> Heartbeat:
         client_id, instance_id = _client(name)

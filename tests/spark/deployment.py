@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 from pyspark.sql import SparkSession
 
-from model.config import CONTROL_PARTITIONS
+from model.config import CONTROL_PARTITIONS, MAX_RECORD_BYTES
 from model.records import Record
 from model.replay import encode_decision, replay
 from pipeline.settings import Settings
@@ -19,20 +19,22 @@ class Log:
 
     def __init__(self, settings: Settings) -> None:
         self._topics = settings.connection.topics
-        self._producer = settings.connection.producer()
+        self._producer = settings.connection.producer(**{"message.max.bytes": MAX_RECORD_BYTES})
 
     def everywhere(self, **event: object) -> None:
+        """Append an event to every partition of the groups' topic, as the observer does."""
         for partition in range(CONTROL_PARTITIONS):
-            self._producer.produce(self._topics.groups, json.dumps(event).encode(), partition=partition)
-        self._producer.flush(30)
+            self.send(self._topics.groups, json.dumps(event).encode(), partition=partition)
+        self.flush()
 
     def tick(self) -> None:
-        self.everywhere(type="tick")
+        """Append a tick to every control partition."""
         for partition in range(CONTROL_PARTITIONS):
-            self._producer.produce(self._topics.queues, b'{"type": "tick"}', partition=partition)
-        self._producer.flush(30)
+            self.send(self._topics.queues, b'{"type": "tick"}', partition=partition)
+        self.everywhere(type="tick")
 
     def group(self, group_id: str, **event: object) -> None:
+        """Append an event about a group."""
         self.raw(json.dumps({"group_id": group_id, **event}).encode(), key=group_id)
 
     def queue(self, topic: str, queue_id: int, **event: object) -> None:
@@ -47,20 +49,38 @@ class Log:
         self.queue("orders", queue_id, type="pull", request_id=f"{client_id}-1:1", from_offset=from_offset, **names)
 
     def raw(self, value: bytes, key: str | None = None, **where: int) -> None:
-        self._producer.produce(self._topics.groups, value, key=key, **where)
-        self._producer.flush(30)
+        """Append anything to the groups' topic."""
+        self.send(self._topics.groups, value, key=key, **where)
+        self.flush()
 
-    def answer(self, settings: Settings, members: Iterable[tuple[str, str]]) -> None:
-        """Let each of these members, (group, client), heartbeat that it has done all it was told."""
+    def send(self, topic: str, value: bytes | None, **more: Any) -> None:
+        """Append anything anywhere, without waiting for its receipt; `more` is a key, a partition, on_delivery."""
+        while True:
+            try:
+                self._producer.produce(topic, value, **{"on_delivery": _received, **more})
+                return
+            except BufferError:  # too much is under way
+                self._producer.poll(0.1)
+
+    def flush(self) -> None:
+        """Wait until all that was sent is in the log."""
+        assert self._producer.flush(60) == 0, "the broker takes the records"
+
+    def answer(self, settings: Settings, members: Iterable[tuple[str, str]], **more: object) -> None:
+        """Let each of these members, (group, client), heartbeat that it has done all it was told; `more` is as ever."""
         newest = {(d["group_id"], d["client_id"]): d for d in decided(settings) if d["kind"] == "assignment"}
         for member in members:
             if member in newest:
                 owned = [assigned["queue"] for assigned in newest[member]["queues"]]
-                self.beat(*member, epoch=newest[member]["epoch"], owned=owned)
+                self.beat(*member, epoch=newest[member]["epoch"], owned=owned, **more)
 
     def beat(self, group_id: str, client_id: str, **more: object) -> None:
         wants = {"subscriptions": [{"topic": "orders"}], "instance_id": f"{client_id}-1", **more}
         self.group(group_id, type="heartbeat", client_id=client_id, **wants)
+
+
+def _received(error: KafkaError | None, _message: Message) -> None:
+    assert error is None, error
 
 
 def told(settings: Settings) -> dict[tuple[str, str], list[int]]:

@@ -18,7 +18,6 @@ from pipeline.checkpoints import read_shards
 from pipeline.cli.holds import holds_tables
 from pipeline.jobs import coordinate, record
 from pipeline.schemas import schema_of
-from pipeline.session import start_session
 from pipeline.settings import Settings
 from pipeline.tables import ensure_tables, open_views, path_of
 from pipeline.topics import ensure_topics
@@ -36,13 +35,6 @@ def settings(broker, tmp_path_factory) -> Settings:
         checkpoints=str(folder / "check points"),
         record_interval_ms=0,
     )
-
-
-@pytest.fixture(scope="module")
-def spark(settings: Settings) -> Iterator[SparkSession]:
-    session = start_session(settings, "tests")
-    yield session
-    session.stop()
 
 
 def settled(log: Log, settings: Settings, query: StreamingQuery) -> bool:

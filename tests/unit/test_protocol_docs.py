@@ -135,7 +135,8 @@ def test_the_settings_of_a_group_are_those_that_hold_until_they_are_set():
         ("lock", get_args(Outcome)),
         ("wake", get_args(WakeReason)),
         ("membership", get_args(DECISIONS["membership"].__annotations__["change"])),
-        ("rejected", "json type bounds key partition mode epoch commit reset pull settings internal".split()),
+        ("rejected", ["json", "type", "bounds", "key", "partition", "mode", "epoch", "commit"]),
+        ("rejected", ["reset", "pull", "settings", "internal"]),
     ],
 )
 def test_every_word_that_a_decision_may_use_is_explained(name, words):

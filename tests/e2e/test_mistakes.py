@@ -1,0 +1,237 @@
+"""Wrong usage, and a machine that lacks something: one sentence on standard error and a code, never a traceback.
+
+Code 2 is a mistake of the user's, which the same command makes again; code 1 is a failure, which may pass.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.app import run_app
+from pipeline.lock import only_one
+from pipeline.topics import ensure_topics
+from wakeroll import Consumer, InvalidUsage
+from wakeroll.connection import Connection, Topics
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+NOWHERE = "127.0.0.1:1"
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def wakeroll(monkeypatch, tmp_path, capfd) -> Iterator[Command]:
+    """The command, run in this process, in an empty folder; it returns the exit code and what stood on standard error.
+
+    Starting a process for each mistake would cost a second each.
+    """
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("WAKEROLL_"):
+            monkeypatch.delenv(name)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def wakeroll(*arguments: str) -> tuple[int, str]:
+        try:
+            code = run_app(arguments)
+        except SystemExit as end:  # what Typer finds wrong, it says itself
+            code = end.code
+        return code, capfd.readouterr().err
+
+    yield wakeroll
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        ("run", 2, "no broker is named; give --bootstrap host:port, or start one of your own with `wakeroll up`"),
+        ("run --bootstrap localhost", 2, "bootstrap is 'localhost'; it must be host:port[,host:port]"),
+        ("observe --bootstrap a:1;b:2", 2, "bootstrap is 'a:1;b:2'; it must be host:port[,host:port]"),
+        (f"run --bootstrap {NOWHERE}", 1, f"no Kafka broker answered at {NOWHERE} within 10 s ("),
+        (f"restore --bootstrap {NOWHERE}", 2, "no tables in"),
+        ("run --only dance --bootstrap x:1", 2, "no job 'dance'; there are: coordinate, record"),
+        (f"run --bootstrap {NOWHERE} --prefix %", 2, "a setting is wrong: Expected `str` matching regex"),
+        ("run --dance", 2, "No such option: --dance"),
+        ("dance", 2, "No such command 'dance'"),
+        ("describe", 2, "Missing argument 'GROUP'"),
+        ("groups --home nowhere", 2, "no tables in"),
+        ("describe billing --home nowhere", 2, "no tables in"),
+        ("up --config nowhere.toml", 2, "cannot read the settings in nowhere.toml: [Errno 2] No such file"),
+        ("up --config .", 2, "cannot read the settings in .: [Errno 21] Is a directory"),
+        ("doctor --bootstrap x:1 --kafka-config nowhere", 2, "cannot read the Kafka settings in nowhere"),
+    ],
+)
+def test_a_mistake_on_the_command_line_gets_one_sentence(wakeroll: Command, arguments: str, code: int, sentence: str):
+    told, said = wakeroll(*arguments.split())
+
+    assert (told, sentence in said) == (code, True), said
+    assert len(said.splitlines()) == 1 or "Usage: " in said, said
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        ("bootstrap = ", "cannot read the settings in wakeroll.toml: Invalid value (at end of document)"),
+        ('boostrap = "host:9092"', "Object contains unknown field `boostrap`; there are: bootstrap, kafka_config, "),
+        ('partitions = "four"', "Expected `int`, got `str` - at `$.partitions`"),
+        ("partitions = 0", "Expected `int` >= 1 - at `$.partitions`"),
+        ('driver_memory = "much"', "at `$.driver_memory`"),
+    ],
+)
+def test_a_mistake_in_the_settings_file_gets_one_sentence(wakeroll: Command, file: str, sentence: str):
+    """A typo is a mistake, not a default."""
+    Path("wakeroll.toml").write_text(file, encoding="utf-8")
+
+    code, said = wakeroll("run")
+
+    assert (code, sentence in said) == (2, True), said
+
+
+def test_a_mistake_in_the_environment_gets_one_sentence(wakeroll: Command, monkeypatch):
+    monkeypatch.setenv("WAKEROLL_RECORD_INTERVAL_MS", "soon")
+
+    code, said = wakeroll("run", "--bootstrap", NOWHERE)
+
+    assert (code, "Expected `int`, got `str` - at `$.record_interval_ms`" in said) == (2, True), said
+
+
+@pytest.mark.parametrize(
+    ("properties", "sentence"),
+    [
+        ("security.protocol", "kafka.properties line 1 is 'security.protocol'; it must be name=value"),
+        ("mistyped=1", 'Kafka\'s client does not take these settings: No such configuration property: "mistyped"'),
+    ],
+)
+def test_a_mistake_in_kafka_s_settings_gets_one_sentence(wakeroll: Command, properties: str, sentence: str):
+    """Kafka's client knows its own settings best; it is asked before anything else."""
+    Path("kafka.properties").write_text(properties, encoding="utf-8")
+
+    answers = [
+        wakeroll(command, "--bootstrap", NOWHERE, "--kafka-config", "kafka.properties")
+        for command in ("run", "observe")
+    ]
+
+    assert answers == [(2, f"wakeroll: {sentence}\n")] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"bootstrap": "localhost"}, r"bootstrap is 'localhost'; it must be host:port\[,host:port\]"),
+        ({"bootstrap": "a:1,b"}, r"bootstrap is 'a:1,b'; it must be host:port"),
+        ({"bootstrap": "a:65536"}, r"bootstrap is 'a:65536'; it must be host:port"),
+        ({"topics": 5}, r"topics is 5; it must be a list of names, like \['5'\]"),
+        ({"commit_interval": "often"}, r"commit_interval is 'often': expected `float \| null`, got `str`"),
+    ],
+)
+def test_an_application_s_mistake_gets_one_sentence(arguments: dict[str, object], sentence: str):
+    """The SDK's own usage; what else it checks stands in tests/unit/test_consumer_usage.py."""
+    with pytest.raises(InvalidUsage, match=sentence):
+        Consumer(**{"group_id": "billing", "topics": ["orders"], "bootstrap": NOWHERE, **arguments})
+
+
+@pytest.mark.parametrize("command", ["up", "groups"])
+def test_no_java_is_named(wakeroll: Command, monkeypatch, command: str):
+    """Both for what starts a broker and for what starts Spark."""
+    Path(".wakeroll/warehouse").mkdir(parents=True)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+
+    code, said = wakeroll(command)
+
+    assert (code, said.rstrip(".\n")) == (
+        1,
+        "wakeroll: JAVA_HOME is /nowhere, but there is no bin/java in it; set JAVA_HOME to a Java 17 or newer, "
+        "or unset it",
+    )
+
+
+@pytest.mark.parametrize(("command", "lacks"), [("up", "broker"), ("groups", "spark")])
+def test_no_jars_are_named(tmp_path: Path, command: str, lacks: str):
+    """A checkout that nobody ran `make setup` in."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for package in ("model", "wakeroll", "pipeline"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
+    (tmp_path / "deploy/jars").mkdir(parents=True)
+    shutil.copy(ROOT / "deploy/jars/sha256sums", tmp_path / "deploy/jars")
+    (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "pipeline.cli", command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"wakeroll: {tmp_path}/deploy/jars/{lacks} lacks "), ended.stderr
+    assert ended.stderr.endswith("; run `make setup`, or `python -m pipeline.jars`.\n")
+
+
+def test_a_folder_that_cannot_be_made_is_named(wakeroll: Command):
+    Path("taken").touch()
+
+    assert wakeroll("up", "--home", "taken") == (1, f"wakeroll: {Path('taken/broker').absolute()}: Not a directory\n")
+
+
+def test_a_spark_that_does_not_start_is_one_sentence(tmp_path: Path):
+    """As a process, to its very end; what Spark itself says about it, at length, is in a log that is named."""
+    (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "pipeline.cli", "groups"],
+        cwd=tmp_path,
+        env={**os.environ, "WAKEROLL_MASTER": "nonsense", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    log = tmp_path / ".wakeroll/logs/ask.log"
+    assert ended.returncode == 1
+    assert ended.stderr.endswith(f"; its own words are in {log}\n"), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "Master" in log.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def plane(broker) -> Connection:
+    """Control topics of the test's own."""
+    connection = Connection(broker.bootstrap, topics=Topics(f"mistakes-{uuid.uuid4().hex[:6]}"))
+    ensure_topics(connection)
+    return connection
+
+
+def test_another_number_of_partitions_is_refused(wakeroll: Command, monkeypatch, plane: Connection):
+    """A group's shard follows from that number."""
+    monkeypatch.setenv("WAKEROLL_PARTITIONS", "6")
+
+    code, said = wakeroll("run", "--bootstrap", plane.bootstrap, "--prefix", plane.topics.prefix)
+
+    assert code == 2
+    assert said.startswith(
+        f"wakeroll: {plane.topics.groups} has 4 partitions, this deployment was made with 6; set partitions to 4 and "
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "lock", "sentence"),
+    [
+        ("coordinate", "checkpoints/coordinate.lock", "decides from this checkpoint already; stop it first"),
+        ("record", ".wakeroll/warehouse/record.lock", "writes these tables already; stop it first"),
+    ],
+)
+def test_a_second_process_for_the_same_work_is_refused(
+    wakeroll: Command, plane: Connection, job: str, lock: str, sentence: str
+):
+    """Two coordinators on one checkpoint, or two writers of one Delta table, would lose each other's work."""
+    with only_one(Path(lock), "is the first"):
+        answer = wakeroll("run", "--only", job, "--bootstrap", plane.bootstrap, "--prefix", plane.topics.prefix)
+
+    assert answer == (2, f"wakeroll: another process ({os.getpid()}) {sentence}\n")
