@@ -38,7 +38,7 @@ def groups(home: Home = None, config: ConfigFile = None) -> None:
         table.add_column(name, justify="right")
     table.add_column("last rebalance")
     for row in rows:
-        why = f"{row.last_trigger}, {_time(row.last_rebalance_ms)}"
+        why = f"{row.last_trigger}, {_time(row.last_rebalance_ms)}" if row.last_trigger else "none yet"
         table.add_row(
             row.group_id, str(row.epoch), row.strategy, str(row.members), str(row.owned), str(row.unowned), why
         )

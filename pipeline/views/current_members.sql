@@ -4,7 +4,8 @@ with ranked as (
         *,
         row_number() over (partition by group_id, client_id order by at_ms desc, shard desc, seq desc) as newest
     from memberships
-    where client_id <> ''
+    -- The others say how a member that is here differs from the oldest one.
+    where client_id <> '' and change not in ('conflict', 'agreed')
 ),
 
 entered as (

@@ -1,5 +1,11 @@
 -- Which groups are there, and how are they?  One row a group_id.
-with members as (
+with known as (
+    select group_id from memberships
+    union
+    select group_id from rebalances
+),
+
+members as (
     select
         group_id,
         count(*) as members
@@ -33,21 +39,28 @@ ranked as (
     from rebalances
 ),
 
+-- A broadcasting group has none, nor has one whose topics are not there.
+rebalanced as (
+    select *
+    from ranked
+    where newest = 1
+),
+
 final as (
     select
-        ranked.group_id,
-        ranked.epoch,
+        known.group_id,
+        coalesce(rebalanced.epoch, 0) as epoch,
         coalesce(strategies.strategy, '') as strategy,
         coalesce(members.members, 0) as members,
         coalesce(queues.owned, 0) as owned,
         coalesce(queues.unowned, 0) as unowned,
-        ranked.trigger as last_trigger,
-        ranked.at_ms as last_rebalance_ms
-    from ranked
+        coalesce(rebalanced.trigger, '') as last_trigger,
+        rebalanced.at_ms as last_rebalance_ms
+    from known
+    left join rebalanced using (group_id)
     left join members using (group_id)
     left join queues using (group_id)
     left join strategies using (group_id)
-    where ranked.newest = 1
 )
 
 select * from final

@@ -1,20 +1,33 @@
 -- Who waited for messages, for how long, and what ended it?  One row a pull.
 --
--- at_ms is the log time of what woke it.  A pull that was answered at once was woken by no arrival: its cause is itself,
--- and it was not held at all.
+-- at_ms is the log time of what woke it.  A pull that was answered at once was woken by no arrival, but by itself.
+with causes as (
+    select
+        topic,
+        partition,
+        offset,
+        type
+    from events
+)
+
 select
-    queue.topic,
-    queue.broker,
-    queue.queue_id,
-    group_id,
-    client_id,
-    request_id,
-    reason,
-    next_offset,
-    held_ms,
-    at_ms,
-    published_ms,
-    case when reason = 'arrival' and held_ms > 0 then published_ms - at_ms end as arrival_to_wake_ms,
-    shard,
-    seq
+    wake_decisions.queue.topic,
+    wake_decisions.queue.broker,
+    wake_decisions.queue.queue_id,
+    wake_decisions.group_id,
+    wake_decisions.client_id,
+    wake_decisions.request_id,
+    wake_decisions.reason,
+    wake_decisions.next_offset,
+    wake_decisions.held_ms,
+    wake_decisions.at_ms,
+    wake_decisions.published_ms,
+    case when causes.type = 'arrival' then wake_decisions.published_ms - wake_decisions.at_ms end as arrival_to_wake_ms,
+    wake_decisions.shard,
+    wake_decisions.seq
 from wake_decisions
+left join causes
+    on
+        wake_decisions.cause.topic = causes.topic
+        and wake_decisions.cause.partition = causes.partition
+        and wake_decisions.cause.offset = causes.offset

@@ -74,7 +74,7 @@ def ledger(spark: SparkSession, settings: Settings) -> Iterator[SparkSession]:
         for client_id in ("early", "late", "held"):
             log.pull(client_id, 3, from_offset={"early": 0, "late": 7, "held": 9}[client_id])
         for client_id in ("c", "d"):
-            log.beat("alerts", client_id, mode="broadcasting")
+            log.beat("alerts", client_id, mode="broadcasting", orderly=client_id == "d")
         queries[0].processAllAvailable()
         log.queue("orders", 3, type="arrival", next_offset=9)
         log.pull("after", 3, from_offset=5)
@@ -156,17 +156,23 @@ def test_the_current_owners_are_those_of_the_last_rebalance(ledger: SparkSession
 
 
 def test_groups_and_members_are_listed(ledger: SparkSession):
-    """`wakeroll groups` and `describe` read these views."""
+    """`wakeroll groups` and `describe` read these views.
+
+    A broadcasting group is one too, and d, at odds with c, is a member still.
+    """
     found = [
         tuple(row) for row in ledger.sql("select group_id, members, owned, unowned from groups order by 1").collect()
     ]
     members = [
         tuple(row)
-        for row in ledger.sql("select client_id, queues from current_members where group_id = 'mail'").collect()
+        for row in ledger.sql(
+            "select group_id, client_id, queues from current_members where group_id in ('mail', 'alerts') order by 1, 2"
+        ).collect()
     ]
 
     assert found == [("alerts", 2, 0, 0), ("audit", 2, 4, 0), ("billing", 2, 4, 0), ("mail", 1, 4, 0)]
-    assert members == [("b", 4)]
+    assert members == [("alerts", "c", 0), ("alerts", "d", 0), ("mail", "b", 4)]
+    assert count(ledger, "select count(*) from memberships where change = 'conflict' and client_id = 'd'") == 1
 
 
 def test_a_pull_is_answered_through_the_running_query(ledger: SparkSession, settings: Settings):

@@ -120,10 +120,11 @@ def send_all(log: Log, settings: Settings) -> dict[At, str]:
         topic = topics.queues if hostile.of_queues else topics.groups
         log.send(topic, hostile.value, key=hostile.key, on_delivery=delivered, **where)
 
+    apart = BAD // len(joining)
     for number, hostile in enumerate(hostile_records(seed, BAD, GROUPS)):
         send(hostile)
-        if number % (BAD // len(joining)) == 0 and joining:
-            log.beat(*joining.pop())
+        if number % apart == 0:
+            log.beat(*joining[number // apart])
     log.flush()
     return bad
 
