@@ -1,7 +1,7 @@
 # Everything that a checkout can do; plain `make` lists it.  Nothing is needed beforehand but Python 3.11, Java 17 and
 # make itself, and nothing is installed outside this folder.  All paths are relative, so it may be called anything.
 
-.PHONY: help setup run test simulate check clean jars
+.PHONY: help setup run test simulate bench check clean jars
 .DEFAULT_GOAL := help
 # Each step needs the one before; with -j, they would still come one at a time.
 .NOTPARALLEL:
@@ -21,6 +21,9 @@ OURS := .venv/bin/python
 PIP := $(OURS) -m pip install
 OR_SAY_SO := || { echo "setup: pip could not install all of it (see above); check the network, then start again." >&2; exit 1; }
 
+# Two processes, for much of a test is waiting; a file stays in one of them, since its tests share what is dear to start.
+SIDE_BY_SIDE := --numprocesses 2 --dist loadfile
+
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s%s\n", $$1, $$2 }' Makefile
 
@@ -31,16 +34,19 @@ run: jars ## the whole system on this machine, and a story on it; options by ARG
 	@exec .venv/bin/wakeroll demo $(ARGS)
 
 test: .venv/.installed-dev jars ## every test, those with Spark and a broker too; a choice by ARGS="tests/unit -k lag"
-	@exec $(OURS) -m pytest $(ARGS)
+	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 simulate: .venv/.installed-dev ## worlds made from seeds, in which everything goes wrong: SEEDS=1000
 	@exec $(OURS) tests/simulation/simulate.py --seeds $(or $(SEEDS),1000)
+
+bench: .venv/.installed jars ## what things cost on this machine, beside Kafka's own; makes docs/performance.md
+	@exec $(OURS) -m bench $(ARGS)
 
 check: .venv/.installed-dev ## what must hold before a commit: style, types, quick tests
 	$(OURS) -m ruff check .
 	$(OURS) -m ruff format --check .
 	$(OURS) -m mypy
-	$(OURS) -m pytest -q tests/unit tests/scenarios tests/simulation tests/architecture
+	$(OURS) -m pytest -q $(SIDE_BY_SIDE) tests/unit tests/scenarios tests/architecture
 
 clean: ## remove the environment, JARs, data and checkpoints of this checkout
 	rm -rf .venv .wakeroll .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--rewrite``: what the stories in tests/scenarios/*.txt say is replaced by what happens."""
     parser.addoption("--rewrite", action="store_true", help="write the answers of tests/scenarios/*.txt anew")
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Say something that stands in the summary of a green run too, whichever process ran the test."""
+    return lambda text: record_property("tells", text)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests had to tell."""
+    for report in (*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")):
+        for name, text in report.user_properties:
+            if name == "tells":
+                terminalreporter.write_line(f"{report.nodeid.rpartition('/')[2]}: {text}")

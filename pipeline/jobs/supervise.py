@@ -42,9 +42,19 @@ def raise_if_dead(query: StreamingQuery) -> None:
 
 
 def stop_between_batches(query: StreamingQuery) -> None:
-    """Stop a query when its batch is done, so that nothing is repeated at the next start."""
-    wait_until(lambda: not query.isActive or not query.status["isTriggerActive"])
+    """Stop a query when its batch is done, so that nothing is repeated at the next start.
+
+    While it is catching up, the next batch begins at once; then that one has come to nothing yet.
+    """
+    last = _batch_of(query)
+    wait_until(lambda: not query.isActive or not query.status["isTriggerActive"] or _batch_of(query) != last)
     query.stop()
+
+
+def _batch_of(query: StreamingQuery) -> int:
+    """Return the number of the last batch that was done, from 0; -1 before the first."""
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
 
 
 def wait_until(true: Callable[[], bool]) -> None:

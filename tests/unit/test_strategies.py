@@ -400,12 +400,11 @@ def test_a_strategy_answers_as_rocketmq_does(case):
     assert differences(case) == {}
 
 
-def test_all_golden_cases_are_answered_as_rocketmq_does(capsys):
+def test_all_golden_cases_are_answered_as_rocketmq_does(tell):
     """A strategy that is missing would show here: no case may fall out silently."""
     cases = java_allocations()
     right = Counter(case["strategy"] for case in cases if not differences(case))
-    with capsys.disabled():
-        print(f" [{right.total()} of {len(cases)} golden answers: {dict(sorted(right.items()))}] ", end="")
+    tell(f"{right.total()} of {len(cases)} golden answers: {dict(sorted(right.items()))}")
 
     assert right == Counter(case["strategy"] for case in cases)
     assert right.total() == 97
