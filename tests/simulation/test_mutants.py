@@ -1,37 +1,68 @@
 """The simulation finds what breaks a rule; if it did not, its silence would mean nothing."""
 
+from functools import partial
+
 import pytest
 
-from checks import broken
-from mutant_list import MUTANTS, UNSEEN
-from mutants import alive
-from plan import draw
-from world import World
+from checks import judge
+from mutants.all import MUTANTS, UNSEEN
+from mutants.mutant import alive
+from polling import checks as polling_checks
+from polling import plan as polling_plan
+from polling.mutants import MUTANTS as POLLING_MUTANTS
+from polling.world import World as PollingWorld
+from world import plan
+from world.world import World
 
 TRIES = 40
 """Worlds for each mutant; most are found in the first one."""
 
+mutants = partial(pytest.mark.parametrize, "mutant", ids=lambda mutant: mutant.name)
 
-@pytest.mark.parametrize("mutant", [one for one in MUTANTS if one.name not in UNSEEN], ids=lambda mutant: mutant.name)
-def test_a_broken_rule_is_found(mutant):
+
+@mutants([one for one in MUTANTS if one.name not in UNSEEN])
+def test_a_broken_rule_of_groups_is_found(mutant):
+    def is_found(seed):
+        return judge.broken(World(plan.draw(seed, **mutant.world)).run())
+
+    assert _found_by(is_found, mutant), _survives(mutant)
+
+
+@mutants(POLLING_MUTANTS)
+def test_a_broken_rule_of_long_polling_is_found(mutant):
+    def is_found(seed):
+        return polling_checks.broken(PollingWorld(polling_plan.draw(seed, **mutant.world)).run())
+
+    assert _found_by(is_found, mutant), _survives(mutant)
+
+
+@mutants([one for one in MUTANTS if one.name in UNSEEN])
+def test_what_is_not_found_is_a_mutant_still(mutant):
+    """What `UNSEEN` says of it is about code that stands there."""
     with alive(mutant):
-        found = any(_is_found(seed, mutant) for seed in range(TRIES))
-
-    assert found, f"the mutant {mutant.name!r} survives {TRIES} worlds; it breaks: {mutant.rule}"
+        assert UNSEEN[mutant.name]
 
 
 def test_there_are_enough_mutants():
     """And those that are not found are named, with the reason."""
-    names = [mutant.name for mutant in MUTANTS]
+    names = [mutant.name for mutant in (*MUTANTS, *POLLING_MUTANTS)]
 
     assert len(names) == len(set(names))
     assert UNSEEN.keys() <= set(names)
-    assert len(names) - len(UNSEEN) >= 25
+    assert len(MUTANTS) - len(UNSEEN) >= 35
 
 
-def _is_found(seed, mutant):
+def _found_by(is_found, mutant):
     """A machine that falls over is found too: its asserts say what is impossible."""
-    try:
-        return bool(broken(World(draw(seed, **mutant.world)).run()))
-    except (AssertionError, KeyError):
-        return True
+    with alive(mutant):
+        for seed in range(TRIES):
+            try:
+                if is_found(seed):
+                    return True
+            except (AssertionError, LookupError):
+                return True
+    return False
+
+
+def _survives(mutant):
+    return f"the mutant {mutant.name!r} survives {TRIES} worlds; it breaks: {mutant.rule}"

@@ -2,11 +2,11 @@
 
 from random import Random
 
-from broker import TOPIC, Broker
 from model.decisions import AnyDecision
 from model.replay import encode_decision
 from model.shard import Shard
-from plan import PARTITIONS
+from world.broker import TOPIC, Broker
+from world.plan import PARTITIONS
 
 
 class Coordinator:
@@ -24,7 +24,7 @@ class Coordinator:
         self.differing: list[str] = []
         """Decisions of a repeated batch that are not what they were."""
         self.batches = 0
-        self._shard = Shard(TOPIC, partition, PARTITIONS)
+        self._shard = Shard(TOPIC, partition, PARTITIONS, raises=True)
         self._saved = self._shard.body()
         self._repeat_to = -1
         self._kill_percent = -1
@@ -49,12 +49,12 @@ class Coordinator:
         if self._kill_percent >= 0 and decisions:
             published = decisions[: len(decisions) * self._kill_percent // 100]
             self._kill_percent, self._repeat_to = -1, to
-            self._shard = Shard(TOPIC, self.partition, PARTITIONS, self._saved)
+            self._shard = Shard(TOPIC, self.partition, PARTITIONS, self._saved, raises=True)
             return published
         self.position, self._repeat_to = to, -1
         self._saved = self._shard.body()
         if self._rng.random() < 0.25:
-            self._shard = Shard(TOPIC, self.partition, PARTITIONS, self._saved)
+            self._shard = Shard(TOPIC, self.partition, PARTITIONS, self._saved, raises=True)
         return decisions
 
     def _record(self, decisions: list[AnyDecision]) -> None:

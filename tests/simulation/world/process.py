@@ -1,15 +1,16 @@
-"""A process of a world: the SDK's pure side, a producer, an inbox reader, and an application that handles messages."""
+"""A process of a world: the SDK's pure side, an inbox reader, and an application that handles messages."""
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from model import config
 from model.client import Client, Dropped, Give, Output, Send, Take, Wishes
-from model.events import AnyEvent, Commit, Heartbeat, Subscription
+from model.decisions import Assignment
+from model.events import Commit, GroupEvent, Heartbeat, Subscription, Unregister
 from model.queue import Queue
+from world.producer import Producer
 
 if TYPE_CHECKING:
-    from world import World
+    from world.world import World
 
 
 class Reader:
@@ -17,7 +18,8 @@ class Reader:
 
     def __init__(self, give: Give) -> None:
         self.give = give
-        self.next_offset = give.start.offset or 0
+        self.next_offset = -1
+        """-1: it is not known yet where to begin."""
         self.taken = False
         """Nothing more may be handed out; it ends when what was handed out is done."""
         self.is_over = False
@@ -31,11 +33,14 @@ class Process:
         self.world = world
         self.name = name
         self.group_id, _, self.client_id = name.partition("/")
+        self.scope = world.plan.scope(self.group_id, self.client_id)
         self.number = number
         self.alive = True
         self.still_until_ms = 0
         self.cut_until_ms = 0
         self.deaf_until_ms = 0
+        self.skips_until_ms = 0
+        self.fights_until_ms = 0
         self.slow_ms = 0
         """How long the next message takes; 0: as usual."""
         self.leaving = False
@@ -44,18 +49,19 @@ class Process:
         self.client = Client(self.group_id, self.client_id, self._wishes())
         self.readers: dict[Queue, Reader] = {}
         self.busy: dict[Queue, Reader] = {}
+        self.producer = Producer(self)
         self._clock_ms = world.rng.randint(0, 10**9)
-        self._lives = 0
-        self._outgoing: deque[tuple[AnyEvent, int, int]] = deque()
-        self._sending = False
+        self.lives = 0
         self._heard = len(world.broker.inbox.get(self.client_id, ()))
         self._timer_ms = -1
 
     # --- what happens to it ---
 
-    def start(self) -> None:
-        """Join the group."""
-        self._join()
+    def join(self) -> None:
+        """Join the group as a new life, if it is not in it."""
+        if not self.client.instance_id and not self.leaving:
+            self.lives += 1
+            self._do(self.client.join(f"{self.client_id}.{self.number}.{self.lives}", self.now_ms))
 
     def die(self) -> None:
         """Stop in the middle of everything; what is on its way to the broker may still arrive."""
@@ -71,15 +77,27 @@ class Process:
     def abort(self) -> None:
         """Leave now, whatever is being handled."""
         self._do(self.client.leave(self.now_ms))
-        self._send_at_once()
+        self.producer.flush()
         self.die()
 
-    def wish(self, topics: tuple[str, ...]) -> None:
-        """Subscribe other topics."""
-        if self.alive and topics != self.topics:
-            self.topics = topics
-            self.version += 1
+    def wish(self) -> None:
+        """Say what is wanted now: other topics, or another strategy."""
+        topics = self.world.wanted(self.name)
+        if self.alive:
+            if topics != self.topics:
+                self.topics = topics
+                self.version += 1
             self._do(self.client.wish(self._wishes(), self.now_ms))
+
+    def last_word(self) -> GroupEvent:
+        """Return the unregister of the present life, which a dying process may have under way."""
+        return Unregister(group_id=self.group_id, client_id=self.client_id, instance_id=self.client.instance_id)
+
+    def beat_late(self, later_ms: int) -> None:
+        """Have one more heartbeat under way when the process dies."""
+        for output in self.client.wish(self._wishes(), self.now_ms):
+            if isinstance(output, Send) and not self.producer.is_cut:
+                self.world.after(later_ms, self.world.arrive, output.event)
 
     @property
     def now_ms(self) -> int:
@@ -108,22 +126,25 @@ class Process:
         while self.alive and self._heard < len(inbox):
             decision = inbox[self._heard]
             self._heard += 1
-            self._do(self.client.hear(decision, self.now_ms))
+            if not (isinstance(decision, Assignment) and self.world.now_ms < self.skips_until_ms):
+                self._do(self.client.hear(decision, self.now_ms))
+
+    def take_acknowledgement(self, send: Send) -> None:
+        """Kafka has what was sent."""
+        if isinstance(send.event, Heartbeat):
+            self._do(self.client.acknowledged(send.sent_ms, self.now_ms))
+        elif isinstance(send.event, Commit):
+            self.client.committed(send.event)
 
     def _on_time(self) -> None:
         self._timer_ms = -1
         self._do(self.client.on_time(self.now_ms))
 
-    def _join(self) -> None:
-        self._lives += 1
-        self._do(self.client.join(f"{self.client_id}.{self.number}.{self._lives}", self.now_ms))
-
     def _do(self, outputs: list[Output]) -> None:
         for output in outputs:
             match output:
-                case Send(event, sent_ms):
-                    self._outgoing.append((event, sent_ms, self.world.now_ms))
-                    self._pump()
+                case Send():
+                    self.producer.send(output)
                 case Give():
                     reader = Reader(output)
                     self.readers[output.queue] = reader
@@ -139,7 +160,7 @@ class Process:
 
     def _set_timer(self) -> None:
         due_ms = self.client.next_due_ms()
-        if due_ms < config.FORGET_MS * 1_000 and (self._timer_ms < 0 or due_ms < self._timer_ms):
+        if due_ms < config.NEVER_MS and (self._timer_ms < 0 or due_ms < self._timer_ms):
             self._timer_ms = due_ms
             self.world.after(max(due_ms - self.now_ms, 1), self.when_awake, self._on_time)
 
@@ -149,74 +170,20 @@ class Process:
             reader.is_over = True
         self.readers.clear()
         if dropped.comes_back and not self.leaving:
-            self._join()
+            self.join()
+        elif dropped.reason == "replaced" and self.world.now_ms < self.fights_until_ms:
+            self.world.after(self.world.rng.choice((500, 3_000)), self.when_awake, self.join)
         elif dropped.reason != "left" or self.leaving:
             self.die()
-
-    # --- the producer: in order, one after the other ---
-
-    def _pump(self) -> None:
-        if not self._sending and self._outgoing and self.alive:
-            self._sending = True
-            self.world.after(self.world.broker.latency_ms(), self._deliver)
-
-    def _deliver(self, late: bool = False) -> None:
-        world, broker = self.world, self.world.broker
-        if not self._outgoing:
-            self._sending = False
-            return
-        if self.alive and (away_ms := max(self.cut_until_ms, broker.dark_until_ms) - world.now_ms) > 0:
-            world.after(away_ms + world.rng.choice((1, 20, 400)), self._deliver_if_alive)
-            return
-        if not self.alive and max(self.cut_until_ms, broker.dark_until_ms) > world.now_ms:
-            return
-        event, sent_ms, queued_ms = self._outgoing.popleft()
-        if world.now_ms - queued_ms <= config.SESSION_TIMEOUT_MS:
-            broker.append(event, world.now_ms)
-            if self.alive and not late:
-                world.after(broker.latency_ms(), self._acknowledge, event, sent_ms)
-        self._sending = False
-        self._pump()
-
-    def _deliver_if_alive(self) -> None:
-        """What waited for the broker dies with its process; only what is on its way arrives."""
-        if self.alive:
-            self._deliver()
-
-    def _acknowledge(self, event: AnyEvent, sent_ms: int) -> None:
-        deaf_ms = max(self.deaf_until_ms, self.cut_until_ms) - self.world.now_ms
-        if deaf_ms > 0:
-            self.world.after(deaf_ms, self._acknowledge, event, sent_ms)
-        else:
-            self.when_awake(self._take_acknowledgement, event, sent_ms)
-
-    def _take_acknowledgement(self, event: AnyEvent, sent_ms: int) -> None:
-        if isinstance(event, Heartbeat):
-            self._do(self.client.acknowledged(sent_ms, self.now_ms))
-        elif isinstance(event, Commit):
-            self.client.committed(event)
-
-    def _send_at_once(self) -> None:
-        """Have the network deliver what was sent, though the process ends now; unless it is cut off."""
-        while self._outgoing and max(self.cut_until_ms, self.world.broker.dark_until_ms) <= self.world.now_ms:
-            self._deliver(late=True)
-
-    def beat_late(self, later_ms: int) -> None:
-        """Have one more heartbeat under way when the process dies."""
-        outputs = self.client.wish(self._wishes(), self.now_ms)
-        for output in outputs:
-            if (
-                isinstance(output, Send)
-                and max(self.cut_until_ms, self.world.broker.dark_until_ms) <= self.world.now_ms
-            ):
-                self.world.after(later_ms, self.world.arrive, output.event)
+            if dropped.reason == "refused":  # whoever runs it starts it again, until there is room
+                self.world.after(3_000, self.world.start, self.name)
 
     # --- the application ---
 
     def look(self, queue: Queue) -> None:
         """Hand out the next message of a queue, if there is one and it may be."""
         world, reader = self.world, self.readers.get(queue)
-        if reader is None or queue in self.busy or self.leaving:
+        if reader is None or reader.next_offset < 0 or queue in self.busy or self.leaving:
             return
         if reader.next_offset >= world.ends.get(queue, 0) or not self.client.may_hand_out(reader.give, self.now_ms):
             return
@@ -226,11 +193,15 @@ class Process:
         world.after(takes_ms, self.when_awake, self._handled, queue)
 
     def _begin(self, reader: Reader) -> None:
-        if reader.is_over or self.readers.get(reader.give.queue) is not reader:
+        """Find out where to begin, put it on record, and read."""
+        give = reader.give
+        if reader.is_over or self.leaving or self.readers.get(give.queue) is not reader:
             return
-        if not self.leaving:
-            self._do(self.client.started([(reader.give, reader.next_offset)], self.now_ms))
-        self.look(reader.give.queue)
+        end = self.world.ends.get(give.queue, 0)
+        reader.next_offset = give.start.offset if give.start.offset is not None else end * (give.start.policy == "last")
+        self.world.note_given(self, reader)
+        self._do(self.client.started([(give, reader.next_offset)], self.now_ms))
+        self.look(give.queue)
 
     def _handled(self, queue: Queue) -> None:
         reader = self.busy.pop(queue)
@@ -251,16 +222,28 @@ class Process:
         if reader is not None and reader.taken and queue not in self.busy:
             del self.readers[queue]
             reader.is_over = True
-            self._do(self.client.released([queue], self.now_ms))
+            outputs = self.client.released([queue], self.now_ms)
+            self.world.note_released(self, queue, outputs)
+            self._do(outputs)
 
     def _leave_if_done(self) -> None:
-        if self.leaving and self.alive and not self.busy:
-            if max(self.cut_until_ms, self.world.broker.dark_until_ms) <= self.world.now_ms:
-                self.world.left_well.add(self.client.instance_id)
+        if not self.leaving or not self.alive or self.busy:
+            return
+        self._do(self.client.on_time(self.now_ms))  # it may be out already, and not know
+        if self.alive:
+            if not self.producer.is_cut:
+                self.world.seen.left_well.add(self.client.instance_id)
             self._do(self.client.leave(self.now_ms))
-            self._send_at_once()
+            self.producer.flush()
             self.die()
 
     def _wishes(self) -> Wishes:
-        subscriptions = [Subscription(topic=topic, version=self.version) for topic in self.topics]
-        return Wishes(subscriptions=subscriptions, consume_from="first", orderly=self.world.plan.orderly)
+        plan = self.world.plan
+        return Wishes(
+            subscriptions=[Subscription(topic=topic, version=self.version) for topic in self.topics],
+            consume_from=plan.consume_from,
+            orderly=plan.orderly,
+            mode="broadcasting" if plan.broadcasts(self.group_id) else "clustering",
+            strategy=self.world.preferred(self.name),
+            room=f"r{int(self.name[-1]) % 2}",
+        )

@@ -1,0 +1,220 @@
+"""Is every message handled, from where it should be, and once?  Judged by what applications handled and committed."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from checks.evidence import Broken, Evidence
+from model.events import Commit, Route
+from model.queue import Queue
+from world.plan import TOPICS
+from world.seen import Giving, Handling
+
+UNCLEAN = ("timeout", "expired", "replaced", "eager", "unregistered", "reset")
+"""How a queue may come free of an owner that has not said that it is done; a reset wants messages again."""
+
+
+def check(evidence: Evidence) -> Iterator[Broken]:
+    """5. What is committed was handled; each giving begins where the record ends; nothing is left out or done twice."""
+    yield from _starts(evidence)
+    yield from _unrecorded_starts(evidence)
+    yield from _committed_unhandled(evidence)
+    yield from _lost(evidence)
+    yield from _repeated(evidence)
+
+
+def _starts(evidence: Evidence) -> Iterator[Broken]:
+    """5a. A giving begins at the committed offset of the moment when it was given: a commit's, or a reset's.
+
+    Nobody else can commit before it is told.  Without a committed offset it begins by policy, and at first if the
+    queue was added to a topic that was consumed already.
+    """
+    added = _added(evidence)
+    for one in evidence.seen.givings:
+        if evidence.plan.broadcasts(one.scope.partition("/")[0]):
+            yield from _own_start(evidence, one)
+            continue
+        given = evidence.chains[one.scope, one.queue].given(one.life, one.given)
+        assert given is not None, f"{one.life} was never given {one.queue} in epoch {one.given}"
+        committed = None
+        for offset in evidence.offsets.get((one.scope, one.queue), ()):
+            if offset.seq <= given.seq:
+                committed = offset.offset
+        if one.start.offset != committed:
+            yield _wrong_start(one, f"{one.start.offset or one.start.policy}, {committed} is committed")
+    for one in evidence.seen.givings:
+        if one.start.policy == "last" and (one.scope, one.queue) in added:
+            yield _wrong_start(one, "last; it was added to a topic that is consumed")
+
+
+def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
+    """A giving that begins by a policy puts that on record first: asked again later, it would have another answer."""
+    commits: dict[tuple[str, Queue], list[tuple[int, int]]] = {}
+    for page in chain.from_iterable(evidence.pages):
+        if isinstance(page.event, Commit):
+            for entry in page.event.offsets:
+                commits.setdefault((page.event.instance_id, entry.queue), []).append((page.at_ms, entry.offset))
+    next_ms: dict[tuple[str, Queue], int] = {}  # when a life was given the queue anew: then its new start counts
+    for one in reversed(evidence.seen.givings):
+        key = (one.life, one.queue)
+        until_ms = next_ms.get(key, evidence.world.now_ms)
+        next_ms[key] = one.at_ms
+        offsets = [offset for at_ms, offset in commits.get(key, ()) if one.at_ms <= at_ms < until_ms]
+        if one.start.offset is None and offsets and offsets[0] > one.offset:
+            yield _wrong_start(one, f"{one.offset}, and first puts {offsets[0]} on record")
+
+
+def _own_start(evidence: Evidence, one: Giving) -> Iterator[Broken]:
+    """In broadcasting a giving begins where this client itself has been, or was reset to, since the last reset."""
+    own: list[int] = []
+    for offset in evidence.offsets.get((one.scope, one.queue), ()):
+        if offset.reset_by is not None and offset.epoch <= one.given:
+            own = []
+        own.append(offset.offset)
+    if one.start.offset is not None and one.start.offset not in own:
+        yield _wrong_start(one, f"{one.start.offset}, its own offsets were {own}")
+
+
+def _wrong_start(one: Giving, where: str) -> Broken:
+    says = f"{one.life} (given in {one.given}) begins {one.queue} at {where}"
+    return Broken("wrong start", one.at_ms, says, one.queue, one.scope)
+
+
+def _added(evidence: Evidence) -> set[tuple[str, Queue]]:
+    """Return (scope, queue) of what was first routed when the scope had read its topic already."""
+    reads: dict[str, set[str]] = {}
+    added: set[tuple[str, Queue]] = set()
+    routed: set[Queue] = set()
+    begun = sorted(evidence.seen.givings, key=lambda one: one.at_ms)
+    number = 0
+    for page in evidence.pages[0]:
+        while number < len(begun) and begun[number].at_ms < page.at_ms:
+            reads.setdefault(begun[number].queue.topic, set()).add(begun[number].scope)
+            number += 1
+        if isinstance(page.event, Route):
+            new = {one.queue for one in page.event.queues} - routed
+            added |= {(scope, queue) for queue in new for scope in reads.get(queue.topic, ())}
+            routed |= new
+    return added
+
+
+def _committed_unhandled(evidence: Evidence) -> Iterator[Broken]:
+    """5b. Who commits has handled all messages since the last committed offset, in the giving that it has now."""
+    givings: dict[tuple[str, Queue, str], Giving] = {}
+    for one in evidence.seen.givings:
+        givings.setdefault((one.scope, one.queue, one.life), one)
+    for (scope, queue), offsets in evidence.offsets.items():
+        handlings = evidence.handlings.get((scope, queue), [])
+        before, reset_epoch = -1, 0
+        for offset in offsets:
+            if offset.reset_by is not None:
+                before, reset_epoch = offset.offset, offset.epoch
+                continue
+            at_ms, event = evidence.world.broker.appended[offset.cause.partition][offset.cause.offset]
+            life = event.instance_id if isinstance(event, Commit) else ""
+            begun = givings.get((scope, queue, life))
+            since = before if before >= 0 else begun.offset if begun else offset.offset
+            done = {
+                one.offset
+                for one in handlings
+                if one.life == life and one.given >= reset_epoch and 0 <= one.to_ms <= at_ms
+            }
+            if missing := set(range(since, offset.offset)) - done:
+                says = f"{life} commits {queue} up to {offset.offset} and has not handled {min(missing)}"
+                yield Broken("committed unhandled", at_ms, says, queue, offset.group_id)
+            before = offset.offset
+
+
+def _lost(evidence: Evidence) -> Iterator[Broken]:
+    """5c. Every message after the committed offset is handled in the end by each scope that subscribes its topic.
+
+    What comes before it was handled, or left out by a reset: that is 5b.  What was handled before the last reset does
+    not count.
+    """
+    for topic in TOPICS:
+        scopes = sorted({process.scope for process in evidence.world.living() if topic in process.topics})
+        for queue in evidence.world.observer.queues(topic):
+            for scope in scopes:
+                if (scope, queue) not in evidence.left_out and (says := _missing(evidence, scope, queue)):
+                    yield Broken("lost", evidence.plan.end_ms, says, queue, scope)
+
+
+def _missing(evidence: Evidence, scope: str, queue: Queue) -> str:
+    offsets = evidence.offsets.get((scope, queue), [])
+    reset_epoch = max((one.epoch for one in offsets if one.reset_by is not None), default=0)
+    committed = offsets[-1].offset if offsets else 0
+    handlings = [one for one in evidence.handlings.get((scope, queue), ()) if one.to_ms >= 0]
+    done = {one.offset for one in handlings if one.given >= reset_epoch}
+    missing = sorted(set(range(committed, max((one.offset for one in handlings), default=0))) - done)
+    if not missing:
+        return ""
+    return f"{len(missing)} messages of {queue} were never handled by {scope}, first {missing[0]}"
+
+
+def _repeated(evidence: Evidence) -> Iterator[Broken]:
+    """5d. A message is handled twice only if its queue came free of somebody who had not said that it was done."""
+    if evidence.plan.eager:
+        return
+    for (scope, queue), handlings in evidence.handlings.items():
+        excuse = _own_excuse if evidence.plan.broadcasts(scope.partition("/")[0]) else _excuse
+        first: dict[int, Handling] = {}
+        for handling in handlings:
+            before = first.setdefault(handling.offset, handling)
+            if before is handling:
+                continue
+            if not excuse(evidence, scope, before, handling):
+                says = f"{queue} #{handling.offset} is handled by {before.life} and {handling.life}"
+                yield Broken("repeated", handling.from_ms, says, queue, scope)
+            first[handling.offset] = handling
+
+
+def _excuse(evidence: Evidence, scope: str, before: Handling, handling: Handling) -> bool:
+    """Whether a queue was lost, or reset; not if a client that had ended its work unregistered."""
+    hows = evidence.chains[scope, before.queue].hows(before, handling)
+    left_well = hows == ["unregistered"] and before.to_ms >= 0 and before.life in evidence.left_well
+    return (any(how in UNCLEAN for how in hows) and not left_well) or _reset_unheard(evidence, scope, before)
+
+
+def _reset_unheard(evidence: Evidence, scope: str, before: Handling) -> bool:
+    """Whether a giving began by a reset, and was asked back before its owner had shown that it knew.
+
+    It may never have begun anew, for all the coordinator knows: what it commits is refused, and handled again.
+    """
+    given = evidence.chains[scope, before.queue].given(before.life, before.given)
+    if given is None or given.how != "reset":
+        return False
+    shown = [page.offset for page in evidence.beats[scope, before.life] if page.event.epoch >= before.given]
+    asked = [one.cause.offset for one in evidence.told[before.life] if before.queue in one.revoke]
+    return any(at > given.offset and not any(given.offset < beat < at for beat in shown) for at in asked)
+
+
+def _own_excuse(evidence: Evidence, scope: str, before: Handling, handling: Handling) -> bool:
+    """The same in broadcasting, where nobody says how: another life, or another giving of the same one.
+
+    After a client that has ended its work well there is no excuse - but for a reset, for a queue that it did not keep
+    to its end, or for a former life that goes on until it hears that it was replaced.
+    """
+    if before.life == handling.life:
+        return before.given != handling.given or _was_given_up(evidence, scope, before, handling)
+    if not (before.life in evidence.left_well and before.to_ms >= 0 and _was_kept(evidence, before)):
+        return True
+    offsets = evidence.offsets.get((scope, before.queue), ())
+    if any(one.reset_by is not None and before.given < one.epoch <= handling.given for one in offsets):
+        return True
+    begun_ms = {one.life: one.at_ms for one in evidence.seen.givings if (one.scope, one.queue) == (scope, before.queue)}
+    return begun_ms[handling.life] < begun_ms[before.life]
+
+
+def _was_kept(evidence: Evidence, before: Handling) -> bool:
+    """Whether a life had a giving of a queue to its end; else its final commit came too late, the topic being gone."""
+    giving = before.queue, before.given
+    had = [giving in [(one.queue, one.given) for one in told.queues] for told in evidence.told[before.life]]
+    return True in had and all(had[had.index(True) :])
+
+
+def _was_given_up(evidence: Evidence, scope: str, before: Handling, handling: Handling) -> bool:
+    """Whether a life began a queue again in the same epoch."""
+    return any(
+        (one.scope, one.queue, one.life) == (scope, before.queue, before.life)
+        and before.from_ms < one.at_ms <= handling.from_ms
+        for one in evidence.seen.givings
+    )

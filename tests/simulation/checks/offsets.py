@@ -1,0 +1,83 @@
+"""Do epochs and offsets go one way, and does only an owner commit?  Judged by the record."""
+
+from collections.abc import Iterator
+
+from checks.evidence import Broken, Evidence, Page
+from model import invariants
+from model.decisions import Handover, Membership, Offset, Rebalance
+from model.events import Commit, Reset, Route
+from model.queue import Queue
+
+RULE = "offsets"
+
+
+def check(evidence: Evidence) -> Iterator[Broken]:
+    """3. Epochs only grow, offsets only grow but for resets; hand-overs form a chain."""
+    for coordinator in evidence.world.coordinators:
+        for says in invariants.broken(coordinator.decisions):
+            yield Broken("not growing", 0, says)
+    for (scope, queue), offsets in evidence.offsets.items():
+        before = -1
+        for offset in offsets:
+            if offset.reset_by is None and offset.offset <= before:
+                says = f"the committed offset of {queue} goes from {before} to {offset.offset}"
+                yield Broken("not growing", evidence.at_ms(offset), says, queue, scope)
+            before = offset.offset
+    yield from _commits_of_others(evidence)
+    for book in evidence.pages:
+        yield from _resets(book)
+
+
+def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
+    """An offset is committed by the life that owns its queue, in the epoch it was given in or later.
+
+    A reset gives the queue anew, in its own epoch: a commit made before is never taken.
+    """
+    owner: dict[tuple[str, Queue], tuple[str, int]] = {}
+    lives: dict[tuple[str, str | None], str] = {}
+    for decision in evidence.decisions:
+        if isinstance(decision, Membership) and decision.change in ("joined", "replaced"):
+            lives[decision.group_id, decision.client_id] = decision.instance_id
+        elif isinstance(decision, Handover):
+            owner[decision.group_id, decision.queue] = lives.get((decision.group_id, decision.to), ""), decision.epoch
+        elif isinstance(decision, Offset) and decision.reset_by is not None:
+            key = (decision.group_id, decision.queue)
+            owner[key] = owner.get(key, ("", 0))[0], decision.epoch
+        elif isinstance(decision, Offset):
+            at_ms, event = evidence.world.broker.appended[decision.cause.partition][decision.cause.offset]
+            life, given = owner.get((decision.group_id, decision.queue), ("", 0))
+            if decision.mode == "broadcasting":
+                life = lives.get((decision.group_id, decision.client_id), "")
+            if isinstance(event, Commit) and (event.instance_id != life or event.epoch < given):
+                says = (
+                    f"{event.instance_id} commits {decision.queue} in epoch {event.epoch}; it is {life}'s since {given}"
+                )
+                yield Broken(RULE, at_ms, says, decision.queue, decision.group_id)
+
+
+def _resets(book: list[Page]) -> Iterator[Broken]:
+    """A reset takes a new epoch and sets every queue that it names, or none; a repeated one is silent."""
+    routed: dict[str, set[Queue]] = {}
+    done: set[tuple[str, str]] = set()
+    for page in book:
+        event = page.event
+        if isinstance(event, Route):
+            routed[event.topic] = {one.queue for one in event.queues}
+        if not isinstance(event, Reset):
+            continue
+        set_to = [(one.queue, one.offset) for one in page.decisions if isinstance(one, Offset)]
+        epochs = [one for one in page.decisions if isinstance(one, Rebalance) and one.trigger == "reset"]
+        wanted = [(one.queue, one.offset) for one in event.offsets]
+        known = all(queue in routed.get(queue.topic, {queue}) for queue, _ in wanted)
+        if (event.group_id, event.request_id) in done or not known:
+            wanted = []
+        else:
+            done.add((event.group_id, event.request_id))
+        modes = {one.mode for one in page.decisions if isinstance(one, Offset)}
+        if "broadcasting" in modes or (wanted and epochs and epochs[0].strategy == "BROADCASTING"):
+            right = set(set_to) <= set(wanted)  # for each client that is known; there may be none
+        else:
+            right = set_to == wanted
+        if not right or len(epochs) != bool(wanted):
+            says = f"{event.request_id} wants {wanted}, and sets {set_to} in {len(epochs)} epochs"
+            yield Broken(RULE, page.at_ms, says, event.offsets[0].queue, event.group_id)

@@ -1,0 +1,157 @@
+"""Who is in each group at a moment, as the log tells it: its members, the oldest first, and what each said last."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from msgspec import UNSET
+
+from checks.evidence import Page
+from model.config import HEARTBEAT_MS, LAST_INSTANCES, MAX_MEMBERS, REVOKE_TIMEOUT_MS, SESSION_TIMEOUT_MS, SETTLE_MS
+from model.decisions import Assignment, Handover, Membership, Rebalance
+from model.events import Configure, Heartbeat
+from model.queue import Queue
+
+
+@dataclass
+class Present:
+    """A member."""
+
+    life: str
+    since_ms: int
+    """The shard's clock when this life came, ..."""
+    seen_ms: int
+    """... and at its last heartbeat."""
+    said: Heartbeat
+    """Its newest heartbeat that does not show an older epoch than one before."""
+    told: Assignment | None = None
+    """The newest assignment to it."""
+    told_at: int = -1
+    """The offset of its cause."""
+
+    @property
+    def topics(self) -> set[str]:
+        """What it subscribes."""
+        return {one.topic for one in self.said.subscriptions}
+
+
+@dataclass
+class Gathering:
+    """A group."""
+
+    members: dict[str, Present] = field(default_factory=dict)
+    """client_id -> member; who came first stands first."""
+    past: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """client_id -> lives that were replaced or have unregistered: the last few must never be heard again."""
+    owners: dict[Queue, str] = field(default_factory=dict)
+    """Queue -> client, by the hand-overs."""
+    epoch: int = 0
+    settings: dict[str, int | str | None] = field(
+        default_factory=lambda: {
+            "strategy": None,
+            "heartbeat_ms": HEARTBEAT_MS,
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "revoke_timeout_ms": REVOKE_TIMEOUT_MS,
+            "settle_ms": SETTLE_MS,
+            "max_members": MAX_MEMBERS,
+        }
+    )
+    configured_at: int = -1
+    """Offset of the last `configure` ..."""
+    configured_epoch: int = -1
+    """... and the group's epoch before it."""
+
+    @property
+    def oldest(self) -> Present | None:
+        """The member by which the group goes."""
+        return next(iter(self.members.values()), None)
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether nobody owns a queue, for everybody has all."""
+        return self.oldest is not None and self.oldest.said.mode == "broadcasting"
+
+    @property
+    def strategy(self) -> str:
+        """The strategy that counts: as configured, else as the oldest member wants it."""
+        return str(self.settings["strategy"] or (self.oldest.said.strategy if self.oldest else ""))
+
+    def is_past(self, client_id: str, life: str) -> bool:
+        """Whether a life is one of the last that were replaced or have unregistered."""
+        return life in self.past[client_id][-LAST_INSTANCES:]
+
+    def number(self, name: str) -> int:
+        """Return a setting that is a number."""
+        value = self.settings[name]
+        assert isinstance(value, int)
+        return value
+
+    def knows_settings(self, member: Present) -> bool:
+        """Whether a member has shown an assignment that was made with the settings of now."""
+        told = member.told
+        return (
+            told is not None
+            and member.told_at > self.configured_at
+            and member.said.epoch >= told.epoch
+            and member.said.epoch > self.configured_epoch
+        )
+
+
+class Roll:
+    """All groups of a partition, page after page."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Gathering] = {}
+
+    def group(self, group_id: str) -> Gathering:
+        """Return a group as it is after the pages so far."""
+        return self.groups.setdefault(group_id, Gathering())
+
+    def take(self, page: Page) -> None:
+        """Go on by a page."""
+        event = page.event
+        if isinstance(event, Configure):
+            group = self.group(event.group_id)
+            group.settings |= {name: value for name in group.settings if (value := getattr(event, name)) is not UNSET}
+            group.configured_at, group.configured_epoch = page.offset, group.epoch
+        elif isinstance(event, Heartbeat):
+            member = self.group(event.group_id).members.get(event.client_id)
+            if member is not None and member.life == event.instance_id:
+                member.seen_ms = page.clock_ms
+                if event.epoch >= member.said.epoch:
+                    member.said = event
+        for decision in page.decisions:
+            match decision:
+                case Membership(group_id=group_id):
+                    self._change(self.group(group_id), decision, page)
+                case Rebalance(group_id=group_id, epoch=epoch):
+                    self.group(group_id).epoch = epoch
+                case Handover(group_id=group_id, queue=queue, to=to):
+                    owners = self.group(group_id).owners
+                    if to is None:
+                        owners.pop(queue, None)
+                    else:
+                        owners[queue] = to
+                case Assignment(group_id=group_id, client_id=client_id, instance_id=life, epoch=epoch):
+                    group = self.group(group_id)
+                    group.epoch = max(group.epoch, epoch)
+                    member = group.members.get(client_id)
+                    if member is not None and member.life == life:
+                        member.told, member.told_at = decision, page.offset
+                case _:
+                    pass
+
+    def _change(self, group: Gathering, decision: Membership, page: Page) -> None:
+        client_id = decision.client_id
+        match decision.change:
+            case "joined" | "replaced":
+                if client_id in group.members:
+                    group.past[client_id].append(group.members[client_id].life)
+                assert isinstance(page.event, Heartbeat)
+                here = Present(decision.instance_id, page.clock_ms, page.clock_ms, page.event)
+                group.members[client_id] = here
+            case "left" | "expired":
+                if decision.change == "left":
+                    group.past[client_id].append(decision.instance_id)
+                group.members.pop(client_id, None)
+            case _:
+                pass

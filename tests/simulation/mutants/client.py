@@ -1,0 +1,48 @@
+"""Mutants of the client: what it hands out, what it reports, and when it gives up."""
+
+# ruff: noqa: E501 - source text stands as it stands in the module
+
+from mutants.mutant import Mutant
+from mutants.worlds import AWAY, COMING, ECHO, RESET, SMALL
+
+M = Mutant
+
+MUTANTS = (
+    M("client hands out after Take", "What is asked back is handed out no more.",
+      "client", "        if held is None or held.draining or self._is_silent(now_ms):",
+      "        if held is None or self._is_silent(now_ms):", COMING),
+    M("receipt without draining", "What drains is still held, and a heartbeat says so.", "client",
+      "            owned=sorted(self._held),",
+      "            owned=sorted(queue for queue, held in self._held.items() if not held.draining),", COMING),
+    M("no self-fence", "A client gives up when no heartbeat was acknowledged for a session.",
+      "client", "        return now_ms - self._acknowledged_ms > self.session_timeout_ms", "        return False", AWAY),
+    M("self-fence counts from the acknowledgement", "The session counts from the sending of the heartbeat, not from its receipt.",
+      "client", "            self._acknowledged_ms = max(self._acknowledged_ms, sent_ms)",
+      "            self._acknowledged_ms = now_ms", {**SMALL, "session_ms": 6_000, "only": ("moved",) * 8 + ("deaf",) * 4}),
+    M("repeated decisions obeyed as new", "A repeated decision is silent.",
+      "client", "        if decision.seq <= self._seen.get(decision.shard, 0):", "        if False:", ECHO),
+    M("client obeys an older epoch", "An outdated assignment is not obeyed.",
+      "client", " and decision.epoch >= self.epoch:", ":", ECHO),
+    M("released without the last commit", "The final commit of a queue goes before its release.", "client",
+      "        commits = self._commit(drained, now_ms, starts_only=not self._commits_itself)\n        again",
+      "        commits: list[Output] = []\n        again", COMING),
+    M("leaves without a commit", "Leaving commits what is done.", "client",
+      "            commits = self._commit(self._held, now_ms, starts_only=not self._commits_itself)\n        self._leaving",
+      "            pass\n        self._leaving", COMING),
+    M("client ignores a fence", "Who is fenced drops everything.", "client",
+      '                return self._drop("left" if self._leaving else decision.reason, decision.by)',
+      "                return []", {**SMALL, "only": ("twin", "twin", "behind", "cut", "deaf", "zombie")}),
+    M("client does not release", "What is drained is reported.", "client",
+      "        return [*commits, self._heartbeat(now_ms), *(self._give(assigned) for assigned in again)]",
+      "        return [*commits, *(self._give(assigned) for assigned in again)]", COMING),
+    M("client does not begin anew", "What is given anew is drained, and begun where it is said.", "client",
+      "            anew = assigned if assigned and assigned.given > held.given else None", "            anew = None", RESET),
+    M("client reads on after a reset", "What is given anew is begun anew.", "client",
+      "            elif assigned is None or anew:", "            elif assigned is None:", RESET),
+    M("what was given anew is committed", "How far the giving before a reset came counts no more.", "client",
+      "            if offset is None or held.outdated:", "            if offset is None:", RESET),
+    M("first offsets are not put on record", "Where a queue was begun is on record.", "client",
+      "        return self._commit(self._held, now_ms, starts_only=True)", "        return []", {**COMING, "consume_from": "last", "handling_ms": 20}),
+    M("what is handed out counts as done", "Only what is done is committed.", "client",
+      "        held.done = offset\n        return True", "        held.done = offset + 1\n        return True", COMING),
+)  # fmt: skip

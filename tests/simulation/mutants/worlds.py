@@ -1,0 +1,33 @@
+"""Worlds for mutants: shorter than others, and with the faults that a broken rule shows by."""
+
+SMALL = {"chaos_ms": 120_000, "orderly": False, "eager": False, "broadcasting": False}
+COMING = {**SMALL, "handling_ms": 300, "only": ("leave", "crash", "route", "wish", "cut")}
+"""Clients come and go, in good order and otherwise."""
+ORDERED = {**SMALL, "orderly": True, "revoke_ms": 3_000, "only": ("slow", "slow", "crash", "restart", "leave", "wish")}
+SLOW = {**SMALL, "revoke_ms": 3_000, "only": ("slow", "slow", "behind", "deaf", "leave", "crash", "route")}
+AWAY = {**SMALL, "only": ("zombie", "cut", "deaf", "behind", "crash", "pause")}
+"""Clients are silent."""
+LIVES = {**SMALL, "only": ("restart", "farewell", "abort", "twin", "crash", "leave")}
+"""Clients have one life after the other."""
+FIGHTS = {**SMALL, "only": ("fight", "fight", "fight", "twin", "deaf")}
+CLOCK = {**SMALL, "session_ms": 6_000, "only": ("step", "step", "dark", "no ticks", "cut")}
+LATE = {**SMALL, "settle_ms": 0, "only": ("late", "late", "late", "behind", "route", "route", "wish", "leave", "deaf")}
+"""What clients hear is old."""
+ECHO = {**SMALL, "settle_ms": 0, "only": ("echo", "echo", "echo", "kill", "route", "leave", "crash", "wish")}
+"""What clients hear, they have heard before."""
+SKIPPED = {**SMALL, "only": ("skip", "skip", "skip", "route", "leave", "crash")}
+CONFIGURED = {**SMALL, "session_ms": 45_000, "only": ("configure", "configure", "cut", "cut", "deaf", "skip", "zombie")}
+RESET = {**SMALL, "handling_ms": 300, "only": ("reset", "reset", "reset", "reset", "leave", "route", "crash")}
+"""Offsets are set while commits are under way."""
+FULL = {**SMALL, "only": ("full", "full", "leave", "crash", "restart", "other mode")}
+LOCKS = {**SMALL, "only": ("lock", "lock", "lock", "lock", "leave", "crash", "route", "twin")}
+STRATEGIES = {**SMALL, "only": ("strategy", "strategy", "strategy", "prefer", "leave", "route")}
+ROUTES = {**SMALL, "only": ("route", "route", "gone", "storm", "room", "leave")}
+FORGED = {**SMALL, "only": ("forged", "forged", "forged", "forged", "leave", "crash", "wish")}
+EVERYBODY = {
+    **SMALL,
+    "broadcasting": True,
+    "only": ("route", "route", "gone", "reset", "reset", "leave", "crash", "wish", "restart"),
+}
+"""The group audit broadcasts."""
+JUNK = {**SMALL, "only": ("junk",)}

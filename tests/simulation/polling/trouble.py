@@ -1,0 +1,105 @@
+"""What a fault does to a world of long polling."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from control_log import QUEUES
+from model.events import Pull
+from model.queue import Queue
+from polling.faults import Fault
+from polling.plan import TIMEOUTS_MS
+
+if TYPE_CHECKING:
+    from polling.world import World
+
+
+def go_wrong(world: "World", fault: Fault) -> None:
+    """Let something go wrong."""
+    world.happened[fault.kind] += 1
+    until_ms = world.now_ms + fault.length_ms
+    match fault.kind:
+        case "rough arrivals":
+            world.rough_until_ms[fault.who] = max(world.rough_until_ms[fault.who], until_ms)
+        case "dark":
+            world.dark_until_ms = max(world.dark_until_ms, until_ms)
+        case "no ticks":
+            world.no_observer_until_ms = max(world.no_observer_until_ms, until_ms)
+        case "behind":
+            world.behind_until_ms, world.catches_up = max(world.behind_until_ms, until_ms), True
+        case "kill":
+            for coordinator in world.coordinators:
+                coordinator.kill_in_next_batch(fault.amount)
+        case "step":
+            world.skew_ms += fault.amount
+        case "crowd":
+            _crowd(world, Queue.of_key(fault.who), fault.amount)
+        case "truncate":
+            _truncate(world, Queue.of_key(fault.who), fault.amount)
+        case "junk":
+            _write_junk(world, fault.amount)
+        case _:
+            _harm(world, fault, until_ms)
+
+
+def _harm(world: "World", fault: Fault, until_ms: int) -> None:
+    """Let something go wrong with a client."""
+    poller = world.pollers[fault.who]
+    match fault.kind:
+        case "crash":
+            if again := poller.last_pull:
+                world.after(fault.amount, lambda: world.append(again))
+            poller.die(fault.length_ms)
+        case "cancel":
+            poller.rest()
+            world.after(fault.length_ms, poller.start)
+        case "deaf":
+            poller.deaf_until_ms = max(poller.deaf_until_ms, until_ms)
+        case "rough pulls":
+            poller.rough_until_ms = max(poller.rough_until_ms, until_ms)
+        case "wish":
+            poller.wish(fault.amount)
+        case "misread":
+            unreadable = poller.next_pull(next(iter(poller.readings)), 0, ("amount >", "SQL92"))
+            world.append(unreadable, is_refused=True)
+        case _:
+            raise ValueError(f"nobody knows what {fault.kind!r} does")
+
+
+def _crowd(world: "World", queue: Queue, amount: int) -> None:
+    for number in range(amount):
+        instance_id = f"crowd-{world.now_ms}.{number}"
+        pull = Pull(
+            request_id=f"{instance_id}:1",
+            group_id="crowd",
+            client_id=f"c{number}",
+            instance_id=instance_id,
+            queue=queue,
+            from_offset=len(world.messages[queue].log),
+            timeout_ms=world.rng.choice(TIMEOUTS_MS),
+        )
+        world.send(pull)
+
+
+def _truncate(world: "World", queue: Queue, amount: int) -> None:
+    log = world.messages[queue].log
+    del log[max(0, len(log) - amount) :]
+    for poller in world.pollers.values():
+        reading = poller.readings.get(queue)
+        if reading is not None and reading.position > len(log):
+            reading.blind.append((len(log), reading.position))
+
+
+def _write_junk(world: "World", kind: int) -> None:
+    """Write what is no event, or a client's last pull under another key or another instance."""
+    pulls = [poller.last_pull for poller in world.pollers.values() if poller.last_pull]
+    if world.now_ms < world.dark_until_ms or not pulls:
+        world.after(1_000, lambda: _write_junk(world, kind))
+        return
+    pull = world.rng.choice(pulls)
+    if kind == 3:
+        pull = msgspec.structs.replace(pull, instance_id="another")
+    [record] = world.log.append(pull, world.now_ms + world.skew_ms)
+    assert record.topic == QUEUES
+    changes = [{"value": b"{"}, {"value": b'{"type": "pull"}'}, {"key": b"elsewhere@0"}, {}][kind]
+    world.write(msgspec.structs.replace(record, **changes), None)
