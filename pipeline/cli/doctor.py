@@ -104,14 +104,14 @@ def _jobs(settings: Settings) -> Iterator[Check]:
         yield Check("jobs", False, f"process {status.pid} has said nothing for {age_s:.0f} s", "look at its log")
     else:
         yield Check("jobs", True, f"process {status.pid}: {told}", "")
-    yield _machine(status)
+    yield _decisions(status)
 
 
-def _machine(status: Status) -> Check:
+def _decisions(status: Status) -> Check:
     """An event that the machine itself fails at does no harm to others; but it is a bug of ours."""
     found = f"failed at {status.failures} events since process {status.pid} was started"
     fix = "select * from rejections where rule = 'internal'; and please report what `detail` says"
-    return Check("machine", not status.failures, found, fix if status.failures else "")
+    return Check("decisions", not status.failures, found, fix if status.failures else "")
 
 
 def _broker(connection: Connection) -> Check:

@@ -1,9 +1,11 @@
 """A coordinator without Spark: the real machine on a real broker, one thread, for tests of what talks to it."""
 
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,6 +22,9 @@ from model.replay import encode_decision
 from model.shard import Shard
 from pipeline.topics import ensure_topics
 from wakeroll.connection import Connection, Topics
+
+# `fleet` is shared; in importlib mode nothing else makes it importable.
+sys.path.insert(0, str(Path(__file__).parent))
 
 TICK_S = 0.1
 PATIENCE_S = 30.0

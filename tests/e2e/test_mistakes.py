@@ -223,7 +223,7 @@ def test_another_number_of_partitions_is_refused(wakeroll: Command, monkeypatch,
 @pytest.mark.parametrize(
     ("job", "lock", "sentence"),
     [
-        ("coordinate", "checkpoints/coordinate.lock", "decides from this checkpoint already; stop it first"),
+        ("coordinate", "checkpoints/coordinate.groups.lock", "decides from this checkpoint already; stop it first"),
         ("record", ".wakeroll/warehouse/record.lock", "writes these tables already; stop it first"),
     ],
 )

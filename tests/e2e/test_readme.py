@@ -43,6 +43,7 @@ RUN_BY_A_TEST = {
     "wakeroll reset-offsets billing --to-time 2026-07-01T03:00:00Z --topic orders --bootstrap host:9092",
     "wakeroll reset-offsets billing --to-first --bootstrap host:9092 --execute",
     "wakeroll configure billing --profile rocketmq --bootstrap host:9092",
+    "wakeroll tap orders --bootstrap host:9092",  # in test_outages.py
     "wakeroll groups --home .wakeroll/demo",
     "wakeroll describe billing --home .wakeroll/demo",
     "wakeroll state --home .wakeroll/demo --checkpoints checkpoints/demo",
@@ -274,22 +275,40 @@ def test_doctor_finds_a_running_system_well(up: Path):
 
     assert done.returncode == 0, done.stdout
     assert re.findall(r"^ok +(\w+)", done.stdout, flags=re.MULTILINE) == [
-        *("python", "java", "disk", "memory", "jars", "ports", "jobs", "broker", "topics", "clock")
+        *("python", "java", "disk", "memory", "jars", "ports", "jobs", "decisions", "broker", "topics", "clock")
     ]
 
 
-def test_the_readmes_application_consumes(up: Path):
-    """The example as it stands, but for the broker's address."""
+@pytest.fixture(scope="module")
+def orders(up: Path) -> Connection:
+    """The topic of the examples, on the broker of `wakeroll up`."""
     status = read_status(up)
     assert status is not None
     connection = Connection(status.bootstrap)
-    admin = connection.admin()
-    admin.create_topics([NewTopic("orders", 2, 1)])["orders"].result(30)
-    producer = connection.producer()
+    connection.admin().create_topics([NewTopic("orders", 2, 1)])["orders"].result(30)
+    return connection
+
+
+def example(number: int, connection: Connection) -> str:
+    """Return one of the README's programs as it stands, but for the broker's address."""
+    return textwrap.dedent(blocks("python")[number]).replace("localhost:9092", connection.bootstrap)
+
+
+def test_the_readmes_fetch_returns_what_its_producer_sent(orders: Connection):
+    program = example(1, orders) + "print([message.value() for message in messages], next_offset)"
+
+    said = run(sys.executable, "-c", program)
+
+    assert said.stdout == "[b'...'] 1\n", said.stderr
+
+
+def test_the_readmes_application_consumes(up: Path, orders: Connection):
+    producer = orders.producer()
     producer.produce("orders", b"the first order")
     producer.flush(30)
-    program = textwrap.dedent(blocks("python")[0]).replace("localhost:9092", status.bootstrap)
-    application = Child("example", [sys.executable, "-u", "-c", program], log=up / "example.log", folder=ROOT)
+    application = Child(
+        "example", [sys.executable, "-u", "-c", example(0, orders)], log=up / "example.log", folder=ROOT
+    )
     with application:
         application.wait_until(lambda: "the first order" in application.log_tail(), PATIENCE_S)
     groups = run(WAKEROLL, "groups", "--home", up)

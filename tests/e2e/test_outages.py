@@ -1,0 +1,119 @@
+"""Broker, observer and driver die one after the other, while consumers consume and others wait: a whole system.
+
+The wakes of those who wait come from a tap, since nobody tells of these messages.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Message
+from confluent_kafka.admin import NewTopic
+
+from fleet import PATIENCE_S, Fleet, until
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.process import Child
+from wakeroll import Consumer
+
+pytestmark = pytest.mark.e2e
+
+SENT = "sent"
+WAIT_S = 10.0
+
+
+class Waiting:
+    """Somebody who waits for the paid ones among the messages of a queue, again and again."""
+
+    def __init__(self, fleet: Fleet, threads: ThreadPoolExecutor) -> None:
+        topics = {SENT: "paid"}
+        connection = fleet.settings.connection
+        self.consumer = Consumer("audit", topics, connection.bootstrap, prefix=connection.topics.prefix)
+        self.found: list[Message] = []
+        self.enough = threading.Event()
+        self.fetches = 0
+        self.done: Future[None] = threads.submit(self._wait)
+
+    def _wait(self) -> None:
+        offset = 0
+        with self.consumer:
+            while not self.enough.is_set():
+                messages, offset = self.consumer.fetch((SENT, 0), offset, WAIT_S)
+                self.found += messages
+                self.fetches += 1
+
+
+@pytest.fixture
+def fragile(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    """A broker that a test may kill."""
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        yield broker
+
+
+def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragile, tmp_path):
+    with Fleet(fragile.bootstrap, tmp_path) as fleet, ThreadPoolExecutor(1) as threads:
+        settings = fleet.settings
+        settings.connection.admin().create_topics([NewTopic(SENT, 1, 1)])[SENT].result(30)
+        producer = settings.connection.producer()
+        waiting = Waiting(fleet, threads)
+        paid: list[bytes] = []
+
+        def send(number: int) -> None:
+            """Send a message that is wanted, behind one that is not."""
+            for tags in (b"refunded", b"paid"):
+                producer.produce(SENT, f"{tags.decode()} {number}".encode(), headers=[("TAGS", tags)])
+            assert producer.flush(60) == 0
+            paid.append(f"paid {number}".encode())
+
+        def all_found() -> bool:
+            if waiting.done.done():
+                waiting.done.result()
+            return [message.value() for message in waiting.found] == paid
+
+        tap = Child(
+            "wakeroll tap",
+            [sys.executable, "-m", "pipeline.cli", "tap", SENT],
+            log=settings.logs / "tap.log",
+            env={**os.environ, **settings.environment()},
+            grace_s=90,
+        )
+        with tap:
+            tap.wait_until(lambda: "telling of the messages" in tap.log_tail(), PATIENCE_S)
+            send(1)
+            until(all_found, "the first message")
+
+            fragile.kill()
+            time.sleep(5)
+            fragile.start()
+            send(2)
+            until(all_found, "the message after the broker's death")
+
+            fleet.system.observer.kill()
+            fleet.system.jobs.kill()
+            fleet.system.jobs.start()
+            send(3)
+            fleet.wait_until_decided()
+            until(all_found, "the message after the driver's death")
+            fetches = waiting.fetches
+            # Without ticks nothing ends by the log's clock: fetches end by their own.
+            until(lambda: waiting.fetches >= fetches + 3, "fetches end while there is no clock")
+            fleet.system.observer.start()
+            send(4)
+            until(all_found, "the message after the observer's death")
+
+            waiting.enough.set()
+            waiting.done.result(PATIENCE_S)
+            fleet.system.check()
+            assert tap.is_running, tap.log_tail()
+        fleet.wait_until_consumed()
+
+    said = [json.loads(row.json) for row in fleet.check()]
+    answers = Counter(one["request_id"] for one in said if one["kind"] == "wake")
+    assert answers
+    assert set(answers.values()) == {1}
