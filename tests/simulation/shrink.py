@@ -1,7 +1,7 @@
 """Makes a failing world small: leaves out faults as long as the same rule breaks."""
 
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import Generic, Protocol, Self, TypeVar
 
 
 class Faulty(Protocol):
@@ -15,20 +15,23 @@ class Faulty(Protocol):
         """Return the plan without these faults."""
 
 
-class Trial:
+AnyPlan = TypeVar("AnyPlan", bound=Faulty)
+
+
+class Trial(Generic[AnyPlan]):
     """Asks whether a smaller plan fails too, so many times at most; then nothing fails any more."""
 
-    def __init__(self, fails: Callable[[Faulty], bool], runs: int) -> None:
+    def __init__(self, fails: Callable[[AnyPlan], bool], runs: int) -> None:
         self._fails = fails
         self._runs = runs
 
-    def __call__(self, plan: Faulty) -> bool:
+    def __call__(self, plan: AnyPlan) -> bool:
         """Whether this plan fails."""
         self._runs -= 1
         return self._runs >= 0 and self._fails(plan)
 
 
-def leave_out_faults(plan: Faulty, fails: Trial) -> Faulty:
+def leave_out_faults(plan: AnyPlan, fails: Trial[AnyPlan]) -> AnyPlan:
     """Leave out faults as long as the plan fails: halves first, then smaller parts, then single ones."""
     size = max(1, len(plan.faults) // 2)
     while size:

@@ -48,17 +48,19 @@ def _starts(evidence: Evidence) -> Iterator[Broken]:
 
 def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
     """A giving that begins by a policy puts that on record first: asked again later, it would have another answer."""
-    commits: dict[tuple[str, Queue], list[tuple[int, int]]] = {}
+    commits: dict[tuple[str, Queue], list[tuple[int, int, int]]] = {}
     for page in chain.from_iterable(evidence.pages):
         if isinstance(page.event, Commit):
             for entry in page.event.offsets:
-                commits.setdefault((page.event.instance_id, entry.queue), []).append((page.at_ms, entry.offset))
+                key = page.event.instance_id, entry.queue
+                commits.setdefault(key, []).append((page.at_ms, page.event.epoch, entry.offset))
     next_ms: dict[tuple[str, Queue], int] = {}  # when a life was given the queue anew: then its new start counts
     for one in reversed(evidence.seen.givings):
-        key = (one.life, one.queue)
+        key = one.life, one.queue
         until_ms = next_ms.get(key, evidence.world.now_ms)
         next_ms[key] = one.at_ms
-        offsets = [offset for at_ms, offset in commits.get(key, ()) if one.at_ms <= at_ms < until_ms]
+        mine = [(at_ms, offset) for at_ms, epoch, offset in commits.get(key, ()) if epoch >= one.given]
+        offsets = [offset for at_ms, offset in mine if one.at_ms <= at_ms < until_ms]
         if one.start.offset is None and offsets and offsets[0] > one.offset:
             yield _wrong_start(one, f"{one.offset}, and first puts {offsets[0]} on record")
 

@@ -61,6 +61,8 @@ MUTANTS = (
       "    group.epoch += 1\n    if not group.members and", "    if not group.members and", RESET),
     M("a reset of what is given up is undone", "What was reset while it is given up is not committed any more.", "offsets",
       "            member.revoking[queue].was_reset = True", "            pass", {**RESET, "handling_ms": 300, "only": ("reset",) * 9 + ("leave", "crash", "route", "route", "slow", "slow")}),
+    M("a reset that nobody heard of is undone", "What was reset and is given up before its owner knows is not committed.", "handover",
+      "was_reset=unheard)", "was_reset=False)", {**RESET, "settle_ms": 0, "only": ("skip",) * 20 + ("reset",) * 20 + ("leave", "crash", "wish", "route") * 4}),
     M("a reset may name anything", "A reset names queues that are there, or sets none.", "offsets",
       "    if unknown:", "    if False:", {**RESET, "only": ("reset",) * 20}),
     # --- broadcasting ---
@@ -72,6 +74,8 @@ MUTANTS = (
       "        return Start(offset=own.offsets[queue])", "        return Start(offset=max(one.offsets.get(queue, 0) for one in group.own_offsets.values()))", EVERYBODY),
     M("in broadcasting an added queue starts like any other", "A queue added to a topic that is consumed starts at first.", "broadcast",
       "            own.added.append(queue)", "            pass", {**EVERYBODY, "consume_from": "last", "only": ("route",) * 6}),
+    M("what was added while a client was away starts like any other", "A queue added to a topic that is consumed starts at first.", "broadcast",
+      "    own.given = sorted(known | wanted)\n", "", {**EVERYBODY, "consume_from": "last", "only": ("route",) * 8 + ("crash", "leave", "gone") * 3}),
     M("a broadcasting client is given nothing new", "In broadcasting everybody has every queue of its topics.", "group_machine",
       "            broadcast.give(turn, client_id)", "            pass", {**EVERYBODY, "only": ("route",) * 6}),
     M("who subscribes anew is given nothing", "In broadcasting a new subscription is served at once.", "membership",
