@@ -76,7 +76,7 @@ def draw(seed: int, only: tuple[str, ...] = tuple(KINDS), **given: object) -> Pl
         pace_ms=rng.choice([200, 500, 2_000]),
         look_ms=rng.choice([5_000, 60_000]),
         knowledge=rng.choice([(1,), (2,), (4,), (7,), (1, 3, 5), tuple(range(8))]),
-        chaos_ms=rng.choice([60_000, 60_000, 90_000]),
+        chaos_ms=rng.choice([80_000, 80_000, 100_000]),
         faults=(),
     )
     plan = replace(plan, **given)
