@@ -20,15 +20,14 @@ LEAST, MOST = 12, 60
 BUDGET_S = 6
 
 
-def test_the_rules_of_long_polling_hold_in_every_world(capsys):
+def test_the_rules_of_long_polling_hold_in_every_world(tell):
     """`python tests/simulation/simulate.py --only polling --from SEED --seeds 1` runs a failing one again."""
     began, happened, seed = time.monotonic(), Counter(), 0
     while seed < SEEDS or (not SEEDS and (seed < LEAST or (seed < MOST and time.monotonic() - began < BUDGET_S))):
         story = live(seed, happened)
         assert not story, f"\n{story}"
         seed += 1
-    with capsys.disabled():
-        print("\n" + coverage(happened, seed))
+    tell(coverage(happened, seed))
     assert {*KINDS, *REASONS} <= happened.keys()
 
 

@@ -5,10 +5,9 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from planted_bug import CLIENT
-
 from model.config import CONTROL_PARTITIONS, MAX_DEPTH, MAX_QUEUES
 from model.partitioner import partition_of
+from planted_bug import CLIENT
 
 LARGE_BYTES = 4_000_000
 """Of a record that is large; one may have 8 MiB."""

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import planted_bug
 import pytest
 from confluent_kafka import KafkaError, Message
-from hostile import Hostile, hostile_records
 from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
+import planted_bug
 from deployment import Log, decided, replayed, told, until, written
+from hostile import Hostile, hostile_records
 from model.config import MAX_RECORD_BYTES
 from pipeline.jobs import coordinate, record
 from pipeline.settings import Settings
