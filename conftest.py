@@ -22,6 +22,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write the answers of tests/scenarios/*.txt anew")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process run all that starts a Spark, and begin with it; another one runs the rest, file by file.
+
+    Two engines at once would take each other's time on two cores, and what waits for them would give up.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    for item in items:
+        alone = "spark" if item.get_closest_marker("spark") else item.path.name
+        item.add_marker(pytest.mark.xdist_group(alone))
+
+
 @pytest.fixture
 def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """Say something that stands in the summary of a green run too, whichever process ran the test."""

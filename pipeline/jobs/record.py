@@ -18,6 +18,9 @@ from wakeroll.connection import Topics
 
 NAME = "record"
 
+Positions = dict[tuple[object, ...], int]
+"""Stream -> the highest position in it."""
+
 
 def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
     """Start the recording query: control topics and decisions → Delta."""
@@ -46,34 +49,57 @@ def _writer(spark: SparkSession, warehouse: Path, topics: Topics) -> Callable[[D
 
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId") or NAME
+        decided = decision_rows(batch.where(f.col("topic") == topics.decisions))
+        rows = {
+            EVENTS.name: event_rows(batch.where(f.col("topic").isin(*topics.control))),
+            DECISIONS.name: decided,
+            ASSIGNMENTS.name: assignment_rows(decided),
+            OFFSETS.name: offset_rows(decided),
+        }
         batch.persist()
+        decided.persist()
         try:
-            decided = decision_rows(batch.where(f.col("topic") == topics.decisions))
-            rows = {
-                EVENTS.name: event_rows(batch.where(f.col("topic").isin(*topics.control))),
-                DECISIONS.name: decided,
-                ASSIGNMENTS.name: assignment_rows(decided),
-                OFFSETS.name: offset_rows(decided),
-            }
+            reached = _reached(batch, decided, topics)
 
             def write_table(table: Table) -> None:
                 spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
                 seen = highest[table.name]
-                fresh = rows[table.name].where(not_yet_in(table, seen))
-                reached = _reached(fresh, table)
-                if reached:
+                news = {stream: at for stream, at in reached[table.name].items() if at > seen.get(stream, -1)}
+                if news:
+                    fresh = rows[table.name].where(not_yet_in(table, seen))
                     append_once(fresh, path_of(warehouse, table), query_id, batch_id)
-                    seen.update(reached)
+                    seen.update(news)
 
             with ThreadPoolExecutor(len(RECORDED)) as threads:
                 list(threads.map(write_table, RECORDED))
         finally:
+            decided.unpersist()
             batch.unpersist()
 
     return write
 
 
-def _reached(rows: DataFrame, table: Table) -> dict[tuple[object, ...], int]:
-    """Return the highest position of each stream in these rows; empty when there are none."""
-    found = rows.groupBy(*table.stream).agg(f.max(table.position).alias("highest")).collect()
-    return {tuple(row[column] for column in table.stream): row["highest"] for row in found}
+def _reached(batch: DataFrame, decided: DataFrame, topics: Topics) -> dict[str, Positions]:
+    """Return the highest position of each stream in a batch: table -> stream -> position.
+
+    One look for all tables, and a second one if there are decisions: each costs as much as an append of some rows.
+    """
+    found: dict[str, Positions] = {table.name: {} for table in RECORDED}
+    has_decisions = False
+    for row in batch.groupBy(*EVENTS.stream).agg(f.max(EVENTS.position).alias("at")).collect():
+        if row.topic == topics.decisions:
+            has_decisions = True
+        else:
+            found[EVENTS.name][row.topic, row.partition] = row.at
+    if has_decisions:
+        kind, seq = f.col("kind"), f.col(DECISIONS.position)
+        looked = decided.groupBy(*DECISIONS.stream).agg(
+            f.max(seq).alias(DECISIONS.name),
+            f.max(f.when(kind == "handover", seq)).alias(ASSIGNMENTS.name),
+            f.max(f.when(kind == "offset", seq)).alias(OFFSETS.name),
+        )
+        for row in looked.collect():
+            for table in (DECISIONS, ASSIGNMENTS, OFFSETS):
+                if row[table.name] is not None:
+                    found[table.name][row.partition, row.shard] = row[table.name]
+    return found

@@ -25,11 +25,12 @@ from pipeline.session import start_brief_session
 from pipeline.settings import Settings
 from pipeline.status import read_status
 from pipeline.tables import open_views
+from wakeroll.connection import Connection
 
 GROUP = "billing"
 CLIENTS = ("c1", "c2", "c3")
 QUEUES = 8
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
 
 
 def until(true: Callable[[], object], what: str) -> None:
@@ -38,6 +39,12 @@ def until(true: Callable[[], object], what: str) -> None:
     while not true():
         assert time.monotonic() < deadline, f"not in time: {what}"
         time.sleep(0.1)
+
+
+def make_topic(connection: Connection, topic: str, queues: int) -> None:
+    """Make a topic of messages."""
+    admin = connection.admin()  # which must be there until the answer is
+    admin.create_topics([NewTopic(topic, queues, 1)])[topic].result(30)
 
 
 class Fleet:
@@ -59,7 +66,7 @@ class Fleet:
         self._consumers = [self._consumer(client, folder) for client in CLIENTS]
 
     def __enter__(self) -> Self:
-        self.settings.connection.admin().create_topics([NewTopic(self.topic, QUEUES, 1)])[self.topic].result(30)
+        make_topic(self.settings.connection, self.topic, QUEUES)
         try:
             self.system.start(threading.Event())
             self.traffic.start()

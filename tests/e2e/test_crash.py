@@ -11,7 +11,7 @@ import pytest
 
 from fleet import Fleet
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 KILLS = int(os.environ.get("KILLS", "2"))
 

@@ -15,14 +15,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Message
-from confluent_kafka.admin import NewTopic
 
-from fleet import PATIENCE_S, Fleet, until
+from fleet import PATIENCE_S, Fleet, make_topic, until
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.process import Child
 from wakeroll import Consumer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 SENT = "sent"
 WAIT_S = 10.0
@@ -59,7 +58,7 @@ def fragile(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragile, tmp_path):
     with Fleet(fragile.bootstrap, tmp_path) as fleet, ThreadPoolExecutor(1) as threads:
         settings = fleet.settings
-        settings.connection.admin().create_topics([NewTopic(SENT, 1, 1)])[SENT].result(30)
+        make_topic(settings.connection, SENT, 1)
         producer = settings.connection.producer()
         waiting = Waiting(fleet, threads)
         paid: list[bytes] = []

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewTopic
 
+from fleet import make_topic
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.process import Child
 from pipeline.session import start_session
@@ -25,7 +25,7 @@ from pipeline.status import read_status
 from pipeline.tables import open_views
 from wakeroll.connection import Connection
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -285,7 +285,7 @@ def orders(up: Path) -> Connection:
     status = read_status(up)
     assert status is not None
     connection = Connection(status.bootstrap)
-    connection.admin().create_topics([NewTopic("orders", 2, 1)])["orders"].result(30)
+    make_topic(connection, "orders", 2)
     return connection
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from deployment import Log, replayed, until, written
 from pipeline.jobs import coordinate, record
-from pipeline.session import start_session
 from pipeline.settings import Settings
 from pipeline.sinks.delta import append_once
 from pipeline.tables import open_views
@@ -15,7 +14,7 @@ from pipeline.topics import ensure_topics
 pytestmark = pytest.mark.spark
 
 
-def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(broker, tmp_path, monkeypatch):
+def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(broker, spark, tmp_path, monkeypatch):
     """The tables that have the batch keep it, the others get it, and nobody has a row twice."""
     settings = Settings(
         bootstrap=broker.bootstrap,
@@ -25,7 +24,6 @@ def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(
         record_interval_ms=0,
     )
     ensure_topics(settings.connection)
-    spark = start_session(settings, "tests")
     crashes: list[str] = []
 
     def crash_once(rows, path, query_id, batch_id):
@@ -63,4 +61,3 @@ def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(
     finally:
         for query in spark.streams.active:
             query.stop()
-        spark.stop()

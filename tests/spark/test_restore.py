@@ -2,7 +2,6 @@
 
 import shutil
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from deployment import Log, replayed, told, until, written
 from pipeline.jobs import coordinate, record
-from pipeline.session import start_session
 from pipeline.settings import Settings
 from pipeline.snapshots import prepare_restore, refuse_to_forget, take_snapshots
 from pipeline.tables import open_views
@@ -32,15 +30,6 @@ def settings(broker, tmp_path) -> Settings:
     )
     ensure_topics(settings.connection)
     return settings
-
-
-@pytest.fixture
-def spark(settings) -> Iterator[SparkSession]:
-    session = start_session(settings, "tests")
-    yield session
-    for query in session.streams.active:
-        query.stop()
-    session.stop()
 
 
 def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
