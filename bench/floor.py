@@ -1,0 +1,54 @@
+"""The floor of the deciding path: records of the control topics pass through Spark, and nothing is decided.
+
+``python -m bench.floor TOPIC`` is what `wakeroll run` is, with the same session, source, sink and `record` beside it,
+but without a state and without Python: each record that is about somebody goes to the topic as it is, keyed by the log
+time (epoch ms, as text) that it came with.
+"""
+
+import os
+import sys
+import threading
+
+from pyspark.sql import functions as f
+
+from pipeline.jobs import record
+from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches
+from pipeline.session import start_session
+from pipeline.settings import load
+from pipeline.sinks.kafka import publish
+from pipeline.sources.kafka import kafka_options, records
+
+NAME = "floor"
+
+
+def main(arguments: list[str]) -> int:
+    """Pass records through until SIGTERM; settings come from the environment, as for `wakeroll run`."""
+    [topic] = arguments
+    settings = load(os.environ)
+    connection = settings.connection
+    stop = threading.Event()
+    spark = start_session(settings, NAME)
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
+    events = records(spark, connection, connection.topics.control, settings.max_offsets_per_batch)
+    # Ticks and routes have no key, and lead to no decisions while nothing is due.
+    passed = events.where(f.col("key").isNotNull()).select(
+        f.lit(topic).alias("topic"), f.col("timestamp_ms").cast("string").cast("binary").alias("key"), "value"
+    )
+    queries = [
+        publish(passed, kafka_options(connection), NAME, settings.checkpoint(NAME)),
+        record.start(spark, settings),
+    ]
+    on_signals(stop.set)
+    try:
+        while not stop.wait(POLL_S):
+            for query in queries:
+                raise_if_dead(query)
+        for query in queries:
+            stop_between_batches(query)
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

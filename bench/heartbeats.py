@@ -1,0 +1,193 @@
+"""What a heartbeat costs that changes nothing, as almost all are; and what a batch pays for a group that it touches."""
+
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from bench.measure import Timing, measure
+from bench.population import TOPIC, Population
+from bench.tables import both, duration, table, times
+from model import group_machine
+from model.clock import Moment
+from model.decisions import Cause
+from model.events import AnyEvent, Heartbeat
+from model.group import Group
+from model.machines import MACHINES
+from model.records import Record
+from model.routes import Routes
+from model.shard import Shard
+
+QUEUES_EACH = 4
+"""Queues that a client owns, and its heartbeat lists."""
+OTHERS = 3
+"""Members of the other groups of the shard."""
+
+_decode = msgspec.json.Decoder(AnyEvent).decode
+
+
+class Beat(Struct, frozen=True):
+    """A heartbeat in a group of so many members, in a shard of so many groups."""
+
+    groups: int
+    members: int
+    decode: Timing
+    """JSON to event, which nobody can spare: the floor."""
+    step: Timing
+    """The machine alone."""
+    apply: Timing
+    """All that the shard does: decode, check of key and partition, clock, machine."""
+
+
+class Touch(Struct, frozen=True):
+    """What a batch pays once for each group that it touches."""
+
+    members: int
+    size: int
+    """Bytes of the group's state."""
+    load: Timing
+    encode: Timing
+
+
+class Batch(Struct, frozen=True):
+    """What a batch pays once for its shard, however little it touches."""
+
+    groups: int
+    size: int
+    """Bytes of the shard's state."""
+    open: Timing
+    close: Timing
+
+
+class Heartbeats(Struct, frozen=True):
+    """All of it."""
+
+    beats: list[Beat]
+    touches: list[Touch]
+    batches: list[Batch]
+
+
+def run(groups: list[int], members: list[int], beats: int) -> Heartbeats:
+    """Measure in shards of so many `groups`, in groups of so many `members`, `beats` heartbeats a round."""
+    found = Heartbeats([], [], [])
+    for size in members:
+        for count in groups:
+            population = _population(count, size)
+            found.beats.append(_beat(population, count, size, beats))
+            if size == members[0]:
+                found.batches.append(_batch(population, count))
+        found.touches.append(_touch(_measured(population), size))
+    return found
+
+
+def section(found: Heartbeats) -> str:
+    """Tell the figures."""
+    beats = table(
+        ("groups in the shard, members of this one", "decode alone", "step alone", "in the shard", "times decode"),
+        [
+            (
+                f"{beat.groups:,}, {beat.members:,}",
+                both(beat.decode),
+                both(beat.step),
+                both(beat.apply),
+                times(beat.apply, beat.decode),
+            )
+            for beat in found.beats
+        ],
+    )
+    touches = table(
+        ("members", "bytes", "load", "encode"),
+        [(f"{one.members:,}", f"{one.size:,}", both(one.load), both(one.encode)) for one in found.touches],
+    )
+    batches = table(
+        ("groups in the shard", "bytes", "open", "close"),
+        [(f"{one.groups:,}", f"{one.size:,}", both(one.open), both(one.close)) for one in found.batches],
+    )
+    few, many = found.beats[0], found.beats[len(found.batches) - 1]
+    return f"""\
+A client that lists {QUEUES_EACH} queues sends a heartbeat, and nothing has changed. *Decode alone* is the floor:
+msgspec makes the event of its JSON. *In the shard* is all that happens to it there: decode, key and partition, clock,
+machine.
+Other groups should cost it nothing: in a group of {few.members:,} it takes {duration(few.apply.median_ns)} with
+{few.groups:,} in the shard, and {duration(many.apply.median_ns)} with {many.groups:,}.
+
+{beats}
+
+A batch loads each group that it touches once, and encodes it once:
+
+{touches}
+
+And once a batch, the shard's state is opened and closed; groups that nobody touches stay the bytes that they are (the
+other groups have {OTHERS} members each, and one group is touched):
+
+{batches}
+"""
+
+
+def _population(groups: int, members: int) -> Population:
+    """Make a shard whose group `measured` has so many members."""
+    population = Population()
+    population.settle_many([f"group-{number}" for number in range(groups - 1)], OTHERS, OTHERS * QUEUES_EACH)
+    population.settle(["measured"], members, members * QUEUES_EACH)
+    return population
+
+
+def _measured(population: Population) -> Group:
+    group = population.shard.group("measured")
+    assert group is not None, "it was settled"
+    return group
+
+
+def _beat(population: Population, groups: int, members: int, beats: int) -> Beat:
+    shard, group = population.shard, _measured(population)
+    clients = population.clients("measured")
+    wanted = [population.beat("measured", clients[number % len(clients)]) for number in range(beats)]
+    records = [population.record(event, "measured") for event in wanted]
+    assert not any(shard.apply(record) for record in records), "a heartbeat of a settled group changes nothing"
+    moment, cause = Moment(shard.now_ms, population.now_ms, True), Cause(TOPIC, 0, 0)
+    routes = Routes({})
+
+    def step_all(events: list[Heartbeat]) -> None:
+        for event in events:
+            group_machine.step(group, event, moment, cause, routes)
+
+    def apply_all(records: list[Record]) -> None:
+        for record in records:
+            shard.apply(record)
+
+    def decode_all(values: list[bytes]) -> None:
+        for value in values:
+            _decode(value)
+
+    def next_batch() -> list[Record]:
+        shard.body()
+        return records
+
+    values = [cast(bytes, record.value) for record in records]
+    return Beat(
+        groups,
+        members,
+        decode=measure(decode_all, lambda: values, each=beats),
+        step=measure(step_all, lambda: wanted, each=beats),
+        apply=measure(apply_all, next_batch, each=beats),
+    )
+
+
+def _touch(group: Group, members: int) -> Touch:
+    machine = MACHINES["groups"]
+    body = machine.encode(group)
+    load, encode = measure(machine.decode, lambda: body), measure(machine.encode, lambda: group)
+    return Touch(members, len(body), load, encode)
+
+
+def _batch(population: Population, groups: int) -> Batch:
+    body = population.shard.body()
+    record = population.record(population.beat("measured", population.clients("measured")[0]), "measured")
+
+    def touched() -> Shard:
+        shard = Shard(TOPIC, 0, 1, body, raises=True)
+        shard.apply(record)
+        return shard
+
+    opened = measure(lambda state: Shard(TOPIC, 0, 1, state), lambda: body)
+    return Batch(groups, len(body), opened, measure(Shard.body, touched))

@@ -1,0 +1,155 @@
+"""How long the whole path takes, on a real broker with the real jobs, beside a Spark that only passes records through.
+
+``python -m bench.wakes [--seconds 60]`` writes `wakes.json` and makes `docs/performance.md` anew.  It takes six
+minutes: first the floor, then ours, on the same broker, with the same confs and `record` beside each.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from confluent_kafka.admin import NewTopic
+
+from bench import latency, report
+from bench.crowd import Crowd
+from bench.ears import Answer, Decided, Ears, Listener, Passed
+from bench.latency import Wakes, Way, latency_of
+from bench.machine import this_machine
+from bench.results import write
+from pipeline.cluster import Cluster
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.process import Child
+from pipeline.local.system import READY_S, LocalSystem
+from pipeline.local.traffic import Probe
+from pipeline.settings import Settings
+from pipeline.status import now_ms
+from pipeline.topics import ensure_topics
+from wakeroll.connection import Connection
+
+CLIENTS = 200
+QUEUES = 16
+PER_SECOND = 100
+SECONDS = 60.0
+WARMUP_S = 15.0
+"""The JVM compiles what it runs often; until then everything takes twice as long."""
+_SLICE_S = 0.2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="python -m bench.wakes", description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="that count, of each figure (%(default)s)")
+    parser.add_argument("--warmup", type=float, default=WARMUP_S, help="seconds before that (%(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
+    parser.add_argument("--json", type=Path, default=latency.WAKES, help="where the figures go (%(default)s)")
+    given = parser.parse_args(arguments)
+    write(measure(given.folder, given.seconds, given.warmup), given.json)
+    if given.json == latency.WAKES:
+        report.make()
+    return 0
+
+
+def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
+    """Run the floor and the system one after the other, and measure both."""
+    machine = this_machine()
+    shutil.rmtree(folder, ignore_errors=True)
+    with EmbeddedBroker(folder / "broker") as broker:
+        print("the floor: records pass through Spark", flush=True)
+        with _floor(_settings(folder, "floor", broker)) as (connection, ears):
+            floor = _way(connection, ears, seconds, warmup_s)
+        print("ours: observer, coordinate and record", flush=True)
+        with _ours(_settings(folder, "ours", broker)) as (connection, ears):
+            ours = _way(connection, ears, seconds, warmup_s)
+    return Wakes(machine, seconds, CLIENTS, QUEUES, PER_SECOND, floor, ours)
+
+
+def _settings(folder: Path, prefix: str, broker: EmbeddedBroker) -> Settings:
+    home, checkpoints = (str((folder / prefix / name).absolute()) for name in ("home", "checkpoints"))
+    return Settings(bootstrap=broker.bootstrap, prefix=prefix, home=home, checkpoints=checkpoints)
+
+
+@contextmanager
+def _floor(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
+    """Run the observer and the floor for the time of a `with`."""
+    connection, topic = settings.connection, f"{settings.prefix}.passed"
+    ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
+    _make_topic(connection, topic, settings.partitions, **{"message.timestamp.type": "LogAppendTime"})
+    spark = Child(
+        "the floor",
+        [sys.executable, "-m", "bench.floor", topic],
+        log=settings.logs / "floor.log",
+        env={**os.environ, **settings.environment()},
+        grace_s=90,
+    )
+    orders = _orders(connection)
+    with LocalSystem(settings).observer, spark, closing(Listener(connection, topic)) as listener:
+        ears = Passed(listener)
+        probe = Probe(connection, orders)
+        probe.start()
+        try:
+            spark.wait_until(lambda: bool(ears.assignments(_SLICE_S)), READY_S)
+        finally:
+            probe.close()
+        yield connection, ears
+
+
+@contextmanager
+def _ours(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
+    """Run observer and jobs for the time of a `with`."""
+    connection = settings.connection
+    system = LocalSystem(settings)
+    try:
+        system.start(threading.Event())
+        _orders(connection)
+        with closing(Listener(connection, connection.topics.inbox)) as listener:
+            yield connection, Decided(listener)
+            system.check()
+    finally:
+        system.stop()
+
+
+def _way(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> Way:
+    """Measure what runs: first heartbeats alone, then the crowd."""
+    orders = f"{connection.topics.prefix}.orders"
+    probe = Probe(connection, orders)
+    count_ms = now_ms() + round(warmup_s * 1_000)
+    end_s = time.monotonic() + warmup_s + seconds
+    told: list[Answer] = []
+    probe.start()
+    try:
+        while time.monotonic() < end_s:
+            told += ears.assignments(_SLICE_S)
+    finally:
+        probe.close()
+    heartbeat = latency_of(answer.latency_ms for answer in told if answer.at_ms >= count_ms)
+    crowd = Crowd(connection, orders, CLIENTS, QUEUES)
+    count_ms = now_ms() + round(warmup_s * 1_000)
+    woken = [answer for answer in crowd.run(ears, PER_SECOND, warmup_s + seconds) if answer.at_ms >= count_ms]
+    return Way(
+        heartbeat,
+        latency_of(answer.latency_ms for answer in woken if answer.was_held),
+        latency_of(answer.latency_ms for answer in woken if not answer.was_held),
+    )
+
+
+def _orders(connection: Connection) -> str:
+    """Make the topic whose queues everybody waits for; return its name."""
+    topic = f"{connection.topics.prefix}.orders"
+    _make_topic(connection, topic, QUEUES)
+    return topic
+
+
+def _make_topic(connection: Connection, topic: str, partitions: int, **config: str) -> None:
+    error = Cluster(connection).create([NewTopic(topic, partitions, config=config)])[topic]
+    if error is not None:
+        raise RuntimeError(f"the topic {topic} cannot be made: {error.str()}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

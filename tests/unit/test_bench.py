@@ -1,0 +1,166 @@
+"""The bench measures what it says, and its page says what was measured; how long things take is no test's business."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench import latency, report, results, strategies
+from bench.__main__ import measure
+from bench.ears import Answer, Passed
+from bench.latency import Latency, Wakes, Way, latency_of
+from bench.population import Population
+from bench.replay import log_of
+from bench.results import TINY, Results
+from bench.sharing import moves, of_their_own, same_for_all
+from model.events import Arrival, Heartbeat, Pull
+from model.queue import Queue
+from model.replay import replay
+from model.strategies import STRATEGIES
+
+ONE = Queue("orders", "", 1)
+
+
+@pytest.fixture(scope="module")
+def found() -> Results:
+    """A whole run, tiny."""
+    return measure(TINY, say=lambda _: None)
+
+
+def test_every_part_measures_every_size(found):
+    """A size that is left out would be missed by nobody."""
+    assert [(beat.members, beat.groups) for beat in found.heartbeats.beats] == [(2, 1), (2, 150), (4, 1), (4, 150)]
+    assert [(one.woken, one.holds) for one in found.holds.wakings] == [(0, 10), (10, 10)]
+    assert [(one.holds, one.queues, one.due) for one in found.holds.ticks] == [
+        (5, 1, 0), (10, 1, 0), (5, 5, 0), (10, 10, 0), (10, 1, 1), (10, 10, 1),
+    ]  # fmt: skip
+    assert found.replay.replayed.events == TINY.events
+    assert found.replay.large.members == TINY.large_groups * TINY.large_members
+
+
+def test_whatever_strategy_is_registered_is_measured(found):
+    """A new strategy is one file; the bench needs no word of it."""
+    measured = {shared.who for shared in found.strategies.same if shared.mode == "join"}
+
+    assert measured >= set(STRATEGIES) - {"MACHINE_ROOM_NEARBY"}
+
+
+def test_figures_survive_their_file(found, tmp_path):
+    """The page is made from the file, not from memory."""
+    results.write(found, tmp_path / "results.json")
+
+    assert results.read(tmp_path / "results.json") == found
+
+
+def test_the_page_is_made_from_the_figures(found):
+    """Every chapter has its table, with and without the figures of the whole path."""
+    way = Way(Latency(300, 400, 800), Latency(9_000, 350, 700), Latency(2_000, 300, 600))
+    wakes = Wakes(found.machine, 60, 200, 16, 100, floor=Way(*[Latency(300, 200, 400)] * 3), ours=way)
+
+    without, page = report.page(found, None), report.page(found, wakes)
+
+    assert "not measured yet" in without
+    assert "| heartbeat to assignment, p50 against the floor's | <= 2.5 times | 2.00 times | yes |" in page
+    assert "| an arrival's append to its wake's (200 waiting) | 9,000 | 350 ms | 700 ms | 200 ms" in page
+    for strategy in STRATEGIES:
+        assert f"| {strategy}" in page
+
+
+def test_a_run_on_a_busy_machine_says_that_it_does_not_count(found):
+    """Figures measured beside somebody else's work look like any others."""
+    busy, quiet = (msgspec.structs.replace(found.machine, load=load) for load in (1.0, 0.99))
+
+    assert "does not count" in report.page(msgspec.structs.replace(found, machine=busy), None)
+    assert "does not count" not in report.page(msgspec.structs.replace(found, machine=quiet), None)
+
+
+def test_the_page_in_docs_is_the_one_that_its_figures_make():
+    """Who changes the report, or the figures, makes the page anew: `python -m bench --report`."""
+    assert report.PAGE.read_text(encoding="utf-8") == report.page(results.read(), latency.read())
+
+
+def test_kafka_is_beside_us_or_it_is_said_why_not(found):
+    """Its uniform assignor promises sizes that differ by 1 at most when all want the same: then it was asked right."""
+    kafkas = [shared for shared in found.strategies.same if shared.who == strategies.kafka.NAME]
+
+    assert bool(kafkas) != bool(found.strategies.missing)
+    assert all(shared.largest - shared.smallest <= 1 for shared in kafkas)
+
+
+def test_copies_of_settled_groups_live_on_as_the_others_do():
+    """A copy that were not settled would be told something at its first heartbeat, and that would be measured."""
+    population = Population()
+    population.settle_many([f"group-{number}" for number in range(130)], members=3, queues=12)
+
+    for group_id, client_id in population.everybody():
+        beat = population.beat(group_id, client_id)
+        assert len(beat.owned) == 4
+        assert population.append(beat, group_id) == []
+
+
+def test_a_generated_log_is_one_that_clients_would_write():
+    """Nothing of it is rejected, and it holds what a log holds."""
+    records = log_of(events=500, groups=5)
+
+    decisions = list(replay(records, 1))
+
+    kinds = {str(decision.__struct_config__.tag) for decision in decisions}
+    assert len(records) == 500
+    assert "rejected" not in kinds
+    assert kinds >= {"assignment", "membership", "rebalance", "handover", "offset", "fenced"}
+
+
+def test_a_case_is_the_same_each_time_and_wants_every_topic():
+    """Both sides, and the next run, are asked the same."""
+    case = of_their_own(100, 50, 200, 5)
+
+    assert case == of_their_own(100, 50, 200, 5)
+    assert {topic for wanted in case.wanted for topic in wanted} == set(range(100))
+    assert len(case.queues) == 5_000
+    assert same_for_all(1, 10, 3).subscriptions is None
+
+
+def test_a_move_is_a_queue_that_two_have_had():
+    """A queue of somebody who has gone, or a new one, is no move."""
+    two = Queue("orders", "", 2)
+
+    assert moves({ONE: "a", two: "a"}, {ONE: "a", two: "b"}) == 1
+
+
+def test_percentiles_are_by_nearest_rank():
+    """Of a hundred, p99 is the second largest."""
+    assert latency_of(range(100, 0, -1)) == Latency(100, 50, 99)
+    assert latency_of([]) == Latency(0, 0, 0)
+
+
+class Written:
+    """What passed through the floor, batch by batch."""
+
+    def __init__(self, *batches: list[tuple[int, object]]) -> None:
+        self._batches = list(batches)
+
+    def read(self, _timeout_s: float) -> list[tuple[bytes, bytes, int]]:
+        return [(b"%d" % at_ms, msgspec.json.encode(event), 1_000) for at_ms, event in self._batches.pop(0)]
+
+
+def test_the_floor_is_asked_as_the_coordinator_is():
+    """A pull waits for an arrival, once; one that comes late is answered at once."""
+    early, late = (
+        Pull(request_id=f"{name}:1", group_id="g", client_id=name, instance_id=name, queue=ONE, from_offset=0)
+        for name in ("early", "late")
+    )
+    ears = Passed(Written([(100, early)], [(200, Arrival(queue=ONE, next_offset=3)), (300, late)]))
+
+    assert ears.wakes(0) == []
+    assert ears.wakes(0) == [Answer("early", 200, 800, 3, was_held=True), Answer("late", 300, 700, 3)]
+
+
+def test_a_probe_at_the_floor_is_a_heartbeat_that_passed():
+    """So its latency is from one append to the other, as an assignment's is."""
+    beat = Heartbeat(group_id="g", client_id="probe", instance_id="i")
+
+    assert Passed(Written([(400, beat)])).assignments(0) == [Answer("probe", 400, 600)]
+
+
+def test_the_java_program_stands_where_it_is_looked_for():
+    assert (Path(strategies.kafka.__file__).parent / "java" / "UniformBench.java").is_file()
