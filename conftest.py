@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 # `control_log` and `story` are used by other folders too; in importlib mode nothing else makes them importable.
 sys.path.insert(0, str(Path(__file__).parent / "tests" / "scenarios"))
@@ -16,6 +18,9 @@ settings.register_profile("same", derandomize=True, deadline=None, database=None
 settings.register_profile("search", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
+WITH_SPARK = ("tests/spark/", *(f"tests/e2e/test_{name}.py" for name in ("crash", "outages", "readme")))
+"""Where tests start a Spark, in this process or as one of its own."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--rewrite``: what the stories in tests/scenarios/*.txt say is replaced by what happens."""
@@ -23,14 +28,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process run all that starts a Spark, and begin with it; another one runs the rest, file by file.
+    """Begin with what takes longest."""
+    items.sort(key=lambda item: not item.nodeid.startswith(WITH_SPARK))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """Let one process run all that starts a Spark, and another one the rest, file by file.
 
     Two engines at once would take each other's time on two cores, and what waits for them would give up.
     """
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
-    for item in items:
-        alone = "spark" if item.get_closest_marker("spark") else item.path.name
-        item.add_marker(pytest.mark.xdist_group(alone))
+    return SparkTogether(config, log)
+
+
+class SparkTogether(LoadFileScheduling):
+    """Tests of a file stay together, and so do all that start a Spark."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith(WITH_SPARK) else super()._split_scope(nodeid)
 
 
 @pytest.fixture
