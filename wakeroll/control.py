@@ -133,6 +133,7 @@ class Control:
                 self._client.group_id,
             )
         self._thread.join(LEAVE_S)
+        self._outbox.close()
 
     def _run(self) -> None:
         try:

@@ -61,6 +61,11 @@ class Outbox:
         """Wait at most `timeout` seconds until Kafka has everything; return whether it has."""
         return self._producer.flush(timeout) == 0
 
+    def close(self) -> None:
+        """Give up what Kafka has not got; or the client of a lost broker would look for it for ever."""
+        self._producer.purge()
+        self._producer.poll(0)  # lets go of what was to be told, and with it of us
+
     def _make(self) -> Producer:
         return self._connection.producer(
             **{

@@ -157,8 +157,10 @@ class Producer:
         self._closed = True
         if not self._is_answered(timeout):
             log.warning("the producer was closed without Kafka's receipt for %d records", self._under_way)
+            self._producer.purge()  # what waits for these receipts would be kept, and looked for, for ever
         self._stopping.set()
         self._thread.join()
+        self._producer.poll(0)
         self._raise_failure()
 
     def __enter__(self) -> Self:

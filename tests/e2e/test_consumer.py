@@ -1,5 +1,6 @@
 """The SDK on a real broker, with the real machine as its coordinator: what an application sees of a group."""
 
+import gc
 import math
 import os
 import threading
@@ -20,6 +21,7 @@ from pipeline.local.broker import EmbeddedBroker
 from pipeline.topics import ensure_topics
 from wakeroll import Consumer, Fenced, InvalidUsage, NotReachable, Queue
 from wakeroll.connection import Connection, Topics
+from wakeroll.outbox import Outbox
 
 pytestmark = pytest.mark.e2e
 
@@ -716,3 +718,23 @@ def test_committing_and_closing_without_a_broker_take_bounded_time(tmp_path, mak
         one.consumer.close(timeout=2)
 
         assert time.monotonic() - began < 5
+
+
+def test_a_consumer_that_closed_without_a_broker_does_not_look_for_it_for_ever(tmp_path, make_coordinator, group_id):
+    def live_and_close() -> None:
+        with a_plane_of_its_own(tmp_path, make_coordinator) as (broker, coordinator):
+            one = Application(coordinator, group_id, coordinator.topic(1))
+            one.poll_until(lambda: one.queues)
+            broker.kill()
+            one.consumer.close(timeout=1)
+
+    before = outboxes()
+    live_and_close()
+
+    assert outboxes() == before
+
+
+def outboxes() -> int:
+    """Return how many there are in this process."""
+    gc.collect()
+    return sum(isinstance(each, Outbox) for each in gc.get_objects())
