@@ -32,7 +32,7 @@ QUEUES = 8
 PER_SECOND = 200
 SESSION_MS = 6_000
 """Short, so that the story is: a killed consumer's queues move after this."""
-_STEP_S = 60.0
+_STEP_S = 180.0
 
 out = Console()
 

@@ -27,7 +27,7 @@ from wakeroll.connection import Connection, Topics
 sys.path.insert(0, str(Path(__file__).parent))
 
 TICK_S = 0.1
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Coordinator(threading.Thread):

@@ -30,7 +30,7 @@ from wakeroll.connection import Connection
 GROUP = "billing"
 CLIENTS = ("c1", "c2", "c3")
 QUEUES = 8
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 
 
 def until(true: Callable[[], object], what: str) -> None:

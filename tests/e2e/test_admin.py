@@ -25,7 +25,7 @@ from wakeroll.outbox import Outbox
 
 pytestmark = pytest.mark.e2e
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 MORNING_MS = 1_782_874_800_000
 """2026-07-01T03:00:00Z."""
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

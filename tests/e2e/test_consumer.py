@@ -25,7 +25,7 @@ from wakeroll.outbox import Outbox
 
 pytestmark = pytest.mark.e2e
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Application:

@@ -21,7 +21,7 @@ from wakeroll.connection import Connection, Topics
 
 pytestmark = pytest.mark.e2e
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 LONG_S = 600.0
 """A wait that no test sits out: whoever comes back has been woken."""
 

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 WAKEROLL = Path(sys.executable).with_name("wakeroll")
-PATIENCE_S = 240.0
+PATIENCE_S = 900.0
 
 RUN_BY_A_TEST = {
     "make run",

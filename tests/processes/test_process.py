@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.local.process import Child, ChildFailed
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def read(settings: Settings, topic: str, partitions: int) -> list[tuple[bytes, b
     return found
 
 
-def until(true: Callable[[], object], deadline_s: float = 120) -> None:
+def until(true: Callable[[], object], deadline_s: float = 600) -> None:
     started = time.monotonic()
     while not true():
         assert time.monotonic() < started + deadline_s, "not in time"
