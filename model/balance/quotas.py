@@ -4,6 +4,7 @@
 [0, 1, 0, 1, 0]
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from model.balance.regions import NOBODY
@@ -22,19 +23,21 @@ def share(owners: Sequence[int], clients: int) -> list[int]:
     Returns:
         Who has each queue now.
     """
-    held: list[list[int]] = [[] for _ in range(clients)]
-    free: list[int] = []
-    for position, owner in enumerate(owners):
-        (free if owner == NOBODY else held[owner]).append(position)
+    held = Counter(owners)
     size, more = divmod(len(owners), clients)
     # Stable: of two that can use one more, the first gets it.
-    by_use = sorted(range(clients), key=lambda client: len(held[client]) <= size)
+    by_use = sorted(range(clients), key=lambda client: held[client] <= size)
     quotas = [size] * clients
     for client in by_use[:more]:
         quotas[client] += 1
-    for client, positions in enumerate(held):
-        free += _given_up(positions, len(positions) - quotas[client])
-    wants = [quota - len(positions) for quota, positions in zip(quotas, held, strict=True)]
+    wants = [quota - held[client] for client, quota in enumerate(quotas)]
+    generous: dict[int, list[int]] = {client: [] for client, want in enumerate(wants) if want < 0}
+    for position, owner in enumerate(owners):
+        if owner in generous:
+            generous[owner].append(position)
+    free = [position for position, owner in enumerate(owners) if owner == NOBODY]
+    for client, positions in generous.items():
+        free += _given_up(positions, -wants[client])
     # Dealt like cards, so that neighbours, which are queues of one topic, go to different clients.
     hands = [client for hand in range(max(wants)) for client in range(clients) if wants[client] > hand]
     shared = list(owners)
@@ -45,6 +48,4 @@ def share(owners: Sequence[int], clients: int) -> list[int]:
 
 def _given_up(positions: Sequence[int], surplus: int) -> list[int]:
     """Choose what a client gives up: evenly spaced, so that it loses some of each topic and not all of one."""
-    if surplus <= 0:
-        return []
     return [positions[(2 * i + 1) * len(positions) // (2 * surplus)] for i in range(surplus)]

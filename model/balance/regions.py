@@ -29,6 +29,20 @@ class Region(Struct):
         everybody = (1 << len(self.clients)) - 1
         return all(audience == everybody for audience in self.audiences)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nobody has a queue to keep."""
+        return all(owners.count(NOBODY) == len(owners) for owners in self.owners)
+
+    def dealt(self) -> dict[str, list[Queue]]:
+        """Return client -> its queues when all are dealt like cards, one topic after the other.
+
+        If all clients subscribe to all topics and nobody had anything, no sharing is more even, over all as within each
+        topic: a topic is a run of the cards.
+        """
+        cards = list(chain.from_iterable(self.queues))
+        return {client: cards[i :: len(self.clients)] for i, client in enumerate(self.clients)}
+
     def shares(self, owners: Iterable[int]) -> dict[str, list[Queue]]:
         """Return client -> its queues, from the owner of each queue, topic by topic in order."""
         lists: list[list[Queue]] = [[] for _ in self.clients]

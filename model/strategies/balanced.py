@@ -15,10 +15,10 @@ from typing import Any
 
 from model.balance import levels, quotas
 from model.balance.hand_out import hand_out
-from model.balance.regions import NOBODY, Region, regions
+from model.balance.regions import NOBODY, Region
 from model.balance.transport import Offer
 from model.queue import Queue
-from model.strategies.java import sort_clients
+from model.strategies.by_region import share_regions
 
 NAME = "BALANCED"
 
@@ -31,11 +31,13 @@ def assign_all(
     /,
 ) -> dict[str, list[Queue]]:
     """Share all topics at once; of several sharings that are equally good, the answer is always the same one."""
-    clients = sort_clients(set(chain.from_iterable(subscribers.values())))
-    shares: dict[str, list[Queue]] = {client: [] for client in clients}
-    for region in regions(topics, subscribers, clients, previous):
-        shares |= region.shares(_by_quota(region) if region.is_uniform else _by_level(region))
-    return shares
+    return share_regions(topics, subscribers, previous, _share)
+
+
+def _share(region: Region) -> dict[str, list[Queue]]:
+    if not region.is_uniform:
+        return region.shares(_by_level(region))
+    return region.dealt() if region.is_new else region.shares(_by_quota(region))
 
 
 def _by_quota(region: Region) -> Iterable[int]:

@@ -18,10 +18,10 @@ from typing import Any
 from model.balance import levels
 from model.balance.bits import each
 from model.balance.hand_out import hand_out
-from model.balance.regions import NOBODY, Region, regions
+from model.balance.regions import NOBODY, Region
 from model.balance.transport import Offer
 from model.queue import Queue
-from model.strategies.java import sort_clients
+from model.strategies.by_region import share_regions
 
 NAME = "SPREAD"
 
@@ -34,14 +34,14 @@ def assign_all(
     /,
 ) -> dict[str, list[Queue]]:
     """Share all topics at once; of several sharings that are equally good, the answer is always the same one."""
-    clients = sort_clients(set(chain.from_iterable(subscribers.values())))
-    shares: dict[str, list[Queue]] = {client: [] for client in clients}
-    for region in regions(topics, subscribers, clients, previous):
-        shares |= region.shares(_share(region))
-    return shares
+    return share_regions(topics, subscribers, previous, _share)
 
 
-def _share(region: Region) -> Iterable[int]:
+def _share(region: Region) -> dict[str, list[Queue]]:
+    return region.dealt() if region.is_uniform and region.is_new else region.shares(_by_topic(region))
+
+
+def _by_topic(region: Region) -> Iterable[int]:
     """Give each subscriber of a topic its n // m queues; left to decide are the extras, at most one a client."""
     held = [0] * len(region.clients)
     sizes, extras = [], []

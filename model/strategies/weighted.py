@@ -18,10 +18,10 @@ from typing import Any
 from msgspec import Struct
 
 from model.balance.loads import MILLION, Loads, Weighed
-from model.balance.regions import Region, regions
+from model.balance.regions import Region
 from model.queue import Queue
+from model.strategies.by_region import share_regions
 from model.strategies.errors import StrategyError
-from model.strategies.java import sort_clients
 from model.strategies.params import mapping, whole_number
 
 NAME = "WEIGHTED"
@@ -72,17 +72,17 @@ def assign_all(
     """
     settings = _settings(params)
     weights, lags = _weights(params), _lags(params)
-    clients = sort_clients(set(chain.from_iterable(subscribers.values())))
-    shares: dict[str, list[Queue]] = {client: [] for client in clients}
-    moves = settings.max_moves
-    if moves is None:
-        moves = max(1, sum(map(len, topics.values())) // MOVED_PART)
-    for region in regions(topics, subscribers, clients, previous):
+    a_part = max(1, sum(map(len, topics.values())) // MOVED_PART)
+    moves = a_part if settings.max_moves is None else settings.max_moves
+
+    def share(region: Region) -> dict[str, list[Queue]]:
+        nonlocal moves
         loads = _loads(region, settings, weights, lags)
         loads.place()
         moves = loads.ease(settings.dead_band, moves)
-        shares |= region.shares(loads.owners)
-    return shares
+        return region.shares(loads.owners)
+
+    return share_regions(topics, subscribers, previous, share)
 
 
 def _loads(region: Region, settings: Settings, weights: Mapping[str, int], lags: Mapping[Queue, int]) -> Loads:
