@@ -12,12 +12,12 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from model.events import Arrival
 from model.queue import Queue
 from pipeline import ends
-from pipeline.cluster import Cluster, is_legal
+from pipeline.cluster import Cluster
 from pipeline.ends import ASK_MS, Arrived, EndBook, Pulled, Where
 from pipeline.follower import Follower
 from pipeline.ticks import next_due_s, perishable
 from pipeline.trouble import Trouble
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, is_legal
 from wakeroll.errors import NotReachable
 
 log = logging.getLogger(__name__)

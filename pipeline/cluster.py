@@ -1,6 +1,5 @@
 """What a cluster is asked about its topics; every answer comes in time, or `NotReachable` is raised."""
 
-import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from wakeroll.connection import Connection
-from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.errors import NotReachable
 
 PATIENCE_S = 10.0
 """Long enough for a broker that is just starting."""
@@ -35,8 +34,6 @@ _LOOK_UP_S = 0.1
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _AFTER: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
-# Kafka's own rule; RocketMQ's %RETRY%billing is the name of a topic too, but of none that a Kafka broker has.
-_is_legal = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z").match
 _UNREACHABLE = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -47,11 +44,6 @@ _UNREACHABLE = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
-
-
-def is_legal(topic: str) -> bool:
-    """Whether a topic of Kafka may have this name: asked for another one, a broker is at odds with the request."""
-    return _is_legal(topic) is not None
 
 
 class Cluster:
@@ -74,12 +66,7 @@ class Cluster:
         self._patience_s = patience_s
         self._stop = stop or threading.Event()
         self._reason = ""
-        try:
-            self._admin = connection.admin(
-                error_cb=self._remember, **{"log_level": 0, "reconnect.backoff.max.ms": 1_000}
-            )
-        except KafkaException as error:
-            raise InvalidUsage(f"Kafka's client does not take these settings: {error.args[0].str()}") from None
+        self._admin = connection.admin(error_cb=self._remember, **{"log_level": 0, "reconnect.backoff.max.ms": 1_000})
 
     def racks(self, topics: Iterable[str]) -> dict[str, Racks | KafkaError]:
         """Ask for the partitions of topics, and where their leaders stand; one request, which makes no topic.

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from model.config import MAX_RECORD_BYTES
 from pipeline.cluster import Cluster
 from pipeline.trouble import Trouble
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, take
 from wakeroll.errors import NotReachable
 
 log = logging.getLogger(__name__)
@@ -70,10 +70,7 @@ class Follower(Generic[_Said]):
 
     def hear(self, timeout_s: float) -> Iterator[_Said]:
         """Wait up to `timeout_s` for records; return what some of them, at most a thousand, say."""
-        first = self._consumer.poll(timeout_s)
-        if first is None:
-            return
-        for message in (first, *self._consumer.consume(_AT_ONCE, 0)):
+        for message in take(self._consumer, _AT_ONCE, timeout_s):
             error = message.error()
             if error is not None:
                 self._trouble.began(f"cannot read {self._topic}: {error.str()}")

@@ -19,13 +19,13 @@ from model.config import MAX_QUEUES
 from model.events import Route
 from pipeline import subscriptions
 from pipeline.arrivals import Announcer
-from pipeline.cluster import Cluster, Racks, is_legal
+from pipeline.cluster import Cluster, Racks
 from pipeline.follower import Follower
 from pipeline.routes import RouteBook, Watch
 from pipeline.subscriptions import Routed, Subscribed
 from pipeline.ticks import Ticker, next_due_s, perishable
 from pipeline.trouble import Trouble
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, is_legal
 from wakeroll.errors import NotReachable
 
 log = logging.getLogger(__name__)

@@ -58,21 +58,16 @@ class Admin:
             InvalidUsage: an argument is not what it must be.
             NotReachable: no broker answered in time, or it has no control plane.
         """
-        if not bootstrap:
-            raise InvalidUsage("bootstrap is empty; it must name a broker, like 'localhost:9092'")
         self._connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
         self._timeout = connect_timeout
-        try:
-            self._consumer = self._connection.consumer(
-                **{
-                    "auto.offset.reset": "earliest",
-                    "fetch.wait.max.ms": FETCH_WAIT_MS,
-                    "error_cb": lambda _: None,  # what it would say is said by the exceptions
-                    "log_level": 0,
-                }
-            )
-        except KafkaException as problem:
-            raise InvalidUsage(f"Kafka's client does not take these settings: {problem.args[0].str()}") from None
+        self._consumer = self._connection.consumer(
+            **{
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": FETCH_WAIT_MS,
+                "error_cb": lambda _: None,  # what it would say is said by the exceptions
+                "log_level": 0,
+            }
+        )
         self._positions = Positions(self._consumer, connect_timeout)
         try:
             look(self._connection, (), connect_timeout)

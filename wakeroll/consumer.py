@@ -113,13 +113,8 @@ class Consumer:
             room=room,
             weight=weight,
         )
-        if not bootstrap:
-            raise InvalidUsage("bootstrap is empty; it must name a broker, like 'localhost:9092'")
         connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
-        try:
-            outbox, self._reader = Outbox(connection, group_id), Reader(connection)
-        except KafkaException as problem:
-            raise InvalidUsage(f"Kafka's client does not take these settings: {problem.args[0].str()}") from None
+        outbox, self._reader = Outbox(connection, group_id), Reader(connection)
         try:
             partitions = look(connection, [subscription.topic for subscription in subscriptions], connect_timeout)
             inbox = Inbox(connection, client_id, partitions, connect_timeout)

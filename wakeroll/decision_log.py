@@ -5,11 +5,12 @@ import time
 from collections.abc import Iterator
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
+from wakeroll.connection import take
 from wakeroll.errors import NotReachable
-from wakeroll.positions import NO_LEADER, RETRY_S
+from wakeroll.positions import ends_of
 
 log = logging.getLogger("wakeroll")
 
@@ -75,11 +76,7 @@ class DecisionLog:
 
     def wait(self, timeout: float) -> list[Said]:
         """Return the next decisions, in order; wait at most `timeout` seconds for some record to come."""
-        first = self._consumer.poll(min(timeout, SLICE_S))
-        if first is None:
-            return []
-        # consume() alone would wait for a full batch.
-        messages = [first, *self._consumer.consume(BATCH - 1, timeout=0)]
+        messages = take(self._consumer, BATCH, min(timeout, SLICE_S))
         return [decision for message in messages if (decision := self._read(message)) is not None]
 
     def _begin(self, offset: int) -> None:
@@ -87,15 +84,7 @@ class DecisionLog:
         self._consumer.assign([TopicPartition(self._at.topic, self._at.partition, offset)])
 
     def _ends(self) -> tuple[int, int]:
-        """Ask for the first offset and for that of the next record; a new partition may have no leader yet."""
-        deadline = time.monotonic() + self._timeout
-        while True:
-            try:
-                return self._consumer.get_watermark_offsets(self._at, max(deadline - time.monotonic(), 0.1))
-            except KafkaException as problem:
-                if problem.args[0].code() not in NO_LEADER or time.monotonic() > deadline:
-                    raise
-            time.sleep(RETRY_S)
+        return ends_of(self._consumer, self._at, self._timeout)
 
     def _read(self, message: Message) -> Said | None:
         """Decode what is about this group; what cannot be read is not for this version."""

@@ -1,22 +1,19 @@
 """What the coordinator has to say to one client: the partition of the inbox that its id belongs to."""
 
 import logging
-import time
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 from model.decisions import Assignment, Fenced, Rejected, Wake
 from model.partitioner import partition_of
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, take
+from wakeroll.positions import ends_of
 
 log = logging.getLogger("wakeroll")
 
 BATCH = 500
 """Records taken at once; a partition holds what many clients must hear."""
-
-RETRY_S = 0.1
-_NO_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 ToAClient = Assignment | Fenced | Rejected | Wake
 _decoder: msgspec.json.Decoder[ToAClient] = msgspec.json.Decoder(ToAClient)
@@ -41,35 +38,20 @@ class Inbox:
         self._topic, self._partition = connection.topics.inbox, partition_of(self._key, partitions)
         self._consumer = connection.consumer()
         try:
-            self._consumer.assign([TopicPartition(self._topic, self._partition, self._end(timeout))])
+            end = ends_of(self._consumer, TopicPartition(self._topic, self._partition), timeout)[1]
+            self._consumer.assign([TopicPartition(self._topic, self._partition, end)])
         except KafkaException:
             self._consumer.close()
             raise
 
     def poll(self, timeout: float) -> list[ToAClient]:
         """Return what has come for this client, in order; wait at most `timeout` seconds for something to come."""
-        first = self._consumer.poll(timeout)
-        if first is None:
-            return []
-        # consume() alone would wait for a full batch.
-        messages = [first, *self._consumer.consume(BATCH - 1, timeout=0)]
+        messages = take(self._consumer, BATCH, timeout)
         return [decision for message in messages if (decision := self._read(message)) is not None]
 
     def close(self) -> None:
         """Stop reading."""
         self._consumer.close()
-
-    def _end(self, timeout: float) -> int:
-        """Ask for the offset of the next record; a partition that has just been made may have no leader yet."""
-        deadline = time.monotonic() + timeout
-        while True:
-            left = max(deadline - time.monotonic(), 0.1)
-            try:
-                return self._consumer.get_watermark_offsets(TopicPartition(self._topic, self._partition), left)[1]
-            except KafkaException as problem:
-                if problem.args[0].code() not in _NO_LEADER or time.monotonic() > deadline:
-                    raise
-            self._consumer.poll(RETRY_S)  # nothing is assigned: it only waits
 
     def _read(self, message: Message) -> ToAClient | None:
         """Decode what is for this client; what cannot be read is not for this version."""

@@ -3,19 +3,35 @@
 import time
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from model.queue import Queue
 from wakeroll.errors import InvalidUsage, NotReachable
 from wakeroll.reset import EpochMs, Place
 
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION)
-NO_LEADER = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
+_NO_LEADER = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
 """What is said of a partition that has just been made: it has a leader in a moment."""
-RETRY_S = 0.1
+_RETRY_S = 0.1
 
 _SHOWN = 5
 """Queues that a sentence names; of a thousand, the first ones will do."""
+
+
+def ends_of(consumer: Consumer, at: TopicPartition, timeout: float) -> tuple[int, int]:
+    """Ask for the first offset of a partition and for that of the next record; a new one may have no leader yet.
+
+    Raises:
+        KafkaException: nobody tells within `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return consumer.get_watermark_offsets(at, max(deadline - time.monotonic(), 0.1))
+        except KafkaException as problem:
+            if problem.args[0].code() not in _NO_LEADER or time.monotonic() > deadline:
+                raise
+        time.sleep(_RETRY_S)
 
 
 class Positions:
@@ -84,6 +100,6 @@ class Positions:
             if wrong is None:
                 return {Queue(answer.topic, "", answer.partition): answer.offset for answer in answers}
             assert wrong.error is not None, "it was chosen for its error"
-            if wrong.error.code() not in NO_LEADER or time.monotonic() > deadline:
+            if wrong.error.code() not in _NO_LEADER or time.monotonic() > deadline:
                 raise NotReachable(f"Kafka does not tell where {wrong.topic}-{wrong.partition} is: {wrong.error.str()}")
-            time.sleep(RETRY_S)
+            time.sleep(_RETRY_S)

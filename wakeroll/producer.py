@@ -1,7 +1,6 @@
 """The producer that an application imports: messages with tags and properties, and word of their arrival."""
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException,
 
 from model.arrivals import Arrivals
 from model.queue import Queue, QueueId
-from wakeroll.connection import Connection, Topics
+from wakeroll.connection import Connection, Topics, is_legal
 from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll.headers import headers_of
 from wakeroll.preflight import look
@@ -32,7 +31,6 @@ FULL_S = 60.0
 """How long `send` waits for room, as `max.block.ms` of Kafka's Java producer."""
 
 _encode = msgspec.json.Encoder().encode
-_is_topic = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z").match
 
 
 class Producer:
@@ -68,13 +66,8 @@ class Producer:
             InvalidUsage: an argument is not what it must be.
             NotReachable: no broker answered in time, or it has no control plane.
         """
-        if not bootstrap:
-            raise InvalidUsage("bootstrap is empty; it must name a broker, like 'localhost:9092'")
         connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
-        try:
-            self._producer = connection.producer()
-        except KafkaException as problem:
-            raise InvalidUsage(f"Kafka's client does not take these settings: {problem.args[0].str()}") from None
+        self._producer = connection.producer()
         look(connection, (), connect_timeout)
         self._topic = connection.topics.queues
         self._arrivals = Arrivals()
@@ -118,7 +111,7 @@ class Producer:
             WakerollError: Kafka's client does not take it: it is too large, has had no room for a minute, or is broken
                 for good.
         """
-        if not isinstance(topic, str) or not _is_topic(topic):
+        if not isinstance(topic, str) or not is_legal(topic):
             raise InvalidUsage(f"topic is {topic!r}; it must be 1 to 249 letters, digits, dots, underscores or hyphens")
         for name, given in (("value", value), ("key", key)):
             if not isinstance(given, bytes | str | None):

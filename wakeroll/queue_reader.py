@@ -8,7 +8,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from model.queue import Queue
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, take
 from wakeroll.errors import NotReachable, WakerollError
 
 log = logging.getLogger("wakeroll")
@@ -103,13 +103,9 @@ class QueueReader:
 
     def _take(self, offset: int, most: int) -> Read | None:
         """Take what has come from `offset` on, or wait a slice for it; None: nothing is known yet, look again."""
-        first = self._consumer.poll(SLICE_S)
-        if first is None:
-            return None
         messages: list[Message] = []
         found = False
-        # consume() alone would wait until it has as many.
-        for message in (first, *self._consumer.consume(most - 1, timeout=0)):
+        for message in take(self._consumer, most, SLICE_S):
             error, at = message.error(), message.offset()
             if error is None:
                 assert at is not None, "a message without an error has an offset"

@@ -72,7 +72,6 @@ def append(connection: Connection, event: Reset | Configure, timeout: float) -> 
 
     Raises:
         NotReachable: Kafka did not acknowledge it within `timeout` seconds.
-        KafkaException: the producer cannot be made.
     """
     topic, key = connection.topics.groups, event.group_id.encode()
     timeout_ms = max(round(timeout * 1_000), 1)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.cluster import Cluster, is_legal
+from pipeline.cluster import Cluster
 from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches
 from pipeline.lock import only_one
 from pipeline.operators.tap import arrivals
@@ -17,6 +17,7 @@ from pipeline.session import start_session
 from pipeline.settings import Settings
 from pipeline.sinks.kafka import publish
 from pipeline.sources.kafka import headers, kafka_options
+from wakeroll.connection import is_legal
 from wakeroll.errors import InvalidUsage
 
 NAME = "tap"
