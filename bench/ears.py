@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from model.decisions import TO_A_CLIENT, AnyDecision, Assignment, Wake
 from model.events import AnyEvent, Arrival, Heartbeat, Pull
 from model.queue import Queue
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, take
 
 BATCH = 500
 PROBED = "probe"
@@ -56,14 +56,9 @@ class Listener:
 
     def read(self, timeout_s: float) -> list[tuple[bytes, bytes, int]]:
         """Return key, value and append time (epoch ms) of what has come; wait at most so long for a record."""
-        first = self._consumer.poll(timeout_s)
-        if first is None:
-            return []
-        # consume() alone would wait for a full batch.
-        messages = [first, *self._consumer.consume(BATCH - 1, timeout=0)]
         return [
             (message.key() or b"", message.value() or b"", message.timestamp()[1])
-            for message in messages
+            for message in take(self._consumer, BATCH, timeout_s)
             if message.error() is None
         ]
 
