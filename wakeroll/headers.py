@@ -1,8 +1,8 @@
 """What a message says of itself, as its headers: its tag and its properties, by which subscriptions choose."""
 
 import reprlib
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, cast
 
 import msgspec
 from confluent_kafka import Message
@@ -47,17 +47,34 @@ def wants(subscription: ParsedSubscription, message: Message) -> bool:
     """Whether a subscription wants a message, by its headers.
 
     They are all that is known, and all there is: a message without a tag is none of a subscription to tags.  What is
-    not UTF-8 was written for others; of two headers with one name the later counts, as in Kafka's `lastHeader`.
+    not UTF-8 was written for others.
     """
     headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])  # of a message that was read
-    properties = {name: text for name, value in headers if (text := _text_of(value)) is not None}
+    properties = {name: text for name, text in texts_of(headers).items() if text is not None}
     tags = properties.get(TAGS_HEADER, "")
     return matches(subscription, tags_code(tags), tags, properties)
 
 
-def _text_of(value: bytes | None) -> str | None:
+def texts_of(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str | None]:
+    """Return what headers say, by name; None is no text.
+
+    Of those with one name the last counts, as Kafka's `lastHeader` has it; one without a value says nothing.
+    """
+    return {name: _text_of(value) for name, value in dict(headers).items() if value is not None}
+
+
+def fits(name: Literal["tags", "properties"], value: object) -> bool:
+    """Whether an arrival may tell these tags, or these properties, of its message."""
     try:
-        return None if value is None else value.decode()
+        msgspec.convert(value, _DECLARED[name])
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _text_of(value: bytes) -> str | None:
+    try:
+        return value.decode()
     except UnicodeDecodeError:
         return None
 

@@ -1,23 +1,18 @@
 """From messages to arrivals: what a message says of itself in its headers; what is in it stays in it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import msgspec
 import pandas as pd
 from pyspark.sql import DataFrame
 
-from model.config import MAX_PROPERTIES
 from model.events import Arrival
 from model.filters import tags_code
 from model.queue import Queue
 from pipeline.operators.shard import PUBLISHED, Frames
 from wakeroll.connection import Topics
-
-TAGS_HEADER = "TAGS"
-"""Where a message's tags are: the name of RocketMQ's property for them."""
-_NAME_LENGTH = 255
-_TEXT_LENGTH = 4_096
+from wakeroll.headers import TAGS_HEADER, fits, texts_of
 
 _encode = msgspec.json.Encoder().encode
 
@@ -35,19 +30,23 @@ def arrivals(messages: DataFrame, topics: Topics) -> DataFrame:
 def arrival_of(
     topic: str, partition: int, offset: int, stored_ms: int, headers: Iterable[tuple[str, bytes | None]]
 ) -> Arrival:
-    """Return the arrival of a message; of headers with one name the last counts, as Kafka's `lastHeader` has it.
+    """Return the arrival of a message.
 
     A header that is no text is no property.  What an arrival has no room for (more than 256 headers, or too long a one)
     is not known of the message then, and an arrival of which something is not known is for everybody.
     """
-    last = dict(headers)
-    tags = _tags(last.pop(TAGS_HEADER, None))
+    texts = texts_of(headers)
+    tags = texts.pop(TAGS_HEADER, "")
+    if not fits("tags", tags):
+        tags = None
+    # All of them or none: a condition on a part would judge wrongly.
+    properties = {name: text for name, text in texts.items() if text is not None}
     return Arrival(
         queue=Queue(topic, "", partition),
         next_offset=offset + 1,
         tags=tags,
         tags_code=None if tags is None else tags_code(tags),
-        properties=_properties(last),
+        properties=properties if fits("properties", properties) else None,
         stored_ms=stored_ms if stored_ms >= 0 else None,
     )
 
@@ -71,23 +70,3 @@ def _told(topic: str, frames: Frames) -> Iterator[pd.DataFrame]:
     published = [(topic, arrival.queue.key.encode(), _encode(arrival)) for arrival in newest.values()]
     if published:
         yield pd.DataFrame(published, columns=["topic", "key", "value"])
-
-
-def _tags(value: bytes | None) -> str | None:
-    """Return a message's tags, "" if it has none; None if they cannot be told."""
-    text = _text(value) if value else ""
-    return None if text is None or len(text) > _TEXT_LENGTH else text
-
-
-def _properties(headers: Mapping[str, bytes | None]) -> dict[str, str] | None:
-    """Return a message's properties; None if they cannot be told, for a condition on a part would judge wrongly."""
-    texts = {name: text for name, value in headers.items() if (text := _text(value)) is not None}
-    fits = all(len(name) <= _NAME_LENGTH and len(text) <= _TEXT_LENGTH for name, text in texts.items())
-    return texts if fits and len(texts) <= MAX_PROPERTIES else None
-
-
-def _text(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else bytes(value).decode()
-    except UnicodeDecodeError:
-        return None

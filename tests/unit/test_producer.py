@@ -15,7 +15,7 @@ from model.held_queue import HeldQueue
 from model.queue import Queue
 from model.queue_machine import step
 from wakeroll import InvalidUsage, NotReachable, Producer
-from wakeroll.headers import headers_of, wants
+from wakeroll.headers import headers_of, texts_of, wants
 
 A, B = Queue("orders", "", 0), Queue("orders", "", 1)
 
@@ -85,6 +85,15 @@ def test_headers_of_others_do_not_disturb():
     assert wants(parse("paid"), message)
     assert not wants(parse("lost"), message)
     assert not wants(parse("trace IS NOT NULL", "SQL92"), message)
+
+
+@pytest.mark.parametrize("last", [b"\xff\xfe", None])
+def test_a_later_header_counts_though_it_says_nothing(last):
+    """The tap and every other reader of the message must know the same tag of it."""
+    assert texts_of([("TAGS", b"paid"), ("TAGS", last)]).get("TAGS") is None
+    assert texts_of([("TAGS", last), ("TAGS", b"paid")]) == {"TAGS": "paid"}
+    message = Message(topic="orders", partition=0, offset=0, headers=[("TAGS", b"paid"), ("TAGS", last)])
+    assert not wants(parse("paid"), message)
 
 
 @given(tags=TEXTS, name=TEXTS.filter(lambda name: name not in ("", "TAGS")), value=TEXTS)
