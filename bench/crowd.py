@@ -17,7 +17,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Crowd:
-    """So many clients, each waiting on one queue of a topic; who is woken asks again at once, from where it is told."""
+    """So many clients, each waiting on one queue of a topic.
+
+    Who is woken asks again at once, from behind what Kafka has by then: a consumer would have read that.
+    """
 
     def __init__(self, connection: Connection, topic: str, clients: int, queues: int) -> None:
         self._connection = connection
@@ -27,6 +30,8 @@ class Crowd:
         self._pulled = {f"crowd-{number}": 0 for number in range(clients)}
         """Client -> number of its last pull."""
         self._queue_of = {client: Queue(topic, "", i % queues) for i, client in enumerate(self._pulled)}
+        self._ends: dict[Queue, int] = {}
+        """How far each queue reaches."""
         self._produced = 0
 
     def run(self, ears: Ears, per_second: int, seconds: float) -> list[Answer]:
@@ -43,7 +48,8 @@ class Crowd:
             for answer in ears.wakes(max(due_s - time.monotonic(), 0)):
                 if answer.client_id in self._pulled:
                     answers.append(answer)
-                    self._pull(answer.client_id, answer.next_offset)
+                    queue = self._queue_of[answer.client_id]
+                    self._pull(answer.client_id, max(answer.next_offset, self._ends.get(queue, 0)))
             self._producer.poll(0)
         self._producer.flush(FLUSH_S)
         return answers
@@ -61,6 +67,7 @@ class Crowd:
             assert partition is not None, "a delivered message has a partition"
             assert offset is not None, "a delivered message has an offset"
             queue = Queue(self._topic, "", partition)
+            self._ends[queue] = offset + 1
             self._send(Arrival(queue=queue, next_offset=offset + 1), queue)
 
     def _pull(self, client_id: str, from_offset: int) -> None:

@@ -42,8 +42,16 @@ class Wakes(Struct, frozen=True):
     queues: int
     per_second: int
     """Messages."""
+    reached: int
+    """Of the clients that waited, those that were woken."""
+    handlers: int
+    """Real consumers among those who wait, each in `fetch`."""
     floor: Way
     ours: Way
+    fetched: Latency
+    """From producing a message to the handler of a consumer that waited for it."""
+    polled: Latency
+    """The same for a consumer that polls Kafka all the time."""
 
 
 def latency_of(times_ms: Iterable[int]) -> Latency:
@@ -77,13 +85,19 @@ def section(found: Wakes | None) -> str:
             what, f"{ours.count:,}", _ms(ours.p50_ms), _ms(ours.p99_ms), _ms(floor.p50_ms), _ms(floor.p99_ms),
             times_floor(ours, floor),
         ))  # fmt: skip
+    for what, direct in (
+        ("a message's produce to its handler's call, in `fetch`", found.fetched),
+        ("the same of a Kafka consumer that polls without end", found.polled),
+    ):
+        rows.append((what, f"{direct.count:,}", _ms(direct.p50_ms), _ms(direct.p99_ms), "", "", ""))
     heads = ("from ... to ...", "answers", "p50", "p99", "floor p50", "floor p99", "p50 times floor")
     return f"""\
 The broker, the observer and the jobs of `wakeroll run` (`record` too) on one machine, by the broker's append times.
 The *floor* is Spark alone, on the same broker in the same run, with the same session, source, sink and `record`:
 records of the control topics pass through it, without a state and without Python. Heartbeats are new lives of one
 client, five a second. Then {found.clients} consumers wait on {found.queues} queues for {found.per_second} messages a
-second; who is woken asks again at once. {found.seconds:g} s of each count, after a warm-up.
+second, and {found.handlers} real ones in `fetch` on as many of these queues; who is woken asks again at once.
+Woken: {found.reached} of the {found.clients}. {found.seconds:g} s of each count, after a warm-up.
 
 {table(heads, rows)}
 

@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from confluent_kafka.admin import NewTopic
 from bench import latency, report
 from bench.crowd import Crowd
 from bench.ears import Answer, Decided, Ears, Listener, Passed
-from bench.latency import Wakes, Way, latency_of
+from bench.handlers import Handled, Handlers
+from bench.latency import Latency, Wakes, Way, latency_of
 from bench.machine import this_machine
 from bench.results import write
 from pipeline.cluster import Cluster
@@ -34,6 +35,8 @@ from wakeroll.connection import Connection
 
 CLIENTS = 200
 QUEUES = 16
+HANDLERS = 8
+"""Real consumers besides, each with threads and connections of its own: enough to see what one gets."""
 PER_SECOND = 100
 SECONDS = 60.0
 WARMUP_S = 15.0
@@ -62,11 +65,27 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
     with EmbeddedBroker(folder / "broker") as broker:
         print("the floor: records pass through Spark", flush=True)
         with _floor(_settings(folder, "floor", broker)) as (connection, ears):
-            floor = _way(connection, ears, seconds, warmup_s)
+            beats = _heartbeats(connection, ears, seconds, warmup_s)
+            floor = _way(beats, _crowd(connection, ears, seconds, warmup_s))
         print("ours: observer, coordinate and record", flush=True)
         with _ours(_settings(folder, "ours", broker)) as (connection, ears):
-            ours = _way(connection, ears, seconds, warmup_s)
-    return Wakes(machine, seconds, CLIENTS, QUEUES, PER_SECOND, floor, ours)
+            beats = _heartbeats(connection, ears, seconds, warmup_s)
+            with Handlers(connection, _orders(connection), HANDLERS) as handlers:
+                woken = _crowd(connection, ears, seconds, warmup_s)
+    first_ms = min(answer.at_ms for answer in woken)
+    return Wakes(
+        machine,
+        seconds,
+        CLIENTS,
+        QUEUES,
+        PER_SECOND,
+        reached=len({answer.client_id for answer in woken}),
+        handlers=HANDLERS,
+        floor=floor,
+        ours=_way(beats, woken),
+        fetched=_since(first_ms, handlers.fetched),
+        polled=_since(first_ms, handlers.polled),
+    )
 
 
 def _settings(folder: Path, prefix: str, broker: EmbeddedBroker) -> Settings:
@@ -87,10 +106,10 @@ def _floor(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
         env={**os.environ, **settings.environment()},
         grace_s=90,
     )
-    orders = _orders(connection)
+    _make_topic(connection, _orders(connection), QUEUES)
     with LocalSystem(settings).observer, spark, closing(Listener(connection, topic)) as listener:
         ears = Passed(listener)
-        probe = Probe(connection, orders)
+        probe = Probe(connection, _orders(connection))
         probe.start()
         try:
             spark.wait_until(lambda: bool(ears.assignments(_SLICE_S)), READY_S)
@@ -106,7 +125,7 @@ def _ours(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
     system = LocalSystem(settings)
     try:
         system.start(threading.Event())
-        _orders(connection)
+        _make_topic(connection, _orders(connection), QUEUES)
         with closing(Listener(connection, connection.topics.inbox)) as listener:
             yield connection, Decided(listener)
             system.check()
@@ -114,10 +133,9 @@ def _ours(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
         system.stop()
 
 
-def _way(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> Way:
-    """Measure what runs: first heartbeats alone, then the crowd."""
-    orders = f"{connection.topics.prefix}.orders"
-    probe = Probe(connection, orders)
+def _heartbeats(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> Latency:
+    """Measure what a heartbeat's answer takes, with nothing else going on."""
+    probe = Probe(connection, _orders(connection))
     count_ms = now_ms() + round(warmup_s * 1_000)
     end_s = time.monotonic() + warmup_s + seconds
     told: list[Answer] = []
@@ -127,10 +145,17 @@ def _way(connection: Connection, ears: Ears, seconds: float, warmup_s: float) ->
             told += ears.assignments(_SLICE_S)
     finally:
         probe.close()
-    heartbeat = latency_of(answer.latency_ms for answer in told if answer.at_ms >= count_ms)
-    crowd = Crowd(connection, orders, CLIENTS, QUEUES)
+    return latency_of(answer.latency_ms for answer in told if answer.at_ms >= count_ms)
+
+
+def _crowd(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> list[Answer]:
+    """Let the crowd wait; return the answers that count."""
+    crowd = Crowd(connection, _orders(connection), CLIENTS, QUEUES)
     count_ms = now_ms() + round(warmup_s * 1_000)
-    woken = [answer for answer in crowd.run(ears, PER_SECOND, warmup_s + seconds) if answer.at_ms >= count_ms]
+    return [answer for answer in crowd.run(ears, PER_SECOND, warmup_s + seconds) if answer.at_ms >= count_ms]
+
+
+def _way(heartbeat: Latency, woken: Sequence[Answer]) -> Way:
     return Way(
         heartbeat,
         latency_of(answer.latency_ms for answer in woken if answer.was_held),
@@ -138,11 +163,13 @@ def _way(connection: Connection, ears: Ears, seconds: float, warmup_s: float) ->
     )
 
 
+def _since(first_ms: int, handled: Iterable[Handled]) -> Latency:
+    return latency_of(one.latency_ms for one in handled if one.at_ms >= first_ms)
+
+
 def _orders(connection: Connection) -> str:
-    """Make the topic whose queues everybody waits for; return its name."""
-    topic = f"{connection.topics.prefix}.orders"
-    _make_topic(connection, topic, QUEUES)
-    return topic
+    """Return the topic whose queues everybody waits for."""
+    return f"{connection.topics.prefix}.orders"
 
 
 def _make_topic(connection: Connection, topic: str, partitions: int, **config: str) -> None:

@@ -55,12 +55,20 @@ def test_figures_survive_their_file(found, tmp_path):
 def test_the_page_is_made_from_the_figures(found):
     """Every chapter has its table, with and without the figures of the whole path."""
     way = Way(Latency(300, 400, 800), Latency(9_000, 350, 700), Latency(2_000, 300, 600))
-    wakes = Wakes(found.machine, 60, 200, 16, 100, floor=Way(*[Latency(300, 200, 400)] * 3), ours=way)
+    wakes = Wakes(
+        *(found.machine, 60, 200, 16, 100, 199, 8),
+        floor=Way(*[Latency(300, 200, 400)] * 3),
+        ours=way,
+        fetched=Latency(5_000, 360, 720),
+        polled=Latency(6_000, 5, 9),
+    )
 
     without, page = report.page(found, None), report.page(found, wakes)
 
     assert "not measured yet" in without
     assert "| heartbeat to assignment, p50 against the floor's | <= 2.5 times | 2.00 times | yes |" in page
+    assert "Woken: 199 of the" in page
+    assert "| a message's produce to its handler's call, in `fetch` | 5,000 | 360 ms | 720 ms |" in page
     assert "| an arrival's append to its wake's (200 waiting) | 9,000 | 350 ms | 700 ms | 200 ms" in page
     for strategy in STRATEGIES:
         assert f"| {strategy}" in page
