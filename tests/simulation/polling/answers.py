@@ -13,8 +13,8 @@ from model.clock import ShardClock
 from model.config import SKIP_MS
 from model.events import AnyEvent, Arrival, Cancel, Pull, Tick
 from model.records import Record
+from polling.bounds import HOLDS_PER_QUEUE, HOLDS_PER_SHARD
 from polling.messages import may_want
-from polling.shards import HOLDS_PER_QUEUE, HOLDS_PER_SHARD
 
 STILL_HELD = 2**62
 """Where the answer of a pull is that has none yet: after everything."""

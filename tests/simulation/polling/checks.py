@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from coordinator import Coordinator
 from model import invariants
 from model.decisions import Rejected, Wake
 from model.held_queue import HeldQueue
@@ -12,8 +13,8 @@ from model.queue import Queue
 from model.replay import encode_decision, replay
 from model.shard import ShardState
 from polling.answers import Answer, answers, read_log
+from polling.bounds import small_bounds
 from polling.plan import PARTITIONS
-from polling.shards import Coordinator, small_bounds
 from polling.world import World
 
 _decode_state = msgspec.msgpack.Decoder(ShardState).decode

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from fault import Fault
+
 if TYPE_CHECKING:
     from polling.plan import Plan
 
@@ -22,22 +24,6 @@ class Kind:
     amounts: tuple[int, ...] = (0,)
     ends: bool = True
     """Whether its length ends with the chaos at the latest; else the chaos lasts as long."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One thing that goes wrong, or changes."""
-
-    at_ms: int
-    kind: str
-    who: str = ""
-    """A client as ``group/client_id``, a topic, or the key of a queue."""
-    length_ms: int = 0
-    amount: int = 0
-
-    def __str__(self) -> str:
-        parts = [self.kind, self.who, f"for {self.length_ms / 1000:g} s" * bool(self.length_ms)]
-        return " ".join([part for part in parts if part] + [f"({self.amount})"] * bool(self.amount))
 
 
 KINDS = {

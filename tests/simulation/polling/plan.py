@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 from random import Random
 
+from fault import Fault
 from model.queue import Queue
-from polling.faults import KINDS, Fault, draw_fault
+from polling.faults import KINDS, draw_fault
 
 OBSERVED, TOLD = "orders", "payments"
 """Of the one topic only the observer tells, ten times a second; of the other, producers do, and say what is in it."""

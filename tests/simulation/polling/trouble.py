@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from control_log import QUEUES
+from fault import Fault
 from model.events import Pull
 from model.queue import Queue
-from polling.faults import Fault
 from polling.plan import TIMEOUTS_MS
 
 if TYPE_CHECKING:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from random import Random
 
 from control_log import QUEUES, ControlLog
+from coordinator import Coordinator
 from model.decisions import AnyDecision, Wake
 from model.events import AnyEvent, Arrival, Tick
 from model.queue import Queue
 from model.records import Record
+from polling.bounds import small_bounds
 from polling.messages import CODES, Message, MessageQueue
 from polling.plan import LOOK_MS, OBSERVED, PARTITIONS, TOLD, Plan
 from polling.poller import Poller
-from polling.shards import Coordinator, small_bounds
 from polling.trouble import go_wrong
 
 MARKERS = 0.1
@@ -39,7 +40,7 @@ class World:
     def __post_init__(self) -> None:
         self.rng = Random(self.plan.seed + 1)
         self.log = ControlLog(PARTITIONS, queues=True)
-        self.coordinators = [Coordinator(partition, self.rng) for partition in range(PARTITIONS)]
+        self.coordinators = [Coordinator(QUEUES, each, PARTITIONS, [], self.rng) for each in range(PARTITIONS)]
         self.messages = {queue: MessageQueue() for queue in self.plan.queues}
         self.pollers = {name: self._poller(name) for name in self.plan.clients}
         self.skew_ms = 0

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from world.faults import KINDS, QUIET_MS, Fault, draw_fault
+from fault import Fault
+from world.faults import KINDS, QUIET_MS, draw_fault
 
 TOPICS = ("orders", "payments")
 GROUPS = ("billing", "audit")

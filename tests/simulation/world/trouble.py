@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from fault import Fault
 from world import strangers
-from world.faults import Fault
 from world.observer import NOWHERE, ROOMS
 from world.plan import PARTITIONS, TOPICS
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
+from coordinator import Coordinator
 from model.client import Dropped, Output, Send
 from model.decisions import TO_A_CLIENT, AnyDecision
 from model.events import GroupEvent, Heartbeat
 from model.queue import Queue
-from world.broker import Broker
-from world.coordinator import Coordinator
+from world.broker import TOPIC, Broker
 from world.observer import Observer
 from world.operations import Operator
 from world.plan import PARTITIONS, TOPICS, Plan
@@ -31,7 +31,9 @@ class World:
         self.seen = Seen()
         self.rng = Random(plan.seed + 1)
         self.broker = Broker(self.rng)
-        self.coordinators = [Coordinator(self.broker, partition, self.rng) for partition in range(PARTITIONS)]
+        self.coordinators = [
+            Coordinator(TOPIC, partition, PARTITIONS, log, self.rng) for partition, log in enumerate(self.broker.log)
+        ]
         self.observer = Observer(self)
         self.operator = Operator(self)
         self.ends: dict[Queue, int] = {}
@@ -74,7 +76,7 @@ class World:
                 self.now_ms, _, what, details = heapq.heappop(self._happenings)
                 what(*details)
             for coordinator in self.coordinators:
-                while coordinator.position < len(self.broker.log[coordinator.partition]):
+                while not coordinator.is_done:
                     coordinator.batch(all_of_it=True)
         return self
 

@@ -1,48 +1,30 @@
-"""The coordinators of a world: a shard for each partition of the queues' topic, run in batches."""
+"""The coordinators of a world, of either kind: a shard for each partition of a control topic, run in batches."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from random import Random
 
-from control_log import QUEUES
-from model import config
 from model.decisions import AnyDecision
 from model.records import Record
 from model.replay import encode_decision
 from model.shard import Shard
-from polling.plan import PARTITIONS
-
-HOLDS_PER_QUEUE, HOLDS_PER_SHARD = 12, 16
-"""The bounds of a world: so small that a crowd goes beyond them."""
-
-
-@contextmanager
-def small_bounds() -> Iterator[None]:
-    """Let the machines hold no more than a world's bounds say."""
-    before = config.MAX_HOLDS_PER_QUEUE, config.MAX_HOLDS_PER_SHARD
-    config.MAX_HOLDS_PER_QUEUE, config.MAX_HOLDS_PER_SHARD = HOLDS_PER_QUEUE, HOLDS_PER_SHARD
-    try:
-        yield
-    finally:
-        config.MAX_HOLDS_PER_QUEUE, config.MAX_HOLDS_PER_SHARD = before
 
 
 class Coordinator:
     """Runs one partition, as Spark does: a batch is repeated if it dies, and what it published is published again."""
 
-    def __init__(self, partition: int, rng: Random) -> None:
+    def __init__(self, topic: str, partition: int, partitions: int, log: list[Record], rng: Random) -> None:
         self.partition = partition
-        self.log: list[Record] = []
+        self.log = log
         """The partition's records; whoever appends to it is the broker."""
         self.decisions: list[AnyDecision] = []
         """All that was decided, each once."""
         self.encoded: list[bytes] = []
         self.differing: list[str] = []
         """Decisions of a repeated batch that are not what they were."""
-        self.saved: list[tuple[int, bytes]] = [(0, self._shard_from(None).body())]
-        """After each complete batch, the offset of the next record and the state."""
+        self._where = topic, partition, partitions
         self._rng = rng
         self._shard = self._shard_from(None)
+        self.saved: list[tuple[int, bytes]] = [(0, self._shard.body())]
+        """After each complete batch, the offset of the next record and the state."""
         self._repeat_to = -1
         self._kill_percent = -1
 
@@ -79,7 +61,7 @@ class Coordinator:
         return decisions
 
     def _shard_from(self, body: bytes | None) -> Shard:
-        return Shard(QUEUES, self.partition, PARTITIONS, body, raises=True)
+        return Shard(*self._where, body, raises=True)
 
     def _record(self, decisions: list[AnyDecision]) -> None:
         for decision in decisions:
