@@ -18,7 +18,7 @@ settings.register_profile("same", derandomize=True, deadline=None, database=None
 settings.register_profile("search", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-WITH_SPARK = ("tests/spark/", *(f"tests/e2e/test_{name}.py" for name in ("crash", "outages", "readme")))
+WITH_SPARK = ("tests/spark/", "tests/sql/", *(f"tests/e2e/test_{name}.py" for name in ("crash", "outages", "readme")))
 """Where tests start a Spark, in this process or as one of its own."""
 
 

@@ -30,7 +30,7 @@ def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
     archived = records(spark, connection, topics, settings.max_offsets_per_batch)
     return (
-        archived.writeStream.foreachBatch(_writer(spark, settings.warehouse, connection.topics))
+        archived.writeStream.foreachBatch(writer(spark, settings.warehouse, connection.topics))
         .option("checkpointLocation", str(settings.checkpoint(NAME)))
         .queryName(NAME)
         .trigger(processingTime=f"{settings.record_interval_ms} milliseconds")
@@ -38,7 +38,7 @@ def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
     )
 
 
-def _writer(spark: SparkSession, warehouse: Path, topics: Topics) -> Callable[[DataFrame, int], None]:
+def writer(spark: SparkSession, warehouse: Path, topics: Topics) -> Callable[[DataFrame, int], None]:
     """Make the function that writes a batch: every table in a thread of its own, for each commit takes half a second.
 
     A row is written once for two reasons.  Delta skips a batch that it has; and what is not above the table's highest

@@ -1,0 +1,217 @@
+"""Ledgers made without a broker: what clients and the observer append, what is decided about it, and their tables."""
+
+from itertools import count
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from control_log import START_MS, ControlLog
+from model.decisions import AnyDecision, Assignment
+from model.events import (
+    AnyEvent,
+    Arrival,
+    Commit,
+    CommittedOffset,
+    Configure,
+    Heartbeat,
+    Pull,
+    Route,
+    RoutedQueue,
+    Subscription,
+    Tick,
+    Unregister,
+)
+from model.queue import Queue
+from model.replay import encode_decision
+from model.rows import SNAPSHOTS
+from model.shard import VERSION, Shard
+from pipeline.jobs import record
+from pipeline.schemas import schema_of
+from pipeline.tables import ensure_tables, path_of
+from wakeroll.connection import Topics
+
+PARTITIONS = 4
+PUBLISHED_LATER_MS = 300
+
+
+class Story:
+    """Groups on four shards.  Clients do at once what they are told; nothing happens but what a test says."""
+
+    def __init__(self) -> None:
+        self.now_ms = START_MS
+        """Log time."""
+        self.rows: list[tuple[str, int, int, int, bytes | None, bytes | None]] = []
+        """All records of Kafka in order: topic, partition, offset, log time, key, value."""
+        self.decisions: list[AnyDecision] = []
+        self.snapshots: list[tuple[object, ...]] = []
+        self._log = ControlLog(PARTITIONS, queues=True)
+        self._shards: dict[tuple[str, int], Shard] = {}
+        self._offsets = {partition: count() for partition in range(PARTITIONS)}
+        self._told: dict[tuple[str, str], Assignment] = {}
+        self._news: dict[tuple[str, str], None] = {}
+        self._subscribed: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._lives = count(1)
+        self._pulls = count(1)
+
+    def route(self, topic: str, queues: int, *, ends: int = 0) -> None:
+        """Let the observer tell of a topic; each of its queues has so many messages."""
+        routed = [
+            RoutedQueue(topic=topic, broker="", queue_id=number, min_offset=0, max_offset=ends)
+            for number in range(queues)
+        ]
+        self.append(Route(topic=topic, queues=routed, version=str(queues)))
+
+    def join(self, group_id: str, client_id: str, *topics: str, **wishes: object) -> None:
+        """Let a new life of a client join."""
+        self._subscribed[group_id, client_id] = topics
+        self.append(
+            Heartbeat(
+                group_id=group_id,
+                client_id=client_id,
+                instance_id=f"life-{next(self._lives)}",
+                subscriptions=[Subscription(topic=topic) for topic in topics],
+                **wishes,
+            )
+        )
+
+    def leave(self, group_id: str, client_id: str) -> None:
+        """Let a client leave in good order."""
+        told = self._told.pop((group_id, client_id))
+        self._news.pop((group_id, client_id), None)
+        self.append(Unregister(group_id=group_id, client_id=client_id, instance_id=told.instance_id))
+
+    def crash(self, group_id: str, client_id: str) -> None:
+        """Let a client be silent from now on."""
+        del self._told[group_id, client_id]
+        self._news.pop((group_id, client_id), None)
+
+    def commit(self, group_id: str, offset: int) -> None:
+        """Let every client of a group commit this offset for all it owns."""
+        for (its_group, client_id), told in self._told.items():
+            if its_group == group_id and told.queues:
+                offsets = [CommittedOffset(queue=assigned.queue, offset=offset) for assigned in told.queues]
+                names = {"group_id": group_id, "client_id": client_id, "instance_id": told.instance_id}
+                self.append(Commit(**names, epoch=told.epoch, offsets=offsets))
+
+    def configure(self, group_id: str, **settings: object) -> None:
+        """Let an operator change a group's settings."""
+        self.append(Configure(group_id=group_id, **settings))
+
+    def pull(self, group_id: str, client_id: str, topic: str, queue_id: int, from_offset: int) -> None:
+        """Let a client wait for messages of a queue."""
+        self.append(
+            Pull(
+                request_id=f"{client_id}-waits:{next(self._pulls)}",
+                group_id=group_id,
+                client_id=client_id,
+                instance_id=f"{client_id}-waits",
+                queue=Queue(topic, "", queue_id),
+                from_offset=from_offset,
+            )
+        )
+
+    def arrive(self, topic: str, queue_id: int, next_offset: int) -> None:
+        """Let a message arrive."""
+        self.append(Arrival(queue=Queue(topic, "", queue_id), next_offset=next_offset))
+
+    def nonsense(self, value: bytes = b"nonsense", partition: int = 0) -> None:
+        """Let somebody append what is no event."""
+        self._apply(self._log.write(value, self.now_ms - START_MS, partition))
+
+    def pass_seconds(self, seconds: int) -> None:
+        """Let time pass: ticks each second, heartbeats as answers and every ten seconds."""
+        for _ in range(seconds):
+            self.now_ms += 1_000
+            self.append(Tick())
+            everybody = (self.now_ms - START_MS) % 10_000 == 0
+            news, self._news = self._news, {}
+            for who in list(self._told) if everybody else list(news):
+                self._beat(*who)
+
+    def snapshot(self) -> None:
+        """Keep the state of every shard, as `record` does now and then."""
+        for (topic, partition), shard in self._shards.items():
+            body = bytearray(shard.body())
+            self.snapshots.append((topic, partition, shard.offset, shard.era, VERSION, shard.now_ms, body))
+
+    def append(self, event: AnyEvent) -> None:
+        """Append an event, and let clients hear what is decided."""
+        for one in self._log.append(event, self.now_ms - START_MS):
+            self._apply(one)
+
+    def _beat(self, group_id: str, client_id: str) -> None:
+        told = self._told[group_id, client_id]
+        self.append(
+            Heartbeat(
+                group_id=group_id,
+                client_id=client_id,
+                instance_id=told.instance_id,
+                epoch=told.epoch,
+                owned=[assigned.queue for assigned in told.queues],
+                subscriptions=[Subscription(topic=topic) for topic in self._subscribed[group_id, client_id]],
+            )
+        )
+
+    def _apply(self, one: object) -> None:
+        where = one.topic, one.partition
+        if where not in self._shards:
+            self._shards[where] = Shard(*where, PARTITIONS, raises=True)
+        self.rows.append((one.topic, one.partition, one.offset, one.timestamp_ms, one.key, one.value))
+        for decision in self._shards[where].apply(one):
+            self.decisions.append(decision)
+            published = one.timestamp_ms + PUBLISHED_LATER_MS
+            offset = next(self._offsets[one.partition])
+            self.rows.append((Topics().decisions, one.partition, offset, published, b"", encode_decision(decision)))
+            if isinstance(decision, Assignment):
+                who = decision.group_id, decision.client_id
+                self._told[who] = decision
+                self._news[who] = None
+
+
+def a_day() -> Story:
+    """Tell of two groups: members come, leave and crash, a topic grows, settings change, offsets advance, some wait."""
+    story = Story()
+    story.route("orders", 8, ends=1_000)
+    story.route("payments", 4, ends=500)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(5)
+    story.join("billing", "c2", "orders")
+    story.join("audit", "a1", "orders", "payments", strategy="SPREAD")
+    story.pass_seconds(5)
+    story.commit("billing", 100)
+    story.join("billing", "c3", "orders")
+    story.nonsense()
+    story.pull("audit", "a1", "payments", 0, 500)
+    story.pass_seconds(10)
+    story.arrive("payments", 0, 501)
+    story.pull("audit", "a1", "payments", 0, 501)
+    story.snapshot()
+    story.commit("billing", 200)
+    story.leave("billing", "c1")
+    story.pass_seconds(10)
+    story.crash("billing", "c2")
+    story.pass_seconds(60)
+    story.commit("billing", 300)
+    story.route("orders", 10, ends=2_000)
+    story.join("audit", "a2", "orders", "payments", strategy="SPREAD")
+    story.pass_seconds(10)
+    story.snapshot()
+    story.configure("billing", strategy="BALANCED")
+    story.pass_seconds(5)
+    story.commit("audit", 400)
+    story.pass_seconds(5)
+    return story
+
+
+def write_ledger(spark: SparkSession, warehouse: Path, story: Story, batches: int = 2) -> None:
+    """Let `record` write the tables of a story, in so many batches."""
+    ensure_tables(spark, warehouse)
+    write = record.writer(spark, warehouse, Topics())
+    size = -(-len(story.rows) // batches)
+    for number in range(batches):
+        rows = story.rows[number * size : (number + 1) * size]
+        names = "topic string, partition int, offset long, timestamp_ms long, key binary, value binary"
+        write(spark.createDataFrame(rows, names), number)
+    if story.snapshots:
+        frame = spark.createDataFrame(story.snapshots, schema_of(SNAPSHOTS.row))
+        frame.write.format("delta").mode("append").save(str(path_of(warehouse, SNAPSHOTS)))
