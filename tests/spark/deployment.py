@@ -1,8 +1,10 @@
-"""What the Spark tests append to the control topics, and how they look at what comes of it."""
+"""What the Spark tests run: a deployment, what they append to its topics, and how they look at what comes of it."""
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
@@ -11,7 +13,25 @@ from pyspark.sql import SparkSession
 from model.config import CONTROL_PARTITIONS, MAX_RECORD_BYTES
 from model.records import Record
 from model.replay import encode_decision, replay
+from pipeline.local.broker import EmbeddedBroker
 from pipeline.settings import Settings
+from pipeline.topics import ensure_topics
+
+
+def deploy(broker: EmbeddedBroker, folder: Path, name: str, record_interval_ms: int = 0) -> Settings:
+    """Make the topics of a control plane of its own; return what its jobs are told.
+
+    Its paths have spaces in them, as those of users may.
+    """
+    settings = Settings(
+        bootstrap=broker.bootstrap,
+        prefix=f"{name}-{uuid.uuid4().hex[:6]}",
+        home=str(folder / "a home"),
+        checkpoints=str(folder / "check points"),
+        record_interval_ms=record_interval_ms,
+    )
+    ensure_topics(settings.connection)
+    return settings
 
 
 class Log:

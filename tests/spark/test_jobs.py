@@ -1,7 +1,6 @@
 """Both jobs on a real broker, in one Spark session: what is decided, what is written, and that replay says the same."""
 
 import re
-import uuid
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -11,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from deployment import Log, decided, inbox_of, replayed, told, until, written
+from deployment import Log, decided, deploy, inbox_of, replayed, told, until, written
 from model.config import CONTROL_PARTITIONS
 from model.rows import TABLES
 from pipeline.checkpoints import read_shards
@@ -20,21 +19,13 @@ from pipeline.jobs import coordinate, record
 from pipeline.schemas import schema_of
 from pipeline.settings import Settings
 from pipeline.tables import ensure_tables, open_views, path_of
-from pipeline.topics import ensure_topics
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def settings(broker, tmp_path_factory) -> Settings:
-    folder = tmp_path_factory.mktemp("a system")
-    return Settings(
-        bootstrap=broker.bootstrap,
-        prefix=f"jobs-{uuid.uuid4().hex[:6]}",
-        home=str(folder / "home"),
-        checkpoints=str(folder / "check points"),
-        record_interval_ms=0,
-    )
+    return deploy(broker, tmp_path_factory.mktemp("jobs"), "jobs")
 
 
 def settled(log: Log, settings: Settings, query: StreamingQuery) -> bool:
@@ -49,12 +40,6 @@ def settled(log: Log, settings: Settings, query: StreamingQuery) -> bool:
 @pytest.fixture(scope="module")
 def ledger(spark: SparkSession, settings: Settings) -> Iterator[SparkSession]:
     """A run of both jobs over a story that takes several batches; the session knows its tables and views."""
-    ensure_topics(
-        settings.connection,
-        partitions=settings.partitions,
-        inbox_partitions=settings.inbox_partitions,
-        replication=settings.replication,
-    )
     log = Log(settings)
     queries = [coordinate.start(spark, settings), record.start(spark, settings)]
     try:

@@ -1,29 +1,18 @@
 """`record` may die between the commits of two tables: each table is right by itself when it comes back."""
 
-import uuid
-
 import pytest
 
-from deployment import Log, replayed, until, written
+from deployment import Log, deploy, replayed, until, written
 from pipeline.jobs import coordinate, record
-from pipeline.settings import Settings
 from pipeline.sinks.delta import append_once
 from pipeline.tables import open_views
-from pipeline.topics import ensure_topics
 
 pytestmark = pytest.mark.spark
 
 
 def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(broker, spark, tmp_path, monkeypatch):
     """The tables that have the batch keep it, the others get it, and nobody has a row twice."""
-    settings = Settings(
-        bootstrap=broker.bootstrap,
-        prefix=f"crash-{uuid.uuid4().hex[:6]}",
-        home=str(tmp_path / "home"),
-        checkpoints=str(tmp_path / "checkpoints"),
-        record_interval_ms=0,
-    )
-    ensure_topics(settings.connection)
+    settings = deploy(broker, tmp_path, "crash")
     crashes: list[str] = []
 
     def crash_once(rows, path, query_id, batch_id):

@@ -1,19 +1,17 @@
 """Checkpoints are files, and files get lost: groups go on from their snapshots, and no row is written twice."""
 
 import shutil
-import uuid
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deployment import Log, replayed, told, until, written
+from deployment import Log, deploy, replayed, told, until, written
 from pipeline.jobs import coordinate, record
 from pipeline.settings import Settings
 from pipeline.snapshots import prepare_restore, refuse_to_forget, take_snapshots
 from pipeline.tables import open_views
-from pipeline.topics import ensure_topics
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark
@@ -21,15 +19,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def settings(broker, tmp_path) -> Settings:
-    settings = Settings(
-        bootstrap=broker.bootstrap,
-        prefix=f"restore-{uuid.uuid4().hex[:6]}",
-        home=str(tmp_path / "home"),
-        checkpoints=str(tmp_path / "checkpoints"),
-        record_interval_ms=0,
-    )
-    ensure_topics(settings.connection)
-    return settings
+    return deploy(broker, tmp_path, "restore")
 
 
 def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:

@@ -6,7 +6,6 @@ One run of both jobs goes through all of it.  SEED=... repeats the records of an
 import json
 import os
 import random
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +17,12 @@ from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
 import planted_bug
-from deployment import Log, decided, replayed, told, until, written
+from deployment import Log, decided, deploy, replayed, told, until, written
 from hostile import Hostile, hostile_records
 from model.config import MAX_RECORD_BYTES
 from pipeline.jobs import coordinate, record
 from pipeline.settings import Settings
 from pipeline.tables import open_views
-from pipeline.topics import ensure_topics
 
 pytestmark = pytest.mark.spark
 
@@ -53,15 +51,7 @@ class Survivor(NamedTuple):
 
 @pytest.fixture(scope="module")
 def survivor(spark: SparkSession, broker, tmp_path_factory) -> Survivor:
-    folder = tmp_path_factory.mktemp("survivor")
-    settings = Settings(
-        bootstrap=broker.bootstrap,
-        prefix=f"survivor-{uuid.uuid4().hex[:6]}",
-        home=str(folder / "home"),
-        checkpoints=str(folder / "checkpoints"),
-        record_interval_ms=2_000,
-    )
-    ensure_topics(settings.connection)
+    settings = deploy(broker, tmp_path_factory.mktemp("survivor"), "survivor", record_interval_ms=2_000)
     failures = spark.sparkContext.accumulator(0)
     with bug_in_workers(spark):
         queries = [coordinate.start(spark, settings, failures), record.start(spark, settings)]
