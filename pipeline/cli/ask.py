@@ -1,10 +1,5 @@
-"""Questions about groups: answered from Delta, or from the coordinator's own state.
+"""Questions about groups: answered from Delta, or from the coordinator's own state."""
 
-Spark is imported when it is needed only: its second of start-up is not for a help text.
-"""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +7,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.cli.ledger import group_row, ledger, session
 from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Machines, Prefix, settings_of
 from pipeline.machines import machines_of
-from pipeline.settings import Settings
 from pipeline.status import now_ms
 from wakeroll.errors import InvalidUsage
 
@@ -29,7 +24,7 @@ Holds = Annotated[bool, typer.Option("--holds", help="Also who waits for message
 
 def groups(home: Home = None, config: ConfigFile = None) -> None:
     """List the groups: members, queues, epoch, and why each last rebalanced."""
-    with _ledger(settings_of(config, home=home)) as spark:
+    with ledger(settings_of(config, home=home), out) as spark:
         rows = spark.sql("select * from groups order by group_id").collect()
     table = Table(title=f"{len(rows)} groups" if len(rows) != 1 else "1 group")
     for name in ("group", "epoch", "strategy"):
@@ -57,17 +52,14 @@ def describe(
     from pipeline.cli.holds import holds_tables
 
     settings = settings_of(config, machines=machines, home=home, checkpoints=checkpoints)
-    with _ledger(settings) as spark:
-        found = _rows(spark, "groups", group)
-        if not found:
-            known = [row.group_id for row in spark.sql("select group_id from groups order by 1 limit 20").collect()]
-            raise InvalidUsage(f"no group {group!r}; there are: {', '.join(known) or 'none yet'}")
+    with ledger(settings, out) as spark:
+        found = group_row(spark, group)
         members = _rows(spark, "current_members", group, "client_id")
         queues = _rows(spark, "current_assignments", group, "topic", "broker", "queue_id")
         rebalances = _rows(spark, "rebalances", group, "epoch")[:-6:-1]
         tick_ms = spark.sql("select max(at_ms) as at_ms from events where type = 'tick'").collect()[0].at_ms
         waits = holds_tables(spark, settings, group) if holds else []
-    _show_group(found[0], tick_ms)
+    _show_group(found, tick_ms)
     out.print(_members_table(members))
     out.print(_queues_table(queues))
     out.print(_rebalances_table(rebalances))
@@ -82,7 +74,7 @@ def state(
     from pipeline.checkpoints import read_shards
 
     settings = settings_of(config, machines=machines, home=home, checkpoints=checkpoints)
-    with _session(settings) as spark:
+    with session(settings, out) as spark:
         shards = read_shards(spark, settings)
     table = Table(title=f"state of {len(shards)} shards")
     for name in ("shard", "group", "epoch", "client", "instance", "topics"):
@@ -130,38 +122,13 @@ def restore(
     )
     if not settings.warehouse.is_dir():
         raise InvalidUsage(f"no tables in {settings.warehouse}; name the --home of the deployment")
-    with _session(settings) as spark:
+    with session(settings, out) as spark:
         restored = prepare_restore(spark, settings)
     shards = len(machines_of(settings)) * settings.partitions
     out.print(f"{len(restored.snapshots)} of {shards} shards go on from their snapshots")
     if len(restored.snapshots) < shards:
         out.print(f"the others read the log from its start, in era {restored.era}")
     out.print("next: wakeroll run" + ("" if settings.machines == "both" else f" --machines {settings.machines}"))
-
-
-@contextmanager
-def _session(settings: Settings) -> Iterator["SparkSession"]:
-    """Start Spark quietly: its own words go to a log, a spinner says why one waits."""
-    from pipeline.session import start_brief_session
-
-    with out.status("starting Spark (some seconds)"):
-        spark = start_brief_session(settings, "wakeroll ask")
-    try:
-        with out.status("reading"):
-            yield spark
-    finally:
-        spark.stop()
-
-
-@contextmanager
-def _ledger(settings: Settings) -> Iterator["SparkSession"]:
-    from pipeline.tables import open_views
-
-    if not settings.warehouse.is_dir():
-        raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
-    with _session(settings) as spark:
-        open_views(spark, settings.warehouse)
-        yield spark
 
 
 def _rows(spark: "SparkSession", view: str, group: str, *order: str) -> "list[Row]":

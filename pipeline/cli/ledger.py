@@ -1,0 +1,69 @@
+"""The Spark that a question is put to, and the tables it is about.
+
+Spark is imported when it is needed only: its second of start-up is not for a help text.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from pipeline.settings import Settings
+from wakeroll.errors import InvalidUsage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+
+@contextmanager
+def session(settings: Settings, out: Console) -> Iterator["SparkSession"]:
+    """Have a Spark: the one that this process runs already, else one of its own.
+
+    That is started quietly and stopped again; its own words go to a log, a spinner says why one waits.
+    """
+    from pyspark.sql import SparkSession
+
+    from pipeline.session import start_brief_session
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    with out.status("starting Spark (some seconds)"):
+        spark = start_brief_session(settings, "wakeroll ask")
+    try:
+        with out.status("reading"):
+            yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def ledger(settings: Settings, out: Console) -> Iterator["SparkSession"]:
+    """Have a Spark that knows the tables and views of this home.
+
+    Raises:
+        InvalidUsage: there are no tables.
+    """
+    from pipeline.tables import open_views
+
+    if not settings.warehouse.is_dir():
+        raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
+    with session(settings, out) as spark:
+        open_views(spark, settings.warehouse)
+        yield spark
+
+
+def group_row(spark: "SparkSession", group_id: str) -> "Row":
+    """Return the row of a group in the view `groups`.
+
+    Raises:
+        InvalidUsage: there is none of this name; the message names those that there are, the first twenty.
+    """
+    groups = spark.table("groups")
+    found = groups.where(groups.group_id == group_id).collect()
+    if not found:
+        known = [row.group_id for row in spark.sql("select group_id from groups order by 1 limit 20").collect()]
+        raise InvalidUsage(f"no group {group_id!r}; there are: {', '.join(known) or 'none yet'}")
+    return found[0]
