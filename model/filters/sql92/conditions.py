@@ -67,15 +67,19 @@ class Property(Struct, frozen=True):
         return properties.get(self.name)
 
 
-class Negative(Struct, frozen=True):
-    """A number with its sign changed; text has none, so that ``-a`` is null for every property."""
+class _Unary(Struct, frozen=True):
+    """A part that is made of one other."""
 
     operand: Condition
 
     @property
     def operands(self) -> tuple[Condition, ...]:
-        """The number."""
+        """The one part."""
         return (self.operand,)
+
+
+class Negative(_Unary, frozen=True):
+    """A number with its sign changed; text has none, so that ``-a`` is null for every property."""
 
     def evaluate(self, properties: Properties) -> Value:
         """Return the number, or null."""
@@ -83,30 +87,18 @@ class Negative(Struct, frozen=True):
         return None if value is None or isinstance(value, bool | str) else -value
 
 
-class Cast(Struct, frozen=True):
+class Cast(_Unary, frozen=True):
     """A property where true or false is needed; text is neither, and counts as false."""
 
     operand: Property
-
-    @property
-    def operands(self) -> tuple[Condition, ...]:
-        """The property."""
-        return (self.operand,)
 
     def evaluate(self, properties: Properties) -> Value:
         """Return false, or null if it is missing."""
         return None if self.operand.evaluate(properties) is None else False
 
 
-class Not(Struct, frozen=True):
+class Not(_Unary, frozen=True):
     """The opposite; of null, null."""
-
-    operand: Condition
-
-    @property
-    def operands(self) -> tuple[Condition, ...]:
-        """What is denied."""
-        return (self.operand,)
 
     def evaluate(self, properties: Properties) -> Value:
         """Return the opposite."""
@@ -204,17 +196,12 @@ class Between(Struct, frozen=True):
         return None if low is None or high is None else not self.negated
 
 
-class OneOf(Struct, frozen=True):
+class OneOf(_Unary, frozen=True):
     """IN and NOT IN; both are null if the property is missing."""
 
     operand: Property
     texts: frozenset[str]
     negated: bool
-
-    @property
-    def operands(self) -> tuple[Condition, ...]:
-        """The property."""
-        return (self.operand,)
 
     def evaluate(self, properties: Properties) -> Value:
         """Look the property up."""
@@ -222,18 +209,12 @@ class OneOf(Struct, frozen=True):
         return None if value is None else (value in self.texts) is not self.negated
 
 
-class Search(Struct, frozen=True):
+class Search(_Unary, frozen=True):
     """CONTAINS, STARTSWITH, ENDSWITH and their NOT forms: all false if there is no text, or nothing to search for."""
 
-    operand: Condition
     test: Test
     text: str
     negated: bool
-
-    @property
-    def operands(self) -> tuple[Condition, ...]:
-        """Where to search."""
-        return (self.operand,)
 
     def evaluate(self, properties: Properties) -> Value:
         """Search, if there is anything to search for."""
