@@ -12,6 +12,9 @@ from model.events import ABOUT_A_QUEUE, ACCEPTED, ON_EVERY_PARTITION, AnyEvent, 
 from model.partitioner import partition_of
 from model.queue import ClientId, GroupId
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What decoding raises where anybody may have written anything."""
+
 
 class Record(Struct, frozen=True):
     """One record of a control topic; `timestamp_ms` is the broker's, epoch milliseconds."""
@@ -36,7 +39,6 @@ _decode_event = msgspec.json.Decoder(AnyEvent).decode
 _decode_names = msgspec.json.Decoder(_Names).decode
 _KNOWN_TYPES = frozenset(str(event.__struct_config__.tag) for events in ACCEPTED.values() for event in events)
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def kind_of_topic(topic: str) -> str:
@@ -59,7 +61,7 @@ def read_event(record: Record, partitions: int) -> AnyEvent | Rejected:
         return refuse("bounds", f"brackets stand in brackets, more than {config.MAX_DEPTH} deep")
     try:
         event = _decode_event(value)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         return _unreadable(record, error)
     kind = kind_of_topic(record.topic)
     if type(event) not in ACCEPTED.get(kind, ()):
@@ -144,7 +146,7 @@ def _unreadable(record: Record, error: Exception) -> Rejected:
     value = record.value or b""
     try:
         names = _decode_names(value)
-    except _UNREADABLE:
+    except UNREADABLE:
         names = None
     if names is None or not isinstance(error, msgspec.ValidationError):
         return refuse("json", "no value" if record.value is None else f"not a JSON object: {error}")

@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 
 from model.config import CONTROL_PARTITIONS
 from model.decisions import AnyDecision
-from model.records import Record
+from model.records import UNREADABLE, Record
 from model.shard import Shard
 
 encode_decision = msgspec.json.Encoder().encode
@@ -63,7 +63,7 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[Record]:
             value = bytes(line.value)
             key = _bytes_of(line.key_base64, None if line.key is None else line.key.encode())
             value_or_none = _bytes_of(line.value_base64, None if value in (b"", b"null") else value)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError, binascii.Error) as error:
+        except (*UNREADABLE, binascii.Error) as error:
             raise ValueError(f"line {number} is not a record: {error}") from error
         yield Record(line.topic, line.partition, line.offset, line.timestamp_ms, key, value_or_none)
 

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from model.config import MAX_PULL_TIMEOUT_MS
 from model.events import Arrival, Offset
 from model.queue import Queue
+from model.records import UNREADABLE
 
 ASK_MS = 100
 """How often to ask for the ends of a topic that somebody waits for."""
@@ -54,7 +55,7 @@ def read(value: bytes | None) -> Pulled | Arrived | None:
     """Read a record of the queues' topic; None for whatever is neither, be it no event at all."""
     try:
         said: Pulled | Arrived = _decode(value or b"")
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNREADABLE:
         return None
     return said
 

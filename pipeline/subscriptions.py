@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 
 from model.config import MAX_TOPICS
 from model.queue import TopicName
+from model.records import UNREADABLE
 
 
 class _Wanted(Struct):
@@ -33,6 +34,6 @@ def read(value: bytes | None) -> Subscribed | Routed | None:
     """Read a record of the control topic; None for whatever is neither, be it no event at all."""
     try:
         said: Subscribed | Routed = _decode(value or b"")
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNREADABLE:
         return None
     return said

@@ -8,6 +8,7 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
+from model.records import UNREADABLE
 from wakeroll.connection import take
 from wakeroll.errors import NotReachable
 from wakeroll.positions import ends_of
@@ -100,7 +101,7 @@ class DecisionLog:
             return None
         try:
             decision = _decoder.decode(message.value() or b"")
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        except UNREADABLE:
             return None
         if decision.seq <= self._seen.get(decision.shard, 0):
             return None

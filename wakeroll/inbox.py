@@ -7,6 +7,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 
 from model.decisions import Assignment, Fenced, Rejected, Wake
 from model.partitioner import partition_of
+from model.records import UNREADABLE
 from wakeroll.connection import Connection, take
 from wakeroll.positions import ends_of
 
@@ -63,7 +64,7 @@ class Inbox:
             return None
         try:
             return _decoder.decode(message.value() or b"")
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+        except UNREADABLE as problem:
             log.debug("ignoring a record at %s-%s@%s: %s", self._topic, self._partition, message.offset(), problem)
             return None
 
