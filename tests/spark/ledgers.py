@@ -22,6 +22,7 @@ from model.events import (
     Unregister,
 )
 from model.queue import Queue
+from model.records import Record
 from model.replay import encode_decision
 from model.rows import SNAPSHOTS
 from model.shard import VERSION, Shard
@@ -133,6 +134,15 @@ class Story:
         for (topic, partition), shard in self._shards.items():
             body = bytearray(shard.body())
             self.snapshots.append((topic, partition, shard.offset, shard.era, VERSION, shard.now_ms, body))
+
+    def lose_state(self) -> None:
+        """Let the coordinator lose its checkpoints, without a snapshot: it reads the log again, in a new era."""
+        for where, lost in self._shards.items():
+            anew = Shard(*where, PARTITIONS, era=lost.era + 1, quiet_until=lost.offset + 1, raises=True)
+            for row in self.rows:
+                if row[:2] == where:
+                    anew.apply(Record(*row))
+            self._shards[where] = anew
 
     def append(self, event: AnyEvent) -> None:
         """Append an event, and let clients hear what is decided."""

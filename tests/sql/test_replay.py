@@ -1,0 +1,155 @@
+"""`wakeroll replay` on tables: what they say was decided is decided again - or it is said where not."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as f
+
+from control_log import START_MS
+from ledgers import PARTITIONS, Story, a_day, write_ledger
+from model.partitioner import partition_of
+from model.rows import DECISIONS
+from model.shard import VERSION
+from pipeline.cli.app import run_app
+from pipeline.history import Period
+from pipeline.replay import replay_all
+from pipeline.tables import open_views, path_of
+from wakeroll.reset import EpochMs
+
+# The command asks the Spark that its process runs.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def replay(capfd) -> Command:
+    """The command, run in this process and on its Spark; it returns the exit code and what it says."""
+
+    def replay(warehouse: Path, *arguments: str) -> tuple[int, str]:
+        try:
+            code = run_app(["replay", "--home", str(warehouse.parent), *arguments])
+        except SystemExit as end:
+            code = end.code
+        said = capfd.readouterr()
+        return code, said.out + said.err
+
+    return replay
+
+
+@pytest.fixture(scope="module")
+def corrupted(day, tmp_path_factory, spark) -> Path:
+    """A copy of the day in which two decisions of `billing` say something else, and one of `audit` is not there."""
+    warehouse = tmp_path_factory.mktemp("corrupted") / "warehouse"
+    shutil.copytree(day, warehouse)
+    path = str(path_of(warehouse, DECISIONS))
+    rows = spark.read.format("delta").load(path)
+    billing, audit = (f.col("shard") == f"groups-{home(group)}.1" for group in ("billing", "audit"))
+    rows = rows.where(~(audit & (f.col("seq") == 4))).withColumn(
+        "json",
+        f.when(billing & f.col("seq").isin(3, 7), f.regexp_replace("json", '"epoch":[0-9]+', '"epoch":77')).otherwise(
+            f.col("json")
+        ),
+    )
+    rows.write.format("delta").mode("overwrite").save(path)
+    return warehouse
+
+
+def home(group_id: str) -> int:
+    return partition_of(group_id.encode(), PARTITIONS)
+
+
+def test_what_was_decided_is_decided_again(day, replay):
+    story = a_day()
+
+    code, said = replay(day)
+
+    events = len(story.rows) - len(story.decisions)
+    assert f"8 shards, {events} events, {len(story.decisions)} decisions compared: equal" in said
+    assert code == 0
+
+
+def test_a_group_of_a_period_begins_with_a_snapshot(day, replay):
+    """In this process: a question about one group need not start a worker."""
+    period = Period(START_MS + 35_000, START_MS + 95_000)
+    expected = [
+        one for one in a_day().decisions if period.has(one.at_ms) and one.shard == f"groups-{home('billing')}.1"
+    ]
+    since, until = (str(EpochMs(ms)) for ms in period)
+
+    code, said = replay(day, "--group", "billing", "--from", since, "--to", until)
+
+    assert expected
+    assert re.search(rf"groups-{home('billing')}\.1 +│ the snapshot at \d+", said)
+    assert f"{len(expected)} decisions compared: equal" in said
+    assert code == 0
+
+
+def test_a_decision_that_was_changed_is_found(corrupted, replay):
+    """The record cannot be altered behind the back of its causes: both are shown side by side."""
+    code, said = replay(corrupted)
+
+    assert code == 1
+    assert "decisions compared: 3 differ" in said
+    assert re.search(rf"groups-{home('billing')}\.1 +│ 3 +│ epoch +│ 77 +│ 1 ", said)
+    assert re.search(rf"groups-{home('audit')}\.1 +│ 4 +│ all of it +│ nothing +│ ", said)
+
+
+def test_only_the_differences_of_a_group_are_its_own(corrupted, replay):
+    code, said = replay(corrupted, "--group", "audit")
+
+    assert code == 1
+    assert "decisions compared: 1 differ" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--group", "biling"], "no group 'biling'; there are: audit, billing"),
+        (
+            ["--from", "2020-01-01T00:00:00Z", "--to", "2021-01-01T00:00:00Z"],
+            "the archived log has no record from 2020-",
+        ),
+        (["--from", "2021-01-01T00:00:00Z", "--to", "2020-01-01T00:00:00Z"], "--from must be before --to"),
+        (["--from", "yesterday"], "'yesterday' is no time; it must be like 2026-07-01T03:00:00Z"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said_in_a_sentence(day, replay, arguments, sentence):
+    code, said = replay(day, *arguments)
+
+    assert code == 2
+    assert sentence in said
+
+
+def test_without_tables_there_is_nothing_to_replay(tmp_path, replay):
+    code, said = replay(tmp_path / "warehouse")
+
+    assert code == 2
+    assert "no tables in" in said
+
+
+def test_each_era_is_decided_again_from_where_it_began(tmp_path, spark):
+    """A coordinator that lost its state read the log from the start; snapshots of other machines are of no use."""
+    story = Story()
+    story.route("orders", 4)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(5)
+    story.lose_state()
+    story.join("billing", "c2", "orders")
+    story.pass_seconds(5)
+    story.snapshot()
+    story.snapshots = [(*row[:4], VERSION + 1, *row[5:]) for row in story.snapshots]
+    story.join("billing", "c3", "orders")
+    story.pass_seconds(5)
+    write_ledger(spark, tmp_path / "warehouse", story, batches=1)
+    open_views(spark, tmp_path / "warehouse")
+
+    done = replay_all(spark, PARTITIONS, Period())
+
+    its = {one.shard: one for one in done if one.compared}
+    assert set(its) == {f"groups-{home('billing')}.{era}" for era in (1, 2)}
+    assert sum(one.compared for one in done) == len(story.decisions)
+    assert {(one.differences, one.not_recorded, one.after) for one in its.values()} == {(0, 0, -1)}
