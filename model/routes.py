@@ -19,6 +19,11 @@ class Routes:
         """Topic -> the route as msgpack: what the shard's state keeps."""
         self._decoded: dict[str, Route] = {}
 
+    @property
+    def topics(self) -> list[str]:
+        """The topics that there ever was a route of, sorted."""
+        return sorted(self.encoded)
+
     def get(self, topic: str) -> Route | None:
         """Return the newest route of a topic; None if there never was one."""
         if topic not in self._decoded:

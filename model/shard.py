@@ -133,6 +133,20 @@ class Shard:
         """The shard's clock at its last record."""
         return self._state.clock.now_ms
 
+    @property
+    def tick_ms(self) -> int:
+        """Log time of its last tick, epoch ms; where the log goes on, whatever of it was dark."""
+        return self._state.clock.tick_ms
+
+    @property
+    def routes(self) -> Routes:
+        """The queues of every topic that it has heard of."""
+        return self._routes
+
+    def copy(self) -> "Shard":
+        """Return another shard that goes on from here, and leaves this one as it is."""
+        return Shard(self.topic, self.partition, self._partitions, self.body(), raises=self._raises)
+
     def body(self) -> bytes:
         """Return the state after the records so far."""
         state = self._state

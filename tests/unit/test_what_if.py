@@ -1,0 +1,182 @@
+"""What if: what is predicted is what then happens, and asking changes nothing."""
+
+import pytest
+
+from ledgers import PARTITIONS, Story
+from model.partitioner import partition_of
+from model.queue import Queue
+from model.shard import Shard
+from model.what_if import Change, NoAnswer, Situation, situation_of, what_if
+
+EIGHT = [Queue("orders", "", number) for number in range(8)]
+
+
+def three_of(strategy: str = "AVG", **wishes: object) -> Story:
+    """Three members of `billing` share eight queues, and have committed what they did."""
+    story = Story()
+    story.route("orders", 8, ends=100)
+    for client_id in ("c1", "c2", "c3"):
+        story.join("billing", client_id, "orders", strategy=strategy, **wishes)
+        story.pass_seconds(5)
+    story.commit("billing", 90)
+    story.pass_seconds(5)
+    return story
+
+
+def shard_of(story: Story) -> Shard:
+    story.snapshot()
+    where = "wakeroll.groups", partition_of(b"billing", PARTITIONS)
+    [body] = [bytes(row[6]) for row in story.snapshots[-2 * PARTITIONS :] if row[:2] == where]
+    return Shard(*where, PARTITIONS, body, raises=True)
+
+
+def situation(story: Story) -> Situation:
+    return situation_of(shard_of(story), "billing")
+
+
+def changed(before: Situation, after: Situation) -> list[Queue]:
+    return [queue for queue, owner in before.owners.items() if after.owners.get(queue, owner) != owner]
+
+
+@pytest.mark.parametrize("strategy", ["AVG", "SPREAD", "BALANCED", "CONSISTENT_HASH", "WEIGHTED"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(settings={"strategy": "BALANCED"}),
+        Change(settings={"strategy": "AVG_BY_CIRCLE", "handover": "eager"}),
+        Change(add=2),
+        Change(remove=["c1"]),
+        Change(queues={"orders": 11}),
+        Change(queues={"orders": 3}),
+        Change(add=1, remove=["c2"], queues={"orders": 12}, settings={"settle_ms": 3_000}),
+    ],
+    ids=str,
+)
+def test_what_is_predicted_is_what_then_happens(change, strategy):
+    """The same machines decide: only the clients are played, and those obey in both."""
+    story = three_of(strategy)
+    predicted = what_if(shard_of(story), "billing", change)
+    before = situation(story)
+
+    if change.settings:
+        story.configure("billing", **change.settings)
+    for number in range(change.add):
+        story.join("billing", f"new-{number + 1}", "orders", strategy=strategy)
+    for client_id in change.remove:
+        story.leave("billing", client_id)
+    for topic, queues in change.queues.items():
+        story.route(topic, queues, ends=100)
+    story.pass_seconds(60)
+    after = situation(story)
+
+    assert predicted.is_calm
+    assert predicted.now == before
+    assert (predicted.then.owners, predicted.then.clients) == (after.owners, after.clients)
+    assert (predicted.then.strategy, predicted.then.spread) == (after.strategy, after.spread)
+    assert predicted.moved == changed(before, after)
+
+
+def test_nothing_is_changed_by_asking():
+    shard = shard_of(three_of())
+    before = shard.body()
+
+    what_if(shard, "billing", Change(add=3))
+
+    assert shard.body() == before
+
+
+def test_a_hand_over_says_from_whom_to_whom():
+    """AVG moves the edge of every block, and tells so."""
+    predicted = what_if(shard_of(three_of()), "billing", Change(add=1))
+
+    told = {(one.queue.queue_id, one.from_, one.to) for one in predicted.handovers}
+    assert told == {(2, "c1", "c2"), (4, "c2", "c3"), (5, "c2", "c3"), (6, "c3", "new-1"), (7, "c3", "new-1")}
+    assert predicted.moved == [EIGHT[number] for number in (2, 4, 5, 6, 7)]
+    assert predicted.took_ms == 0
+
+
+def test_what_comes_at_once_is_settled_together():
+    """The first newcomer counts at once, the others when the settle interval has passed."""
+    predicted = what_if(shard_of(three_of()), "billing", Change(add=3))
+
+    assert predicted.then.epoch == predicted.now.epoch + 2
+    assert predicted.took_ms == 1_000
+    assert predicted.then.clients == ["c1", "c2", "c3", "new-1", "new-2", "new-3"]
+
+
+def test_lag_goes_with_the_queue():
+    """Ten messages a queue: who has more queues is further behind."""
+    predicted = what_if(shard_of(three_of()), "billing", Change(add=1))
+
+    now, then = (
+        {client_id: one.lag_of(queues) for client_id, queues in one.shares.items()}
+        for one in (predicted.now, predicted.then)
+    )
+    assert now == {"c1": 30, "c2": 30, "c3": 20}
+    assert then == {"c1": 20, "c2": 20, "c3": 20, "new-1": 20}
+
+
+def test_lag_that_nobody_knows_is_none():
+    """A queue without a committed offset starts where a client says."""
+    predicted = what_if(shard_of(three_of()), "billing", Change(queues={"orders": 9}))
+
+    assert predicted.then.lag_of([Queue("orders", "", 8)]) is None
+    assert predicted.then.lag_of(EIGHT) == 80
+
+
+def test_members_that_share_nothing_out_are_told_of():
+    predicted = what_if(shard_of(three_of()), "billing", Change(settings={"strategy": "NONE_SUCH"}))
+
+    assert predicted.moved == []
+    assert any("NONE_SUCH" in note for note in predicted.notes)
+
+
+def test_who_is_one_too_many_is_refused():
+    predicted = what_if(shard_of(three_of()), "billing", Change(add=2, settings={"max_members": 4}))
+
+    assert predicted.then.clients == ["c1", "c2", "c3", "new-1"]
+    assert predicted.notes == ["new-2 is refused: the group has 4 members"]
+
+
+def test_a_group_in_the_middle_of_a_hand_over_goes_on_from_there():
+    """What was asked back before counts as moved: it has another owner than now."""
+    story = three_of()
+    story.join("billing", "c4", "orders")
+
+    predicted = what_if(shard_of(story), "billing", Change())
+
+    assert len(predicted.now.shares["c4"]) < 2
+    assert predicted.then.spread == 0
+    assert predicted.is_calm
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (Change(remove=["c9"]), "no client 'c9' in billing; there are: c1, c2, c3"),
+        (Change(queues={"sent": 3}), "no topic 'sent' has ever been routed here; there are: orders"),
+        (Change(settings={"heartbeat_ms": 1}), "configure: Expected `int` >= 100"),
+        (Change(settings={"session_timeout_ms": 500}), "it must exceed heartbeat_ms"),
+    ],
+)
+def test_what_cannot_be_played_is_said_in_a_sentence(change, sentence):
+    with pytest.raises(NoAnswer, match=sentence):
+        what_if(shard_of(three_of()), "billing", change)
+
+
+def test_nobody_and_everybody_cannot_be_asked_about():
+    story = three_of(mode="broadcasting")
+
+    with pytest.raises(NoAnswer, match="there is no group 'shipping' at that time"):
+        what_if(shard_of(story), "shipping", Change())
+    with pytest.raises(NoAnswer, match="group 'billing' broadcasts"):
+        what_if(shard_of(story), "billing", Change())
+
+
+def test_a_group_without_members_has_no_wishes():
+    story = three_of()
+    for client_id in ("c1", "c2", "c3"):
+        story.leave("billing", client_id)
+
+    with pytest.raises(NoAnswer, match="nobody says what a new one would want"):
+        what_if(shard_of(story), "billing", Change(add=1))
