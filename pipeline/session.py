@@ -36,14 +36,13 @@ def start_session(settings: Settings, name: str) -> SparkSession:
 def start_brief_session(settings: Settings, name: str) -> SparkSession:
     """Start a session for a question or two: quick to start, and quiet, for its own words go to ``ask.log``.
 
-    A second of thorough compilation, by the JVM or of expressions, is not won back by a query over thousands of rows:
-    18 s become 13.
+    A second of thorough compilation is not won back by a query over thousands of rows: 18 s become 13.
 
     Raises:
         JarsMissing: the JARs of Kafka's source and of Delta are not there.
         SparkFailed: there is no Java, or Spark did not start with these settings.
     """
-    confs = _ENGINE | _LATENCY | _DELTA | {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    confs = _ENGINE | _LATENCY | _DELTA
     log = settings.logs / "ask.log"
     with _errors_to(log):
         return _session(settings, name, confs, "-XX:+UseSerialGC -XX:TieredStopAtLevel=1", f"in {log}")
@@ -121,6 +120,8 @@ _LATENCY = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.codegen.wholeStage": "false",
+    # The positions of `record` are literals: its expressions are new in every batch, and would be compiled each time.
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -132,6 +133,8 @@ _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # A file has the rows of some seconds: its smallest and largest values would spare a reader little.
+    "spark.databricks.delta.stats.collect": "false",
 }
 
 _LONG_RUNS = {

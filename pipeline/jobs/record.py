@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, RECORDED, Table
 from pipeline.operators.ledger import assignment_rows, decision_rows, event_rows, not_yet_in, offset_rows
 from pipeline.settings import Settings
-from pipeline.sinks.delta import append_once
+from pipeline.sinks.delta import append
 from pipeline.sources.kafka import records
 from pipeline.tables import ensure_tables, highest_positions, path_of
 from wakeroll.connection import Topics
@@ -41,14 +41,13 @@ def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
 def writer(spark: SparkSession, warehouse: Path, topics: Topics) -> Callable[[DataFrame, int], None]:
     """Make the function that writes a batch: every table in a thread of its own, for each commit takes half a second.
 
-    A row is written once for two reasons.  Delta skips a batch that it has; and what is not above the table's highest
-    position is dropped, which also covers a decision that Kafka holds twice and a checkpoint that was lost.  Positions
-    are a table's own, so a crash between the commits of two tables leaves each right.
+    A row is written once, for what is not above the highest position of its stream that the table has is dropped: a
+    batch that is repeated, a decision that Kafka holds twice, all of it after a checkpoint was lost.  Positions are a
+    table's own, so a crash between the commits of two tables leaves each right.
     """
     highest = {table.name: highest_positions(spark, warehouse, table) for table in RECORDED}
 
-    def write(batch: DataFrame, batch_id: int) -> None:
-        query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId") or NAME
+    def write(batch: DataFrame, _batch_id: int) -> None:
         decided = decision_rows(batch.where(f.col("topic") == topics.decisions))
         rows = {
             EVENTS.name: event_rows(batch.where(f.col("topic").isin(*topics.control))),
@@ -67,7 +66,7 @@ def writer(spark: SparkSession, warehouse: Path, topics: Topics) -> Callable[[Da
                 news = {stream: at for stream, at in reached[table.name].items() if at > seen.get(stream, -1)}
                 if news:
                     fresh = rows[table.name].where(not_yet_in(table, seen))
-                    append_once(fresh, path_of(warehouse, table), query_id, batch_id)
+                    append(fresh, path_of(warehouse, table))
                     seen.update(news)
 
             with ThreadPoolExecutor(len(RECORDED)) as threads:

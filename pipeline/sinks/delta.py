@@ -1,15 +1,14 @@
-"""Rows into Delta, each once, however often Spark repeats a batch."""
+"""Rows into Delta."""
 
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 
 
-def append_once(rows: DataFrame, path: Path, query_id: str, batch_id: int) -> None:
-    """Append a batch's rows to a table, unless this batch was appended before.
+def append(rows: DataFrame, path: Path) -> None:
+    """Append rows to a table.
 
-    `query_id` is that of the checkpoint: under another checkpoint's, Delta would drop batches it takes for repeated.
+    That none is there twice is the caller's affair: he knows how far the table has come.  Delta's own mark for that
+    (`txnAppId`) makes it read its log anew at each append, which costs more than the append.
     """
-    rows.write.format("delta").mode("append").options(txnAppId=f"{query_id}/{path.name}", txnVersion=batch_id).save(
-        str(path)
-    )
+    rows.write.format("delta").mode("append").save(str(path))

@@ -4,7 +4,7 @@ import pytest
 
 from deployment import Log, deploy, replayed, until, written
 from pipeline.jobs import coordinate, record
-from pipeline.sinks.delta import append_once
+from pipeline.sinks.delta import append
 from pipeline.tables import open_views
 
 pytestmark = pytest.mark.spark
@@ -15,14 +15,14 @@ def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(
     settings = deploy(broker, tmp_path, "crash")
     crashes: list[str] = []
 
-    def crash_once(rows, path, query_id, batch_id):
+    def crash_once(rows, path):
         if path.name == "decisions" and not crashes:
             until((settings.warehouse / "events" / "_delta_log" / f"{1:020}.json").exists)
             crashes.append(path.name)
             raise OSError("the process dies here")
-        append_once(rows, path, query_id, batch_id)
+        append(rows, path)
 
-    monkeypatch.setattr(record, "append_once", crash_once)
+    monkeypatch.setattr(record, "append", crash_once)
     log = Log(settings)
     try:
         coordinated = coordinate.start(spark, settings)
