@@ -14,6 +14,7 @@ from model.queue import ClientId, GroupId, InstanceId, Queue
 LogTime = Annotated[int, Meta(description="epoch ms, log time of the broker")]
 Epoch = Annotated[int, Meta(description="epoch of the group; only grows")]
 
+Kind = Literal["assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "wake", "rejected"]
 How = Literal["first", "released", "unregistered", "expired", "replaced", "timeout", "eager", "removed"]
 Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset"]
 FencedReason = Literal["replaced", "expired", "left", "refused"]

@@ -2,6 +2,9 @@
 
 Property tests, stories, simulation and quality checks ask the same functions.  Decisions are read in the order in which
 a shard made them (seq): log times may step back with a leader's clock, the order does not.
+
+`whole` says that they begin with the first of each shard.  Where they do not, because older ones are gone or an era
+began quietly, what was before the first that is there is taken on trust.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,13 +23,13 @@ def broken(decisions: Iterable[AnyDecision]) -> list[str]:
     return [sentence for rule in rules for sentence in rule(all_of_them)]
 
 
-def broken_numbering(decisions: Iterable[AnyDecision]) -> list[str]:
+def broken_numbering(decisions: Iterable[AnyDecision], whole: bool = True) -> list[str]:
     """Each shard counts its decisions from 1, without gaps, and takes its records in order."""
     found: list[str] = []
     last: dict[str, AnyDecision] = {}
     for decision in decisions:
         before = last.get(decision.shard)
-        expected = before.seq + 1 if before else 1
+        expected = before.seq + 1 if before else 1 if whole else decision.seq
         if decision.seq != expected:
             found.append(f"{_name(decision)} follows seq {expected - 1}; the next is {expected}")
         if before and decision.cause.offset < before.cause.offset:
@@ -65,7 +68,7 @@ class _Held(Struct):
     """Whether the owner may have claimed it, after a loss of state: it then counts as given before all others."""
 
 
-def broken_ownership(decisions: Iterable[AnyDecision]) -> list[str]:
+def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> list[str]:
     """A queue has one owner at most: hand-overs form a chain, and an assignment says what the chain says.
 
     - The `from` of a hand-over is the queue's owner, or its last one if it is free.
@@ -78,20 +81,25 @@ def broken_ownership(decisions: Iterable[AnyDecision]) -> list[str]:
     groups: dict[str, dict[Queue, _Held]] = {}
     for decision in decisions:
         if isinstance(decision, Handover):
-            held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, _Held())
+            unheard = _Held(last_owner=None if whole else decision.from_)
+            held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, unheard)
             found += (f"{_name(decision)} of {decision.queue}: {wrong}" for wrong in _wrong_in_chain(held, decision))
             owner = decision.to or decision.from_
             claimed = decision.how == "first"
             groups[decision.group_id][decision.queue] = _Held(decision.to, owner, decision.epoch, claimed)
         elif isinstance(decision, Offset) and decision.reset_by is not None:
-            held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, _Held())
-            held.given, held.claimed = decision.epoch, False
+            queues = groups.setdefault(decision.group_id, {})
+            if whole or decision.queue in queues:
+                held = queues.setdefault(decision.queue, _Held())
+                held.given, held.claimed = decision.epoch, False
         elif isinstance(decision, Offset) and decision.mode == "clustering":
-            held = groups.get(decision.group_id, {}).get(decision.queue, _Held())
-            found += (f"{_name(decision)} of {decision.queue}: {wrong}" for wrong in _wrong_in_commit(held, decision))
+            told = groups.get(decision.group_id, {}).get(decision.queue, _Held() if whole else None)
+            if told is not None:
+                wrongs = _wrong_in_commit(told, decision)
+                found += (f"{_name(decision)} of {decision.queue}: {wrong}" for wrong in wrongs)
         elif isinstance(decision, Assignment) and decision.mode == "clustering":
-            queues = groups.get(decision.group_id, {})
-            found += (f"{_name(decision)} to {decision.client_id}: {wrong}" for wrong in _wrong_in(decision, queues))
+            wrongs = _wrong_in(decision, groups.get(decision.group_id, {}), whole)
+            found += (f"{_name(decision)} to {decision.client_id}: {wrong}" for wrong in wrongs)
         elif isinstance(decision, Membership) and decision.change == "forgotten":
             groups.pop(decision.group_id, None)
     return found
@@ -104,7 +112,7 @@ class _Told(Struct):
     revoke: frozenset[Queue]
 
 
-def broken_telling(decisions: Iterable[AnyDecision]) -> list[str]:
+def broken_telling(decisions: Iterable[AnyDecision], whole: bool = True) -> list[str]:
     """A queue leaves a living owner only when it was told so, and no two have it by what they were told.
 
     - A queue that was `released`, or freed by `timeout`, stood in `revoke` of its owner's last assignment.
@@ -132,7 +140,7 @@ def broken_telling(decisions: Iterable[AnyDecision]) -> list[str]:
                 owner = owners.setdefault(group_id, {}).get(queue)
                 if owner is not None:
                     heard = told.get(group_id, {}).get(owner)
-                    asked = heard is not None and queue in heard.revoke
+                    asked = queue in heard.revoke if heard is not None else not whole
                     if how in ("released", "timeout") and not asked:
                         found.append(f"{_name(decision)} of {queue}: {how}, but {owner} was not told to give it up")
                     if how in _HOW_IT_WENT.values() and (group_id, owner, how) not in went:
@@ -235,8 +243,8 @@ def _wrong_in_chain(held: _Held, handover: Handover) -> Iterator[str]:
         yield f"nothing changes, {held.owner} has it"
 
 
-def _wrong_in(assignment: Assignment, queues: dict[Queue, _Held]) -> Iterator[str]:
-    given = {one.queue: one.given for one in assignment.queues}
+def _wrong_in(assignment: Assignment, queues: dict[Queue, _Held], whole: bool) -> Iterator[str]:
+    given = {one.queue: one.given for one in assignment.queues if whole or one.queue in queues}
     owned = {queue for queue, held in queues.items() if held.owner == assignment.client_id}
     for queue in sorted(given.keys() - owned):
         owner = queues[queue].owner if queue in queues else None

@@ -9,7 +9,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from model.decisions import Cause
+from model.decisions import Cause, How, Kind
+from model.events import Mode
+from model.queue import BrokerName, ClientId, GroupId, QueueId, TopicName
 
 Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="Kafka partition the record stands in")]
 RecordOffset = Annotated[int, Meta(ge=0, description="offset of the record in its Kafka partition")]
@@ -36,7 +38,7 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
     shard: ShardName
     seq: Seq
     kind: Annotated[
-        str, Meta(description="assignment, fenced, membership, rebalance, handover, offset, lock, wake, rejected")
+        Kind, Meta(description="assignment, fenced, membership, rebalance, handover, offset, lock, wake, rejected")
     ]
     group_id: Annotated[str | None, Meta(description="group it is about; null where unknown")]
     client_id: Annotated[str | None, Meta(description="client it is about; null or empty for a whole group")]
@@ -53,15 +55,15 @@ class AssignmentRow(Struct, frozen=True, kw_only=True):
     shard: ShardName
     seq: Seq
     partition: Partition
-    group_id: Annotated[str, Meta(description="consumer group")]
-    topic: Annotated[str, Meta(description="topic of the queue")]
-    broker: Annotated[str, Meta(description="broker of the queue; empty for Kafka topics")]
-    queue_id: Annotated[int, Meta(ge=0, le=2**31 - 1, description="number of the queue in its topic")]
-    client_id: Annotated[str | None, Meta(description="owner from now on; null: nobody")]
+    group_id: GroupId
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    client_id: Annotated[ClientId | None, Meta(description="owner from now on; null: nobody")]
     epoch: Annotated[int, Meta(ge=0, description="epoch of the group in which the queue changed hands")]
     from_ms: Annotated[int, Meta(description="log time since when, epoch ms")]
-    previous_client_id: Annotated[str | None, Meta(description="last owner before; null: none ever")]
-    how: Annotated[str, Meta(description="how the queue came free: first, released, unregistered, expired, ...")]
+    previous_client_id: Annotated[ClientId | None, Meta(description="last owner before; null: none ever")]
+    how: Annotated[How, Meta(description="how the queue came free: first, released, unregistered, expired, ...")]
 
 
 class OffsetRow(Struct, frozen=True, kw_only=True):
@@ -70,16 +72,16 @@ class OffsetRow(Struct, frozen=True, kw_only=True):
     shard: ShardName
     seq: Seq
     partition: Partition
-    group_id: Annotated[str, Meta(description="consumer group")]
-    topic: Annotated[str, Meta(description="topic of the queue")]
-    broker: Annotated[str, Meta(description="broker of the queue; empty for Kafka topics")]
-    queue_id: Annotated[int, Meta(ge=0, le=2**31 - 1, description="number of the queue in its topic")]
+    group_id: GroupId
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
     client_id: Annotated[str, Meta(description="who committed")]
     committed_offset: Annotated[int, Meta(ge=0, description="the next message to consume")]
     epoch: Annotated[int, Meta(ge=-1, description="epoch that the commit was made in")]
     at_ms: AtMs
     reset_by: Annotated[str | None, Meta(description="who reset it; null: a commit")]
-    mode: Annotated[str, Meta(description="clustering; broadcasting: the offset is this client's own")]
+    mode: Annotated[Mode, Meta(description="clustering; broadcasting: the offset is this client's own")]
 
 
 class SnapshotRow(Struct, frozen=True, kw_only=True):
@@ -104,14 +106,20 @@ class Table:
     """Columns that name a sequence of rows ..."""
     position: str
     """... and the column that counts up in it: a row not above the highest is a repetition."""
+    key: tuple[str, ...]
+    """Columns that name a row."""
 
 
-EVENTS = Table("events", EventRow, ("topic", "partition"), "offset")
-DECISIONS = Table("decisions", DecisionRow, ("partition", "shard"), "seq")
-ASSIGNMENTS = Table("assignments", AssignmentRow, ("partition", "shard"), "seq")
-OFFSETS = Table("offsets", OffsetRow, ("partition", "shard"), "seq")
+_RECORD = ("topic", "partition", "offset")
+DECIDED = ("shard", "seq")
+"""What names a decision, and any row that one makes."""
 
-SNAPSHOTS = Table("snapshots", SnapshotRow, ("topic", "partition"), "offset")
+EVENTS = Table("events", EventRow, ("topic", "partition"), "offset", _RECORD)
+DECISIONS = Table("decisions", DecisionRow, ("partition", "shard"), "seq", DECIDED)
+ASSIGNMENTS = Table("assignments", AssignmentRow, ("partition", "shard"), "seq", DECIDED)
+OFFSETS = Table("offsets", OffsetRow, ("partition", "shard"), "seq", DECIDED)
+
+SNAPSHOTS = Table("snapshots", SnapshotRow, ("topic", "partition"), "offset", _RECORD)
 
 TABLES: Mapping[str, Table] = {table.name: table for table in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS)}
 RECORDED = (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS)

@@ -30,8 +30,13 @@ def checks_of(declared: type[Struct]) -> dict[str, str]:
     return {
         f"{field.encode_name}_at_least": f"{field.encode_name} >= {plain.ge}"
         for field in info.fields
-        if isinstance(plain := _unwrap(field.type)[0], msgspec.inspect.IntType) and plain.ge is not None
+        if isinstance(plain := plain_type(field.type), msgspec.inspect.IntType) and plain.ge is not None
     }
+
+
+def plain_type(declared: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    """Return a declared type without its metadata and without `| None`."""
+    return _unwrap(declared)[0]
 
 
 def _column(field: msgspec.inspect.Field) -> types.StructField:

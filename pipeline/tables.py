@@ -21,7 +21,7 @@ PROPERTIES = {
     "delta.dataSkippingNumIndexedCols": "8",
 }
 
-_KINDS: Mapping[str, type[decisions.Decision]] = {
+KINDS: Mapping[str, type[decisions.Decision]] = {
     "memberships": decisions.Membership,
     "rebalances": decisions.Rebalance,
     "handovers": decisions.Handover,
@@ -69,8 +69,10 @@ def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dic
     return {tuple(row[column] for column in table.stream): row["highest"] for row in rows}
 
 
-def open_views(spark: SparkSession, warehouse: Path) -> list[str]:
+def open_views(spark: SparkSession, warehouse: Path, versions: Mapping[str, int] | None = None) -> list[str]:
     """Make tables and views known to this session's SQL; return their names.
+
+    `versions`: table -> its Delta version; None: the newest of each.
 
     Raises:
         InvalidUsage: there are no tables in the warehouse; the message says where it looked.
@@ -79,7 +81,10 @@ def open_views(spark: SparkSession, warehouse: Path) -> list[str]:
         path = path_of(warehouse, table)
         if not DeltaTable.isDeltaTable(spark, str(path)):
             raise InvalidUsage(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?")
-        spark.read.format("delta").load(str(path)).createOrReplaceTempView(table.name)
+        reader = spark.read.format("delta")
+        if versions is not None:
+            reader = reader.option("versionAsOf", versions[table.name])
+        reader.load(str(path)).createOrReplaceTempView(table.name)
     names = [*TABLES]
     for name, sql in _views():
         spark.sql(f"create or replace temporary view {name} as {sql}")
@@ -89,7 +94,7 @@ def open_views(spark: SparkSession, warehouse: Path) -> list[str]:
 
 def _views() -> Iterator[tuple[str, str]]:
     """Yield name and query of each view."""
-    for name, declared in _KINDS.items():
+    for name, declared in KINDS.items():
         fields = schema_of(declared)
         tag = declared.__struct_config__.tag
         columns = ", ".join(f"said.`{field.name}`" for field in fields)

@@ -1,0 +1,41 @@
+"""All rules, over the tables and views as a session knows them."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from model.rows import DECIDED, TABLES
+from pipeline.quality.declared import declared_rules
+from pipeline.quality.gate import Gate, Outcome
+from pipeline.quality.history import broken_rows, history_rules
+from pipeline.quality.rule import HISTORY, Rule
+
+
+def all_rules() -> Mapping[str, Sequence[Rule]]:
+    """Return suite -> its rules."""
+    return {**declared_rules(), HISTORY: history_rules()}
+
+
+def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None) -> list[Outcome]:
+    """Ask the rules.
+
+    Args:
+        spark: knows the tables and views: see `pipeline.tables.open_views`.
+        gate: who asks.
+        names: of tables and views; only rules that these may break.  None: all.
+
+    Returns:
+        An outcome a rule.
+    """
+    outcomes: list[Outcome] = []
+    for suite, rules in all_rules().items():
+        asked = [rule for rule in rules if names is None or rule.table in names]
+        if not asked:
+            continue
+        if suite == HISTORY:
+            with broken_rows(spark) as rows:
+                outcomes += gate.check(suite, asked, rows, ("at", "found", "expected"))
+        else:
+            key = TABLES[suite].key if suite in TABLES else DECIDED
+            outcomes += gate.check(suite, asked, spark.table(suite), key)
+    return outcomes

@@ -1,0 +1,45 @@
+-- From where to where is each partition's log decided?  One row a (topic, partition): from_offset to to_offset.
+--
+-- A later era begins without what was held before it, and what it decides about old records is not published.
+with eras as (
+    select
+        decisions.cause.topic,
+        decisions.cause.partition,
+        cast(substring_index(shard, '.', -1) as int) as era,
+        min(seq) as first_seq,
+        min(decisions.cause.offset) as first_offset,
+        max(decisions.cause.offset) as last_offset
+    from decisions
+    group by 1, 2, 3
+),
+
+newest as (
+    select
+        topic,
+        partition,
+        max_by(if(era = 1 and first_seq = 1, 0, first_offset), era) as from_offset,
+        max(last_offset) as last_offset
+    from eras
+    group by topic, partition
+),
+
+states as (
+    select
+        topic,
+        partition,
+        max(offset) as last_offset
+    from snapshots
+    group by topic, partition
+),
+
+final as (
+    select
+        topic,
+        partition,
+        newest.from_offset,
+        greatest(newest.last_offset, states.last_offset) as to_offset
+    from newest
+    left join states using (topic, partition)
+)
+
+select * from final

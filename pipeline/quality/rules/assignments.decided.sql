@@ -1,0 +1,36 @@
+-- the rows are those that the hand-over decisions make
+with made as (
+    select
+        shard,
+        seq,
+        to_json(struct(*), map('ignoreNullFields', 'false')) as says
+    from decided_assignments
+),
+
+rows as (
+    select
+        shard,
+        seq,
+        to_json(struct(*), map('ignoreNullFields', 'false')) as says
+    from assignments
+),
+
+-- What is before the first one of a shard in either table may be gone, what is behind the last one on its way.
+both as (
+    select
+        shard,
+        greatest(made.first_seq, rows.first_seq) as first_seq,
+        least(made.last_seq, rows.last_seq) as last_seq
+    from (select shard, min(seq) as first_seq, max(seq) as last_seq from decisions group by shard) as made
+    inner join (select shard, min(seq) as first_seq, max(seq) as last_seq from assignments group by shard) as rows
+        using (shard)
+)
+
+select
+    concat_ws('/', shard, seq) as at,
+    coalesce(rows.says, 'no row') as found,
+    coalesce(made.says, 'no row') as expected
+from made
+full outer join rows using (shard, seq)
+inner join both using (shard)
+where not rows.says <=> made.says and seq between first_seq and last_seq

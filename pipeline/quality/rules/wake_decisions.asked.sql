@@ -1,0 +1,28 @@
+-- a wake answers a pull in events
+with pulls as (
+    select
+        get_json_object(cast(value as string), '$.client_id') as client_id,
+        get_json_object(cast(value as string), '$.request_id') as request_id
+    from events
+    where type = 'pull'
+),
+
+-- A pull is older than its wake: where the log is not archived from its beginning, it may be gone.
+archived as (
+    select
+        topic,
+        partition,
+        max(offset) as last_offset
+    from events
+    group by topic, partition
+    having min(offset) = 0
+)
+
+select
+    concat_ws('/', wakes.shard, wakes.seq) as at,
+    concat('no pull ', wakes.request_id, ' of ', wakes.client_id) as found,
+    'what it answers is archived' as expected
+from wake_decisions as wakes
+inner join archived on wakes.cause.topic = archived.topic and wakes.cause.partition = archived.partition
+left anti join pulls on wakes.client_id = pulls.client_id and wakes.request_id = pulls.request_id
+where wakes.cause.offset <= archived.last_offset
