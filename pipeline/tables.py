@@ -86,14 +86,14 @@ def open_views(spark: SparkSession, warehouse: Path, versions: Mapping[str, int]
             reader = reader.option("versionAsOf", versions[table.name])
         reader.load(str(path)).createOrReplaceTempView(table.name)
     names = [*TABLES]
-    for name, sql in _views():
+    for name, sql in views():
         spark.sql(f"create or replace temporary view {name} as {sql}")
         names.append(name)
     return names
 
 
-def _views() -> Iterator[tuple[str, str]]:
-    """Yield name and query of each view."""
+def views() -> Iterator[tuple[str, str]]:
+    """Yield name and query of each view; each may build on the ones before it."""
     for name, declared in KINDS.items():
         fields = schema_of(declared)
         tag = declared.__struct_config__.tag

@@ -1,0 +1,20 @@
+-- Who had which queue of orders 40 seconds after the first event?
+with timeline as (select * from {{ ref('ownership_timeline') }}),
+
+events as (select * from {{ ref('stg_events') }}),
+
+moment as (select timestampadd(second, 40, min(event_at)) as at from events),
+
+final as (
+    select
+        moment.at,
+        timeline.group_id,
+        timeline.queue_id,
+        coalesce(timeline.client_id, 'nobody') as owner,
+        timeline.owned_from
+    from timeline
+    inner join moment on timeline.owned_from <= moment.at and coalesce(timeline.owned_to > moment.at, true)
+    where timeline.topic = 'orders'
+)
+
+select * from final order by group_id, queue_id

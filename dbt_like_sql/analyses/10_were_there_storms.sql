@@ -1,0 +1,15 @@
+-- When did a group rebalance again and again?
+with storms as (select * from {{ ref('storms') }}),
+
+final as (
+    select
+        group_id,
+        began_at,
+        ended_at,
+        rebalances,
+        moved,
+        triggers
+    from storms
+)
+
+select * from final order by group_id, began_at

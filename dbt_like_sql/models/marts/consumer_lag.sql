@@ -1,0 +1,102 @@
+-- How far behind is each group?  One row a (group_id, topic, broker, queue_id, offset_owner).
+--
+-- "Now" is the newest log time there is, so that the answer about tables of yesterday is yesterday's.
+with current_offsets as (select * from {{ ref('stg_current_offsets') }}),
+
+offsets as (select * from {{ ref('stg_offsets') }}),
+
+queues as (select * from {{ ref('stg_queues') }}),
+
+events as (select * from {{ ref('stg_events') }}),
+
+clock as (select max(event_at) as as_of from events),
+
+ends as (
+    select
+        topic,
+        broker,
+        queue_id,
+        -- The newest, not the largest: a queue may be cut.
+        max_by(end_offset, seen_at) as end_offset
+    from queues
+    group by topic, broker, queue_id
+),
+
+behind as (
+    select
+        current_offsets.*,
+        ends.end_offset,
+        greatest(ends.end_offset - current_offsets.committed_offset, 0) as lag_messages
+    from current_offsets
+    inner join ends using (topic, broker, queue_id)
+),
+
+-- When did the oldest message come that is not consumed?  Not before the first look that found it.
+waiting as (
+    select
+        behind.group_id,
+        behind.topic,
+        behind.broker,
+        behind.queue_id,
+        behind.offset_owner,
+        min(queues.seen_at) as waiting_since
+    from behind
+    inner join queues using (topic, broker, queue_id)
+    where behind.lag_messages > 0 and queues.end_offset > behind.committed_offset
+    group by behind.group_id, behind.topic, behind.broker, behind.queue_id, behind.offset_owner
+),
+
+-- How fast are messages consumed and produced, over the time that the offsets here tell of?
+consumed as (
+    select
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        offset_owner,
+        min(committed_at) as first_at,
+        (max_by(committed_offset, struct(era, seq)) - min_by(committed_offset, struct(era, seq)))
+        / nullif((unix_millis(max(committed_at)) - unix_millis(min(committed_at))) / 1000, 0) as consumed_per_s
+    from offsets
+    group by group_id, topic, broker, queue_id, offset_owner
+),
+
+produced as (
+    select
+        topic,
+        broker,
+        queue_id,
+        (max_by(end_offset, seen_at) - min_by(end_offset, seen_at))
+        / nullif((unix_millis(max(seen_at)) - unix_millis(min(seen_at))) / 1000, 0) as produced_per_s
+    from queues
+    group by topic, broker, queue_id
+),
+
+final as (
+    select
+        behind.group_id,
+        behind.topic,
+        behind.broker,
+        behind.queue_id,
+        behind.offset_owner,
+        behind.committed_offset,
+        behind.end_offset,
+        behind.lag_messages,
+        coalesce((unix_millis(clock.as_of) - unix_millis(waiting.waiting_since)) / 1000, 0) as lag_s,
+        consumed.consumed_per_s,
+        coalesce(produced.produced_per_s, 0) as produced_per_s,
+        case
+            when behind.lag_messages = 0 then 0
+            when consumed.consumed_per_s > coalesce(produced.produced_per_s, 0)
+                then behind.lag_messages / (consumed.consumed_per_s - coalesce(produced.produced_per_s, 0))
+        end as catch_up_s,
+        behind.committed_at,
+        clock.as_of
+    from behind
+    cross join clock
+    left join waiting using (group_id, topic, broker, queue_id, offset_owner)
+    left join consumed using (group_id, topic, broker, queue_id, offset_owner)
+    left join produced using (topic, broker, queue_id)
+)
+
+select * from final

@@ -1,0 +1,91 @@
+-- Who owned which queue, and when?  One row a period: (shard, seq) of the decision that began it.
+--
+-- A run takes up the changes since the last one: a new change ends the queue's open period, and begins one.
+{{ config(materialized='incremental', incremental_strategy='merge', unique_key=['shard', 'seq']) }}
+
+with assignments as (select * from {{ ref('stg_assignments') }}),
+
+{% if is_incremental() %}
+reached as (
+    select
+        shard,
+        max(seq) as reached_seq
+    from {{ this }}
+    group by shard
+),
+
+changes as (
+    select assignments.*
+    from assignments
+    left join reached using (shard)
+    where assignments.seq > coalesce(reached.reached_seq, 0)
+),
+
+open_periods as (
+    select
+        this.shard,
+        this.era,
+        this.seq,
+        this.group_id,
+        this.topic,
+        this.broker,
+        this.queue_id,
+        this.client_id,
+        this.previous_client_id,
+        this.epoch,
+        this.how,
+        this.owned_from
+    from {{ this }} as this
+    left semi join changes using (group_id, topic, broker, queue_id)
+    where this.owned_to is null
+),
+
+periods as (
+    select * from open_periods
+    union all
+    select
+        shard,
+        era,
+        seq,
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        client_id,
+        previous_client_id,
+        epoch,
+        how,
+        owned_from
+    from changes
+),
+{% else %}
+periods as (select * from assignments),
+{% endif %}
+
+ended as (
+    select
+        *,
+        lead(owned_from) over (partition by group_id, topic, broker, queue_id order by era, seq) as owned_to
+    from periods
+),
+
+final as (
+    select
+        shard,
+        era,
+        seq,
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        client_id,
+        previous_client_id,
+        epoch,
+        how,
+        owned_from,
+        owned_to,
+        (unix_millis(owned_to) - unix_millis(owned_from)) / 1000 as owned_s
+    from ended
+)
+
+select * from final

@@ -1,0 +1,140 @@
+-- How does each queue of a group do?  One row a (group_id, topic, broker, queue_id, offset_owner).
+--
+-- Burrow's rules, which need no threshold: the last commits are looked at as they come, each with the lag it left.
+--   STOP    nothing was committed for longer than the whole window lasted
+--   REWIND  an offset went back
+--   STALL   the offset stands still, the lag does not fall
+--   WARN    the offset moves on, the lag never falls
+--   OK      all else; and whoever had caught up at one of these commits, or has now
+with lag as (select * from {{ ref('consumer_lag') }}),
+
+commits as (select * from {{ ref('stg_commits') }}),
+
+offsets as (select * from {{ ref('stg_offsets') }}),
+
+queues as (select * from {{ ref('stg_queues') }}),
+
+-- A reset is a step too, though no client's.
+steps as (
+    select
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        client_id,
+        committed_offset,
+        committed_at
+    from commits
+    union all
+    select
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        client_id,
+        committed_offset,
+        committed_at
+    from offsets
+    where reset_by is not null
+),
+
+numbered as (
+    select
+        lag.group_id,
+        lag.topic,
+        lag.broker,
+        lag.queue_id,
+        lag.offset_owner,
+        steps.committed_offset,
+        steps.committed_at,
+        row_number() over (
+            partition by lag.group_id, lag.topic, lag.broker, lag.queue_id, lag.offset_owner
+            order by steps.committed_at desc, steps.committed_offset desc
+        ) as nth_newest
+    from lag
+    inner join steps using (group_id, topic, broker, queue_id)
+    where lag.offset_owner in ('', steps.client_id)
+),
+
+recent as (select * from numbered where nth_newest <= {{ var('window_commits') }}),
+
+-- The queue's end as it was known when a commit came: the newest look before it.
+told as (
+    select
+        recent.group_id,
+        recent.topic,
+        recent.broker,
+        recent.queue_id,
+        recent.offset_owner,
+        recent.nth_newest,
+        recent.committed_offset,
+        recent.committed_at,
+        coalesce(max_by(queues.end_offset, queues.seen_at), recent.committed_offset) as end_offset
+    from recent
+    left join queues
+        on
+            recent.topic = queues.topic
+            and recent.broker = queues.broker
+            and recent.queue_id = queues.queue_id
+            and queues.seen_at <= recent.committed_at
+    group by all
+),
+
+pairs as (
+    select
+        *,
+        greatest(end_offset - committed_offset, 0) as lag_then,
+        committed_offset - lead(committed_offset) over before_it as advanced,
+        greatest(end_offset - committed_offset, 0)
+        - lead(greatest(end_offset - committed_offset, 0)) over before_it as lag_grew
+    from told
+    window before_it as (partition by group_id, topic, broker, queue_id, offset_owner order by nth_newest)
+),
+
+windows as (
+    select
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        offset_owner,
+        count(*) as window_commits,
+        min(committed_at) as window_from,
+        max(committed_at) as window_to,
+        bool_or(lag_then = 0) as had_caught_up,
+        coalesce(bool_or(advanced < 0), false) as went_back,
+        coalesce(bool_and(advanced = 0), false) as stands_still,
+        coalesce(bool_and(lag_grew >= 0), false) as lag_never_falls
+    from pairs
+    group by group_id, topic, broker, queue_id, offset_owner
+),
+
+final as (
+    select
+        lag.group_id,
+        lag.topic,
+        lag.broker,
+        lag.queue_id,
+        lag.offset_owner,
+        case
+            when lag.lag_messages = 0 then 'OK'
+            when
+                unix_millis(lag.as_of) - unix_millis(windows.window_to)
+                > unix_millis(windows.window_to) - unix_millis(windows.window_from)
+                then 'STOP'
+            when windows.had_caught_up then 'OK'
+            when windows.went_back then 'REWIND'
+            when windows.stands_still and windows.lag_never_falls then 'STALL'
+            when windows.lag_never_falls then 'WARN'
+            else 'OK'
+        end as status,
+        lag.lag_messages,
+        coalesce(windows.window_commits, 0) as window_commits,
+        windows.window_from,
+        windows.window_to,
+        lag.as_of
+    from lag
+    left join windows using (group_id, topic, broker, queue_id, offset_owner)
+)
+
+select * from final

@@ -1,0 +1,154 @@
+-- What did each rebalance cost?  One row a (group_id, epoch, shard).
+--
+-- A run takes up the rebalances and hand-overs since the last one; an epoch with new hand-overs is told anew.
+{{ config(materialized='incremental', incremental_strategy='merge', unique_key=['group_id', 'epoch', 'shard']) }}
+
+with rebalances as (select * from {{ ref('stg_rebalances') }}),
+
+handovers as (select * from {{ ref('stg_handovers') }}),
+
+offsets as (select * from {{ ref('stg_offsets') }}),
+
+queues as (select * from {{ ref('stg_queues') }}),
+
+decided as (
+    select
+        group_id,
+        epoch,
+        shard,
+        seq
+    from rebalances
+    union all
+    select
+        group_id,
+        epoch,
+        shard,
+        seq
+    from handovers
+),
+
+{% if is_incremental() %}
+reached as (
+    select
+        shard,
+        max(reached_seq) as reached_seq
+    from {{ this }}
+    group by shard
+),
+
+{% endif %}
+touched as (
+    select distinct
+        decided.group_id,
+        decided.epoch,
+        decided.shard
+    from decided
+    {% if is_incremental() %}
+    left join reached using (shard)
+    where decided.seq > coalesce(reached.reached_seq, 0)
+    {% endif %}
+),
+
+changed_hands as (
+    select handovers.*
+    from handovers
+    left semi join touched using (group_id, epoch, shard)
+),
+
+-- How far had the owner committed, and how far could it have read, when it lost the queue?
+committed as (
+    select
+        changed_hands.shard,
+        changed_hands.seq,
+        max_by(offsets.committed_offset, struct(offsets.era, offsets.seq)) as committed_offset
+    from changed_hands
+    inner join offsets
+        on
+            changed_hands.group_id = offsets.group_id
+            and changed_hands.topic = offsets.topic
+            and changed_hands.broker = offsets.broker
+            and changed_hands.queue_id = offsets.queue_id
+            and struct(offsets.era, offsets.seq) < struct(changed_hands.era, changed_hands.seq)
+    where changed_hands.is_abrupt and changed_hands.from_client_id is not null
+    group by changed_hands.shard, changed_hands.seq
+),
+
+reached_then as (
+    select
+        changed_hands.shard,
+        changed_hands.seq,
+        max_by(queues.end_offset, queues.seen_at) as end_offset
+    from changed_hands
+    inner join queues
+        on
+            changed_hands.topic = queues.topic
+            and changed_hands.broker = queues.broker
+            and changed_hands.queue_id = queues.queue_id
+            and queues.seen_at <= changed_hands.decided_at
+    where changed_hands.is_abrupt and changed_hands.from_client_id is not null
+    group by changed_hands.shard, changed_hands.seq
+),
+
+each_handover as (
+    select
+        changed_hands.*,
+        -- Nobody reads a queue from when it came free until somebody is given it.
+        case
+            when changed_hands.to_client_id is not null
+                then
+                    (
+                        unix_millis(changed_hands.assigned_at)
+                        - unix_millis(coalesce(changed_hands.released_at, changed_hands.assigned_at))
+                    )
+                    / 1000
+        end as free_s,
+        (unix_millis(changed_hands.released_at) - unix_millis(changed_hands.revoked_at)) / 1000 as release_s,
+        greatest(reached_then.end_offset - committed.committed_offset, 0) as repeats_possible
+    from changed_hands
+    left join committed using (shard, seq)
+    left join reached_then using (shard, seq)
+),
+
+handed_over as (
+    select
+        group_id,
+        epoch,
+        shard,
+        count_if(to_client_id is not null) as handed_over,
+        count_if(is_abrupt and to_client_id is not null) as handed_over_abruptly,
+        max(assigned_at) as last_assigned_at,
+        max(release_s) as longest_release_s,
+        max(free_s) as longest_pause_s,
+        sum(free_s) as total_pause_s,
+        sum(repeats_possible) as repeats_possible,
+        max(seq) as reached_seq
+    from each_handover
+    group by group_id, epoch, shard
+),
+
+final as (
+    select
+        rebalances.group_id,
+        rebalances.epoch,
+        rebalances.shard,
+        rebalances.trigger,
+        rebalances.strategy,
+        rebalances.clients,
+        rebalances.queues,
+        rebalances.moved,
+        coalesce(handed_over.handed_over, 0) as handed_over,
+        coalesce(handed_over.handed_over_abruptly, 0) as handed_over_abruptly,
+        rebalances.rebalanced_at,
+        handed_over.last_assigned_at,
+        (unix_millis(handed_over.last_assigned_at) - unix_millis(rebalances.rebalanced_at)) / 1000 as handover_s,
+        coalesce(handed_over.longest_release_s, 0) as longest_release_s,
+        coalesce(handed_over.longest_pause_s, 0) as longest_pause_s,
+        coalesce(handed_over.total_pause_s, 0) as total_pause_s,
+        coalesce(handed_over.repeats_possible, 0) as repeats_possible,
+        greatest(rebalances.seq, coalesce(handed_over.reached_seq, 0)) as reached_seq
+    from rebalances
+    inner join touched using (group_id, epoch, shard)
+    left join handed_over using (group_id, epoch, shard)
+)
+
+select * from final

@@ -1,0 +1,21 @@
+-- Every change of a queue's owner.  One row a (shard, seq).
+with assignments as (select * from {{ source('ledger', 'assignments') }}),
+
+final as (
+    select
+        shard,
+        {{ era() }} as era,
+        seq,
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        client_id,
+        previous_client_id,
+        epoch,
+        how,
+        timestamp_millis(from_ms) as owned_from
+    from assignments
+)
+
+select * from final

@@ -1,0 +1,60 @@
+-- Every commit of a client, also one that says what was known.  One row a (partition, offset, topic, broker, queue_id).
+--
+-- Not those that were refused.
+with events as (select * from {{ ref('stg_events') }}),
+
+rejections as (select * from {{ ref('stg_rejections') }}),
+
+commits as (
+    select
+        topic as control_topic,
+        partition,
+        offset,
+        event_at,
+        from_json(
+            value,
+            concat(
+                'struct<group_id: string, client_id: string, offsets: array<struct<',
+                'queue: struct<topic: string, broker: string, queue_id: int>, offset: bigint>>>'
+            )
+        ) as said
+    from events
+    where type = 'commit'
+),
+
+accepted as (
+    select commits.*
+    from commits
+    left anti join rejections
+        on
+            commits.control_topic = rejections.cause_topic
+            and commits.partition = rejections.cause_partition
+            and commits.offset = rejections.cause_offset
+),
+
+each_queue as (
+    select
+        partition,
+        offset,
+        event_at,
+        said.group_id,
+        said.client_id,
+        explode(said.offsets) as committed
+    from accepted
+),
+
+final as (
+    select
+        partition,
+        offset,
+        group_id,
+        client_id,
+        committed.queue.topic,
+        coalesce(committed.queue.broker, '') as broker,
+        committed.queue.queue_id,
+        committed.offset as committed_offset,
+        event_at as committed_at
+    from each_queue
+)
+
+select * from final

@@ -1,0 +1,20 @@
+-- Every decision, without what it says.  One row a (shard, seq).
+with decisions as (select * from {{ source('ledger', 'decisions') }}),
+
+final as (
+    select
+        shard,
+        {{ era() }} as era,
+        seq,
+        kind,
+        group_id,
+        client_id,
+        cause.topic as cause_topic,
+        cause.partition as cause_partition,
+        cause.offset as cause_offset,
+        timestamp_millis(at_ms) as decided_at,
+        timestamp_millis(published_ms) as published_at
+    from decisions
+)
+
+select * from final

@@ -1,0 +1,26 @@
+-- Every queue that changed hands.  One row a (shard, seq).
+with handovers as (select * from {{ source('ledger', 'handovers') }}),
+
+final as (
+    select
+        shard,
+        {{ era() }} as era,
+        seq,
+        group_id,
+        queue.topic,
+        queue.broker,
+        queue.queue_id,
+        `from` as from_client_id,
+        `to` as to_client_id,
+        epoch,
+        how,
+        -- Asked for, the owner says that it has let go.  Otherwise it may have worked on what it had not committed.
+        how in ('expired', 'replaced', 'timeout', 'eager') as is_abrupt,
+        timestamp_millis(at_ms) as decided_at,
+        timestamp_millis(revoked_ms) as revoked_at,
+        timestamp_millis(released_ms) as released_at,
+        timestamp_millis(assigned_ms) as assigned_at
+    from handovers
+)
+
+select * from final

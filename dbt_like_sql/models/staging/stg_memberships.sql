@@ -1,0 +1,20 @@
+-- Who came, went, or is at odds with the others.  One row a (shard, seq).
+with memberships as (select * from {{ source('ledger', 'memberships') }}),
+
+final as (
+    select
+        shard,
+        {{ era() }} as era,
+        seq,
+        group_id,
+        client_id,
+        instance_id,
+        change,
+        epoch,
+        detail,
+        detail like 'duplicate id:%' as is_duplicate_id,
+        timestamp_millis(at_ms) as changed_at
+    from memberships
+)
+
+select * from final

@@ -1,0 +1,40 @@
+-- Every request to be woken.  One row a record: (topic, partition, offset).
+with events as (select * from {{ ref('stg_events') }}),
+
+pulls as (
+    select
+        topic as control_topic,
+        partition,
+        offset,
+        event_at,
+        from_json(
+            value,
+            concat(
+                'struct<request_id: string, group_id: string, client_id: string, instance_id: string, ',
+                'queue: struct<topic: string, broker: string, queue_id: int>, from_offset: bigint, timeout_ms: bigint>'
+            )
+        ) as said
+    from events
+    where type = 'pull'
+),
+
+final as (
+    select
+        control_topic,
+        partition,
+        offset,
+        said.group_id,
+        said.client_id,
+        said.instance_id,
+        said.request_id,
+        cast(substring_index(said.request_id, ':', -1) as bigint) as request_number,
+        said.queue.topic,
+        coalesce(said.queue.broker, '') as broker,
+        said.queue.queue_id,
+        said.from_offset,
+        coalesce(said.timeout_ms, 20000) as timeout_ms,
+        event_at as asked_at
+    from pulls
+)
+
+select * from final

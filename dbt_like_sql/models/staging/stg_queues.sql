@@ -1,0 +1,62 @@
+-- How far did a queue reach, as the observer and the producers saw it?  One row a (topic, broker, queue_id, seen_at).
+--
+-- A route stands on every partition; one look is one row all the same.
+with events as (select * from {{ ref('stg_events') }}),
+
+routes as (
+    select
+        event_at,
+        explode(
+            from_json(
+                value,
+                'struct<queues: array<struct<topic: string, broker: string, queue_id: int, max_offset: bigint>>>'
+            ).queues
+        ) as queue
+    from events
+    where type = 'route'
+),
+
+arrivals as (
+    select
+        event_at,
+        from_json(
+            value,
+            'struct<queue: struct<topic: string, broker: string, queue_id: int>, next_offset: bigint>'
+        ) as said
+    from events
+    where type = 'arrival'
+),
+
+seen as (
+    select
+        queue.topic,
+        queue.broker,
+        queue.queue_id,
+        -- A bound of zero is not written.
+        coalesce(queue.max_offset, 0) as end_offset,
+        event_at as seen_at
+    from routes
+    union all
+    select
+        said.queue.topic,
+        said.queue.broker,
+        said.queue.queue_id,
+        said.next_offset as end_offset,
+        event_at as seen_at
+    from arrivals
+),
+
+final as (
+    select
+        topic,
+        coalesce(broker, '') as broker,
+        queue_id,
+        max(end_offset) as end_offset,
+        seen_at
+    from seen
+    -- What is no event does not say which queue.
+    where topic is not null and queue_id is not null and end_offset >= 0
+    group by topic, broker, queue_id, seen_at
+)
+
+select * from final

@@ -1,0 +1,23 @@
+-- Every new target of a group.  One row a (shard, seq), and a (group_id, epoch) while the group is not forgotten.
+with rebalances as (select * from {{ source('ledger', 'rebalances') }}),
+
+final as (
+    select
+        shard,
+        {{ era() }} as era,
+        seq,
+        group_id,
+        epoch,
+        trigger,
+        strategy,
+        clients,
+        queues,
+        moved,
+        size(unassigned) as unassigned,
+        spread,
+        concat_ws('; ', notes) as notes,
+        timestamp_millis(at_ms) as rebalanced_at
+    from rebalances
+)
+
+select * from final

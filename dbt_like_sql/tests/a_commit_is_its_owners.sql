@@ -1,0 +1,51 @@
+-- Invariant 1: an offset is committed by the client that owns the queue at that moment, or set by an operator.
+with offsets as (select * from {{ ref('stg_offsets') }} where mode = 'clustering'),
+
+handovers as (select * from {{ ref('stg_handovers') }}),
+
+told as (
+    select
+        shard,
+        era,
+        seq,
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        to_client_id as owner,
+        cast(null as string) as committed_by,
+        true as is_handover
+    from handovers
+    union all
+    select
+        shard,
+        era,
+        seq,
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        cast(null as string) as owner,
+        client_id as committed_by,
+        false as is_handover
+    from offsets
+    where reset_by is null
+),
+
+beside_the_owner as (
+    select
+        *,
+        max_by(owner, case when is_handover then struct(era, seq) end) over (
+            partition by group_id, topic, broker, queue_id
+            order by era, seq
+        ) as owner_then
+    from told
+),
+
+final as (
+    select *
+    from beside_the_owner
+    where not is_handover and not (committed_by <=> owner_then)
+)
+
+select * from final

@@ -1,0 +1,45 @@
+-- Invariant 1, as a chain: a queue comes from whoever had it last, and a hand-over changes something.
+--
+-- A group that is forgotten begins anew: its queues come from nobody.
+with handovers as (select * from {{ ref('stg_handovers') }}),
+
+memberships as (select * from {{ ref('stg_memberships') }}),
+
+forgotten as (
+    select
+        group_id,
+        era,
+        seq
+    from memberships
+    where change = 'forgotten'
+),
+
+linked as (
+    select
+        *,
+        lag(to_client_id) over before_it as last_to,
+        lag(coalesce(to_client_id, from_client_id)) over before_it as last_owner,
+        lag(seq) over before_it as last_seq,
+        lag(era) over before_it as last_era
+    from handovers
+    window before_it as (partition by group_id, topic, broker, queue_id order by era, seq)
+),
+
+final as (
+    select linked.*
+    from linked
+    left anti join forgotten
+        on
+            linked.group_id = forgotten.group_id
+            and struct(forgotten.era, forgotten.seq) < struct(linked.era, linked.seq)
+            and (
+                linked.last_seq is null
+                or struct(linked.last_era, linked.last_seq) < struct(forgotten.era, forgotten.seq)
+            )
+    where
+        not (from_client_id <=> last_owner)
+        or ((how = 'first') <> (from_client_id is null))
+        or (to_client_id is null and last_to is null)
+)
+
+select * from final

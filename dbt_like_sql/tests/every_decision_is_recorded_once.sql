@@ -1,0 +1,19 @@
+-- Invariants 5 and 6: a shard counts its decisions without gaps, and takes the records that cause them in order.
+with decisions as (select * from {{ ref('stg_decisions') }}),
+
+beside_the_last as (
+    select
+        *,
+        lag(seq) over before_it as last_seq,
+        lag(cause_offset) over before_it as last_cause_offset
+    from decisions
+    window before_it as (partition by shard order by seq)
+),
+
+final as (
+    select *
+    from beside_the_last
+    where seq <> last_seq + 1 or cause_offset < last_cause_offset
+)
+
+select * from final

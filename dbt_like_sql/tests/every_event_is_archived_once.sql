@@ -1,0 +1,19 @@
+-- Invariant 5: no record of a control topic is missing or there twice.  Old ones go first, when their time is over.
+with events as (select * from {{ ref('stg_events') }}),
+
+beside_the_last as (
+    select
+        topic,
+        partition,
+        offset,
+        lag(offset) over (partition by topic, partition order by offset) as last_offset
+    from events
+),
+
+final as (
+    select *
+    from beside_the_last
+    where offset <> last_offset + 1
+)
+
+select * from final

@@ -1,0 +1,36 @@
+-- Invariant 3: a committed offset only grows, but for a reset, and for a group that was forgotten in between.
+with offsets as (select * from {{ ref('stg_offsets') }}),
+
+memberships as (select * from {{ ref('stg_memberships') }}),
+
+forgotten as (
+    select
+        group_id,
+        era,
+        seq
+    from memberships
+    where change = 'forgotten'
+),
+
+beside_the_last as (
+    select
+        *,
+        lag(committed_offset) over before_it as last_offset,
+        lag(era) over before_it as last_era,
+        lag(seq) over before_it as last_seq
+    from offsets
+    window before_it as (partition by group_id, topic, broker, queue_id, offset_owner order by era, seq)
+),
+
+final as (
+    select beside_the_last.*
+    from beside_the_last
+    left anti join forgotten
+        on
+            beside_the_last.group_id = forgotten.group_id
+            and struct(forgotten.era, forgotten.seq) < struct(beside_the_last.era, beside_the_last.seq)
+            and struct(beside_the_last.last_era, beside_the_last.last_seq) < struct(forgotten.era, forgotten.seq)
+    where reset_by is null and committed_offset <= last_offset
+)
+
+select * from final
