@@ -95,7 +95,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
     """Whether it came to rest within `LONGEST_MS`."""
 
 
-def what_if(shard: Shard, group_id: str, change: Change) -> Prediction:
+def predict(shard: Shard, group_id: str, change: Change) -> Prediction:
     """Play a change on a copy of a shard, until nobody of the group has anything to hear.
 
     Raises:

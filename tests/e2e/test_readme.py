@@ -47,6 +47,8 @@ RUN_BY_A_TEST = {
     "wakeroll groups --home .wakeroll/demo",
     "wakeroll describe billing --home .wakeroll/demo",
     "wakeroll state --home .wakeroll/demo --checkpoints checkpoints/demo",
+    "wakeroll replay --home .wakeroll/demo",
+    "wakeroll what-if --group billing --strategy SPREAD --strategy BALANCED --home .wakeroll/demo",
     "wakeroll doctor",
     "python -m model.replay --partitions 4 < events.jsonl > decisions.jsonl",
 }
@@ -125,6 +127,19 @@ def test_groups_describe_and_state_answer_from_what_the_story_left(story: str):
     assert "leave" in described.stdout
     assert re.search(r"groups-\d+ +│ billing", state.stdout)
     assert "Exception" not in groups.stderr + described.stderr + state.stderr
+
+
+def test_what_the_story_decided_is_decided_again(story: str):
+    """To the byte, from what the tables hold alone; and its end could have been shared otherwise."""
+    assert story
+    replayed = run(WAKEROLL, "replay", "--home", ".wakeroll/demo")
+    strategies = ("--strategy", "SPREAD", "--strategy", "BALANCED")
+    asked = run(WAKEROLL, "what-if", "--group", "billing", *strategies, "--home", ".wakeroll/demo")
+
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    assert re.search(r"8 shards, \d+ events, \d+ decisions compared: equal", replayed.stdout)
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+    assert re.search(r"strategy +│.*│ SPREAD +│ BALANCED", asked.stdout)
 
 
 def test_the_readmes_sql_says_who_owned_a_queue(story: str):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from model import Queue
+from model.picture import rows_of, text_of
 from model.strategies import STRATEGIES, allocate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text(encoding="utf-8")
@@ -23,21 +24,8 @@ def owners(shares: Mapping[str, list[Queue]]) -> dict[Queue, str]:
 
 def show(shares: Mapping[str, list[Queue]], before: Mapping[Queue, str] | None = None) -> None:
     """Print a line a client, a mark a queue: has it, has it now, has it not."""
-    everything = sorted({*owners(shares), *(before or {})})
-    places = sorted({(queue.topic, queue.broker) for queue in everything})
-    for client, share in shares.items():
-        cells = []
-        for topic, broker in places:
-            of_place = [queue for queue in everything if (queue.topic, queue.broker) == (topic, broker)]
-            marks = "".join(_mark(queue, client, share, before) for queue in of_place)
-            cells.append(f"{topic}@{broker} {marks}" if broker else f"{topic} {marks}")
-        print(f"{client:<3}", "  ".join(cells))
-
-
-def _mark(queue: Queue, client: str, share: list[Queue], before: Mapping[Queue, str] | None) -> str:
-    if queue not in share:
-        return "·"
-    return "■" if before is None or before.get(queue) == client else "+"
+    for client, row in rows_of(shares, before).items():
+        print(f"{client:<3}", text_of(row))
 
 
 def test_the_pictures_are_what_the_strategies_answer():

@@ -6,7 +6,7 @@ from ledgers import PARTITIONS, Story
 from model.partitioner import partition_of
 from model.queue import Queue
 from model.shard import Shard
-from model.what_if import Change, NoAnswer, Situation, situation_of, what_if
+from model.what_if import Change, NoAnswer, Situation, predict, situation_of
 
 EIGHT = [Queue("orders", "", number) for number in range(8)]
 
@@ -55,7 +55,7 @@ def changed(before: Situation, after: Situation) -> list[Queue]:
 def test_what_is_predicted_is_what_then_happens(change, strategy):
     """The same machines decide: only the clients are played, and those obey in both."""
     story = three_of(strategy)
-    predicted = what_if(shard_of(story), "billing", change)
+    predicted = predict(shard_of(story), "billing", change)
     before = situation(story)
 
     if change.settings:
@@ -80,14 +80,14 @@ def test_nothing_is_changed_by_asking():
     shard = shard_of(three_of())
     before = shard.body()
 
-    what_if(shard, "billing", Change(add=3))
+    predict(shard, "billing", Change(add=3))
 
     assert shard.body() == before
 
 
 def test_a_hand_over_says_from_whom_to_whom():
     """AVG moves the edge of every block, and tells so."""
-    predicted = what_if(shard_of(three_of()), "billing", Change(add=1))
+    predicted = predict(shard_of(three_of()), "billing", Change(add=1))
 
     told = {(one.queue.queue_id, one.from_, one.to) for one in predicted.handovers}
     assert told == {(2, "c1", "c2"), (4, "c2", "c3"), (5, "c2", "c3"), (6, "c3", "new-1"), (7, "c3", "new-1")}
@@ -97,7 +97,7 @@ def test_a_hand_over_says_from_whom_to_whom():
 
 def test_what_comes_at_once_is_settled_together():
     """The first newcomer counts at once, the others when the settle interval has passed."""
-    predicted = what_if(shard_of(three_of()), "billing", Change(add=3))
+    predicted = predict(shard_of(three_of()), "billing", Change(add=3))
 
     assert predicted.then.epoch == predicted.now.epoch + 2
     assert predicted.took_ms == 1_000
@@ -106,7 +106,7 @@ def test_what_comes_at_once_is_settled_together():
 
 def test_lag_goes_with_the_queue():
     """Ten messages a queue: who has more queues is further behind."""
-    predicted = what_if(shard_of(three_of()), "billing", Change(add=1))
+    predicted = predict(shard_of(three_of()), "billing", Change(add=1))
 
     now, then = (
         {client_id: one.lag_of(queues) for client_id, queues in one.shares.items()}
@@ -118,21 +118,21 @@ def test_lag_goes_with_the_queue():
 
 def test_lag_that_nobody_knows_is_none():
     """A queue without a committed offset starts where a client says."""
-    predicted = what_if(shard_of(three_of()), "billing", Change(queues={"orders": 9}))
+    predicted = predict(shard_of(three_of()), "billing", Change(queues={"orders": 9}))
 
     assert predicted.then.lag_of([Queue("orders", "", 8)]) is None
     assert predicted.then.lag_of(EIGHT) == 80
 
 
 def test_members_that_share_nothing_out_are_told_of():
-    predicted = what_if(shard_of(three_of()), "billing", Change(settings={"strategy": "NONE_SUCH"}))
+    predicted = predict(shard_of(three_of()), "billing", Change(settings={"strategy": "NONE_SUCH"}))
 
     assert predicted.moved == []
     assert any("NONE_SUCH" in note for note in predicted.notes)
 
 
 def test_who_is_one_too_many_is_refused():
-    predicted = what_if(shard_of(three_of()), "billing", Change(add=2, settings={"max_members": 4}))
+    predicted = predict(shard_of(three_of()), "billing", Change(add=2, settings={"max_members": 4}))
 
     assert predicted.then.clients == ["c1", "c2", "c3", "new-1"]
     assert predicted.notes == ["new-2 is refused: the group has 4 members"]
@@ -143,7 +143,7 @@ def test_a_group_in_the_middle_of_a_hand_over_goes_on_from_there():
     story = three_of()
     story.join("billing", "c4", "orders")
 
-    predicted = what_if(shard_of(story), "billing", Change())
+    predicted = predict(shard_of(story), "billing", Change())
 
     assert len(predicted.now.shares["c4"]) < 2
     assert predicted.then.spread == 0
@@ -161,16 +161,16 @@ def test_a_group_in_the_middle_of_a_hand_over_goes_on_from_there():
 )
 def test_what_cannot_be_played_is_said_in_a_sentence(change, sentence):
     with pytest.raises(NoAnswer, match=sentence):
-        what_if(shard_of(three_of()), "billing", change)
+        predict(shard_of(three_of()), "billing", change)
 
 
 def test_nobody_and_everybody_cannot_be_asked_about():
     story = three_of(mode="broadcasting")
 
     with pytest.raises(NoAnswer, match="there is no group 'shipping' at that time"):
-        what_if(shard_of(story), "shipping", Change())
+        predict(shard_of(story), "shipping", Change())
     with pytest.raises(NoAnswer, match="group 'billing' broadcasts"):
-        what_if(shard_of(story), "billing", Change())
+        predict(shard_of(story), "billing", Change())
 
 
 def test_a_group_without_members_has_no_wishes():
@@ -179,4 +179,4 @@ def test_a_group_without_members_has_no_wishes():
         story.leave("billing", client_id)
 
     with pytest.raises(NoAnswer, match="nobody says what a new one would want"):
-        what_if(shard_of(story), "billing", Change(add=1))
+        predict(shard_of(story), "billing", Change(add=1))

@@ -1,0 +1,50 @@
+"""Who has which queue, drawn: a line a client, a mark a queue.
+
+>>> orders = [Queue("orders", "", number) for number in range(4)]
+>>> rows = rows_of({"a": orders[:2], "b": orders[2:]}, before=dict.fromkeys(orders, "a"))
+>>> [text_of(marks) for marks in rows.values()]
+['orders ■■··', 'orders ··++']
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from model.queue import Queue
+
+HAS, HAS_NOW, HAS_NOT = "■", "+", "·"
+"""It has the queue; it has it, and had it not before; it has it not."""
+
+
+def rows_of(
+    shares: Mapping[str, Collection[Queue]],
+    before: Mapping[Queue, str] | None = None,
+    queues: Iterable[Queue] = (),
+) -> dict[str, list[tuple[str, str]]]:
+    """Draw what each client has.
+
+    Args:
+        shares: client -> its queues.
+        before: queue -> its owner until then; None: nothing is marked as new.
+        queues: to be drawn too, though nobody has or had them.
+
+    Returns:
+        client -> topic (and broker), and a mark for each of its queues; the same ones for each client.
+    """
+    everything = sorted({*(before or ()), *queues, *(queue for share in shares.values() for queue in share)})
+    places: dict[str, list[Queue]] = {}
+    for queue in everything:
+        places.setdefault(f"{queue.topic}@{queue.broker}" if queue.broker else queue.topic, []).append(queue)
+    return {
+        client: [(place, "".join(_mark(queue, client, has, before) for queue in its)) for place, its in places.items()]
+        for client, has in ((client, frozenset(share)) for client, share in shares.items())
+    }
+
+
+def text_of(row: Iterable[tuple[str, str]]) -> str:
+    """Write a client's row as one line."""
+    return "  ".join(f"{place} {marks}" for place, marks in row)
+
+
+def _mark(queue: Queue, client: str, has: Collection[Queue], before: Mapping[Queue, str] | None) -> str:
+    if queue not in has:
+        return HAS_NOT
+    return HAS if before is None or before.get(queue) == client else HAS_NOW

@@ -1,0 +1,131 @@
+"""`wakeroll what-if` on tables: the state of any moment, a change, and what would come of it."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from control_log import START_MS
+from ledgers import PARTITIONS, a_day
+from model.partitioner import partition_of
+from model.shard import Shard
+from model.what_if import Change, predict, situation_of
+from pipeline.cli.app import run_app
+from pipeline.history import place_of, shard_at
+from pipeline.tables import open_views
+from wakeroll.reset import EpochMs
+
+# The command asks the Spark that its process runs.
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+Command = Callable[..., tuple[int, str]]
+HOME = "wakeroll.groups", partition_of(b"billing", PARTITIONS)
+
+
+@pytest.fixture
+def what_if(day, capfd, monkeypatch) -> Command:
+    """The command on the day, run in this process; it returns the exit code and what it says."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def what_if(*arguments: str) -> tuple[int, str]:
+        try:
+            code = run_app(["what-if", "--home", str(day.parent), *arguments])
+        except SystemExit as end:
+            code = end.code
+        said = capfd.readouterr()
+        return code, said.out + said.err
+
+    return what_if
+
+
+def newest() -> Shard:
+    story = a_day()
+    story.snapshot()
+    [body] = [bytes(row[6]) for row in story.snapshots[-2 * PARTITIONS :] if row[:2] == HOME]
+    return Shard(*HOME, PARTITIONS, body)
+
+
+def test_the_newest_state_is_what_the_log_led_to(spark, day):
+    """From the last snapshot and the records behind it."""
+    open_views(spark, day)
+
+    shard = shard_at(spark, place_of(spark, "billing", PARTITIONS), PARTITIONS)
+
+    assert shard.body() == newest().body()
+
+
+def test_any_moment_can_be_asked_about(spark, day):
+    """Before the first snapshot and behind it: as many members as there were then."""
+    open_views(spark, day)
+    moments = {4: ["c1"], 9: ["c1", "c2"], 25: ["c2", "c3"], 105: ["c3"]}
+
+    for seconds, clients in moments.items():
+        shard = shard_at(spark, HOME, PARTITIONS, START_MS + seconds * 1_000)
+        assert situation_of(shard, "billing").clients == clients, seconds
+
+
+def test_each_strategy_stands_beside_how_it_is_now(what_if):
+    predicted = predict(newest(), "billing", Change(add=2, settings={"strategy": "AVG_BY_CIRCLE"}))
+
+    code, said = what_if("--group", "billing", "--strategy", "SPREAD", "--strategy", "AVG_BY_CIRCLE", "--add", "2")
+
+    assert code == 0, said
+    assert re.search(r"now +│ strategy SPREAD, 2 more +│ strategy AVG_BY_CIRCLE, 2 more", re.sub("┃", "│", said))
+    assert re.search(rf"moved +│ +│ \d+ queues +│ {len(predicted.moved)} queues", said)
+    assert re.search(r"members +│ 1 +│ 3 +│ 3", said)
+    assert "orders ·+··+··+·· " in said
+
+
+def test_a_picture_shows_what_moves(what_if, tmp_path):
+    picture = tmp_path / "what if.svg"
+    predicted = predict(newest(), "billing", Change(add=1))
+
+    code, said = what_if("--group", "billing", "--add", "1", "--picture", str(picture))
+
+    assert code == 0, said
+    boxes = [box.get("class") for box in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}rect")]
+    assert boxes.count("new") == len(predicted.moved) > 0
+    assert boxes.count("has") == len(predicted.now.owners) + len(predicted.then.owners) - len(predicted.moved)
+
+
+def test_a_past_that_was_otherwise(what_if):
+    """Had c2 gone, and had there been twelve queues: a day of before the tables grew."""
+    at = str(EpochMs(START_MS + 25_000))
+
+    code, said = what_if("--group", "billing", "--at", at, "--remove", "c2", "--queues", "orders=12")
+
+    assert code == 0, said
+    assert f"billing at {at}" in said
+    assert re.search(r"queues +│ 8, 0 unowned +│ 12, 0 unowned", said)
+    assert re.search(r"c2 +│ 4, lag 3200 +│ -", said)
+    assert re.search(r"c3 +│ 4, lag 3200 +│ 12, lag 6400", said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("--group billing", "nothing is asked; give one of --strategy, --add, --remove, --queues, --settings"),
+        ("--group biling --add 1", "no group 'biling'; there are: audit, billing"),
+        ("--group billing --strategy SPRAED", "SPRAED"),
+        ("--group billing --remove c9", "no client 'c9' in billing; there are: c3"),
+        ("--group billing --queues orders", "--queues is 'orders'; it must be a topic and a number, like orders=12"),
+        ("--group billing --settings speed=9", "--settings is 'speed=9'; it must be a name and a value, of: profile, "),
+        ("--group billing --settings settle_ms=-1", "settle_ms"),
+        ("--group billing --add 1 --at 2020-01-01T00:00:00Z", "its log begins at 2023-11-14T22:13:20.000Z"),
+        (f"--group audit --add 1 --at {START_MS}", "there is no group 'audit' at that time"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_a_sentence(what_if, arguments, sentence):
+    code, said = what_if(*arguments.split())
+
+    assert code == 2
+    assert sentence in said
+
+
+def test_a_picture_that_cannot_be_written_is_a_failure(what_if, tmp_path: Path):
+    code, said = what_if("--group", "billing", "--add", "1", "--picture", str(tmp_path / "not there" / "x.svg"))
+
+    assert code == 1
+    assert "No such file or directory" in said
