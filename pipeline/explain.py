@@ -1,0 +1,215 @@
+"""Why is a queue whose it is?  The chain of rows that made it so, in words.
+
+Event → rebalance → hand-over → assignment: each decision names its cause, so the chain is read, not guessed.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+
+from model.queue import Queue
+from wakeroll.errors import InvalidUsage
+
+
+class Step(NamedTuple):
+    """One thing that happened, on the way to what is asked about."""
+
+    at_ms: int
+    """Log time, epoch ms."""
+    what: str
+    where: str = ""
+    """The record that it stands in or follows from: ``topic-partition@offset``."""
+
+
+class Explanation(NamedTuple):
+    """The answer in a sentence, and what led to it, oldest first."""
+
+    answer: str
+    steps: list[Step]
+
+
+def explain(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None = None) -> Explanation:
+    """Say who owned a queue at a moment, and why.
+
+    Args:
+        spark: a session that knows the ledger's tables and views (`pipeline.tables.open_views`).
+        group_id: a group in clustering mode.
+        queue: one of its topics'.
+        at_ms: log time, epoch ms; None: the newest that is recorded.
+
+    Raises:
+        InvalidUsage: there is no such group, or the queue never was anybody's in it; the message says what there is.
+    """
+    until = f.lit(True) if at_ms is None else f.col("at_ms") <= at_ms
+    handovers = _of_queue(spark.table("handovers"), group_id, queue).where(until)
+    last = _newest(handovers)
+    if last is None:
+        raise InvalidUsage(_why_not(spark, group_id, queue, at_ms))
+    asked = f"{queue} of {group_id}"
+    when = "" if at_ms is None else f", as of {clock(at_ms)}"
+    if last.to is None:
+        answer = f"{asked} is nobody's since {clock(last.at_ms)} (epoch {last.epoch}){when}"
+    else:
+        answer = f"{asked} is {last.to}'s since {clock(last.at_ms)} (epoch {last.epoch}){when}"
+    steps = [*_rebalance_steps(spark, group_id, last, at_ms), *_handover_steps(spark, last)]
+    if last.to is None:
+        steps += _unassigned_steps(spark, group_id, queue, at_ms)
+    return Explanation(answer, sorted(steps, key=lambda step: step.at_ms))
+
+
+def clock(at_ms: int) -> str:
+    """Write a log time in UTC, to the millisecond."""
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
+def _rebalance_steps(spark: SparkSession, group_id: str, last: Row, at_ms: int | None) -> Iterator[Step]:
+    """Tell the rebalance that wanted the queue to go where it went, and what asked for that."""
+    rebalances = spark.table("rebalances").where((f.col("group_id") == group_id) & (f.col("epoch") <= last.epoch))
+    rebalance = _newest(rebalances if at_ms is None else rebalances.where(f.col("at_ms") <= at_ms))
+    if rebalance is None:
+        return
+    asked = [(cause.topic, cause.partition, cause.offset) for cause in rebalance.causes or [rebalance.cause]]
+    yield from _events(spark, group_id, asked)
+    yield Step(
+        rebalance.at_ms,
+        f"rebalance to epoch {rebalance.epoch} by {rebalance.trigger}: {rebalance.strategy} shares "
+        f"{_many(rebalance.queues, 'queue')} among {_many(rebalance.clients, 'client')}, {rebalance.moved} to be moved"
+        + "".join(f"; {note}" for note in rebalance.notes),
+        _record(rebalance.cause),
+    )
+
+
+def _handover_steps(spark: SparkSession, last: Row) -> Iterator[Step]:
+    """Tell how the queue came from one to the other."""
+    before = last["from"]
+    if last.revoked_ms is not None and before is not None:
+        yield Step(last.revoked_ms, f"{before} was asked to give it up")
+    if last.released_ms is not None and before is not None:
+        how = _HOW.get(last.how, "it came free: {}").format(before)
+        yield Step(last.released_ms, how, _record(last.cause) if last.released_ms == last.at_ms else "")
+    if last.to is None:
+        return
+    assigned_ms = last.at_ms if last.assigned_ms is None else last.assigned_ms
+    told = _newest(
+        spark.table("decisions").where(
+            (f.col("kind") == "assignment")
+            & (f.col("group_id") == last.group_id)
+            & (f.col("client_id") == last.to)
+            & (f.col("at_ms") == last.at_ms)
+        )
+    )
+    start = "" if told is None else _start(json.loads(told.json), last.queue)
+    first = " as its first owner" if last.how == "first" else ""
+    yield Step(assigned_ms, f"it was given to {last.to}{first}{start}", _record(last.cause))
+
+
+_HOW = {
+    "released": "{} released it",
+    "unregistered": "{} left the group",
+    "expired": "{} was silent for longer than its session: expired",
+    "replaced": "a new instance replaced {}",
+    "timeout": "{} did not release it in time: taken from it, which may repeat messages",
+    "eager": "taken from {} at once: the group hands over eagerly",
+    "removed": "the queue is no longer routed or subscribed; {} had it",
+}
+
+
+_FROM = {
+    "first": "from its first message on",
+    "last": "from its end on",
+    "timestamp": "from the time on that it asked for",
+}
+
+
+def _unassigned_steps(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None) -> Iterator[Step]:
+    """Tell why nobody gets it."""
+    rebalances = spark.table("rebalances").where(f.col("group_id") == group_id)
+    newest = _newest(rebalances if at_ms is None else rebalances.where(f.col("at_ms") <= at_ms))
+    for left in () if newest is None else newest.unassigned:
+        if (left.queue.topic, left.queue.broker, left.queue.queue_id) == (queue.topic, queue.broker, queue.queue_id):
+            yield Step(newest.at_ms, f"epoch {newest.epoch} gives it to nobody: {left.reason}", _record(newest.cause))
+
+
+def _events(spark: SparkSession, group_id: str, asked: list[tuple[str, int, int]]) -> Iterator[Step]:
+    """Tell the events that asked for a rebalance, and what they changed in the group."""
+    changes: dict[str, list[str]] = {}
+    for row in _caused(spark.table("memberships").where(f.col("group_id") == group_id), asked).orderBy("seq").collect():
+        change = f"{row.client_id or 'the group'} {row.change}" + (f" ({row.detail})" if row.detail else "")
+        changes.setdefault(_record(row.cause), []).append(change)
+    for row in _caused(spark.table("events"), asked, "").orderBy("at_ms", "offset").collect():
+        where = f"{row.topic}-{row.partition}@{row.offset}"
+        said = _client(row.value)
+        what = f"{row.type or 'a record'}{said}"
+        yield Step(row.at_ms, what + "".join(f", {change}" for change in changes.get(where, ())), where)
+
+
+def _caused(rows: DataFrame, asked: list[tuple[str, int, int]], of: str = "cause.") -> DataFrame:
+    """Keep the rows whose topic, partition and offset are among these."""
+    is_asked = f.lit(False)
+    for where in asked:
+        here = f.lit(True)
+        for name, value in zip(("topic", "partition", "offset"), where, strict=True):
+            here = here & (f.col(of + name) == value)
+        is_asked = is_asked | here
+    return rows.where(is_asked)
+
+
+def _client(value: bytes | None) -> str:
+    """Return whose event it is, or which topic it tells of."""
+    try:
+        said: Any = json.loads(value or b"")
+    except ValueError:
+        return ""
+    who = said.get("client_id") or said.get("topic") if isinstance(said, dict) else None
+    return f" of {who}" if isinstance(who, str) else ""
+
+
+def _start(assignment: dict[str, Any], queue: Row) -> str:
+    for one in assignment["queues"]:
+        if one["queue"] == queue.asDict():
+            offset, policy = one["start"].get("offset"), one["start"].get("policy")
+            return f", from offset {offset} on" if offset is not None else f", {_FROM[policy]}"
+    return ""
+
+
+def _of_queue(rows: DataFrame, group_id: str, queue: Queue) -> DataFrame:
+    return rows.where(
+        (f.col("group_id") == group_id)
+        & (f.col("queue.topic") == queue.topic)
+        & (f.col("queue.broker") == queue.broker)
+        & (f.col("queue.queue_id") == queue.queue_id)
+    )
+
+
+def _newest(rows: DataFrame) -> Row | None:
+    """Return the row that was decided last.
+
+    A group has one shard; a later era is a later row.
+    """
+    return rows.orderBy(f.desc("at_ms"), f.desc("shard"), f.desc("seq")).first()
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _record(cause: Row) -> str:
+    return f"{cause.topic}-{cause.partition}@{cause.offset}"
+
+
+def _why_not(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None) -> str:
+    """Say what is wrong with the question."""
+    handovers = spark.table("handovers").where(f.col("group_id") == group_id)
+    topics = [row.topic for row in handovers.select("queue.topic").distinct().orderBy("topic").limit(20).collect()]
+    if topics:
+        when = "" if at_ms is None else f" until {clock(at_ms)}"
+        return f"{queue} never was anybody's in {group_id}{when}; there are queues of {', '.join(topics)}"
+    rows = spark.table("groups").select("group_id").orderBy("group_id").limit(20).collect()
+    known = [row.group_id for row in rows]
+    if group_id in known:
+        return f"nobody owns a queue in {group_id}: in a broadcasting group every member reads every queue"
+    return f"no group {group_id!r}; there are: {', '.join(known) or 'none yet'}"

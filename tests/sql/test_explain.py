@@ -1,0 +1,79 @@
+"""Why a queue is whose it is: the chain of rows, in words."""
+
+import pytest
+
+from control_log import START_MS
+from model.queue import Queue
+from pipeline.explain import Explanation, explain
+from pipeline.tables import open_views
+from wakeroll.errors import InvalidUsage
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def asked(spark, day):
+    """The session that is asked."""
+    open_views(spark, day)
+    return spark
+
+
+def told(explanation: Explanation) -> list[str]:
+    """Return what an explanation tells, with seconds since the beginning of the story."""
+    return [f"{(step.at_ms - START_MS) / 1_000:g} s: {step.what}" for step in explanation.steps]
+
+
+def test_a_queue_that_went_to_a_joiner_has_its_whole_chain(asked):
+    """Event → rebalance → hand-over → assignment: the question nobody else can answer."""
+    explanation = explain(asked, "billing", Queue("orders", "", 7), START_MS + 10_000)
+
+    assert explanation.answer == (
+        "orders-7 of billing is c2's since 2023-11-14 22:13:26.000Z (epoch 2), as of 2023-11-14 22:13:30.000Z"
+    )
+    assert told(explanation) == [
+        "5 s: heartbeat of c2, c2 joined (orders)",
+        "5 s: rebalance to epoch 2 by join: AVG shares 8 queues among 2 clients, 4 to be moved",
+        "5 s: c1 was asked to give it up",
+        "6 s: c1 released it",
+        "6 s: it was given to c2, from its end on",
+    ]
+    assert [step.where for step in explanation.steps] == [
+        "wakeroll.groups-1@9",
+        "wakeroll.groups-1@9",
+        "",
+        "wakeroll.groups-1@11",
+        "wakeroll.groups-1@11",
+    ]
+
+
+def test_a_queue_of_a_crashed_client_was_expired(asked):
+    """The newest state, without a time."""
+    explanation = explain(asked, "billing", Queue("orders", "", 3))
+
+    assert told(explanation) == [
+        "76 s: tick, c2 expired (silent for 46000 ms)",
+        "76 s: rebalance to epoch 5 by expire: AVG shares 8 queues among 1 client, 4 to be moved",
+        "76 s: c2 was silent for longer than its session: expired",
+        "76 s: it was given to c3, from offset 200 on",
+    ]
+
+
+def test_a_new_queue_has_no_owner_before(asked):
+    """A topic has grown; nobody had to give it up."""
+    explanation = explain(asked, "billing", Queue("orders", "", 9))
+
+    assert told(explanation) == [
+        "90 s: route of orders",
+        "90 s: rebalance to epoch 6 by route: AVG shares 10 queues among 1 client, 0 to be moved",
+        "90 s: it was given to c3 as its first owner, from its first message on",
+    ]
+
+
+def test_a_wrong_question_is_answered_by_what_there_is(asked):
+    """Nobody knows all names by heart."""
+    with pytest.raises(InvalidUsage, match="no group 'bill'; there are: audit, billing"):
+        explain(asked, "bill", Queue("orders", "", 0))
+    with pytest.raises(InvalidUsage, match="orders-99 never was anybody's in billing; there are queues of orders"):
+        explain(asked, "billing", Queue("orders", "", 99))
+    with pytest.raises(InvalidUsage, match="orders-0 never was anybody's in billing until 2023"):
+        explain(asked, "billing", Queue("orders", "", 0), START_MS - 1_000)
