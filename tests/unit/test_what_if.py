@@ -15,8 +15,9 @@ def three_of(strategy: str = "AVG", **wishes: object) -> Story:
     """Three members of `billing` share eight queues, and have committed what they did."""
     story = Story()
     story.route("orders", 8, ends=100)
+    story.configure("billing", strategy=strategy)
     for client_id in ("c1", "c2", "c3"):
-        story.join("billing", client_id, "orders", strategy=strategy, **wishes)
+        story.join("billing", client_id, "orders", **wishes)
         story.pass_seconds(5)
     story.commit("billing", 90)
     story.pass_seconds(5)
@@ -61,7 +62,7 @@ def test_what_is_predicted_is_what_then_happens(change, strategy):
     if change.settings:
         story.configure("billing", **change.settings)
     for number in range(change.add):
-        story.join("billing", f"new-{number + 1}", "orders", strategy=strategy)
+        story.join("billing", f"new-{number + 1}", "orders")
     for client_id in change.remove:
         story.leave("billing", client_id)
     for topic, queues in change.queues.items():
@@ -71,6 +72,7 @@ def test_what_is_predicted_is_what_then_happens(change, strategy):
 
     assert predicted.is_calm
     assert predicted.now == before
+    assert before.strategy == strategy
     assert (predicted.then.owners, predicted.then.clients) == (after.owners, after.clients)
     assert (predicted.then.strategy, predicted.then.spread) == (after.strategy, after.spread)
     assert predicted.moved == changed(before, after)
