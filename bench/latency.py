@@ -38,6 +38,8 @@ class Wakes(Struct, frozen=True):
     machine: Machine
     seconds: float
     """That count, of each figure."""
+    warmup_s: float
+    """Before each figure, that do not count."""
     clients: int
     queues: int
     per_second: int
@@ -72,7 +74,7 @@ def read(path: Path = WAKES) -> Wakes | None:
 def section(found: Wakes | None) -> str:
     """Tell the figures."""
     if found is None:
-        return "Not measured yet: `python -m bench.wakes`, on a quiet machine, takes six minutes.\n"
+        return "Not measured yet: `python -m bench.wakes`, on a quiet machine, takes ten minutes.\n"
     ways = (
         ("a heartbeat's append to its assignment's", "heartbeat"),
         (f"an arrival's append to its wake's ({found.clients} waiting)", "wake"),
@@ -97,7 +99,7 @@ The *floor* is Spark alone, on the same broker in the same run, with the same se
 records of the control topics pass through it, without a state and without Python. Heartbeats are new lives of one
 client, five a second. Then {found.clients} consumers wait on {found.queues} queues for {found.per_second} messages a
 second, and {found.handlers} real ones in `fetch` on as many of these queues; who is woken asks again at once.
-Woken: {found.reached} of the {found.clients}. {found.seconds:g} s of each count, after a warm-up.
+Woken: {found.reached} of the {found.clients}. {found.seconds:g} s of each count, after a warm-up of {found.warmup_s:g} s.
 
 {table(heads, rows)}
 

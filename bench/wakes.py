@@ -1,6 +1,6 @@
 """How long the whole path takes, on a real broker with the real jobs, beside a Spark that only passes records through.
 
-``python -m bench.wakes [--seconds 60]`` writes `wakes.json` and makes `docs/performance.md` anew.  It takes six
+``python -m bench.wakes [--seconds 60]`` writes `wakes.json` and makes `docs/performance.md` anew.  It takes ten
 minutes: first the floor, then ours, on the same broker, with the same confs and `record` beside each.
 """
 
@@ -39,8 +39,8 @@ HANDLERS = 8
 """Real consumers besides, each with threads and connections of its own: enough to see what one gets."""
 PER_SECOND = 100
 SECONDS = 60.0
-WARMUP_S = 15.0
-"""The JVM compiles what it runs often; until then everything takes twice as long."""
+WARMUP_S = 60.0
+"""The JVM compiles what it runs often; until then everything takes two or three times as long."""
 _SLICE_S = 0.2
 
 
@@ -76,6 +76,7 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
     return Wakes(
         machine,
         seconds,
+        warmup_s,
         CLIENTS,
         QUEUES,
         PER_SECOND,

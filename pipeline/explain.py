@@ -129,7 +129,9 @@ def _unassigned_steps(spark: SparkSession, group_id: str, queue: Queue, at_ms: i
     """Tell why nobody gets it."""
     rebalances = spark.table("rebalances").where(f.col("group_id") == group_id)
     newest = _newest(rebalances if at_ms is None else rebalances.where(f.col("at_ms") <= at_ms))
-    for left in () if newest is None else newest.unassigned:
+    if newest is None:
+        return
+    for left in newest.unassigned:
         if (left.queue.topic, left.queue.broker, left.queue.queue_id) == (queue.topic, queue.broker, queue.queue_id):
             yield Step(newest.at_ms, f"epoch {newest.epoch} gives it to nobody: {left.reason}", _record(newest.cause))
 

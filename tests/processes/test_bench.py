@@ -56,7 +56,7 @@ def test_the_page_is_made_from_the_figures(found):
     """Every chapter has its table, with and without the figures of the whole path."""
     way = Way(Latency(300, 400, 800), Latency(9_000, 350, 700), Latency(2_000, 300, 600))
     wakes = Wakes(
-        *(found.machine, 60, 200, 16, 100, 199, 8),
+        *(found.machine, 60, 30, 200, 16, 100, 199, 8),
         floor=Way(*[Latency(300, 200, 400)] * 3),
         ours=way,
         fetched=Latency(5_000, 360, 720),
