@@ -27,19 +27,21 @@ states as (
     select
         topic,
         partition,
+        if(min(era) = 1, 0, min(offset)) as from_offset,
         max(offset) as last_offset
     from snapshots
     group by topic, partition
 ),
 
+-- A partition about which nothing was decided is known by its snapshots alone.
 final as (
     select
         topic,
         partition,
-        newest.from_offset,
+        coalesce(newest.from_offset, states.from_offset) as from_offset,
         greatest(newest.last_offset, states.last_offset) as to_offset
     from newest
-    left join states using (topic, partition)
+    full outer join states using (topic, partition)
 )
 
 select * from final

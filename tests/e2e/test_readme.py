@@ -49,6 +49,7 @@ RUN_BY_A_TEST = {
     "wakeroll state --home .wakeroll/demo --checkpoints checkpoints/demo",
     "wakeroll replay --home .wakeroll/demo",
     "wakeroll what-if --group billing --strategy SPREAD --strategy BALANCED --home .wakeroll/demo",
+    "wakeroll check --home .wakeroll/demo",
     "wakeroll doctor",
     "python -m model.replay --partitions 4 < events.jsonl > decisions.jsonl",
 }
@@ -140,6 +141,16 @@ def test_what_the_story_decided_is_decided_again(story: str):
     assert re.search(r"8 shards, \d+ events, \d+ decisions compared: equal", replayed.stdout)
     assert asked.returncode == 0, asked.stdout + asked.stderr
     assert re.search(r"strategy +│.*│ SPREAD +│ BALANCED", asked.stdout)
+
+
+def test_what_the_story_left_passes_the_quality_gate(story: str):
+    """Great Expectations finds no rule broken in tables that a real broker and real jobs have made."""
+    assert story
+    done = run(WAKEROLL, "check", "--home", ".wakeroll/demo")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\d+ rules: all kept; Data Docs: \S*\.wakeroll/demo/quality/\S+", done.stdout, re.MULTILINE)
+    assert done.stderr == ""
 
 
 def test_the_readmes_sql_says_who_owned_a_queue(story: str):
