@@ -8,7 +8,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from deployment import Log, deploy, replayed, told, until, written
+from pipeline.history import Period
 from pipeline.jobs import coordinate, record
+from pipeline.replay import replay_all
 from pipeline.settings import Settings
 from pipeline.snapshots import prepare_restore, refuse_to_forget, take_snapshots
 from pipeline.tables import open_views
@@ -83,6 +85,7 @@ def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings):
     assert {shard.rpartition(".")[2] for shard, _, _ in after} == {"1"}
     assert max(row.epoch for row in spark.sql("select epoch from rebalances").collect()) > epoch
     assert after == replayed(spark)
+    assert {one.differences for one in replay_all(spark, settings.partitions, Period())} == {0}
     rows = spark.sql(
         "select count(*) as n, count(distinct topic, partition, offset) as d, max(offset) as high from events"
     ).collect()[0]
@@ -111,3 +114,6 @@ def test_without_snapshots_the_log_is_read_again_in_a_new_era(spark, settings):
     joined = spark.sql("select client_id, epoch, shard from memberships where change = 'joined'").collect()
     assert [(row.client_id, row.shard.rpartition(".")[2]) for row in sorted(joined)] == [("a", "1"), ("b", "2")]
     assert len({(shard, seq) for shard, seq, _ in written(spark)}) == len(written(spark))
+    done = {one.shard: one for one in replay_all(spark, settings.partitions, Period())}
+    assert {one.differences for one in done.values()} == {0}
+    assert sum(one.compared for one in done.values()) == len(written(spark))
