@@ -38,7 +38,7 @@
 
 {% macro register(name, path) %}
     {#- In a session the catalog is this process's, and may name the tables of another warehouse. -#}
-    {%- if target.method == 'session' -%}
+    {%- if target.name == 'session' -%}
         {%- do run_query('drop table if exists ' ~ name) -%}
     {%- endif -%}
     {%- do run_query('create table if not exists ' ~ name ~ " using delta location '" ~ path ~ "'") -%}

@@ -50,6 +50,7 @@ RUN_BY_A_TEST = {
     "wakeroll replay --home .wakeroll/demo",
     "wakeroll what-if --group billing --strategy SPREAD --strategy BALANCED --home .wakeroll/demo",
     "wakeroll check --home .wakeroll/demo",
+    "wakeroll marts --home .wakeroll/demo",
     "wakeroll doctor",
     "python -m model.replay --partitions 4 < events.jsonl > decisions.jsonl",
 }
@@ -151,6 +152,15 @@ def test_what_the_story_left_passes_the_quality_gate(story: str):
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\d+ rules: all kept; Data Docs: \S*\.wakeroll/demo/quality/\S+", done.stdout, re.MULTILINE)
     assert done.stderr == ""
+
+
+def test_marts_are_made_of_the_storys_tables(story: str):
+    """And every rule that SQL can ask holds for what a real broker and real processes left."""
+    assert story
+    done = run(WAKEROLL, "marts", "--home", ".wakeroll/demo")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^23 models and \d+ tests are well", done.stdout, flags=re.MULTILINE)
 
 
 def test_the_readmes_sql_says_who_owned_a_queue(story: str):
