@@ -99,7 +99,7 @@ The *floor* is Spark alone, on the same broker in the same run, with the same se
 records of the control topics pass through it, without a state and without Python. Heartbeats are new lives of one
 client, five a second. Then {found.clients} consumers wait on {found.queues} queues for {found.per_second} messages a
 second, and {found.handlers} real ones in `fetch` on as many of these queues; who is woken asks again at once.
-Woken: {found.reached} of the {found.clients}. Of each, {found.seconds:g} s count, after {found.warmup_s:g} s of warm-up.
+Woken: {found.reached} of the {found.clients}. {found.seconds:g} s of each count, after {found.warmup_s:g} s of warm-up.
 
 {table(heads, rows)}
 
