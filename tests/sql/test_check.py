@@ -1,0 +1,462 @@
+"""The quality gate: the ledger of a story keeps all rules, and each rule is broken by what it is for."""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from model.decisions import AnyDecision, Kind
+from model.rows import DECIDED, TABLES
+from pipeline.cli.app import run_app
+from pipeline.quality.check import all_rules, check
+from pipeline.quality.declared import declared_rules
+from pipeline.quality.gate import Gate, Outcome
+from pipeline.quality.history import broken_rows, history_rules
+from pipeline.quality.rule import HISTORY, Rule
+from pipeline.schemas import plain_type, schema_of
+from pipeline.tables import KINDS, open_views
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
+Broken = set[tuple[str, str]]
+"""(rule, key of the row that breaks it)"""
+
+
+def test_the_ledger_of_a_story_keeps_every_rule(spark, day, tmp_path):
+    """And every rule is asked."""
+    open_views(spark, day)
+
+    gate = Gate(tmp_path)
+    outcomes = check(spark, gate)
+
+    assert {outcome.rule.name: outcome.rows for outcome in outcomes if outcome.broken} == {}
+    assert [outcome.rule for outcome in outcomes] == [rule for rules in all_rules().values() for rule in rules]
+    page = gate.write_docs()
+    assert page.is_relative_to(tmp_path)
+    assert all(suite in page.read_text(encoding="utf-8") for suite in all_rules())
+
+
+def test_the_kinds_of_decisions_are_those_that_there_are():
+    """The column `kind` says them by name."""
+    tags = [decision.__struct_config__.tag for decision in AnyDecision.__args__]
+
+    assert list(Kind.__args__) == tags
+
+
+# --- what is declared: a row for each rule, which breaks that one ---
+
+DECLARED = {table.name: table.row for table in TABLES.values()} | dict(KINDS)
+
+
+def good_value(declared: msgspec.inspect.Type, number: int) -> object:
+    match plain_type(declared):
+        case msgspec.inspect.IntType(ge=least):
+            return number + (least or 0)
+        case msgspec.inspect.StrType(pattern=pattern):
+            return next(text for text in ("a", "a:1") if pattern is None or re.search(pattern, text))
+        case msgspec.inspect.LiteralType(values=words):
+            return words[0]
+        case msgspec.inspect.BytesType():
+            return b"a"
+        case msgspec.inspect.ListType():
+            return []
+        case msgspec.inspect.StructType(cls=cls):
+            return tuple(good_row(cls, number).values())
+    raise AssertionError(declared)
+
+
+def good_row(declared: type[msgspec.Struct], number: int) -> Row:
+    fields = msgspec.inspect.type_info(declared).fields
+    return {field.encode_name: good_value(field.type, number) for field in fields}
+
+
+def bad_value(rule: Rule) -> object:
+    match rule.expectation:
+        case "ExpectColumnValuesToNotBeNull":
+            return None
+        case "ExpectColumnValuesToBeBetween":
+            return rule.arguments["min_value"] - 1
+        case "ExpectColumnValuesToMatchRegex":
+            return "é"
+        case "ExpectColumnValuesToBeInSet":
+            return "something else"
+    raise AssertionError(f"nothing is known that breaks {rule}")
+
+
+def nullable(schema: StructType) -> StructType:
+    return StructType([type(field)(field.name, field.dataType, True) for field in schema])
+
+
+@pytest.mark.parametrize("suite", sorted(DECLARED))
+def test_each_declared_rule_is_broken_by_a_row_that_breaks_it(spark, suite):
+    """All of them at once, each by a row of its own: each rule finds its row and no other."""
+    rules = [rule for rule in declared_rules()[suite] if rule.expectation != "ExpectColumnValuesToBeOfType"]
+    key = TABLES[suite].key if suite in TABLES else DECIDED
+    rows, expected = [], {}
+    for number, rule in enumerate(rules):
+        row = good_row(DECLARED[suite], number)
+        if rule.name == f"{suite}.key":
+            twin = dict(row)
+            rows.append(twin)
+            expected[rule.name] = [tuple(row[name] for name in key)] * 2
+        else:
+            row[rule.column] = bad_value(rule)
+            expected[rule.name] = [tuple(row[name] for name in key)]
+        rows.append(row)
+    schema = nullable(schema_of(DECLARED[suite]))
+    # In one partition: Great Expectations looks at it some fifty times, and each task has its price.
+    frame = spark.createDataFrame([tuple(row.values()) for row in rows], schema).coalesce(1).persist()
+
+    outcomes = Gate().check(suite, rules, frame, key)
+
+    assert {one.rule.name: [tuple(row[name] for name in key) for row in one.rows] for one in outcomes} == expected
+    assert {one.rule.name: one.broken for one in outcomes} == {name: len(keys) for name, keys in expected.items()}
+
+
+@pytest.mark.parametrize("suite", sorted(TABLES))
+def test_a_column_of_another_type_breaks_the_rule_of_its_type(spark, suite):
+    """Every column at once, each with values that its other rules would take."""
+    other = {"string": "binary", "binary": "string", "int": "long", "bigint": "int"}
+    schema = schema_of(TABLES[suite].row)
+    frame = spark.createDataFrame([tuple(good_row(TABLES[suite].row, 1).values())], schema).select(
+        [f.col(c.name).cast(other.get(c.dataType.simpleString(), "string")).alias(c.name) for c in schema]
+    )
+    rules = [rule for rule in declared_rules()[suite] if rule.expectation == "ExpectColumnValuesToBeOfType"]
+
+    outcomes = Gate().check(suite, rules, frame, TABLES[suite].key)
+
+    assert [(one.rule.column, one.broken) for one in outcomes] == [(name, 1) for name in schema.names]
+
+
+def test_each_rule_of_the_history_is_broken_by_a_row_that_names_it(spark):
+    rules = history_rules()
+    rows = [(rule.name, "groups-1.1/7", "this", "that") for rule in rules]
+    frame = spark.createDataFrame(rows, "rule string, at string, found string, expected string").coalesce(1).persist()
+
+    outcomes = Gate().check(HISTORY, rules, frame, ("at", "found", "expected"))
+
+    row = {"at": "groups-1.1/7", "found": "this", "expected": "that"}
+    assert outcomes == [Outcome(rule, 1, [row]) for rule in rules]
+
+
+# --- what compares rows: the story's ledger, corrupted ---
+
+GROUPS, QUEUES = "wakeroll.groups", "wakeroll.queues"
+BILLING, AUDIT, WAITS = "groups-1.1", "groups-2.1", "queues-1.1"
+"""Shards of the story: its two groups, and the queue that is waited for."""
+
+
+def event(tables: Tables, topic: str, partition: int, number: int) -> Row:
+    """Return an event by its offset."""
+    return next(
+        row for row in tables["events"] if (row["topic"], row["partition"], row["offset"]) == (topic, partition, number)
+    )
+
+
+def decisions(tables: Tables, shard: str, kind: str) -> list[Row]:
+    found = [row for row in tables["decisions"] if row["shard"] == shard and row["kind"] == kind]
+    return sorted(found, key=lambda row: row["seq"])
+
+
+def rows_of(tables: Tables, table: str, shard: str) -> list[Row]:
+    return sorted((row for row in tables[table] if row["shard"] == shard), key=lambda row: row["seq"])
+
+
+def rewrite(row: Row, **changed: object) -> None:
+    """Let a decision say something else."""
+    row["json"] = json.dumps(json.loads(row["json"]) | changed, separators=(",", ":"))
+
+
+def at(row: Row) -> str:
+    return f"{row['shard']}/{row['seq']}"
+
+
+def lose_an_event(tables: Tables) -> Broken:
+    tables["events"].remove(event(tables, GROUPS, 3, 50))
+    return {("events.offsets", f"{GROUPS}/3/51")}
+
+
+def lose_a_refusal(tables: Tables) -> Broken:
+    [row] = decisions(tables, "groups-0.1", "rejected")
+    tables["decisions"].remove(row)
+    return {("events.refused", f"{GROUPS}/0/{row['cause']['offset']}")}
+
+
+def lose_an_answer(tables: Tables) -> Broken:
+    """The last decision of its shard, so that no number is missing."""
+    row = decisions(tables, WAITS, "wake")[-1]
+    tables["decisions"].remove(row)
+    return {("events.answered", place_of_pull(tables, row))}
+
+
+def place_of_pull(tables: Tables, wake: Row) -> str:
+    request_id = json.loads(wake["json"])["request_id"]
+    [pull] = [row for row in tables["events"] if row["type"] == "pull" and request_id.encode() in bytes(row["value"])]
+    return f"{pull['topic']}/{pull['partition']}/{pull['offset']}"
+
+
+def damage_the_json(tables: Tables) -> Broken:
+    row = decisions(tables, AUDIT, "membership")[0]
+    row["json"] = row["json"][:-1]
+    return {("decisions.json", at(row))}
+
+
+def name_another_client(tables: Tables) -> Broken:
+    row = decisions(tables, BILLING, "membership")[0]
+    row["client_id"] = "c9"
+    return {("decisions.header", at(row))}
+
+
+def ask_something_else(tables: Tables) -> Broken:
+    """The pull that was asked has no answer then, and the answer has no pull."""
+    wake = decisions(tables, WAITS, "wake")[0]
+    place = place_of_pull(tables, wake)
+    pull = event(tables, QUEUES, 1, int(place.rpartition("/")[2]))
+    pull["value"] = bytes(pull["value"]).replace(b"a1-waits:1", b"a1-waits:0")
+    return {("events.answered", place), ("wake_decisions.asked", at(wake))}
+
+
+def name_no_cause(tables: Tables) -> Broken:
+    """Of the last decision of its shard, so that causes still come in order."""
+    row = rows_of(tables, "decisions", AUDIT)[-1]
+    row["cause"] = row["cause"] | {"offset": 10_000}
+    rewrite(row, cause=row["cause"])
+    return {("decisions.caused", at(row))}
+
+
+def lose_a_decision(tables: Tables) -> Broken:
+    tables["decisions"].remove(decisions(tables, BILLING, "membership")[1])
+    return {("decisions.numbering", BILLING)}
+
+
+def use_an_epoch_again(tables: Tables) -> Broken:
+    before, row = decisions(tables, BILLING, "rebalance")[:2]
+    rewrite(row, epoch=json.loads(before["json"])["epoch"])
+    return {("decisions.epochs", BILLING)}
+
+
+def answer_twice(tables: Tables) -> Broken:
+    first, second = decisions(tables, WAITS, "wake")
+    place = place_of_pull(tables, second)
+    rewrite(second, request_id=json.loads(first["json"])["request_id"])
+    return {("decisions.answers", WAITS), ("events.answered", place)}
+
+
+def say_another_time(tables: Tables) -> Broken:
+    row = rows_of(tables, "assignments", AUDIT)[3]
+    row["from_ms"] += 1
+    return {("assignments.decided", at(row))}
+
+
+def say_another_epoch(tables: Tables) -> Broken:
+    row = rows_of(tables, "offsets", AUDIT)[0]
+    row["epoch"] += 1
+    return {("offsets.decided", at(row))}
+
+
+def forget_a_queue(tables: Tables) -> Broken:
+    row = next(row for row in decisions(tables, BILLING, "assignment") if json.loads(row["json"])["queues"])
+    rewrite(row, queues=json.loads(row["json"])["queues"][1:])
+    return {("decisions.ownership", BILLING)}
+
+
+def give_what_another_had(tables: Tables) -> Broken:
+    row = next(row for row in rows_of(tables, "assignments", AUDIT) if row["previous_client_id"])
+    row["previous_client_id"] = "a9"
+    return {("assignments.ownership", AUDIT), ("assignments.decided", at(row))}
+
+
+def commit_less(tables: Tables) -> Broken:
+    """In the table alone."""
+    row = rows_of(tables, "offsets", BILLING)[-1]
+    row["committed_offset"] = 1
+    return {("offsets.growth", BILLING), ("offsets.decided", at(row))}
+
+
+def ask_for_nothing_back(tables: Tables) -> Broken:
+    row = next(row for row in decisions(tables, BILLING, "assignment") if json.loads(row["json"])["revoke"])
+    rewrite(row, revoke=[])
+    return {("decisions.telling", BILLING), ("decisions.ownership", BILLING)}
+
+
+def decide_to_go_back(tables: Tables) -> Broken:
+    """In the decision, and in the table that is made from it."""
+    decided = decisions(tables, BILLING, "offset")[-1]
+    rewrite(decided, offset=1)
+    rows_of(tables, "offsets", BILLING)[-1]["committed_offset"] = 1
+    return {("decisions.growth", BILLING), ("offsets.growth", BILLING)}
+
+
+def fall_back_an_epoch(tables: Tables) -> Broken:
+    row = rows_of(tables, "assignments", AUDIT)[-1]
+    row["epoch"] = 0
+    return {("assignments.epochs", AUDIT), ("assignments.decided", at(row))}
+
+
+@dataclass(frozen=True)
+class Round:
+    """Corruptions of one ledger that do not meet: what they break is told apart by the rows that it names."""
+
+    corruptions: Sequence[Callable[[Tables], Broken]]
+
+
+ROUNDS = (
+    Round((lose_an_event, lose_a_refusal, lose_an_answer, damage_the_json, name_another_client)),
+    Round((ask_something_else, name_no_cause, lose_a_decision)),
+    Round((use_an_epoch_again, answer_twice, say_another_time, say_another_epoch)),
+    Round((forget_a_queue, give_what_another_had, commit_less)),
+    Round((ask_for_nothing_back, fall_back_an_epoch)),
+    Round((decide_to_go_back,)),
+)
+found_broken: set[str] = set()
+"""Rules of the history that the rounds have broken so far."""
+
+
+@pytest.fixture(scope="module")
+def ledger(engine, day) -> dict[str, tuple[StructType, list[Row]]]:
+    """The story's tables as plain rows."""
+    session = engine.newSession()
+    open_views(session, day)
+    frames = {name: session.table(name) for name in TABLES}
+    return {
+        name: (frame.schema, [row.asDict(recursive=True) for row in frame.collect()]) for name, frame in frames.items()
+    }
+
+
+@pytest.mark.parametrize("number", range(len(ROUNDS)))
+def test_each_rule_of_the_history_is_broken_by_a_corruption(spark, day, ledger, number):
+    """By the rows that it names, and by nothing else."""
+    open_views(spark, day)
+    tables = {name: [dict(row) for row in rows] for name, (_, rows) in ledger.items()}
+    expected: Broken = set()
+    for corrupt in ROUNDS[number].corruptions:
+        broken = corrupt(tables)
+        assert not broken & expected, "two corruptions of a round cannot be told apart"
+        expected |= broken
+    for name, (schema, _) in ledger.items():
+        rows = [tuple(row[column] for column in schema.names) for row in tables[name]]
+        spark.createDataFrame(rows, schema, verifySchema=False).createOrReplaceTempView(name)
+
+    with broken_rows(spark) as rows:
+        found = {(row.rule, row.at) for row in rows.select("rule", "at").distinct().collect()}
+
+    assert found == expected
+    found_broken.update(rule for rule, _ in found)
+
+
+def test_every_rule_of_the_history_was_broken_by_one():
+    """A rule that nothing breaks proves nothing."""
+    assert found_broken == {rule.name for rule in history_rules()}
+
+
+# --- the command ---
+
+
+@pytest.fixture
+def command(engine, capfd, monkeypatch) -> Callable[..., tuple[int, str]]:
+    """The command, run in this process and on its Spark; it returns the exit code and what it says."""
+    assert engine
+    monkeypatch.setattr("pipeline.cli.check.out.width", 200)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        try:
+            code = run_app(["check", *arguments])
+        except SystemExit as end:
+            code = end.code
+        said = capfd.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def tampered(engine, day, tmp_path_factory) -> Path:
+    """A home whose newest version of `offsets` has lost the second row of `billing`."""
+    home = tmp_path_factory.mktemp("tampered")
+    shutil.copytree(day, home / "warehouse")
+    table = DeltaTable.forPath(engine, str(home / "warehouse" / "offsets"))
+    first = table.toDF().where(f.col("group_id") == "billing").agg(f.min("seq")).collect()[0][0]
+    table.delete(f"group_id = 'billing' and seq = {first + 1}")
+    return home
+
+
+def test_a_broken_rule_is_told_with_its_rows_and_exit_code_1(command, tampered):
+    """And it was not broken in the version before."""
+    where = ["--home", str(tampered), "--table", "offsets"]
+
+    code, said = command(*where)
+    assert code == 1
+    assert "1 broken; Data Docs: " in said
+    assert re.search(r"offsets\.decided +│ groups-1\.1/\d+ +│ no row", said)
+    assert (tampered / "quality").is_dir()
+
+    code, said = command(*where, "--version", "2")
+    assert code == 0, said
+    assert "all kept" in said
+    assert "offsets 2" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--version", "1"], "--version is of one table"),
+        (["--version", "1", "--table", "groups"], "--version is of one table"),
+        (["--version", "1", "--table", "offsets", "--at", "0"], "goes without --version"),
+        (["--table", "nothing"], "no table or view 'nothing' with rules; there are: assignments, decisions,"),
+        (["--at", "yesterday"], "'yesterday' is no time"),
+        (["--at", "0"], "no table 'events' at 1970-01-01T00:00:00.000Z; its first version is of 20"),
+        (["--version", "99", "--table", "offsets"], "no version 99 of 'offsets'; there are 0 to 3"),
+    ],
+)
+def test_wrong_usage_is_told_with_exit_code_2(command, tampered, arguments, complaint):
+    code, said = command("--home", str(tampered), *arguments)
+
+    assert (code, complaint in said) == (2, True), said
+
+
+def test_without_great_expectations_there_is_one_clear_sentence(command, monkeypatch):
+    """The extra is not what `make run` installs."""
+    monkeypatch.delitem(sys.modules, "pipeline.quality.gate", raising=False)
+    monkeypatch.setitem(sys.modules, "great_expectations", None)
+
+    code, said = command()
+
+    assert code == 2
+    assert "`check` needs the extra `quality`" in said
+    assert "pip install 'wakeroll[quality]'" in said
+
+
+# --- what people read ---
+
+
+def test_the_page_about_quality_lists_the_rules_that_there_are():
+    page = (Path(__file__).parents[2] / "docs" / "quality.md").read_text(encoding="utf-8")
+    compared = "".join(f"| `{rule.name}` | {rule.says} |\n" for rule in history_rules())
+    declared = "".join(
+        f"| `{suite}` | {', '.join(f'{count} {what}' for what, count in kinds_of(rules).items())} |\n"
+        for suite, rules in declared_rules().items()
+    )
+
+    assert f"| rule | what must hold |\n| --- | --- |\n{compared}\n" in page
+    assert f"| table or view | rules |\n| --- | --- |\n{declared}\n" in page
+
+
+def kinds_of(rules: Sequence[Rule]) -> dict[str, int]:
+    """Return what rules are about -> how many: type, null, bounds, pattern, words, key."""
+    kinds: dict[str, int] = {}
+    for rule in rules:
+        what = rule.name.rpartition(".")[2]
+        kinds[what] = kinds.get(what, 0) + 1
+    return kinds
