@@ -73,7 +73,7 @@ def replay_all(spark: SparkSession, partitions: int, period: Period) -> list[Che
         records_of(spark, stretches)
         .groupBy("topic", "partition")
         .cogroup(_recorded(spark, period).groupBy("topic", "partition"))
-        .applyInPandas(partial(_check_shard, stretches, partitions, period), "checked binary")
+        .applyInPandas(partial(check_shard, stretches, partitions, period), "checked binary")
         .collect()
     )
     return sorted((msgspec.json.decode(row.checked, type=Checked) for row in checked), key=lambda one: one.shard)
@@ -154,7 +154,7 @@ def check(
     )
 
 
-def _check_shard(
+def check_shard(
     stretches: list[Stretch],
     partitions: int,
     period: Period,
@@ -168,7 +168,23 @@ def _check_shard(
     checks = [
         check(stretch, partitions, _records(records), _of_era(recorded, stretch.shard_name), period) for stretch in mine
     ]
+    without = sorted({*recorded["shard"]} - {stretch.shard_name for stretch in mine})
+    checks += [_without_events(shard, _of_era(recorded, shard)) for shard in without]
     return pd.DataFrame({"checked": [msgspec.json.encode(one) for one in checks]})
+
+
+def _without_events(shard: str, recorded: Mapping[int, str]) -> Checked:
+    """Return what comes of decisions whose records are not archived: none of them can be made again."""
+    differences = [Difference(seq, was, None) for seq, was in sorted(recorded.items())]
+    return Checked(
+        shard=shard,
+        after=-1,
+        events=0,
+        compared=len(differences),
+        not_recorded=0,
+        differences=len(differences),
+        first=differences[:SHOWN],
+    )
 
 
 def _records(rows: pd.DataFrame) -> Iterator[Record]:

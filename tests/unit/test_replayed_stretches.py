@@ -1,5 +1,7 @@
 """A stretch of a shard's log decided again, without Spark: what counts as the same, and what does not."""
 
+import msgspec
+import pandas as pd
 from msgspec import structs
 
 from control_log import START_MS
@@ -8,7 +10,7 @@ from model.partitioner import partition_of
 from model.records import Record
 from model.replay import encode_decision
 from pipeline.history import Period, Stretch
-from pipeline.replay import Difference, check
+from pipeline.replay import Checked, Difference, check, check_shard
 
 GROUPS = "wakeroll.groups"
 HOME = partition_of(b"billing", PARTITIONS)
@@ -130,6 +132,17 @@ def test_a_new_era_keeps_quiet_about_what_was_decided_before_it():
 
     assert min(recorded(story, 2)) > 10
     assert (done.compared, done.differences) == (len(recorded(story, 2)), 0)
+
+
+def test_decisions_whose_records_are_lost_cannot_be_made_again():
+    """A shard of which no event is left is not equal because there is nothing to compare."""
+    events = pd.DataFrame(columns=["topic", "partition", "offset", "at_ms", "key", "value"])
+    decisions = pd.DataFrame({"shard": ["groups-1.1"] * 2, "seq": [1, 2], "json": ["{}", "{}"]})
+
+    [told] = check_shard([], PARTITIONS, Period(), (GROUPS, 1), events, decisions)["checked"]
+
+    done = msgspec.json.decode(told, type=Checked)
+    assert (done.shard, done.events, done.compared, done.differences) == ("groups-1.1", 0, 2, 2)
 
 
 def test_a_period_has_its_begin_and_not_its_end():
