@@ -1,0 +1,293 @@
+"""The marts of a story: what dbt makes of the ledger, value by value."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from ledgers import Story, a_day, write_ledger
+from model.events import Reset, ResetOffset
+from model.queue import Queue
+from pipeline import marts
+from pipeline.cli.app import run_app
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+QUESTIONS = ROOT / "docs" / "questions.md"
+
+Ask = Callable[[str], list[tuple[Any, ...]]]
+
+
+@pytest.fixture(scope="module")
+def home(day: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with the day's tables, in a folder with a space in its name."""
+    home = tmp_path_factory.mktemp("my marts")
+    shutil.copytree(day, home / "warehouse")
+    return home
+
+
+@pytest.fixture(scope="module")
+def built(engine: SparkSession, home: Path) -> list[marts.Outcome]:
+    """What became of each model and test."""
+    assert engine
+    return marts.build(home / "warehouse", home / "logs")
+
+
+@pytest.fixture(scope="module")
+def ask(engine: SparkSession, built: list[marts.Outcome]) -> Ask:
+    """Ask the marts of the day."""
+    assert built
+    return lambda sql: [tuple(row) for row in engine.sql(sql).collect()]
+
+
+def test_every_model_is_built_and_no_rule_is_broken(built: list[marts.Outcome]):
+    """The singular tests are the invariants that SQL can ask."""
+    assert [outcome for outcome in built if not outcome.is_good] == []
+    rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")}
+    assert rules <= {outcome.name for outcome in built if outcome.kind == "test"}
+    models = {path.stem for path in (marts.PROJECT / "models").rglob("*.sql")}
+    assert {outcome.name for outcome in built if outcome.kind == "model"} == models
+
+
+def test_the_timeline_says_who_owned_a_queue_and_when(ask: Ask):
+    """The question that no other coordinator can answer."""
+    periods = ask(
+        "select client_id, how, epoch, date_format(owned_from, 'HH:mm:ss'), owned_s from marts.ownership_timeline "
+        "where group_id = 'billing' and topic = 'orders' and queue_id = 3 order by era, seq"
+    )
+
+    assert periods == [
+        ("c1", "first", 1, "22:13:20", 11.0),
+        ("c2", "released", 3, "22:13:31", 65.0),
+        ("c3", "expired", 5, "22:14:36", None),
+    ]
+
+
+def test_current_ownership_is_what_the_view_says(ask: Ask):
+    mine = ask("select group_id, topic, queue_id, client_id, epoch from marts.current_ownership order by 1, 2, 3")
+
+    columns = "group_id, topic, queue_id, client_id, epoch"
+    assert mine == ask(f"select {columns} from ledger.current_assignments order by 1, 2, 3")
+    assert len(mine) == 24
+
+
+def test_lag_is_what_is_there_and_not_committed(ask: Ask):
+    """Messages, the age of the oldest of them, and no promise to catch up with who produces faster."""
+    lag = ask(
+        "select group_id, topic, queue_id, committed_offset, end_offset, lag_messages, lag_s, consumed_per_s, "
+        "catch_up_s from marts.consumer_lag where (group_id, topic, queue_id) in "
+        "(('billing', 'orders', 3), ('audit', 'orders', 8), ('audit', 'payments', 0)) order by 1, 2, 3"
+    )
+
+    assert lag == [
+        ("audit", "orders", 8, 400, 2_000, 1_600, 20.0, None, None),
+        ("audit", "payments", 0, 400, 501, 101, 110.0, None, None),
+        ("billing", "orders", 3, 300, 2_000, 1_700, 110.0, 2.5, None),
+    ]
+
+
+def test_a_rebalance_costs_what_it_moved_and_how_long_that_took(ask: Ask):
+    """Only the crash may repeat messages: four queues, read to 1,000 at most, committed to 200."""
+    cost = ask(
+        "select epoch, trigger, moved, handed_over, handed_over_abruptly, handover_s, longest_release_s, "
+        "repeats_possible from marts.rebalance_cost where group_id = 'billing' order by epoch"
+    )
+
+    assert cost == [
+        (1, "join", 0, 8, 0, 0.0, 0.0, 0),
+        (2, "join", 4, 4, 0, 1.0, 1.0, 0),
+        (3, "join", 3, 3, 0, 1.0, 1.0, 0),
+        (4, "leave", 5, 5, 0, 1.0, 1.0, 0),
+        (5, "expire", 4, 4, 4, 0.0, 0.0, 3_200),
+        (6, "route", 0, 2, 0, 0.0, 0.0, 0),
+        (7, "config", 0, 0, 0, None, 0.0, 0),
+    ]
+
+
+def test_wakes_conflicts_and_storms(ask: Ask):
+    wakes = ask("select topic, reason, wakes, held_p50_ms, arrival_to_wake_p99_ms from marts.wake_latency order by 2")
+    conflicts = ask("select group_id, client_id, detail, ended_by, is_open from marts.subscription_conflicts")
+    storms = ask("select group_id, rebalances, moved, first_epoch, last_epoch, triggers from marts.storms")
+
+    assert wakes == [("payments", "arrival", 1, 10_000.0, 300.0), ("payments", "timeout", 1, 20_000.0, None)]
+    assert conflicts == [("audit", "a2", "strategy SPREAD, the group has a1's AVG", "agreed", False)]
+    assert storms == [("billing", 7, 16, 1, 7, "config, expire, join, leave, route")]
+    assert ask("select * from marts.duplicate_clients") == []
+
+
+def test_the_answers_in_the_docs_are_those_of_the_day(engine: SparkSession, home: Path, ask: Ask, request):
+    """An operator's ten questions; the page is written by ``pytest --rewrite``."""
+    assert ask
+    marts.build(home / "warehouse", home / "logs", "--select", "path:analyses", command="compile")
+    compiled = home / "logs" / "dbt" / "compiled" / "wakeroll" / "analyses"
+    page = HEAD
+    for path in sorted((marts.PROJECT / "analyses").glob("*.sql")):
+        question, _, sql = path.read_text(encoding="utf-8").partition("\n")
+        rows = engine.sql((compiled / path.name).read_text(encoding="utf-8"))
+        page += f"\n## {question.removeprefix('-- ')}\n\n```sql\n{sql.strip()}\n```\n\n{table_of(rows)}\n"
+
+    if request.config.getoption("--rewrite"):
+        QUESTIONS.write_text(page, encoding="utf-8")
+    assert QUESTIONS.read_text(encoding="utf-8") == page
+
+
+HEAD = """\
+# An operator's ten questions
+
+Each is a file of `dbt_like_sql/analyses/`.  The answers are those of a made-up day: two groups, `billing` and `audit`;
+members come, leave and crash, a topic grows, settings change, offsets advance, some wait.  A test asks them, and sees
+that this page says what it is told; `make test ARGS="tests/sql/test_marts.py --rewrite"` writes it anew.
+"""
+
+
+def table_of(frame: Any) -> str:
+    def cell(value: Any) -> str:
+        if isinstance(value, datetime):
+            return value.strftime("%H:%M:%S")
+        return "" if value is None else str(value)
+
+    lines = [list(frame.columns), ["---"] * len(frame.columns)]
+    lines += [[cell(value) for value in row] for row in frame.collect()]
+    rows = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join(rows if len(rows) > 2 else [*rows, "", "(none)"])
+
+
+def test_dbt_is_told_the_ledgers_views_as_they_are(request):
+    """It cannot read our declarations; ``pytest --rewrite`` writes them down for it."""
+    if request.config.getoption("--rewrite"):
+        marts.VIEWS.write_text(marts.views_macro(), encoding="utf-8")
+
+    assert marts.VIEWS.read_text(encoding="utf-8") == marts.views_macro()
+
+
+INCREMENTAL = ("ownership_timeline", "rebalance_cost")
+A_RUN_OF_ITS_OWN = """
+import sys
+from pathlib import Path
+from pipeline import marts
+from pipeline.session import start_brief_session
+from pipeline.settings import Settings
+
+settings = Settings(home=sys.argv[1])
+spark = start_brief_session(settings, "marts")
+models = ("--select", "+ownership_timeline", "+rebalance_cost")
+outcomes = marts.build(settings.warehouse, settings.logs, *models, command="run")
+assert all(outcome.is_good for outcome in outcomes), outcomes
+"""
+
+
+def test_another_process_takes_up_what_is_new(engine: SparkSession, tmp_path: Path):
+    """A process begins with an empty catalog, and would build anew, without a word, what it does not find there."""
+    warehouse = tmp_path / "warehouse"
+    models = ("--select", "+ownership_timeline", "+rebalance_cost")
+
+    def rows_of(name: str) -> list[str]:
+        frame = engine.read.format("delta").load(str(warehouse / "marts" / name))
+        return sorted(repr(tuple(row)) for row in frame.collect())
+
+    day, morning = a_day(), a_day()
+    del morning.rows[-(-len(day.rows) // 2) :]
+    write_ledger(engine.newSession(), warehouse, morning, batches=1)
+    marts.build(warehouse, tmp_path / "logs", *models, command="run")
+    first = {name: rows_of(name) for name in INCREMENTAL}
+    write_ledger(engine.newSession(), warehouse, day)
+
+    done = subprocess.run(
+        [sys.executable, "-c", A_RUN_OF_ITS_OWN, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    second = {name: rows_of(name) for name in INCREMENTAL}
+    for name in INCREMENTAL:
+        history = engine.sql(f"describe history delta.`{warehouse / 'marts' / name}`").orderBy("version").collect()
+        assert [row.operation for row in history] == ["CREATE OR REPLACE TABLE AS SELECT", "MERGE"]
+        metrics = {metric: int(value) for metric, value in history[-1].operationMetrics.items()}
+        assert metrics["numTargetRowsInserted"] == len(second[name]) - len(first[name]) > 0
+        # What had ended stays as it was written.
+        assert metrics["numTargetRowsUpdated"] == len(set(first[name]) - set(second[name])) < len(first[name])
+
+    marts.build(warehouse, tmp_path / "logs", *models, "--full-refresh", command="run")
+    assert {name: rows_of(name) for name in INCREMENTAL} == second
+
+
+@pytest.fixture(scope="module")
+def ill(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a group for each way of being ill; its tables, and their health."""
+    story = Story()
+    groups = ("warn", "stall", "stop", "rewind", "catches_up", "caught_up")
+    for group in groups:
+        story.route(group, 1, ends=1_000)
+        story.join(group, f"{group}-1", group)
+    story.pass_seconds(3)
+    for turn in range(6):
+        for group in groups:
+            story.arrive(group, 0, 1_100 + 100 * turn)
+        story.commit("warn", 100 + 10 * turn)
+        story.commit("stall", 100)
+        story.commit("catches_up", 100 + 150 * turn)
+        story.commit("caught_up", (1_100 if turn < 5 else 1_500) + 100 * min(turn, 4))
+        if turn < 2:
+            story.commit("stop", 100 + 10 * turn)
+        if turn != 3:
+            story.commit("rewind", 500 + 10 * turn if turn < 3 else 200 + turn)
+        else:
+            back = [ResetOffset(queue=Queue("rewind", "", 0), offset=200)]
+            story.append(Reset(request_id="r1", group_id="rewind", offsets=back, by="an operator"))
+        story.pass_seconds(2)
+    home = tmp_path_factory.mktemp("ill")
+    write_ledger(engine.newSession(), home / "warehouse", story, batches=1)
+    return home
+
+
+def test_health_follows_burrows_rules(engine: SparkSession, ill: Path):
+    """No threshold: the commits themselves say what is usual."""
+    done = marts.build(ill / "warehouse", ill / "logs", "--select", "+group_health", command="run")
+
+    assert [outcome for outcome in done if not outcome.is_good] == []
+    health = engine.sql("select group_id, status from marts.group_health").collect()
+    assert {row.group_id: row.status for row in health} == {
+        "warn": "WARN",
+        "stall": "STALL",
+        "stop": "STOP",
+        "rewind": "REWIND",
+        "catches_up": "OK",
+        "caught_up": "OK",
+    }
+
+
+def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_path: Path):
+    """A test that selects nothing whatever happens would be green for ever."""
+    warehouse = tmp_path / "warehouse"
+    shutil.copytree(day, warehouse)
+
+    def again(table: str, **changed: Any) -> None:
+        frame = engine.read.format("delta").load(str(warehouse / table))
+        frame.withColumns(changed).write.format("delta").mode("append").save(str(warehouse / table))
+
+    again("events")
+    again("decisions")
+    again("offsets", client_id=f.lit("a thief"))
+    again("assignments", seq=f.col("seq") + 1_000, from_ms=f.col("from_ms") - 60_000)
+    models = ("--select", "path:models/staging", "ownership_timeline")
+    marts.build(warehouse, tmp_path / "logs", *models, command="run")
+    done = marts.build(warehouse, tmp_path / "logs", "--select", "test_type:singular", command="test")
+
+    rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")}
+    assert rules <= {outcome.name for outcome in done if outcome.status == "fail"}
+
+
+def test_without_dbt_one_sentence_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "dbt.cli.main", None)
+
+    assert run_app(["marts"]) == 2
+    assert capsys.readouterr().err == (
+        "wakeroll: marts need the extra `sql`; install it with: pip install 'wakeroll[sql]'\n"
+    )
