@@ -78,8 +78,6 @@ endif
 	@$(PIP) --constraint constraints.txt --editable '.[spark]' $(OR_SAY_SO)
 	@touch $@
 
-.venv/.installed-dev: .venv/.installed dbt_like_sql/requirements.txt
-	@$(PIP) --constraint constraints.txt --editable '.[quality]' --group dev $(OR_SAY_SO)
-	@# Not as the extra `sql`: pip would look in vain for a mypy and a dbt that agree on a pathspec.
-	@$(PIP) --constraint constraints.txt --no-deps --requirement dbt_like_sql/requirements.txt $(OR_SAY_SO)
+.venv/.installed-dev: .venv/.installed
+	@$(PIP) --constraint constraints.txt --editable '.[quality,sql]' --group dev $(OR_SAY_SO)
 	@touch $@

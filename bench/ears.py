@@ -49,10 +49,10 @@ class Ears(Protocol):
 class Listener:
     """A reader of all partitions of a topic, from now on."""
 
-    def __init__(self, connection: Connection, topic: str) -> None:
+    def __init__(self, connection: Connection, topic: str, partitions: int) -> None:
         self._consumer = connection.consumer(**{"fetch.wait.max.ms": 100, "log_level": 0})
-        partitions = self._consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        self._consumer.assign([TopicPartition(topic, partition, OFFSET_END) for partition in partitions])
+        # Not asked for: a broker that has just made the topic may not know yet how many there are.
+        self._consumer.assign([TopicPartition(topic, partition, OFFSET_END) for partition in range(partitions)])
 
     def read(self, timeout_s: float) -> list[tuple[bytes, bytes, int]]:
         """Return key, value and append time (epoch ms) of what has come; wait at most so long for a record."""
@@ -88,6 +88,7 @@ class Decided:
             assert isinstance(said, TO_A_CLIENT), "nothing else stands in the inbox"
             if not isinstance(said, kind) or (isinstance(said, Wake) and said.reason != "arrival"):
                 continue
+            assert isinstance(said, Assignment | Wake), "it is of this kind"
             answer = Answer(said.client_id, said.at_ms, published_ms - said.at_ms)
             if isinstance(said, Wake):
                 answer = structs.replace(answer, next_offset=said.next_offset, was_held=said.held_ms > 0)

@@ -25,9 +25,10 @@ class Handled(NamedTuple):
 class Handlers:
     """So many threads, each with a consumer that fetches from the end of a queue on, while the `with` lasts."""
 
-    def __init__(self, connection: Connection, topic: str, consumers: int) -> None:
+    def __init__(self, connection: Connection, topic: str, queues: int, consumers: int) -> None:
         self._connection = connection
         self._topic = topic
+        self._queues = queues
         self._consumers = consumers
         self._ended = threading.Event()
         self._threads = ThreadPoolExecutor(consumers + 1)
@@ -68,7 +69,7 @@ class Handlers:
         return handled
 
     def _poll(self) -> list[Handled]:
-        listener = Listener(self._connection, self._topic)
+        listener = Listener(self._connection, self._topic, self._queues)
         handled: list[Handled] = []
         try:
             while not self._ended.is_set():

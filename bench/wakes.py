@@ -70,7 +70,7 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
         print("ours: observer, coordinate and record", flush=True)
         with _ours(_settings(folder, "ours", broker)) as (connection, ears):
             beats = _heartbeats(connection, ears, seconds, warmup_s)
-            with Handlers(connection, _orders(connection), HANDLERS) as handlers:
+            with Handlers(connection, _orders(connection), QUEUES, HANDLERS) as handlers:
                 woken = _crowd(connection, ears, seconds, warmup_s)
     first_ms = min(answer.at_ms for answer in woken)
     return Wakes(
@@ -108,7 +108,7 @@ def _floor(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
         grace_s=90,
     )
     _make_topic(connection, _orders(connection), QUEUES)
-    with LocalSystem(settings).observer, spark, closing(Listener(connection, topic)) as listener:
+    with LocalSystem(settings).observer, spark, closing(Listener(connection, topic, settings.partitions)) as listener:
         ears = Passed(listener)
         probe = Probe(connection, _orders(connection))
         probe.start()
@@ -127,7 +127,7 @@ def _ours(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
     try:
         system.start(threading.Event())
         _make_topic(connection, _orders(connection), QUEUES)
-        with closing(Listener(connection, connection.topics.inbox)) as listener:
+        with closing(Listener(connection, connection.topics.inbox, settings.inbox_partitions)) as listener:
             yield connection, Decided(listener)
             system.check()
     finally:

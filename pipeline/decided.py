@@ -47,7 +47,9 @@ def _is_any_of(connection: Connection, machines: tuple[str, ...], partitions: li
                     if is_ours(message.value() or b""):
                         return True
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
+                    partition = message.partition()
+                    assert partition is not None, "the end of a partition is one's"
+                    left.discard(partition)
             if time.monotonic() - heard_s > PATIENCE_S:
                 raise NotReachable(f"{topic} could not be read to its end at {connection.bootstrap}")
     finally:

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from fleet import make_topic
+from pipeline.cli.app import run_app
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.process import Child
-from pipeline.session import start_session
 from pipeline.settings import Settings
 from pipeline.status import read_status
 from pipeline.tables import open_views
@@ -47,6 +48,7 @@ RUN_BY_A_TEST = {
     "wakeroll groups --home .wakeroll/demo",
     "wakeroll describe billing --home .wakeroll/demo",
     "wakeroll state --home .wakeroll/demo --checkpoints checkpoints/demo",
+    "wakeroll explain --group billing --queue orders-3 --home .wakeroll/demo",
     "wakeroll replay --home .wakeroll/demo",
     "wakeroll what-if --group billing --strategy SPREAD --strategy BALANCED --home .wakeroll/demo",
     "wakeroll check --home .wakeroll/demo",
@@ -116,67 +118,75 @@ def test_make_run_tells_the_whole_story_and_loses_nothing(story: str):
     assert "expire" in story
 
 
-def test_groups_describe_and_state_answer_from_what_the_story_left(story: str):
-    """The three ways to ask agree about the group of the story."""
+def test_groups_answers_from_what_the_story_left(story: str):
+    """As anybody asks it: a process of its own, with a Spark of its own."""
     assert story
     groups = run(WAKEROLL, "groups", "--home", ".wakeroll/demo")
-    described = run(WAKEROLL, "describe", "billing", "--home", ".wakeroll/demo")
-    state = run(WAKEROLL, "state", "--home", ".wakeroll/demo", "--checkpoints", "checkpoints/demo")
 
-    assert (groups.returncode, described.returncode, state.returncode) == (0, 0, 0)
+    assert groups.returncode == 0, groups.stderr
     assert re.search(r"billing +│ \d+ +│ AVG", groups.stdout)
-    assert "orders-3" in described.stdout
-    assert "leave" in described.stdout
-    assert re.search(r"groups-\d+ +│ billing", state.stdout)
-    assert "Exception" not in groups.stderr + described.stderr + state.stderr
+    assert "Exception" not in groups.stderr
 
 
-def test_what_the_story_decided_is_decided_again(story: str):
+@pytest.fixture
+def ask(engine: SparkSession, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """A command of the README on the Spark of this process, which spares one of its own; returns what it prints."""
+    assert engine
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def ask(*words: str) -> str:
+        with pytest.raises(SystemExit) as end:
+            sys.exit(run_app([*words, "--home", ".wakeroll/demo"]))
+        said = capfd.readouterr()
+        assert not end.value.code, said.out + said.err
+        assert "Exception" not in said.err
+        return said.out
+
+    return ask
+
+
+def test_describe_and_state_tell_of_the_storys_group(story: str, ask: Callable[..., str]):
+    """What the tables say and what the coordinator itself knows is the same."""
+    assert story
+    described = ask("describe", "billing")
+
+    assert "orders-3" in described
+    assert "leave" in described
+    assert re.search(r"groups-\d+ +│ billing", ask("state", "--checkpoints", "checkpoints/demo"))
+
+
+def test_what_the_story_decided_is_explained_and_decided_again(story: str, ask: Callable[..., str]):
     """To the byte, from what the tables hold alone; and its end could have been shared otherwise."""
     assert story
-    replayed = run(WAKEROLL, "replay", "--home", ".wakeroll/demo")
-    strategies = ("--strategy", "SPREAD", "--strategy", "BALANCED")
-    asked = run(WAKEROLL, "what-if", "--group", "billing", *strategies, "--home", ".wakeroll/demo")
-
-    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
-    assert re.search(r"8 shards, \d+ events, \d+ decisions compared: equal", replayed.stdout)
-    assert asked.returncode == 0, asked.stdout + asked.stderr
-    assert re.search(r"strategy +│.*│ SPREAD +│ BALANCED", asked.stdout)
+    assert "left the group" in ask("explain", "--group", "billing", "--queue", "orders-3")
+    assert re.search(r"8 shards, \d+ events, \d+ decisions compared: equal", ask("replay"))
+    asked = ask("what-if", "--group", "billing", "--strategy", "SPREAD", "--strategy", "BALANCED")
+    assert re.search(r"strategy +│.*│ SPREAD +│ BALANCED", asked)
 
 
-def test_what_the_story_left_passes_the_quality_gate(story: str):
+def test_what_the_story_left_passes_the_quality_gate(story: str, ask: Callable[..., str]):
     """Great Expectations finds no rule broken in tables that a real broker and real jobs have made."""
     assert story
-    done = run(WAKEROLL, "check", "--home", ".wakeroll/demo")
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^\d+ rules: all kept; Data Docs: \S*\.wakeroll/demo/quality/\S+", done.stdout, re.MULTILINE)
-    assert done.stderr == ""
+    assert re.search(r"^\d+ rules: all kept; Data Docs: \S*\.wakeroll/demo/quality/\S+", ask("check"), re.MULTILINE)
 
 
-def test_marts_are_made_of_the_storys_tables(story: str):
+def test_marts_are_made_of_the_storys_tables(story: str, ask: Callable[..., str]):
     """And every rule that SQL can ask holds for what a real broker and real processes left."""
     assert story
-    done = run(WAKEROLL, "marts", "--home", ".wakeroll/demo")
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^23 models and \d+ tests are well", done.stdout, flags=re.MULTILINE)
+    assert re.search(r"^23 models and \d+ tests are well", ask("marts"), flags=re.MULTILINE)
 
 
-def test_the_readmes_sql_says_who_owned_a_queue(story: str):
+def test_the_readmes_sql_says_who_owned_a_queue(story: str, engine: SparkSession):
     """The question that no other coordinator can answer."""
     assert story
-    settings = Settings(home=str(ROOT / ".wakeroll/demo"))
-    spark = start_session(settings, "tests")
-    try:
-        open_views(spark, settings.warehouse)
-        rows = spark.sql(blocks("sql")[0]).collect()
-        events = spark.sql(
-            "select topic, partition, offset, at_ms, key, value from events order by topic, partition, offset"
-        ).collect()
-        decisions = [row.json for row in spark.sql("select json from decisions").collect()]
-    finally:
-        spark.stop()
+    spark = engine.newSession()
+    open_views(spark, Settings(home=str(ROOT / ".wakeroll/demo")).warehouse)
+    rows = spark.sql(blocks("sql")[0]).collect()
+    events = spark.sql(
+        "select topic, partition, offset, at_ms, key, value from events order by topic, partition, offset"
+    ).collect()
+    decisions = [row.json for row in spark.sql("select json from decisions").collect()]
 
     # Who came first had everything for a moment; the middle one of three had it until it was killed.
     owners = [(row.client_id, row.how) for row in rows if row.client_id is not None]
