@@ -13,6 +13,11 @@ from xdist.scheduler import LoadFileScheduling
 # `control_log` and `story` are used by other folders too; in importlib mode nothing else makes them importable.
 sys.path.insert(0, str(Path(__file__).parent / "tests" / "scenarios"))
 
+# A worker of xdist has no main file; PySpark takes such a process for one that runs its own doctests, and ends it when
+# Great Expectations looks whether there is a Spark Connect.
+if not hasattr(sys.modules["__main__"], "__file__"):
+    sys.modules["__main__"].__file__ = __file__
+
 # Every run tries the same examples, so that a red build is red again; `HYPOTHESIS_PROFILE=search` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.register_profile("search", deadline=None, max_examples=2_000)
