@@ -140,7 +140,7 @@ def ask(engine: SparkSession, capfd: pytest.CaptureFixture[str], monkeypatch: py
             sys.exit(run_app([*words, "--home", ".wakeroll/demo"]))
         said = capfd.readouterr()
         assert not end.value.code, said.out + said.err
-        assert "Exception" not in said.err
+        assert "Traceback" not in said.err
         return said.out
 
     return ask
