@@ -18,6 +18,10 @@ sys.path.insert(0, str(Path(__file__).parent / "tests" / "scenarios"))
 if not hasattr(sys.modules["__main__"], "__file__"):
     sys.modules["__main__"].__file__ = __file__
 
+# Python's readline tells every process below it of a terminal of 80 columns, and a console that is made keeps them.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 # Every run tries the same examples, so that a red build is red again; `HYPOTHESIS_PROFILE=search` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.register_profile("search", deadline=None, max_examples=2_000)

@@ -368,7 +368,7 @@ def test_every_rule_of_the_history_was_broken_by_one():
 def command(engine, capfd, monkeypatch) -> Callable[..., tuple[int, str]]:
     """The command, run in this process and on its Spark; it returns the exit code and what it says."""
     assert engine
-    monkeypatch.setattr("pipeline.cli.check.out.width", 200)
+    monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: str) -> tuple[int, str]:
         try:
