@@ -27,8 +27,10 @@ settings.register_profile("same", derandomize=True, deadline=None, database=None
 settings.register_profile("search", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-WITH_SPARK = ("tests/spark/", "tests/sql/", *(f"tests/e2e/test_{name}.py" for name in ("crash", "outages", "readme")))
-"""Where tests start a Spark, in this process or as one of its own."""
+WITH_JOBS = ("tests/spark/", *(f"tests/e2e/test_{name}.py" for name in ("crash", "outages", "readme")))
+"""Where tests run the jobs, in this process or in others."""
+ON_TABLES = "tests/sql/"
+"""Where tests need a Spark too, but nobody waits for what it decides."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,23 +39,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest."""
-    items.sort(key=lambda item: not item.nodeid.startswith(WITH_SPARK))
+    """Begin with what takes longest, and end with the questions to tables: by then the other process is half done."""
+    items.sort(key=lambda item: (not item.nodeid.startswith(WITH_JOBS), item.nodeid.startswith(ON_TABLES)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Let one process run all that starts a Spark, and another one the rest, file by file.
+    """Let one process run all that runs jobs, and another one the rest, file by file, with one Spark for all tables.
 
-    Two engines at once would take each other's time on two cores, and what waits for them would give up.
+    Jobs of two tests at once would take each other's time on two cores, and what waits for them would give up.
     """
     return SparkTogether(config, log)
 
 
 class SparkTogether(LoadFileScheduling):
-    """Tests of a file stay together, and so do all that start a Spark."""
+    """Tests of a file stay together, and so do all that run jobs, and all that need one Spark for tables."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith(WITH_SPARK) else super()._split_scope(nodeid)
+        if nodeid.startswith(WITH_JOBS):
+            return "jobs"
+        return "tables" if nodeid.startswith(ON_TABLES) else super()._split_scope(nodeid)
 
 
 @pytest.fixture

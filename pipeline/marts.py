@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from pyspark.sql import SparkSession
 
 from model.rows import TABLES
 from pipeline.tables import views
@@ -90,6 +91,14 @@ def build(warehouse: Path, logs: Path, *options: str, command: str = "build") ->
     if done.exception is not None:
         raise MartsFailed(f"dbt could not begin: {done.exception}; its log is {own}/dbt.log")
     return list(_outcomes(done.result))
+
+
+def open_marts(spark: SparkSession, warehouse: Path) -> list[str]:
+    """Make the marts that were built known to this session's SQL, each by its name; return the names."""
+    folders = sorted(log.parent for log in (warehouse / "marts").glob("*/_delta_log"))
+    for folder in folders:
+        spark.read.format("delta").load(str(folder)).createOrReplaceTempView(folder.name)
+    return [folder.name for folder in folders]
 
 
 def _outcomes(result: Any) -> Iterator[Outcome]:

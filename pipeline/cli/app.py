@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import typer
 from rich.console import Console
 
-from pipeline.cli import admin, ask, check, doctor, explain, marts, replay, system, what_if
+from pipeline.cli import admin, ask, check, doctor, explain, marts, replay, sql, system, what_if
 from wakeroll.errors import InvalidUsage, WakerollError
 
 app = typer.Typer(
@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
     "Run": (system.up, system.run, system.observe, system.tap, ask.restore, system.demo),
-    "Ask": (ask.groups, ask.describe, ask.state, marts.marts, check.check, doctor.doctor),
+    "Ask": (ask.groups, ask.describe, ask.state, sql.sql, marts.marts, check.check, doctor.doctor),
     "Look back": (explain.explain, replay.replay, what_if.what_if),
     "Change": (admin.reset_offsets, admin.configure),
 }

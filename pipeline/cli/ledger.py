@@ -40,18 +40,32 @@ def session(settings: Settings, out: Console) -> Iterator["SparkSession"]:
 
 
 @contextmanager
-def ledger(settings: Settings, out: Console) -> Iterator["SparkSession"]:
+def ledger(
+    settings: Settings, out: Console, version: tuple[str, int] | None = None, at_ms: int | None = None
+) -> Iterator["SparkSession"]:
     """Have a Spark that knows the tables and views of this home.
 
+    Args:
+        settings: name the home.
+        out: says why one waits.
+        version: a table and its Delta version, and the others as they were with it; None: the newest.
+        at_ms: all of them as they were then, epoch ms; None: the newest.
+
     Raises:
-        InvalidUsage: there are no tables.
+        InvalidUsage: there are no tables, or not as they were then.
     """
     from pipeline.tables import open_views
+    from pipeline.versions import versions_at, versions_with
 
     if not settings.warehouse.is_dir():
         raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
     with session(settings, out) as spark:
-        open_views(spark, settings.warehouse)
+        versions = None
+        if version is not None:
+            versions = versions_with(spark, settings.warehouse, *version)
+        elif at_ms is not None:
+            versions = versions_at(spark, settings.warehouse, at_ms)
+        open_views(spark, settings.warehouse, versions)
         yield spark
 
 
