@@ -5,7 +5,6 @@ Event → rebalance → hand-over → assignment: each decision names its cause,
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -13,6 +12,7 @@ from pyspark.sql import functions as f
 
 from model.queue import Queue
 from wakeroll.errors import InvalidUsage
+from wakeroll.reset import EpochMs
 
 
 class Step(NamedTuple):
@@ -50,20 +50,15 @@ def explain(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None 
     if last is None:
         raise InvalidUsage(_why_not(spark, group_id, queue, at_ms))
     asked = f"{queue} of {group_id}"
-    when = "" if at_ms is None else f", as of {clock(at_ms)}"
+    when = "" if at_ms is None else f", as of {EpochMs(at_ms)}"
     if last.to is None:
-        answer = f"{asked} is nobody's since {clock(last.at_ms)} (epoch {last.epoch}){when}"
+        answer = f"{asked} is nobody's since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
     else:
-        answer = f"{asked} is {last.to}'s since {clock(last.at_ms)} (epoch {last.epoch}){when}"
+        answer = f"{asked} is {last.to}'s since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
     steps = [*_rebalance_steps(spark, group_id, last, at_ms), *_handover_steps(spark, last)]
     if last.to is None:
         steps += _unassigned_steps(spark, group_id, queue, at_ms)
     return Explanation(answer, sorted(steps, key=lambda step: step.at_ms))
-
-
-def clock(at_ms: int) -> str:
-    """Write a log time in UTC, to the millisecond."""
-    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
 def _rebalance_steps(spark: SparkSession, group_id: str, last: Row, at_ms: int | None) -> Iterator[Step]:
@@ -208,7 +203,7 @@ def _why_not(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None
     handovers = spark.table("handovers").where(f.col("group_id") == group_id)
     topics = [row.topic for row in handovers.select("queue.topic").distinct().orderBy("topic").limit(20).collect()]
     if topics:
-        when = "" if at_ms is None else f" until {clock(at_ms)}"
+        when = "" if at_ms is None else f" until {EpochMs(at_ms)}"
         return f"{queue} never was anybody's in {group_id}{when}; there are queues of {', '.join(topics)}"
     rows = spark.table("groups").select("group_id").orderBy("group_id").limit(20).collect()
     known = [row.group_id for row in rows]

@@ -1,6 +1,5 @@
 """Questions about groups: answered from Delta, or from the coordinator's own state."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, Kafka
 from pipeline.machines import machines_of
 from pipeline.status import now_ms
 from wakeroll.errors import InvalidUsage
+from wakeroll.reset import EpochMs
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -184,5 +184,6 @@ def _time(at_ms: int | None) -> str:
     """Write a time in UTC, without the date if it is of today."""
     if at_ms is None:
         return "-"
-    at, now = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (at_ms, now_ms()))
-    return at.strftime("%H:%M:%S.%f" if at.date() == now.date() else "%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+    date, _, time = str(EpochMs(at_ms)).partition("T")
+    today, _, _ = str(EpochMs(now_ms())).partition("T")
+    return time if date == today else f"{date} {time}"

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from pipeline.cli.ledger import ledger
 from pipeline.cli.options import ConfigFile, Home, settings_of
-from wakeroll.reset import queue_of, time_of
+from wakeroll.reset import EpochMs, queue_of, time_of
 
 out = Console(highlight=False)
 
@@ -28,7 +28,6 @@ def explain(group: OfGroup, queue: OfQueue, at: At = None, home: Home = None, co
     """Say who owns a queue, and what led to it: event, rebalance, hand-over, assignment, with their times."""
     asked, at_ms = queue_of(queue), None if at is None else int(time_of(at))
     with ledger(settings_of(config, home=home), out) as spark:
-        from pipeline.explain import clock
         from pipeline.explain import explain as explained
 
         found = explained(spark, group, asked, at_ms)
@@ -37,5 +36,5 @@ def explain(group: OfGroup, queue: OfQueue, at: At = None, home: Home = None, co
     for _ in ("when", "what", "which record"):
         table.add_column()
     for step in found.steps:
-        table.add_row(clock(step.at_ms), step.what, f"[dim]{step.where}[/]" if step.where else "")
+        table.add_row(str(EpochMs(step.at_ms)), step.what, f"[dim]{step.where}[/]" if step.where else "")
     out.print(table)

@@ -28,7 +28,7 @@ def test_a_queue_that_went_to_a_joiner_has_its_whole_chain(asked):
     explanation = explain(asked, "billing", Queue("orders", "", 7), START_MS + 10_000)
 
     assert explanation.answer == (
-        "orders-7 of billing is c2's since 2023-11-14 22:13:26.000Z (epoch 2), as of 2023-11-14 22:13:30.000Z"
+        "orders-7 of billing is c2's since 2023-11-14T22:13:26.000Z (epoch 2), as of 2023-11-14T22:13:30.000Z"
     )
     assert told(explanation) == [
         "5 s: heartbeat of c2, c2 joined (orders)",
