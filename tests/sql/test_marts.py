@@ -123,6 +123,19 @@ def test_wakes_conflicts_and_storms(ask: Ask):
     assert ask("select * from marts.duplicate_clients") == []
 
 
+def test_the_marts_are_asked_by_name(built: list[marts.Outcome], home: Path, capfd: pytest.CaptureFixture[str]):
+    """Beside the ledger's own tables; but not as they were, for they have another past."""
+    assert built
+    question = "select status, queues from group_health join groups using (group_id) where group_id = 'billing'"
+    asked = ["sql", question, "--format", "csv", "--home", str(home)]
+
+    with pytest.raises(SystemExit) as end:
+        run_app(asked)
+    assert (end.value.code, capfd.readouterr().out) == (0, "status,queues\nOK,8\n")
+    assert run_app([*asked, "--version", "offsets=1"]) == 2
+    assert "no table or view 'group_health'; there are: assignments, " in capfd.readouterr().err
+
+
 def test_the_answers_in_the_docs_are_those_of_the_day(engine: SparkSession, home: Path, ask: Ask, request):
     """An operator's ten questions; the page is written by ``pytest --rewrite``."""
     assert ask

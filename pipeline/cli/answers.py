@@ -1,0 +1,106 @@
+"""The rows that answer a question, and how they are written: a table for people, CSV, or JSON."""
+
+import csv
+import math
+import sys
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import msgspec
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from wakeroll.errors import InvalidUsage
+
+out = Console(highlight=False)
+
+
+class Answer(NamedTuple):
+    """Rows that answer a question."""
+
+    names: list[str]
+    """Of the columns; a name may come twice."""
+    rows: list[tuple[Any, ...]]
+    """Text, numbers, bool, None; lists and dicts of these: see `plain`."""
+    has_more: bool
+    """Whether there are more than were asked for."""
+
+
+def plain(value: Any) -> Any:
+    """Return a value as it is written in JSON: times as ISO 8601 (UTC, but for those without a zone), bytes as text."""
+    match value:
+        case datetime():
+            exact = "milliseconds" if value.microsecond % 1_000 == 0 else "microseconds"
+            at = value if value.tzinfo is None else value.astimezone(UTC)
+            return at.isoformat(timespec=exact).replace("+00:00", "Z")
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return str(value)
+        case bytes():
+            return value.decode("utf-8", errors="backslashreplace")
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {str(name): plain(one) for name, one in value.items()}
+        case list():
+            return [plain(one) for one in value]
+        case _:
+            return value
+
+
+def write_table(answer: Answer) -> None:
+    """Write rows side by side; where they are wider than the terminal, each one downwards."""
+    table = Table()
+    for number, name in enumerate(answer.names):
+        are_numbers = all(isinstance(row[number], int | float | Decimal | None) for row in answer.rows)
+        table.add_column(Text(name), justify="right" if are_numbers else "left")
+    for row in answer.rows:
+        table.add_row(*map(_cell, row))
+    unbounded = out.options.update(max_width=_WIDEST)
+    if not answer.rows or Measurement.get(out, unbounded, table).maximum <= out.width:
+        out.print(table)
+        return
+    for number, row in enumerate(answer.rows, start=1):
+        downwards = Table(title=f"row {number}", title_justify="left", show_header=False)
+        downwards.add_column(no_wrap=True)
+        downwards.add_column(overflow="fold")
+        for name, value in zip(answer.names, row, strict=True):
+            downwards.add_row(Text(name), _cell(value))
+        out.print(downwards)
+
+
+def _cell(value: Any) -> Text:
+    return Text("null", style="dim") if value is None else Text(_text(value))
+
+
+def write_csv(answer: Answer) -> None:
+    """Write rows as CSV, with the columns' names as the first line; null is empty."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(answer.names)
+    writer.writerows(["" if value is None else _text(value) for value in row] for row in answer.rows)
+
+
+def write_json(answer: Answer) -> None:
+    """Write rows as JSON, an object a line.
+
+    Raises:
+        InvalidUsage: two columns have the same name, so that one would be lost.
+    """
+    twice = sorted({name for name in answer.names if answer.names.count(name) > 1})
+    if twice:
+        raise InvalidUsage(f"two columns are named {twice[0]!r}; give one of them another name with AS")
+    for row in answer.rows:
+        print(_encode(dict(zip(answer.names, row, strict=True))).decode())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _encode(value).decode()
+
+
+_WIDEST = 1_000_000
+"""Characters of a line; there is no bound to how wide rows may be."""
+_encode = msgspec.json.Encoder(decimal_format="number").encode

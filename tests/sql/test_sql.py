@@ -1,0 +1,224 @@
+"""`wakeroll sql`: questions of one's own about a story's ledger, and what becomes of those that cannot be answered."""
+
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import functions as f
+
+from model.rows import RECORDED, TABLES
+from pipeline.cli.app import run_app
+from pipeline.tables import views
+
+pytestmark = pytest.mark.spark
+
+Ask = Callable[..., tuple[int, str, str]]
+OWNERS = """
+select client_id, timestamp_millis(from_ms) as since, epoch, how
+from assignments
+where group_id = 'billing' and topic = 'orders' and queue_id = 3
+order by seq;
+"""
+OWNERS_AS_CSV = """\
+client_id,since,epoch,how
+c1,2023-11-14T22:13:20.000Z,1,first
+c2,2023-11-14T22:13:31.000Z,3,released
+c3,2023-11-14T22:14:36.000Z,5,expired
+"""
+
+
+@pytest.fixture
+def ask(engine, day, capfd, monkeypatch) -> Ask:
+    """The command about the day, on the Spark of this process; it returns exit code, output and errors."""
+    assert engine
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def ask(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = run_app(["sql", "--home", str(day.parent), *arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    return ask
+
+
+def test_a_question_is_read_from_an_argument_a_file_or_standard_input(ask, tmp_path, monkeypatch):
+    """Rows alone are on standard output, times in UTC."""
+    file = tmp_path / "question.sql"
+    file.write_text(OWNERS, encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", io.StringIO(OWNERS))
+
+    answers = [ask(*where, "--format", "csv") for where in ([OWNERS], ["--file", str(file)], ["-"])]
+
+    assert answers == [(0, OWNERS_AS_CSV, "")] * 3
+
+
+def test_a_table_is_for_people(ask):
+    """Null and nothing are told apart; numbers stand to the right."""
+    code, said, _ = ask(
+        "select * from values (null, '', '[bold]', 12), ('x', 'y', 'z', 3) as t (a, b, c, d) order by d"
+    )
+
+    assert code == 0
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if line.startswith("│")]
+    assert rows == [["x", "y", "z", "3"], ["null", "", "[bold]", "12"]]
+    assert "│  3 │" in said
+
+
+def test_rows_that_are_wider_than_the_terminal_are_written_downwards(ask):
+    """Columns of two letters each would be no answer."""
+    code, said, _ = ask(f"select 'short' as a, '{'long ' * 30}' as b union all select 'second', 'b' order by a desc")
+
+    assert code == 0
+    lines = said.splitlines()
+    assert [line.strip() for line in lines if line.startswith("row")] == ["row 1", "row 2"]
+    assert all(len(line) <= 100 for line in lines)
+    assert said.count("long") == 30
+
+
+def test_json_is_an_object_a_line_with_what_the_columns_hold(ask):
+    """Structs, lists and maps too; bytes are the text they nearly always are."""
+    code, said, _ = ask(
+        "select 1.50bd as price, cast('nan' as double) as ratio, null as nothing, true as yes, "
+        "date'2023-11-14' as day, timestamp_micros(1) as at, timestamp_ntz'2023-11-14 22:13:20' as local, X'7b7dff' as bytes, "
+        "array(named_struct('at', timestamp_millis(0))) as list, map('a', 1) as map, interval 1 day as long",
+        *("--format", "json"),
+    )
+
+    assert code == 0
+    assert json.loads(said) == {
+        "price": 1.5,
+        "ratio": "nan",
+        "nothing": None,
+        "yes": True,
+        "day": "2023-11-14",
+        "at": "1970-01-01T00:00:00.000001Z",
+        "local": "2023-11-14T22:13:20.000",
+        "bytes": "{}\\xff",
+        "list": [{"at": "1970-01-01T00:00:00.000Z"}],
+        "map": {"a": 1},
+        "long": "1 day, 0:00:00",
+    }
+
+
+def test_more_rows_than_the_limit_are_told_of(ask):
+    """Beside the rows, not among them."""
+    three = "select * from values 1, 2, 3 as t (n) order by n"
+
+    assert ask(three, "--limit", "2", "--format", "csv") == (
+        0,
+        "n\n1\n2\n",
+        "wakeroll: these are the first 2 rows, there are more; --limit N shows N\n",
+    )
+    assert ask(three, "--limit", "3", "--format", "csv") == (0, "n\n1\n2\n3\n", "")
+
+
+def test_tables_and_columns_say_what_they_are(ask):
+    code, said, _ = ask("describe assignments", "--format", "json")
+
+    assert code == 0
+    comments = {row["col_name"]: row["comment"] for row in map(json.loads, said.splitlines())}
+    assert comments["client_id"] == "owner from now on; null: nobody"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "delete from assignments",
+        "insert into offsets select * from offsets",
+        "with some as (select * from offsets) insert into offsets select * from some",
+        "from offsets insert into offsets select *",
+        "create table mine as select * from offsets",
+        "drop view offsets",
+        "set spark.sql.session.timeZone = Asia/Tokyo",
+        "begin select 1; end",
+    ],
+)
+def test_what_is_no_question_is_refused(ask, day, statement):
+    """Before anything has happened."""
+    files = sorted(day.rglob("*"))
+
+    assert ask(statement) == (
+        2,
+        "",
+        "wakeroll: `sql` only reads: give it a query, or describe, show or explain; "
+        f"not {statement.split()[0]!r} ...\n",
+    )
+    assert sorted(day.rglob("*")) == files
+    assert ask("select count(*) > 0 as there from offsets", "--format", "csv")[1] == "there\ntrue\n"
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        ("selec 1", "Syntax error at or near 'selec' (line 1, column 1)"),
+        ("select 1; select 2", "Syntax error at or near 'select': extra input 'select' (line 1, column 11)"),
+        (" ", "Syntax error, unexpected empty statement (line 1, column 2)"),
+        (
+            "select\n  who from (select client_id from offsets)",
+            "A column, variable, or function parameter with name `who` cannot be resolved. "
+            "Did you mean one of the following? [`client_id`] (line 2, column 3)",
+        ),
+        (
+            "select group_id, count(*) from offsets",
+            "The query does not include a GROUP BY clause. Add GROUP BY or turn it into the window functions "
+            "using OVER clauses (line 1, column 1)",
+        ),
+        (
+            "select cast(group_id as int) from offsets",
+            'The value \'billing\' of the type "STRING" cannot be cast to "INT" because it is malformed. '
+            "Correct the value as per the syntax, or change its target type. Use `try_cast` to tolerate malformed "
+            "input and return NULL instead (line 1, column 8)",
+        ),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence_of_sparks(ask, question, reason):
+    """Not by a plan, and not by the places in Spark's source that saw it."""
+    assert ask(question) == (2, "", f"wakeroll: Spark cannot answer that: {reason}\n")
+
+
+def test_who_asks_for_another_table_is_told_which_there_are(ask):
+    names = ", ".join(sorted([*TABLES, *(name for name, _ in views())]))
+
+    assert ask("select * from groops") == (2, "", f"wakeroll: no table or view 'groops'; there are: {names}\n")
+
+
+def test_the_tables_are_asked_as_they_were(ask, engine, day):
+    """In the version of one of them, or at a time: after the first of the day's two batches."""
+    first = engine.read.format("delta").option("versionAsOf", 1).load(str(day / "assignments")).count()
+    written = [DeltaTable.forPath(engine, str(day / table.name)).history().where("version = 1") for table in RECORDED]
+    then = max(commit.select(f.unix_millis("timestamp")).collect()[0][0] for commit in written)
+    count = ["select count(*) as rows from assignments", "--format", "csv"]
+
+    by_version, by_time, now = ask(*count, "--version", "assignments=1"), ask(*count, "--at", str(then)), ask(*count)
+
+    assert by_version == by_time == (0, f"rows\n{first}\n", "")
+    assert int(now[1].split()[1]) > first > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "give one question: as an argument"),
+        (["select 1", "--file", "question.sql"], "give one question: as an argument"),
+        (["--file", "nowhere.sql"], "nowhere.sql: No such file or directory"),
+        (["select 1", "--version", "3"], "--version is '3'; it must be a table and its Delta version, like offsets=3"),
+        (["select 1", "--version", "groups=3"], "with one of events, decisions, assignments, offsets, snapshots"),
+        (["select 1", "--version", "offsets=99"], "no version 99 of 'offsets'; there are 0 to 2"),
+        (["select 1", "--version", "offsets=1", "--at", "0"], "give one of the two"),
+        (["select 1", "--at", "0"], "no table 'events' at 1970-01-01T00:00:00.000Z; its first version is of 20"),
+        (["select 1 as a, 2 as a", "--format", "json"], "two columns are named 'a'; give one of them another name"),
+        (["select 1", "--home", "nowhere"], "no tables in"),
+    ],
+)
+def test_wrong_usage_is_told(ask, arguments, complaint):
+    code, said, complained = ask(*arguments)
+
+    assert code != 0
+    assert said == ""
+    assert complaint in complained
+    assert "Traceback" not in complained
