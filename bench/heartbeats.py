@@ -142,7 +142,7 @@ def _beat(population: Population, groups: int, members: int, beats: int) -> Beat
     shard, group = population.shard, _measured(population)
     clients = population.clients("measured")
     wanted = [population.beat("measured", clients[number % len(clients)]) for number in range(beats)]
-    records = [population.record(event, "measured") for event in wanted]
+    records = [population.record(event) for event in wanted]
     assert not any(shard.apply(record) for record in records), "a heartbeat of a settled group changes nothing"
     moment, cause = Moment(shard.now_ms, population.now_ms, True), Cause(TOPIC, 0, 0)
     routes = Routes({})
@@ -182,7 +182,7 @@ def _touch(group: Group, members: int) -> Touch:
 
 def _batch(population: Population, groups: int) -> Batch:
     body = population.shard.body()
-    record = population.record(population.beat("measured", population.clients("measured")[0]), "measured")
+    record = population.record(population.beat("measured", population.clients("measured")[0]))
 
     def touched() -> Shard:
         shard = Shard(TOPIC, 0, 1, body, raises=True)

@@ -1,11 +1,25 @@
-"""Groups of one shard, made as in life: by the records that their clients and the observer append."""
+"""Groups as in life: made by the records that their clients and the observer append."""
+
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import structs
 
+from bench.control_topic import ControlTopic
 from model.decisions import AnyDecision, Assignment
-from model.events import Commit, CommittedOffset, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
+from model.events import (
+    AnyEvent,
+    Commit,
+    CommittedOffset,
+    Heartbeat,
+    Route,
+    RoutedQueue,
+    Subscription,
+    Tick,
+    Unregister,
+)
 from model.machines import MACHINES
+from model.queue import Queue
 from model.records import Record
 from model.shard import Shard, ShardState
 
@@ -14,42 +28,59 @@ START_MS = 1_700_000_000_000
 TOPICS = 100
 """Groups share topics: one in so many reads the same."""
 
-_encode = msgspec.json.Encoder().encode
+Heard = Callable[[Record, Sequence[AnyDecision]], object]
+"""Is told of each record, and what was decided of it."""
+
 _read_state = msgspec.msgpack.Decoder(ShardState).decode
 
 
 class Population:
-    """A shard that is alone in its topic, so that every group belongs to it, and what its clients know."""
+    """Groups, and what their clients know; without a word to the contrary all of one shard."""
 
-    def __init__(self, *, keep: bool = False) -> None:
+    def __init__(self, partitions: int = 1, heard: Heard = lambda *_: None) -> None:
         """Start without groups.
 
         Args:
-            keep: whether `records` collects all that was appended.
+            partitions: of the control topic.
+            heard: is told of all that is appended.
         """
-        self.shard = Shard(TOPIC, 0, 1, raises=True)
-        self.records: list[Record] = []
+        self.topic = ControlTopic(TOPIC, partitions)
         self.now_ms = START_MS
-        self._keep = keep
+        self.topics: dict[str, str] = {}
+        """Group -> the topic that its clients want."""
+        self._heard = heard
+        self._lives: dict[tuple[str, str], str] = {}
+        """(group, client) -> its life, of those that live."""
         self._told: dict[tuple[str, str], Assignment] = {}
-        """(group, client) -> what it was told last."""
-        self._topics: dict[str, str] = {}
-        """Group -> its topic."""
+        """(group, client) -> what it was told last, of those that live."""
         self._news: dict[tuple[str, str], None] = {}
         """Who was told something and has not answered."""
-        self._lives = 0
-        self._offset = -1
+        self._births = 0
+
+    @property
+    def shard(self) -> Shard:
+        """The shard, where there is one only."""
+        [shard] = self.topic.shards
+        return shard
 
     def settle(self, groups: list[str], members: int, queues: int) -> None:
         """Let groups of so many clients each share a topic of so many queues, until nobody has anything to hear."""
         for number, group_id in enumerate(groups):
-            self._topics[group_id] = f"orders-{number % TOPICS}-of-{queues}"
-        for topic in sorted({self._topics[group_id] for group_id in groups}):
-            routed = [RoutedQueue(topic=topic, broker="", queue_id=queue_id) for queue_id in range(queues)]
-            self.append(Route(topic=topic, queues=routed, version="1"))
+            self.topics[group_id] = f"orders-{number % TOPICS}-of-{queues}"
+        for topic in sorted({self.topics[group_id] for group_id in groups}):
+            self.route(topic, queues)
         for group_id in groups:
             for number in range(members):
                 self.join(group_id, f"client-{number:04}")
+        self.calm_down()
+
+    def route(self, topic: str, queues: int) -> None:
+        """Let the observer tell of a topic with so many queues."""
+        routed = [RoutedQueue(topic=topic, broker="", queue_id=queue_id) for queue_id in range(queues)]
+        self.append(Route(topic=topic, queues=routed, version="1"))
+
+    def calm_down(self) -> None:
+        """Let time pass, until nobody has anything to hear."""
         # The first joiner has its target at once, the others when the settle interval is over.
         self.pass_second()
         while self._news:
@@ -67,31 +98,38 @@ class Population:
             assert group is not None, f"{of} was settled"
             state.entities[group_id] = encode(structs.replace(group, group_id=group_id))
             state.deadlines[group_id] = state.deadlines[of]
-            self._topics[group_id] = self._topics[of]
+            self.topics[group_id] = self.topics[of]
             for client_id in group.members:
+                self._lives[group_id, client_id] = self._lives[of, client_id]
                 self._told[group_id, client_id] = structs.replace(self._told[of, client_id], group_id=group_id)
         for topic in state.readers:
-            state.readers[topic] = sorted(name for name, its in self._topics.items() if its == topic)
-        self.shard = Shard(TOPIC, 0, 1, msgspec.msgpack.encode(state), raises=True)
+            state.readers[topic] = sorted(name for name, its in self.topics.items() if its == topic)
+        self.topic.shards[0] = Shard(TOPIC, 0, 1, msgspec.msgpack.encode(state), raises=True)
 
     def join(self, group_id: str, client_id: str) -> None:
-        """Let a new life of a client join."""
-        self._lives += 1
-        wanted = [Subscription(topic=self._topics[group_id])]
-        life = f"life-{self._lives}"
-        self.append(Heartbeat(group_id=group_id, client_id=client_id, instance_id=life, subscriptions=wanted), group_id)
+        """Let a new life of a client join; of one that has another, it takes the place."""
+        self._births += 1
+        life = f"life-{self._births}"
+        self._forget(group_id, client_id)
+        self._lives[group_id, client_id] = life
+        wanted = [Subscription(topic=self.topics[group_id])]
+        self.append(Heartbeat(group_id=group_id, client_id=client_id, instance_id=life, subscriptions=wanted))
 
     def leave(self, group_id: str, client_id: str) -> None:
         """Let a client leave in good order."""
-        told = self._told.pop((group_id, client_id))
-        self._news.pop((group_id, client_id), None)
-        self.append(Unregister(group_id=group_id, client_id=client_id, instance_id=told.instance_id), group_id)
+        life = self._lives[group_id, client_id]
+        self._forget(group_id, client_id)
+        self.append(Unregister(group_id=group_id, client_id=client_id, instance_id=life))
+
+    def crash(self, group_id: str, client_id: str) -> None:
+        """Let a client be silent from now on."""
+        self._forget(group_id, client_id)
 
     def answer(self) -> None:
         """Let everybody who was told something say that it has done it."""
         news, self._news = self._news, {}
         for group_id, client_id in news:
-            self.append(self.beat(group_id, client_id), group_id)
+            self.append(self.beat(group_id, client_id))
 
     def beat(self, group_id: str, client_id: str) -> Heartbeat:
         """Return a client's next heartbeat: it owns what it was told, nothing else."""
@@ -102,15 +140,29 @@ class Population:
             instance_id=told.instance_id,
             epoch=told.epoch,
             owned=[assigned.queue for assigned in told.queues],
-            subscriptions=[Subscription(topic=self._topics[group_id])],
+            subscriptions=[Subscription(topic=self.topics[group_id])],
         )
 
     def commit(self, group_id: str, client_id: str, offset: int) -> Commit | None:
         """Return a client's commit of this offset for its first queue; None if it owns none."""
         told = self._told[group_id, client_id]
-        offsets = [CommittedOffset(queue=assigned.queue, offset=offset) for assigned in told.queues[:1]]
+        return self.commit_all(group_id, client_id, {assigned.queue: offset for assigned in told.queues[:1]})
+
+    def commit_all(self, group_id: str, client_id: str, offsets: Mapping[Queue, int]) -> Commit | None:
+        """Return a client's commit of these offsets; None of none."""
+        told = self._told[group_id, client_id]
+        committed = [CommittedOffset(queue=queue, offset=offset) for queue, offset in offsets.items()]
         names = {"group_id": group_id, "client_id": client_id, "instance_id": told.instance_id}
-        return Commit(**names, epoch=told.epoch, offsets=offsets) if offsets else None
+        return Commit(**names, epoch=told.epoch, offsets=committed) if committed else None
+
+    def queues(self, group_id: str, client_id: str) -> list[Queue]:
+        """Return what a client owns, as far as it knows; nothing, if it does not live or was told nothing yet."""
+        told = self._told.get((group_id, client_id))
+        return [assigned.queue for assigned in told.queues] if told else []
+
+    def knows(self, group_id: str, client_id: str) -> bool:
+        """Whether a client lives and was told something."""
+        return (group_id, client_id) in self._told
 
     def clients(self, group_id: str) -> list[str]:
         """Return the clients of a group that were told something, sorted."""
@@ -127,21 +179,25 @@ class Population:
         self.now_ms += 1_000
         self.append(Tick())
 
-    def record(self, event: Event, group_id: str | None = None) -> Record:
-        """Return the event's record, the next of the partition."""
-        self._offset += 1
-        key = None if group_id is None else group_id.encode()
-        return Record(TOPIC, 0, self._offset, self.now_ms, key, _encode(event))
+    def record(self, event: AnyEvent) -> Record:
+        """Return the event's record, the next of its partition."""
+        [record] = self.topic.records(event, self.now_ms)
+        return record
 
-    def append(self, event: Event, group_id: str | None = None) -> list[AnyDecision]:
+    def append(self, event: AnyEvent) -> list[AnyDecision]:
         """Append an event, and let clients hear what is decided."""
-        record = self.record(event, group_id)
-        if self._keep:
-            self.records.append(record)
-        decisions = self.shard.apply(record)
-        for decision in decisions:
+        decided: list[AnyDecision] = []
+        for record, decisions in self.topic.append(event, self.now_ms):
+            self._heard(record, decisions)
+            decided += decisions
+        for decision in decided:
             if isinstance(decision, Assignment):
                 who = decision.group_id, decision.client_id
-                self._told[who] = decision
-                self._news[who] = None
-        return decisions
+                if self._lives.get(who) == decision.instance_id:
+                    self._told[who] = decision
+                    self._news[who] = None
+        return decided
+
+    def _forget(self, group_id: str, client_id: str) -> None:
+        for known in (self._lives, self._told, self._news):
+            known.pop((group_id, client_id), None)

@@ -105,23 +105,24 @@ second if each member sends one in {BUSY_HEARTBEAT_S} s, each in another group. 
 
 def log_of(events: int, groups: int) -> list[Record]:
     """Return so many records of groups that live: they form, work, and each second one client leaves and comes back."""
-    population = Population(keep=True)
+    records: list[Record] = []
+    population = Population(heard=lambda record, _: records.append(record))
     names = [f"group-{number}" for number in range(groups)]
     population.settle(names, MEMBERS, QUEUES)
     beats = cycle(population.everybody())
     a_second = max(groups * MEMBERS // SECONDS, 1)
     sent = 0
     for second in cycle(range(groups)):
-        if len(population.records) >= events:
-            return population.records[:events]
+        if len(records) >= events:
+            return records[:events]
         population.pass_second()
         population.answer()
         for who in islice(beats, a_second):
             sent += 1
-            population.append(population.beat(*who), who[0])
+            population.append(population.beat(*who))
             commit = population.commit(*who, offset=sent)
             if sent % COMMITS == 0 and commit is not None:
-                population.append(commit, who[0])
+                population.append(commit)
         group_id = names[second]
         client_id = population.clients(group_id)[0]
         population.leave(group_id, client_id)
@@ -151,7 +152,7 @@ def _large(groups: int, members: int) -> Large:
     body = population.shard.body()
     everybody = sorted(population.everybody(), key=lambda who: (who[1], who[0]))  # group after group
     beats = max(len(everybody) // BUSY_HEARTBEAT_S, 1)
-    records = [population.record(population.beat(*who), who[0]) for who in everybody[:beats]]
+    records = [population.record(population.beat(*who)) for who in everybody[:beats]]
 
     def opened() -> Shard:
         return Shard(TOPIC, 0, 1, body, raises=True)

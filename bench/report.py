@@ -1,8 +1,9 @@
-"""docs/performance.md, made from the figures in results.json and wakes.json; nobody writes in it by hand."""
+"""docs/performance.md, made from the figures in results.json, wakes.json and ledger.json; nobody writes it by hand."""
 
 from pathlib import Path
 
-from bench import budgets, heartbeats, holds, latency, replay, results, strategies
+from bench import budgets, growth, heartbeats, holds, latency, replay, results, strategies
+from bench.growth import Growth
 from bench.latency import Wakes
 from bench.machine import QUIET_LOAD, Machine
 from bench.results import Results
@@ -12,10 +13,10 @@ PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
 def make() -> None:
     """Write the page from the figures that there are."""
-    PAGE.write_text(page(results.read(), latency.read()), encoding="utf-8")
+    PAGE.write_text(page(results.read(), latency.read(), growth.read()), encoding="utf-8")
 
 
-def page(found: Results, wakes: Wakes | None) -> str:
+def page(found: Results, wakes: Wakes | None, ledger: Growth | None) -> str:
     """Return the page."""
     machine = found.machine
     chapters = (
@@ -25,23 +26,25 @@ def page(found: Results, wakes: Wakes | None) -> str:
         ("Sharing queues", strategies.section(found.strategies)),
         ("Replay, and many members", replay.section(found.replay)),
         ("Long polling", holds.section(found.holds)),
+        ("A whole ledger", growth.section(ledger)),
     )
     body = "\n".join(f"## {head}\n\n{text}" for head, text in chapters)
     return f"""\
 # Performance
 
-Made by `make bench` (a minute or two) and `python -m bench.wakes` from `bench/results.json` and `bench/wakes.json`; not
-to be edited. A time is the median of its rounds, in brackets the best; a ratio is of two medians of one run. No test
-asks for any of them.
+Made by `make bench` (a minute or two), `python -m bench.wakes` and `python -m bench.ledger`, each of its own figures in
+`bench/*.json`; not to be edited. A time is the median of its rounds, in brackets the best; a ratio is of two medians of
+one run. No test asks for any of them.
 
 Measured on {machine.measured}: {machine.sentence}; load average at the start {machine.load:g}.
-{_warnings(machine, wakes)}
+{_warnings(machine, wakes, ledger)}
 {body}"""
 
 
-def _warnings(machine: Machine, wakes: Wakes | None) -> str:
+def _warnings(machine: Machine, wakes: Wakes | None, ledger: Growth | None) -> str:
     """Say which figures do not count."""
-    runs = [("The run", machine), *([("The run of the whole path", wakes.machine)] if wakes else [])]
+    others = (("The run of the whole path", wakes), ("The run of a whole ledger", ledger))
+    runs = [("The run", machine), *((name, found.machine) for name, found in others if found is not None)]
     return "".join(
         f"\n**{name} does not count**: the load average at its start was {one.load:g}, so somebody else was at work; it"
         f" must be below {QUIET_LOAD:g}.\n"

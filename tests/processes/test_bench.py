@@ -1,20 +1,30 @@
 """The bench measures what it says, and its page says what was measured; how long things take is no test's business."""
 
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
-from bench import latency, report, results, strategies
+from bench import growth, latency, ledger, report, results, strategies
 from bench.__main__ import measure
 from bench.ears import Answer, Passed
+from bench.growth import Floor, Growth, Size, Stored
 from bench.latency import Latency, Wakes, Way, latency_of
+from bench.life import Life
+from bench.peaks import CommandFailed, Run, run
 from bench.population import Population
 from bench.replay import log_of
 from bench.results import TINY, Results
 from bench.sharing import moves, of_their_own, same_for_all
+from model.decisions import AnyDecision
 from model.events import Arrival, Heartbeat, Pull
+from model.partitioner import partition_of
 from model.queue import Queue
+from model.records import Record
 from model.replay import replay
 from model.strategies import STRATEGIES
 
@@ -63,7 +73,7 @@ def test_the_page_is_made_from_the_figures(found):
         polled=Latency(6_000, 5, 9),
     )
 
-    without, page = report.page(found, None), report.page(found, wakes)
+    without, page = report.page(found, None, None), report.page(found, wakes, None)
 
     assert "not measured yet" in without
     assert "| heartbeat to assignment, p50 against the floor's | <= 2.5 times | 2.00 times | yes |" in page
@@ -74,17 +84,36 @@ def test_the_page_is_made_from_the_figures(found):
         assert f"| {strategy}" in page
 
 
+def test_growth_is_told_without_the_start_and_by_ten_times_the_events(found):
+    """A start that is always the same would hide how the rest grows, and sizes need not be ten times apart."""
+
+    def size(events: int, seconds: float, mib: float) -> Size:
+        of_all = Run(seconds=10 + seconds, jvm_mib=400, command_mib=90, worker_mib=0, together_mib=mib)
+        tables = {"events": Stored(rows=events, size=events * 40)}
+        floor = Floor(start_s=10, read_s=2, event_bytes=1, run=of_all)
+        return Size(events, 9, 60, 16, tables, floor, dict.fromkeys(growth.COMMANDS, of_all))
+
+    ledgers = Growth(found.machine, 1_000, 4, "1g", [size(1_000, 8, 500), size(100_000, 32, 2_000)])
+
+    page = report.page(found, None, ledgers)
+
+    assert "| `events` | 1,000 (0.0400) | 100,000 (4.00) |" in page
+    assert "| `check`: every rule | 18.0 (4.00) | 42.0 (16.0) | x 2.00 |" in page
+    assert "| `check`: every rule | 500 (400, 90, 0) | 2,000 (400, 90, 0) | x 2.00 |" in page
+    assert "Not measured yet: `python -m bench.ledger`" in report.page(found, None, None)
+
+
 def test_a_run_on_a_busy_machine_says_that_it_does_not_count(found):
     """Figures measured beside somebody else's work look like any others."""
     busy, quiet = (msgspec.structs.replace(found.machine, load=load) for load in (1.0, 0.99))
 
-    assert "does not count" in report.page(msgspec.structs.replace(found, machine=busy), None)
-    assert "does not count" not in report.page(msgspec.structs.replace(found, machine=quiet), None)
+    assert "does not count" in report.page(msgspec.structs.replace(found, machine=busy), None, None)
+    assert "does not count" not in report.page(msgspec.structs.replace(found, machine=quiet), None, None)
 
 
 def test_the_page_in_docs_is_the_one_that_its_figures_make():
     """Who changes the report, or the figures, makes the page anew: `python -m bench --report`."""
-    assert report.PAGE.read_text(encoding="utf-8") == report.page(results.read(), latency.read())
+    assert report.PAGE.read_text(encoding="utf-8") == report.page(results.read(), latency.read(), growth.read())
 
 
 def test_kafka_is_beside_us_or_it_is_said_why_not(found):
@@ -103,7 +132,7 @@ def test_copies_of_settled_groups_live_on_as_the_others_do():
     for group_id, client_id in population.everybody():
         beat = population.beat(group_id, client_id)
         assert len(beat.owned) == 4
-        assert population.append(beat, group_id) == []
+        assert population.append(beat) == []
 
 
 def test_a_generated_log_is_one_that_clients_would_write():
@@ -116,6 +145,85 @@ def test_a_generated_log_is_one_that_clients_would_write():
     assert len(records) == 500
     assert "rejected" not in kinds
     assert kinds >= {"assignment", "membership", "rebalance", "handover", "offset", "fenced"}
+
+
+class Heard:
+    """All that was appended in a life, and decided."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.decisions: list[AnyDecision] = []
+
+    def hear(self, record: Record, decisions: Sequence[AnyDecision]) -> None:
+        self.records.append(record)
+        self.decisions += decisions
+
+
+@pytest.fixture(scope="module")
+def lived() -> Heard:
+    """A minute and a half of a few groups: long enough for who crashes to be missed and to come back."""
+    heard = Heard()
+    life = Life(30, 4, heard.hear)
+    while life.second < 90:
+        life.pass_second()
+    return heard
+
+
+def test_a_life_is_one_that_clients_would_lead(lived):
+    """The tables and marts of a ledger without hand-overs, offsets or wakes would be measured while empty."""
+    kinds = {str(decision.__struct_config__.tag) for decision in lived.decisions}
+    changes = {getattr(decision, "change", None) for decision in lived.decisions}
+    reasons = {getattr(decision, "reason", None) for decision in lived.decisions}
+
+    assert kinds == {"assignment", "membership", "rebalance", "handover", "offset", "fenced", "wake"}
+    assert changes >= {"joined", "left", "expired", "replaced"}
+    assert reasons >= {"arrival", "timeout", "replaced"}
+
+
+def test_what_a_life_decided_is_decided_again_by_a_replay(lived):
+    """Else `replay` would be measured while it collects differences."""
+    for_each = {decision.shard: [] for decision in lived.decisions}
+    again = {shard: [] for shard in for_each}
+    for decision in lived.decisions:
+        for_each[decision.shard].append(decision)
+    for decision in replay(lived.records, 4):
+        again[decision.shard].append(decision)
+
+    assert again == for_each
+
+
+def test_every_event_of_a_life_is_in_the_shard_it_belongs_to(lived):
+    """And each partition of both topics counts its records from 0."""
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for record in lived.records:
+        offsets.setdefault((record.topic, record.partition), []).append(record.offset)
+        assert record.key is None or partition_of(record.key, 4) == record.partition
+
+    assert sorted(offsets) == [
+        (f"wakeroll.{kind}", partition) for kind in ("groups", "queues") for partition in range(4)
+    ]
+    assert all(numbers == list(range(len(numbers))) for numbers in offsets.values())
+
+
+def test_batches_of_a_ledger_have_each_record_once(tmp_path):
+    """In the order of the log, and the news apart from them."""
+    second, files = ledger.generate(tmp_path, events=1_500, groups=20, partitions=4)
+
+    rows = [row for file in files for row in pq.read_table(file, columns=["topic", "partition", "offset"]).to_pylist()]
+    offsets = [row["offset"] for row in rows if (row["topic"], row["partition"]) == ("wakeroll.groups", 1)]
+    events = [row for row in rows if row["topic"] != "wakeroll.decisions"]
+    assert offsets == list(range(len(offsets)))
+    assert second > 10
+    assert 1_500 <= len(events) < 1_700
+    assert pq.read_metadata(tmp_path / "news.parquet").num_rows > 15
+
+
+def test_a_command_that_ends_badly_is_not_measured(tmp_path):
+    """The time of a failure would look like a good one."""
+    fails = [sys.executable, "-c", "print('no such ledger'); raise SystemExit(3)"]
+
+    with pytest.raises(CommandFailed, match=r"(?s)ended with 3.*no such ledger"):
+        run(fails, tmp_path / "log", os.environ)
 
 
 def test_a_case_is_the_same_each_time_and_wants_every_topic():
