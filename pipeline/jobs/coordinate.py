@@ -21,6 +21,9 @@ def start(spark: SparkSession, settings: Settings, failures: Accumulator[int] | 
     restore = read_restore(settings)
     start = restore.starting_offsets(topics, settings.partitions)
     events = records(spark, connection, topics, settings.max_offsets_per_batch, start)
+    if settings.state_partitions == 1:
+        # All of it ends in one task.  Read there too, it needs no shuffle: a second stage costs more than the reading.
+        events = events.coalesce(1)
     failures = failures or spark.sparkContext.accumulator(0)
     decisions = decide(events, settings.partitions, connection.topics, restore, failures)
     return publish(decisions, kafka_options(connection), name, settings.checkpoint(name))

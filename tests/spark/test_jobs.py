@@ -98,6 +98,7 @@ def test_the_running_plan_keeps_state_with_apply_in_pandas_with_state(ledger: Sp
 
     assert "FlatMapGroupsInPandasWithState" in plan
     assert "topic" in plan
+    assert "Exchange" not in plan, "one partition of state needs no shuffle"
     assert query.lastProgress["batchId"] >= 3
     assert query.lastProgress["stateOperators"][0]["numRowsTotal"] == 2 * CONTROL_PARTITIONS
 
