@@ -182,6 +182,8 @@ def _rows(situation: Situation, before: Situation | None) -> dict[str, list[tupl
 
 def _notes(answer: Prediction) -> list[str]:
     notes = list(answer.notes)
+    if not answer.then.clients:
+        notes.append("nobody is in the group; --at TIME asks about a moment when somebody was")
     if answer.unassigned:
         reasons = sorted({one.reason for one in answer.unassigned})
         notes.append(f"{len(answer.unassigned)} queues are nobody's: {'; '.join(reasons)}")

@@ -103,6 +103,14 @@ def test_a_past_that_was_otherwise(what_if):
     assert re.search(r"c3 +│ 4, lag 3200 +│ 12, lag 6400", said)
 
 
+def test_a_group_that_nobody_is_in_any_more_is_named(what_if):
+    """As the demo leaves its group: a table of nothing would puzzle."""
+    code, said = what_if("--group", "billing", "--remove", "c3")
+
+    assert code == 0, said
+    assert "without c3: nobody is in the group; --at TIME asks about a moment when somebody was" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
