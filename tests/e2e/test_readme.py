@@ -33,6 +33,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 WAKEROLL = Path(sys.executable).with_name("wakeroll")
 PATIENCE_S = 900.0
 
+QUESTION = "select trigger, count(*) as times, sum(moved) as moved from rebalances group by trigger"
 RUN_BY_A_TEST = {
     "make run",
     "make test",  # which is what runs this
@@ -53,6 +54,7 @@ RUN_BY_A_TEST = {
     "wakeroll what-if --group billing --strategy SPREAD --strategy BALANCED --home .wakeroll/demo",
     "wakeroll check --home .wakeroll/demo",
     "wakeroll marts --home .wakeroll/demo",
+    f'wakeroll sql "{QUESTION}" --home .wakeroll/demo',
     "wakeroll doctor",
     "python -m model.replay --partitions 4 < events.jsonl > decisions.jsonl",
 }
@@ -175,6 +177,12 @@ def test_marts_are_made_of_the_storys_tables(story: str, ask: Callable[..., str]
     """And every rule that SQL can ask holds for what a real broker and real processes left."""
     assert story
     assert re.search(r"^23 models and \d+ tests are well", ask("marts"), flags=re.MULTILINE)
+
+
+def test_a_question_of_ones_own_is_answered(story: str, ask: Callable[..., str]):
+    """One consumer was killed, and it had three queues."""
+    assert story
+    assert re.search(r"^│ expire +│ +1 │ +3 │$", ask("sql", QUESTION), flags=re.MULTILINE)
 
 
 def test_the_readmes_sql_says_who_owned_a_queue(story: str, engine: SparkSession):

@@ -84,8 +84,9 @@ def test_json_is_an_object_a_line_with_what_the_columns_hold(ask):
     """Structs, lists and maps too; bytes are the text they nearly always are."""
     code, said, _ = ask(
         "select 1.50bd as price, cast('nan' as double) as ratio, null as nothing, true as yes, "
-        "date'2023-11-14' as day, timestamp_micros(1) as at, timestamp_ntz'2023-11-14 22:13:20' as local, X'7b7dff' as bytes, "
-        "array(named_struct('at', timestamp_millis(0))) as list, map('a', 1) as map, interval 1 day as long",
+        "date'2023-11-14' as day, timestamp_micros(1) as at, timestamp_ntz'2023-11-14 22:13:20' as local, "
+        "X'7b7dff' as bytes, array(named_struct('at', timestamp_millis(0))) as list, map('a', 1) as map, "
+        "interval 1 day as long",
         *("--format", "json"),
     )
 
