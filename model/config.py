@@ -97,3 +97,16 @@ CONTROL_PARTITIONS = 4
 """Shards on one machine: each costs about 0.7 ms of Python and a Kafka read a batch."""
 INBOX_PARTITIONS = 16
 MAX_RECORD_BYTES = 8 * 1024 * 1024
+
+# --- how long the ledger keeps what it has; by the log's time, at least ---
+KEEP_EVENTS_MS = 30 * 24 * 3_600_000
+"""A month can be replayed: of an incident people ask weeks later.  Ticks and heartbeats make this the largest table."""
+KEEP_DECISIONS_MS = 90 * 24 * 3_600_000
+"""Longer than the events: a decision is small, and says by itself who, what, when and why."""
+KEEP_SNAPSHOTS_MS = 24 * 3_600_000
+"""Of a day all snapshots are kept, of those before it the last of each day: a replay goes on from the nearest one."""
+KEEP_VERSIONS_MS = 3_600_000
+"""How long a version of a table can be read after the next one.  At a commit each 5 s the log of an hour has 3,000
+names, and each append looks through all of them; through those of a day, an append of 0.7 s takes some seconds."""
+UPKEEP_MS = 300_000
+"""Between two rounds of upkeep: the small files of 60 batches are made one in about the time of two batches."""

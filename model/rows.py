@@ -98,7 +98,7 @@ class SnapshotRow(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the ledger: append-only, each row once."""
+    """A table of the ledger: rows are appended, each once; the old ones go (`pipeline.retention`)."""
 
     name: str
     row: type[Struct]
@@ -108,6 +108,8 @@ class Table:
     """... and the column that counts up in it: a row not above the highest is a repetition."""
     key: tuple[str, ...]
     """Columns that name a row."""
+    at: str = "at_ms"
+    """Column of the time by which a row grows old, epoch ms."""
 
 
 _RECORD = ("topic", "partition", "offset")
@@ -116,7 +118,7 @@ DECIDED = ("shard", "seq")
 
 EVENTS = Table("events", EventRow, ("topic", "partition"), "offset", _RECORD)
 DECISIONS = Table("decisions", DecisionRow, ("partition", "shard"), "seq", DECIDED)
-ASSIGNMENTS = Table("assignments", AssignmentRow, ("partition", "shard"), "seq", DECIDED)
+ASSIGNMENTS = Table("assignments", AssignmentRow, ("partition", "shard"), "seq", DECIDED, at="from_ms")
 OFFSETS = Table("offsets", OffsetRow, ("partition", "shard"), "seq", DECIDED)
 
 SNAPSHOTS = Table("snapshots", SnapshotRow, ("topic", "partition"), "offset", _RECORD)

@@ -90,6 +90,10 @@ def stretches_of(spark: SparkSession, asked: Mapping[Place, tuple[int, int]]) ->
     Args:
         spark: with the tables' views.
         asked: shard -> the first and the last offset that it is asked about.
+
+    Raises:
+        InvalidUsage: an era began before the archived log does, and none of its snapshots is so early; the message
+            says since when it can be replayed.
     """
     eras, snapshots = _eras(spark), _snapshots(spark)
     found = []
@@ -113,8 +117,44 @@ def stretches_of(spark: SparkSession, asked: Mapping[Place, tuple[int, int]]) ->
                         last_seq=era.last_seq,
                     )
                 )
+    if any(one.after < 0 for one in found):
+        _refuse_without_beginning(spark, found, snapshots)
     bodies = _bodies(spark, found)
     return [structs.replace(one, body=bodies.get((one.topic, one.partition, one.era, one.after))) for one in found]
+
+
+def cut_logs(spark: SparkSession) -> dict[Place, int]:
+    """Return the shards whose log was cut by `pipeline.retention`, each with the first offset that is still archived.
+
+    Such a log begins behind a snapshot.  One that was never cut begins before all of them.
+    """
+    snapshots = spark.table("snapshots").groupBy("topic", "partition").agg(f.min("offset").alias("snapshot"))
+    rows = (
+        spark.table("events")
+        .groupBy("topic", "partition")
+        .agg(f.min("offset").alias("first"))
+        .join(snapshots, on=["topic", "partition"], how="inner")
+        .where((f.col("snapshot") < f.col("first")) & (f.col("first") > 0))
+        .collect()
+    )
+    return {(row.topic, row.partition): row.first for row in rows}
+
+
+def _refuse_without_beginning(
+    spark: SparkSession, stretches: Collection[Stretch], snapshots: Mapping[tuple[str, int, int], list[int]]
+) -> None:
+    """Raise `InvalidUsage` if a stretch would begin with nothing, where there was something that is gone."""
+    cut = cut_logs(spark)
+    for one in stretches:
+        if one.after >= 0 or (one.topic, one.partition) not in cut:
+            continue
+        later = [offset for offset in snapshots.get((one.topic, one.partition, one.era), ()) if offset >= one.first]
+        said = f"what {one.shard_name} began with is no longer archived, and no snapshot of it is so old"
+        if not later:
+            raise InvalidUsage(f"{said}; nothing of it can be replayed until there is one")
+        here = (f.col("topic") == one.topic) & (f.col("partition") == one.partition) & (f.col("offset") > min(later))
+        since = spark.table("events").where(here).agg(f.min("at_ms").alias("at_ms")).collect()[0].at_ms
+        raise InvalidUsage(said + ("" if since is None else f"; it can be replayed from {EpochMs(since)} on"))
 
 
 def records_of(spark: SparkSession, stretches: Collection[Stretch]) -> DataFrame:

@@ -11,12 +11,14 @@ from pyspark.sql import functions as f
 
 from model.records import Record
 from model.replay import encode_decision
-from pipeline.history import Period, Place, Stretch, in_order, place_of, records_of, stretches_of
+from pipeline.history import Period, Place, Stretch, cut_logs, in_order, place_of, records_of, stretches_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs
 
 SHOWN = 5
 """Differences of a shard that are kept: what follows from the first is seldom news."""
+_BATCH = 10_000
+"""Records after which a shard is closed, as after a batch of `coordinate`: until then it remembers its every step."""
 
 
 class Difference(Struct, frozen=True):
@@ -128,6 +130,8 @@ def check(
         if not stretch.after < record.offset <= stretch.last:
             continue
         decisions = shard.apply(record)
+        if record.offset % _BATCH == 0:
+            shard.body()
         if record.offset < stretch.first or not period.has(record.timestamp_ms):
             continue
         events += 1
@@ -223,9 +227,13 @@ def _asked(spark: SparkSession, period: Period, place: Place | None = None) -> d
 def _recorded(spark: SparkSession, period: Period) -> DataFrame:
     """Return what was decided about records of a period."""
     cause = f.col("cause")
+    # Of what was decided before the archived log begins, only the last words are kept.
+    begun = f.lit(True)
+    for (topic, partition), first in cut_logs(spark).items():
+        begun = begun & ~((cause["topic"] == topic) & (cause["partition"] == partition) & (cause["offset"] < first))
     return (
         spark.table("decisions")
-        .where(period.condition)
+        .where(period.condition & begun)
         .select(
             cause["topic"].alias("topic"), cause["partition"].alias("partition"), "shard", "seq", "group_id", "json"
         )

@@ -54,6 +54,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     snapshot_interval_ms: Annotated[int, Meta(ge=0, description="between two snapshots of the state in Delta")] = (
         600_000
     )
+    upkeep_interval_ms: Annotated[
+        int, Meta(ge=1_000, description="between two rounds of upkeep, in which the tables' small files are made few")
+    ] = config.UPKEEP_MS
+    keep_events_ms: Annotated[
+        int, Meta(ge=86_400_000, description="how long events are kept at least: how far a replay reaches back")
+    ] = config.KEEP_EVENTS_MS
+    keep_decisions_ms: Annotated[
+        int, Meta(ge=86_400_000, description="how long decisions, assignments and offsets are kept at least")
+    ] = config.KEEP_DECISIONS_MS
+    keep_versions_ms: Annotated[
+        int, Meta(ge=60_000, description="how long a table can be read as it was before its last change")
+    ] = config.KEEP_VERSIONS_MS
     max_offsets_per_batch: Annotated[int, Meta(ge=1_000, description="records of one batch, while catching up")] = (
         200_000
     )

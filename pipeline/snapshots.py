@@ -1,5 +1,7 @@
 """Snapshots: the state of every shard as rows of Delta, so that a lost checkpoint is no lost group."""
 
+from threading import Lock
+
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -12,8 +14,12 @@ from pipeline.machines import query_of, topics_of
 from pipeline.restore import Restore, ShardSnapshot, restore_file, write_restore
 from pipeline.schemas import schema_of
 from pipeline.settings import Settings
+from pipeline.sinks.delta import append
 from pipeline.tables import highest_positions, path_of
 from wakeroll.errors import InvalidUsage
+
+APPENDING = Lock()
+"""Held by whoever writes `snapshots`: one thread of a process takes them, another one looks after the tables."""
 
 
 def take_snapshots(spark: SparkSession, settings: Settings) -> int:
@@ -25,7 +31,8 @@ def take_snapshots(spark: SparkSession, settings: Settings) -> int:
             rows.append((shard.topic, shard.partition, shard.offset, shard.era, VERSION, shard.now_ms, bytearray(body)))
     if rows:
         frame = spark.createDataFrame(rows, schema_of(SNAPSHOTS.row))
-        frame.write.format("delta").mode("append").save(str(path_of(settings.warehouse, SNAPSHOTS)))
+        with APPENDING:
+            append(frame, path_of(settings.warehouse, SNAPSHOTS))
     return len(rows)
 
 

@@ -1,5 +1,6 @@
 """The ledger's Delta tables: made from the declarations in `model.rows`, found again by their folder."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
@@ -9,17 +10,13 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from model import decisions
+from model import config, decisions
 from model.rows import TABLES, Table
+from pipeline.evolution import CHECK, evolve
 from pipeline.schemas import checks_of, schema_of
 from wakeroll.errors import InvalidUsage
 
-PROPERTIES = {
-    # Other readers (DuckDB, Polars) cannot read tables with deletion vectors.
-    "delta.enableDeletionVectors": "false",
-    "delta.checkpointInterval": "100",
-    "delta.dataSkippingNumIndexedCols": "8",
-}
+log = logging.getLogger("wakeroll.tables")
 
 KINDS: Mapping[str, type[decisions.Decision]] = {
     "memberships": decisions.Membership,
@@ -40,21 +37,54 @@ def path_of(warehouse: Path, table: Table) -> Path:
     return warehouse / table.name
 
 
-def ensure_tables(spark: SparkSession, warehouse: Path) -> None:
-    """Make the tables that are not there yet, all at once: each takes seconds in a session that has just started."""
+def ensure_tables(spark: SparkSession, warehouse: Path, keep_versions_ms: int = config.KEEP_VERSIONS_MS) -> None:
+    """Make the tables that are not there yet, and bring the others up to their declarations.
+
+    All at once: each takes seconds in a session that has just started.
+
+    Raises:
+        InvalidUsage: a table has another declaration, which this program cannot go on with.
+    """
     with ThreadPoolExecutor(len(TABLES)) as threads:
-        list(threads.map(lambda table: _ensure(spark, path_of(warehouse, table), table), TABLES.values()))
+        list(threads.map(lambda table: ensure_table(spark, warehouse, table, keep_versions_ms), TABLES.values()))
 
 
-def _ensure(spark: SparkSession, path: Path, table: Table) -> None:
+def ensure_table(spark: SparkSession, warehouse: Path, table: Table, keep_versions_ms: int) -> None:
+    """Make one table, or bring it up to its declaration; its versions can be read for so long.
+
+    Raises:
+        InvalidUsage: as `ensure_tables`.
+    """
+    path = path_of(warehouse, table)
+    properties = properties_of(table, keep_versions_ms)
     if DeltaTable.isDeltaTable(spark, str(path)):
+        for column in evolve(spark, path, table):
+            log.info("table %s has a new column, %s", table.name, column)
+        there = DeltaTable.forPath(spark, str(path)).detail().select("properties").collect()[0].properties
+        if other := {name: value for name, value in properties.items() if there.get(name) != value}:
+            pairs = ", ".join(f"'{name}' = '{value}'" for name, value in other.items())
+            spark.sql(f"alter table delta.`{path}` set tblproperties ({pairs})")
         return
     comment = (table.row.__doc__ or "").splitlines()[0]
     builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(schema_of(table.row)).comment(comment)
-    checks = {f"delta.constraints.{name}": condition for name, condition in checks_of(table.row).items()}
-    for name, value in (PROPERTIES | checks).items():
+    checks = {CHECK + name: condition for name, condition in checks_of(table.row).items()}
+    for name, value in (properties | checks).items():
         builder = builder.property(name, value)
     builder.execute()
+
+
+def properties_of(table: Table, keep_versions_ms: int) -> dict[str, str]:
+    """Return what Delta is told about a table, its CHECKs apart."""
+    kept = f"interval {keep_versions_ms // 1_000} seconds"
+    return {
+        # Other readers (DuckDB, Polars) cannot read tables with deletion vectors.
+        "delta.enableDeletionVectors": "false",
+        "delta.checkpointInterval": "100",
+        # What upkeep writes has statistics: old rows are found without reading the young ones.
+        "delta.dataSkippingStatsColumns": ",".join(dict.fromkeys((*table.stream, table.position, table.at))),
+        "delta.deletedFileRetentionDuration": kept,
+        "delta.logRetentionDuration": kept,
+    }
 
 
 def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dict[tuple[object, ...], int]:

@@ -3,6 +3,27 @@ with offsets as (select * from {{ ref('stg_offsets') }} where mode = 'clustering
 
 handovers as (select * from {{ ref('stg_handovers') }}),
 
+decisions as (select * from {{ ref('stg_decisions') }}),
+
+events as (select * from {{ ref('stg_events') }}),
+
+-- Of what is older than the archived log only the last words are kept.
+archived as (
+    select
+        topic,
+        partition,
+        min(offset) as first_offset
+    from events
+    group by topic, partition
+),
+
+whole as (
+    select decisions.*
+    from decisions
+    left join archived on decisions.cause_topic = archived.topic and decisions.cause_partition = archived.partition
+    where decisions.cause_offset >= coalesce(archived.first_offset, 0)
+),
+
 told as (
     select
         shard,
@@ -43,8 +64,9 @@ beside_the_owner as (
 ),
 
 final as (
-    select *
+    select beside_the_owner.*
     from beside_the_owner
+    left semi join whole using (shard, seq)
     where not is_handover and not (committed_by <=> owner_then)
 )
 

@@ -14,6 +14,7 @@ from pipeline.settings import Settings
 from pipeline.sinks.delta import append
 from pipeline.sources.kafka import records
 from pipeline.tables import ensure_tables, highest_positions, path_of
+from pipeline.upkeep import Upkeep
 from wakeroll.connection import Topics
 
 NAME = "record"
@@ -25,12 +26,18 @@ Positions = dict[tuple[object, ...], int]
 def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
     """Start the recording query: control topics and decisions → Delta."""
     connection = settings.connection
-    ensure_tables(spark, settings.warehouse)
+    ensure_tables(spark, settings.warehouse, settings.keep_versions_ms)
     topics = (*connection.topics.control, connection.topics.decisions)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
     archived = records(spark, connection, topics, settings.max_offsets_per_batch)
+    write, upkeep = writer(spark, settings.warehouse, connection.topics), Upkeep(spark, settings)
+
+    def write_and_look_after(batch: DataFrame, batch_id: int) -> None:
+        write(batch, batch_id)
+        upkeep.step()
+
     return (
-        archived.writeStream.foreachBatch(writer(spark, settings.warehouse, connection.topics))
+        archived.writeStream.foreachBatch(write_and_look_after)
         .option("checkpointLocation", str(settings.checkpoint(NAME)))
         .queryName(NAME)
         .trigger(processingTime=f"{settings.record_interval_ms} milliseconds")

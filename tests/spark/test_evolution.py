@@ -1,0 +1,94 @@
+"""Tables that an earlier version made: they get the columns that are new, or one sentence says why not."""
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from msgspec import Meta, Struct
+from pyspark.sql import SparkSession
+
+from model.rows import OFFSETS, Table
+from pipeline.evolution import evolve
+from pipeline.schemas import schema_of
+from pipeline.sinks.delta import append
+from pipeline.tables import ensure_table, path_of
+from wakeroll.errors import InvalidUsage
+
+pytestmark = pytest.mark.spark
+
+NEW = "reset_by"
+"""A column that may be null: what `offsets` might have been without."""
+HOUR_MS = 3_600_000
+
+
+def declared(without: tuple[str, ...] = (), **changed: Any) -> Table:
+    """Return `offsets` as another version may have declared it: columns fewer, others, or new ones behind."""
+    hints = {name: hint for name, hint in OFFSETS.row.__annotations__.items() if name not in without} | changed
+    row = msgspec.defstruct("OffsetRow", list(hints.items()), bases=(Struct,), frozen=True, kw_only=True)
+    row.__doc__ = OFFSETS.row.__doc__
+    return replace(OFFSETS, row=row)
+
+
+def rows(spark: SparkSession, table: Table, seq: int, **values: object) -> Any:
+    known = {"shard": "groups-0.1", "seq": seq, "partition": 0, "group_id": "billing", "topic": "orders", "broker": ""}
+    known |= {"queue_id": 1, "client_id": "c", "committed_offset": 7, "epoch": 1, "at_ms": 5, "mode": "clustering"}
+    schema = schema_of(table.row)
+    return spark.createDataFrame([tuple((known | values).get(name) for name in schema.names)], schema)
+
+
+@pytest.fixture(scope="module")
+def older(spark, tmp_path_factory):
+    """A warehouse whose `offsets` an earlier version made; it has a row."""
+    warehouse, table = tmp_path_factory.mktemp("older") / "a warehouse", declared(without=(NEW,))
+    ensure_table(spark, warehouse, table, HOUR_MS)
+    append(rows(spark, table, 1), path_of(warehouse, table))
+    return warehouse
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (
+            declared(without=(NEW,), at_ms=str),
+            "at_ms is bigint there and string here; give what is new a name of its own",
+        ),
+        (declared(without=(NEW,), who=str), "the new column who is NOT NULL, but old rows have no value for it"),
+        (declared(without=(NEW,), client_id=str | None), "client_id is NOT NULL there and allows null here"),
+        (declared(without=(NEW, "mode")), "mode is NOT NULL there and not declared here"),
+        (
+            declared(without=(NEW,), at_ms=Annotated[int, Meta(ge=5)]),
+            "CHECK at_ms_at_least (at_ms >= 5) is new, but old rows were not asked",
+        ),
+    ],
+)
+def test_what_old_rows_could_not_keep_to_is_refused_in_a_sentence(spark, older, table, sentence):
+    """The table is left as it was: the version that made it can go on with it."""
+    path = path_of(older, OFFSETS)
+    before = spark.read.format("delta").load(str(path)).schema
+
+    with pytest.raises(InvalidUsage) as told:
+        evolve(spark, path, table)
+
+    assert f"table 'offsets' in {older} was made by another version: " in str(told.value)
+    assert sentence in str(told.value)
+    assert spark.read.format("delta").load(str(path)).schema == before
+
+
+def test_a_new_column_is_null_in_old_rows_and_old_versions_stay_as_they_were(spark, older):
+    """An update of the program needs no migration, and no old row is touched."""
+    path = path_of(older, OFFSETS)
+
+    ensure_table(spark, older, OFFSETS, HOUR_MS)
+    append(rows(spark, OFFSETS, 2, reset_by="mia"), path)
+
+    now = spark.read.format("delta").load(str(path))
+    assert sorted((row.seq, row.reset_by, row.mode) for row in now.collect()) == [
+        (1, None, "clustering"),
+        (2, "mia", "clustering"),
+    ]
+    assert now.schema[NEW].metadata["comment"] == "who reset it; null: a commit"
+    then = spark.read.format("delta").option("versionAsOf", 1).load(str(path))
+    assert NEW not in then.columns
+    assert [row.seq for row in then.collect()] == [1]
+    assert evolve(spark, path, OFFSETS) == []

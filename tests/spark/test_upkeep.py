@@ -1,0 +1,248 @@
+"""Upkeep of the tables: many small files become few, what is old goes, and no answer changes."""
+
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from deployment import until
+from ledgers import PARTITIONS, Story, write_ledger
+from model.rows import DECISIONS, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
+from model.shard import VERSION
+from pipeline.history import Period, cut_logs
+from pipeline.replay import replay_all
+from pipeline.retention import DAY_MS, Past, forget, past_of
+from pipeline.schemas import schema_of
+from pipeline.settings import Settings
+from pipeline.sinks.delta import append
+from pipeline.tables import ensure_tables, highest_positions, open_views, path_of
+from pipeline.upkeep import Upkeep, clean, compact
+
+pytestmark = pytest.mark.spark
+
+VIEWS = ("current_assignments", "current_offsets", "current_members", "groups")
+
+
+def three_days() -> Story:
+    """Tell of two groups; for two days in between nothing was running."""
+    story = Story()
+    story.route("orders", 4, ends=100)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(12)
+    story.join("billing", "c2", "orders")
+    story.join("audit", "a1", "orders")
+    story.pass_seconds(12)
+    story.commit("billing", 10)
+    story.commit("billing", 20)
+    story.snapshot()
+    story.pass_seconds(2)
+    story.now_ms += 2 * DAY_MS
+    story.pass_seconds(12)
+    story.commit("billing", 30)
+    story.join("billing", "c3", "orders")
+    story.pass_seconds(12)
+    story.snapshot()
+    return story
+
+
+def rows_of(spark: SparkSession, name: str) -> list[str]:
+    return sorted(str(row) for row in spark.table(name).collect())
+
+
+def live_files(spark: SparkSession, warehouse: Path, table: Table) -> int:
+    return DeltaTable.forPath(spark, str(path_of(warehouse, table))).detail().collect()[0].numFiles
+
+
+def turn_back_clocks(folder: Path) -> None:
+    """Let the files here be two hours old; their order stays."""
+    ago_s = time.time() - 7_200
+    for number, file in enumerate(sorted(folder.iterdir())):
+        os.utime(file, times=(ago_s + number, ago_s + number))
+
+
+class Kept(NamedTuple):
+    """A ledger whose first day is old and gone, and what it said before."""
+
+    warehouse: Path
+    before: dict[str, list[str]]
+    """Table or view -> its rows."""
+    highest: dict[str, dict[tuple[object, ...], int]]
+    """Table -> its streams' highest positions."""
+
+
+@pytest.fixture(scope="module")
+def kept(spark, tmp_path_factory) -> Kept:
+    warehouse = tmp_path_factory.mktemp("kept") / "warehouse"
+    story = three_days()
+    write_ledger(spark, warehouse, story, batches=3)
+    open_views(spark, warehouse)
+    before = {name: rows_of(spark, name) for name in (*TABLES, *VIEWS)}
+    highest = {table.name: highest_positions(spark, warehouse, table) for table in TABLES.values()}
+    past = past_of(spark, warehouse, story.now_ms, DAY_MS, DAY_MS)
+    for table in TABLES.values():
+        forget(spark, warehouse, table, past)
+    open_views(spark, warehouse)
+    return Kept(warehouse, before, highest)
+
+
+def test_what_is_old_goes_and_the_views_say_the_same(spark, kept):
+    """Whoever joined before the oldest row is a member all the same, and owns what was given to it then."""
+    for name in VIEWS:
+        assert rows_of(spark, name) == kept.before[name] != [], name
+    for table in RECORDED:
+        assert set(rows_of(spark, table.name)) < set(kept.before[table.name]), table.name
+
+
+@pytest.mark.usefixtures("kept")
+def test_of_what_was_said_only_the_last_words_are_kept(spark):
+    """The first commit of a queue was followed by a second one before the history begins."""
+    offsets = spark.sql(
+        "select queue_id, collect_set(committed_offset) as said from offsets where group_id = 'billing' group by 1"
+    ).collect()
+
+    assert {frozenset(row.said) for row in offsets} == {frozenset({20, 30})}
+    handovers = spark.sql("select shard, seq from handovers").collect()
+    assert sorted(handovers) == sorted(spark.sql("select shard, seq from assignments").collect())
+
+
+@pytest.mark.usefixtures("kept")
+def test_all_that_is_archived_is_decided_again_alike(spark):
+    """The log begins behind a snapshot; the last words of before it are nothing to compare."""
+    cut = cut_logs(spark)
+
+    done = replay_all(spark, PARTITIONS, Period())
+
+    assert len(cut) == 2 * PARTITIONS
+    assert {one.differences for one in done} == {0}
+    assert {one.after for one in done} == {first - 1 for first in cut.values()}
+    since_ms = spark.sql("select min(at_ms) as at_ms from events").collect()[0].at_ms
+    recorded = spark.table("decisions").where(f"at_ms >= {since_ms}").count()
+    assert sum(one.compared for one in done) == recorded > 0
+
+
+def test_a_stream_keeps_its_highest_row(spark, kept):
+    """It says how far the table has come; without it a repeated batch would be written twice."""
+    for table in TABLES.values():
+        assert highest_positions(spark, kept.warehouse, table) == kept.highest[table.name]
+
+
+def test_nothing_goes_without_a_snapshot_to_begin_with(spark, tmp_path):
+    """A log that begins with nothing in the middle of a story would be decided otherwise."""
+    story = three_days()
+    story.snapshots = [(*row[:4], VERSION + 1, *row[5:]) for row in story.snapshots]
+    write_ledger(spark, tmp_path, story, batches=1)
+
+    past = past_of(spark, tmp_path, story.now_ms, DAY_MS, DAY_MS)
+    for table in RECORDED:
+        forget(spark, tmp_path, table, past)
+    open_views(spark, tmp_path)
+
+    assert past.begins == {}
+    assert spark.table("events").count() == len(story.rows) - len(story.decisions)
+    assert spark.table("decisions").count() == len(story.decisions)
+
+
+def test_a_group_that_was_forgotten_and_a_client_that_left_say_no_last_words(spark, tmp_path):
+    """Else names that are made up anew at each start would stay for ever."""
+    ensure_tables(spark, tmp_path)
+    said = [
+        ("membership", "gone", "c", '{"change": "joined"}'),
+        ("offset", "gone", "c", '{"queue": {"topic": "t", "broker": "", "queue_id": 1}, "mode": "clustering"}'),
+        ("membership", "gone", "", '{"change": "forgotten"}'),
+        ("membership", "here", "left", '{"change": "joined"}'),
+        ("membership", "here", "left", '{"change": "left"}'),
+        ("membership", "here", "stays", '{"change": "joined"}'),
+        ("membership", "here", "stays", '{"change": "resubscribed"}'),
+        ("membership", "here", "stays", '{"change": "resubscribed"}'),
+        # The highest of its stream is kept, whatever it says; so is the highest offset, the one above.
+        ("membership", "last", "c", '{"change": "left"}'),
+    ]
+    rows = [
+        ("groups-0.1", seq, kind, group, client, seq, ("wakeroll.groups", 0, seq), seq, 0, json)
+        for seq, (kind, group, client, json) in enumerate(said, 1)
+    ]
+    append(spark.createDataFrame(rows, schema_of(DECISIONS.row)), path_of(tmp_path, DECISIONS))
+
+    forget(spark, tmp_path, DECISIONS, Past({("wakeroll.groups", 0): 100}, DAY_MS, DAY_MS))
+
+    left = spark.read.format("delta").load(str(path_of(tmp_path, DECISIONS))).select("seq").collect()
+    assert sorted(row.seq for row in left) == [2, 6, 8, 9]
+
+
+def test_of_older_snapshots_the_last_of_each_day_is_kept(spark, tmp_path):
+    """Eight shards every ten minutes are a thousand states a day."""
+    ensure_tables(spark, tmp_path)
+    hour_ms = 3_600_000
+    rows = [
+        ("wakeroll.groups", 0, number, 1, VERSION, number * 6 * hour_ms, bytearray(b"state")) for number in range(1, 20)
+    ]
+    append(spark.createDataFrame(rows, schema_of(SNAPSHOTS.row)), path_of(tmp_path, SNAPSHOTS))
+
+    forget(spark, tmp_path, SNAPSHOTS, Past({("wakeroll.groups", 0): 7}, DAY_MS, DAY_MS))
+
+    left = spark.read.format("delta").load(str(path_of(tmp_path, SNAPSHOTS))).select("offset").collect()
+    assert sorted(row.offset for row in left) == [7, 11, 15, 16, 17, 18, 19]
+
+
+def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_path):
+    """The files of before stay until nobody reads them any more; a round that did not come so far is made up for."""
+    ensure_tables(spark, tmp_path, keep_versions_ms=3_600_000)
+    path = path_of(tmp_path, EVENTS)
+    spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.checkpointInterval' = '5')")
+    for number in range(12):
+        row = ("wakeroll.groups", 0, number, number, None, bytearray(b"{}"), "tick")
+        append(spark.createDataFrame([row], schema_of(EVENTS.row)), path)
+    assert live_files(spark, tmp_path, EVENTS) == 12
+
+    compact(spark, path)  # ... and the process dies here
+    assert live_files(spark, tmp_path, EVENTS) == 1
+    assert len(list(path.glob("*.parquet"))) == 13
+    old = spark.read.format("delta").option("versionAsOf", 13).load(str(path))
+    assert old.count() == 12
+
+    ensure_tables(spark, tmp_path, keep_versions_ms=0)
+    turn_back_clocks(path / "_delta_log")
+    clean(spark, path)
+
+    assert len(list(path.glob("*.parquet"))) == 1
+    versions = sorted(int(file.stem) for file in (path / "_delta_log").glob("*.json"))
+    assert versions[0] >= 10
+    found = spark.read.format("delta").load(str(path)).orderBy("offset").collect()
+    assert [row.offset for row in found] == list(range(12))
+
+
+def test_a_round_of_upkeep_looks_after_every_table(spark, tmp_path):
+    """One step at a time; between two of them rows may be appended."""
+    settings = Settings(home=str(tmp_path), upkeep_interval_ms=1_000)
+    write_ledger(spark, settings.warehouse, three_days(), batches=3)
+    open_views(spark, settings.warehouse)
+    before = {name: rows_of(spark, name) for name in (*TABLES, *VIEWS)}
+    upkeep = Upkeep(spark, settings)
+
+    def few() -> bool:
+        upkeep.step()
+        return all(live_files(spark, settings.warehouse, table) == 1 for table in TABLES.values())
+
+    assert live_files(spark, settings.warehouse, EVENTS) == 3
+    until(few)
+    open_views(spark, settings.warehouse)
+
+    # The story is long past; but what is behind its last snapshot but one stays.
+    assert 0 < spark.table("events").count() < len(before["events"])
+    for name in VIEWS:
+        assert rows_of(spark, name) == before[name], name
+
+
+def test_a_step_that_fails_is_a_warning(spark, tmp_path, caplog):
+    """The record of decisions goes on, whatever becomes of its files."""
+    upkeep = Upkeep(spark, Settings(home=str(tmp_path), upkeep_interval_ms=1_000))  # there are no tables
+
+    def warned() -> bool:
+        upkeep.step()
+        return any("upkeep could not" in said.getMessage() for said in caplog.records)
+
+    until(warned)
