@@ -28,7 +28,8 @@ from pipeline.settings import Settings
 
 GROUPS = 1_000
 SIZES = (10_000, 100_000, 1_000_000)
-APPENDS = 16
+APPENDS = 12
+"""So that one of the largest ledger has as much as `record` takes at once while it catches up."""
 NEWS = 100
 """One event in so many comes after the first `marts`, for the second one to find."""
 _FOLDER = Path(".wakeroll/bench-ledger")

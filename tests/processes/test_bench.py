@@ -91,7 +91,7 @@ def test_growth_is_told_without_the_start_and_by_ten_times_the_events(found):
         of_all = Run(seconds=10 + seconds, jvm_mib=400, command_mib=90, worker_mib=0, together_mib=mib)
         tables = {"events": Stored(rows=events, size=events * 40)}
         floor = Floor(start_s=10, read_s=2, event_bytes=1, run=of_all)
-        return Size(events, 9, 60, 16, tables, floor, dict.fromkeys(growth.COMMANDS, of_all))
+        return Size(events, 9, 60, 12, tables, floor, dict.fromkeys(growth.COMMANDS, of_all))
 
     ledgers = Growth(found.machine, 1_000, 4, "1g", [size(1_000, 8, 500), size(100_000, 32, 2_000)])
 
