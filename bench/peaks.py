@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 _PROC = Path("/proc")
-_POLL_S = 0.1
+_POLL_S = 0.25
 _TOLD = 2_000
 """Characters of a failed command's output that are shown."""
 
