@@ -152,25 +152,27 @@ def _wrong_in_header(at: str, row: Any, decision: AnyDecision) -> Iterator[Broke
 
 
 def _membership(row: Any) -> Membership:
-    names = {"shard": row.shard, "seq": int(row.seq), "group_id": row.group_id, "epoch": int(row.epoch)}
-    return Membership(**names, client_id="", change=row.change)
+    return Membership(**_named(row), client_id="", change=row.change)
 
 
 def _handover(row: Any) -> Handover:
-    names = {"shard": row.shard, "seq": int(row.seq), "group_id": row.group_id, "epoch": int(row.epoch)}
-    return Handover(**names, queue=_queue(row), from_=row.previous_client_id, to=row.client_id, how=row.how)
+    return Handover(**_named(row), queue=_queue(row), from_=row.previous_client_id, to=row.client_id, how=row.how)
 
 
 def _offset(row: Any) -> Offset:
-    names = {"shard": row.shard, "seq": int(row.seq), "group_id": row.group_id, "epoch": int(row.epoch)}
     return Offset(
-        **names,
+        **_named(row),
         queue=_queue(row),
         client_id=row.client_id,
         offset=int(row.committed_offset),
         reset_by=row.reset_by,
         mode=row.mode,
     )
+
+
+def _named(row: Any) -> dict[str, Any]:
+    """Return what names a decision, and its group's epoch; the frame of two tables has numbers with a fraction."""
+    return {"shard": row.shard, "seq": int(row.seq), "group_id": row.group_id, "epoch": int(row.epoch)}
 
 
 def _queue(row: Any) -> Queue:

@@ -3,26 +3,39 @@
 A query selects the rows that break its rule: `at` (their key), `found` and `expected`.  Its first line says the rule.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
-from importlib.resources.abc import Traversable
 
 from pyspark.sql import DataFrame, SparkSession
 
+from model.rows import ASSIGNMENTS, OFFSETS
 from pipeline.operators.ledger import assignment_rows, offset_rows
 from pipeline.quality.asked import ASKED_RULES, broken_assignments, broken_decisions, broken_growth
 from pipeline.quality.awaited import awaited
 from pipeline.quality.rule import Rule, rows_rule
+from pipeline.quality.views import VIEW_RULES, broken_views
 
 _FOLDER = resources.files("pipeline") / "quality"
-_QUERIES = sorted((_FOLDER / "rules").iterdir(), key=lambda file: file.name)
+
+
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+_DECIDED = {ASSIGNMENTS.name: "hand-over", OFFSETS.name: "offset"}
+"""Table -> the decisions that make its rows."""
+QUERIES: Mapping[str, str] = {
+    **{f"{table}.decided": _text("decided.sql").format(table=table, decision=said) for table, said in _DECIDED.items()},
+    **{file.name.removesuffix(".sql"): file.read_text(encoding="utf-8") for file in (_FOLDER / "rules").iterdir()},
+}
+"""Rule -> its query."""
 
 
 def history_rules() -> list[Rule]:
     """Return the rules of the suite, by name."""
-    rules = [*ASKED_RULES, *(rows_rule(_name(file), _text(file).partition("\n")[0].lstrip("- ")) for file in _QUERIES)]
-    return sorted(rules, key=lambda rule: rule.name)
+    asked = [rows_rule(name, query.partition("\n")[0].lstrip("- ")) for name, query in QUERIES.items()]
+    return sorted([*ASKED_RULES, *VIEW_RULES, *asked], key=lambda rule: rule.name)
 
 
 @contextmanager
@@ -31,26 +44,20 @@ def broken_rows(spark: SparkSession) -> Iterator[DataFrame]:
     decisions, memberships = spark.table("decisions"), spark.table("memberships")
     assignment_rows(decisions).createOrReplaceTempView("decided_assignments")
     offset_rows(decisions).createOrReplaceTempView("decided_offsets")
-    spark.sql(f"create or replace temporary view reach as {_text(_FOLDER / 'reach.sql')}")
+    spark.sql(f"create or replace temporary view reach as {_text('reach.sql')}")
     # Two rules look at it, and Python is not asked twice.
     answers = awaited(spark.table("events")).persist()
     answers.createOrReplaceTempView("awaited")
+    spark.sql(f"create or replace temporary view unanswered as {_text('unanswered.sql')}")
     found = broken_decisions(decisions)
     found = found.unionByName(broken_assignments(spark.table("assignments"), memberships))
     found = found.unionByName(broken_growth(spark.table("offsets"), memberships))
-    for file in _QUERIES:
-        found = found.unionByName(spark.sql(f"select '{_name(file)}' as rule, * from ({_text(file)})"))
+    found = found.unionByName(broken_views(spark))
+    for name, query in QUERIES.items():
+        found = found.unionByName(spark.sql(f"select '{name}' as rule, * from ({query})"))
     found = found.persist()
     try:
         yield found
     finally:
         found.unpersist()
         answers.unpersist()
-
-
-def _name(file: Traversable) -> str:
-    return file.name.removesuffix(".sql")
-
-
-def _text(file: Traversable) -> str:
-    return file.read_text(encoding="utf-8")

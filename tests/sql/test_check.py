@@ -23,6 +23,7 @@ from pipeline.quality.declared import declared_rules
 from pipeline.quality.gate import Gate, Outcome
 from pipeline.quality.history import broken_rows, history_rules
 from pipeline.quality.rule import HISTORY, Rule
+from pipeline.quality.views import VIEWS, broken_views
 from pipeline.schemas import plain_type, schema_of
 from pipeline.tables import KINDS, open_views
 
@@ -299,6 +300,13 @@ def decide_to_go_back(tables: Tables) -> Broken:
     return {("decisions.growth", BILLING), ("offsets.growth", BILLING)}
 
 
+def keep_what_a_crashed_client_had(tables: Tables) -> Broken:
+    """In the table alone: c2 was silent for too long, c3 has its queue."""
+    row = [row for row in rows_of(tables, "assignments", BILLING) if row["queue_id"] == 3][-1]
+    tables["assignments"].remove(row)
+    return {("assignments.decided", at(row)), ("current_assignments.owners", "billing/orders//3")}
+
+
 def fall_back_an_epoch(tables: Tables) -> Broken:
     row = rows_of(tables, "assignments", AUDIT)[-1]
     row["epoch"] = 0
@@ -316,7 +324,7 @@ ROUNDS = (
     Round((lose_an_event, lose_a_refusal, lose_an_answer, damage_the_json, name_another_client)),
     Round((ask_something_else, name_no_cause, lose_a_decision)),
     Round((use_an_epoch_again, answer_twice, say_another_time, say_another_epoch)),
-    Round((forget_a_queue, give_what_another_had, commit_less)),
+    Round((forget_a_queue, give_what_another_had, commit_less, keep_what_a_crashed_client_had)),
     Round((ask_for_nothing_back, fall_back_an_epoch)),
     Round((decide_to_go_back,)),
 )
@@ -354,6 +362,26 @@ def test_each_rule_of_the_history_is_broken_by_a_corruption(spark, day, ledger, 
 
     assert found == expected
     found_broken.update(rule for rule, _ in found)
+
+
+def test_each_rule_of_a_view_is_broken_by_rows_that_break_it(spark, day):
+    """A view that goes wrong where its tables do not: one row comes twice, another one lacks what each has."""
+    open_views(spark, day)
+    frames = {name: spark.table(name) for name in VIEWS}
+    stories = {name: (frame.schema, [row.asDict() for row in frame.collect()]) for name, frame in frames.items()}
+    expected = set()
+    for name, (schema, rows) in stories.items():
+        key, columns = VIEWS[name].key, VIEWS[name].never_null
+        twin, lacking = ("/".join(str(row[column]) for column in key) for row in rows[:2])
+        expected |= {(f"{name}.key", twin, "2 rows"), (f"{name}.null", lacking, f"null: {', '.join(columns)}")}
+        rows[1] |= dict.fromkeys(columns)
+        wrong = [tuple(row[column] for column in schema.names) for row in [rows[0], *rows]]
+        spark.createDataFrame(wrong, nullable(schema)).createOrReplaceTempView(name)
+
+    found = {(row.rule, row.at, row.found) for row in broken_views(spark).collect()}
+
+    assert found == expected
+    found_broken.update(rule for rule, *_ in found)
 
 
 def test_every_rule_of_the_history_was_broken_by_one():

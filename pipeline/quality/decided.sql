@@ -1,10 +1,10 @@
--- the rows are those that the offset decisions make
+-- the rows are those that the {decision} decisions make
 with made as (
     select
         shard,
         seq,
         to_json(struct(*), map('ignoreNullFields', 'false')) as says
-    from decided_offsets
+    from decided_{table}
 ),
 
 rows as (
@@ -12,7 +12,7 @@ rows as (
         shard,
         seq,
         to_json(struct(*), map('ignoreNullFields', 'false')) as says
-    from offsets
+    from {table}
 ),
 
 -- What is before the first one of a shard in either table may be gone, what is behind the last one on its way.
@@ -22,7 +22,7 @@ both as (
         greatest(made.first_seq, rows.first_seq) as first_seq,
         least(made.last_seq, rows.last_seq) as last_seq
     from (select shard, min(seq) as first_seq, max(seq) as last_seq from decisions group by shard) as made
-    inner join (select shard, min(seq) as first_seq, max(seq) as last_seq from offsets group by shard) as rows
+    inner join (select shard, min(seq) as first_seq, max(seq) as last_seq from {table} group by shard) as rows
         using (shard)
 )
 

@@ -1,0 +1,15 @@
+-- Which records must have an answer by now, and have not even a refusal?  One row a record: see `Awaited`.
+with refused as (
+    select
+        decisions.cause.topic,
+        decisions.cause.partition,
+        decisions.cause.offset
+    from decisions
+    where kind = 'rejected'
+)
+
+select awaited.*
+from awaited
+inner join reach using (topic, partition)
+left anti join refused using (topic, partition, offset)
+where awaited.offset >= reach.from_offset and awaited.until_offset <= reach.to_offset
