@@ -108,5 +108,5 @@ KEEP_SNAPSHOTS_MS = 24 * 3_600_000
 KEEP_VERSIONS_MS = 3_600_000
 """How long a version of a table can be read after the next one.  At a commit each 5 s the log of an hour has 3,000
 names, and each append looks through all of them; through those of a day, an append of 0.7 s takes some seconds."""
-UPKEEP_MS = 300_000
-"""Between two rounds of upkeep: the small files of 60 batches are made one in about the time of two batches."""
+UPKEEP_MS = 600_000
+"""Between two rounds of upkeep.  To make one file of 120 costs as much as seven appends, and of 20 hardly less."""

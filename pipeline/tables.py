@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from model import config, decisions
 from model.rows import TABLES, Table
-from pipeline.evolution import CHECK, evolve
+from pipeline.evolution import CHECK, evolve, properties_there
 from pipeline.schemas import checks_of, schema_of
 from wakeroll.errors import InvalidUsage
 
@@ -60,7 +60,7 @@ def ensure_table(spark: SparkSession, warehouse: Path, table: Table, keep_versio
     if DeltaTable.isDeltaTable(spark, str(path)):
         for column in evolve(spark, path, table):
             log.info("table %s has a new column, %s", table.name, column)
-        there = DeltaTable.forPath(spark, str(path)).detail().select("properties").collect()[0].properties
+        there = properties_there(spark, path)
         if other := {name: value for name, value in properties.items() if there.get(name) != value}:
             pairs = ", ".join(f"'{name}' = '{value}'" for name, value in other.items())
             spark.sql(f"alter table delta.`{path}` set tblproperties ({pairs})")

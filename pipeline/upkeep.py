@@ -42,9 +42,7 @@ class Upkeep:
     """The upkeep of a warehouse by the one process that writes it."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
-        self._spark = spark.newSession()
-        for name, value in _CONFS.items():
-            self._spark.conf.set(name, value)
+        self._spark = session_for_upkeep(spark)
         self._settings = settings
         self._steps: deque[tuple[str, Step]] = deque()
         begin_s = time.monotonic() + settings.upkeep_interval_ms / 1_000
@@ -100,6 +98,14 @@ class Upkeep:
             self._forget_next(past, tables[1:])
 
         self._steps.appendleft((f"forget what is old of {tables[0].name}", forget_first))
+
+
+def session_for_upkeep(spark: SparkSession) -> SparkSession:
+    """Make a session of the same engine that writes and lists files as upkeep should."""
+    session = spark.newSession()
+    for name, value in _CONFS.items():
+        session.conf.set(name, value)
+    return session
 
 
 def _alone_with(table: Table) -> AbstractContextManager[object]:
