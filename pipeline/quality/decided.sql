@@ -15,13 +15,14 @@ rows as (
     from {table}
 ),
 
--- What is before the first one of a shard in either table may be gone, what is behind the last one on its way.
+-- What is before the first one of a shard in either table, or before the archived log, may be gone; what is behind the
+-- last one may be on its way.
 both as (
     select
         shard,
         greatest(made.first_seq, rows.first_seq) as first_seq,
         least(made.last_seq, rows.last_seq) as last_seq
-    from (select shard, min(seq) as first_seq, max(seq) as last_seq from decisions group by shard) as made
+    from (select shard, min(seq) as first_seq, max(seq) as last_seq from told group by shard) as made
     inner join (select shard, min(seq) as first_seq, max(seq) as last_seq from {table} group by shard) as rows
         using (shard)
 )

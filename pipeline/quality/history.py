@@ -44,12 +44,13 @@ def broken_rows(spark: SparkSession) -> Iterator[DataFrame]:
     decisions, memberships = spark.table("decisions"), spark.table("memberships")
     assignment_rows(decisions).createOrReplaceTempView("decided_assignments")
     offset_rows(decisions).createOrReplaceTempView("decided_offsets")
-    spark.sql(f"create or replace temporary view reach as {_text('reach.sql')}")
+    for view in ("reach", "told"):
+        spark.sql(f"create or replace temporary view {view} as {_text(f'{view}.sql')}")
     # Two rules look at it, and Python is not asked twice.
     answers = awaited(spark.table("events")).persist()
     answers.createOrReplaceTempView("awaited")
     spark.sql(f"create or replace temporary view unanswered as {_text('unanswered.sql')}")
-    found = broken_decisions(decisions)
+    found = broken_decisions(spark.table("told"))
     found = found.unionByName(broken_assignments(spark.table("assignments"), memberships))
     found = found.unionByName(broken_growth(spark.table("offsets"), memberships))
     found = found.unionByName(broken_views(spark))

@@ -14,13 +14,16 @@ from ledgers import PARTITIONS, Story, write_ledger
 from model.rows import DECISIONS, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from model.shard import VERSION
 from pipeline.history import Period, cut_logs
+from pipeline.quality.history import broken_rows
 from pipeline.replay import replay_all
 from pipeline.retention import DAY_MS, Past, forget, past_of
 from pipeline.schemas import schema_of
 from pipeline.settings import Settings
 from pipeline.sinks.delta import append
 from pipeline.tables import ensure_tables, highest_positions, open_views, path_of
-from pipeline.upkeep import Upkeep, clean, compact
+from pipeline.upkeep import Upkeep, clean, compact, session_for_upkeep
+from wakeroll.errors import InvalidUsage
+from wakeroll.reset import time_of
 
 pytestmark = pytest.mark.spark
 
@@ -46,6 +49,7 @@ def three_days() -> Story:
     story.join("billing", "c3", "orders")
     story.pass_seconds(12)
     story.snapshot()
+    story.pass_seconds(1)
     return story
 
 
@@ -124,26 +128,52 @@ def test_all_that_is_archived_is_decided_again_alike(spark):
     assert sum(one.compared for one in done) == recorded > 0
 
 
+def test_what_began_with_nothing_that_is_left_is_refused_with_the_time_to_ask_for(spark, kept):
+    """As for an era that began without a snapshot, and took its first one only later."""
+    spark.sql(
+        "create or replace temporary view snapshots as select topic, partition, offset, version, at_ms, body, "
+        "if(offset = min(offset) over (partition by topic, partition), 0, era) as era "
+        f"from delta.`{path_of(kept.warehouse, SNAPSHOTS)}`"
+    )
+    try:
+        with pytest.raises(
+            InvalidUsage, match=r"groups-0.1 began with is no longer archived, .* can be replayed from "
+        ) as told:
+            replay_all(spark, PARTITIONS, Period())
+        since_ms = int(time_of(str(told.value).split()[-2]))
+        done = replay_all(spark, PARTITIONS, Period(since_ms))
+    finally:
+        open_views(spark, kept.warehouse)
+
+    assert {one.differences for one in done} == {0}
+    assert sum(one.events for one in done) > 0
+
+
+@pytest.mark.usefixtures("kept")
+def test_what_is_left_keeps_the_rules_of_a_history(spark):
+    """Between the last words that are kept there are gaps, which are nobody's fault."""
+    with broken_rows(spark) as broken:
+        assert broken.collect() == []
+
+
 def test_a_stream_keeps_its_highest_row(spark, kept):
     """It says how far the table has come; without it a repeated batch would be written twice."""
     for table in TABLES.values():
         assert highest_positions(spark, kept.warehouse, table) == kept.highest[table.name]
 
 
-def test_nothing_goes_without_a_snapshot_to_begin_with(spark, tmp_path):
+def test_nothing_goes_without_a_snapshot_to_begin_with(spark, kept, monkeypatch):
     """A log that begins with nothing in the middle of a story would be decided otherwise."""
-    story = three_days()
-    story.snapshots = [(*row[:4], VERSION + 1, *row[5:]) for row in story.snapshots]
-    write_ledger(spark, tmp_path, story, batches=1)
+    monkeypatch.setattr("pipeline.retention.VERSION", VERSION + 1)
+    before = {table.name: rows_of(spark, table.name) for table in RECORDED}
 
-    past = past_of(spark, tmp_path, story.now_ms, DAY_MS, DAY_MS)
+    past = past_of(spark, kept.warehouse, three_days().now_ms + 100 * DAY_MS, DAY_MS, DAY_MS)
     for table in RECORDED:
-        forget(spark, tmp_path, table, past)
-    open_views(spark, tmp_path)
+        forget(spark, kept.warehouse, table, past)
+    open_views(spark, kept.warehouse)
 
     assert past.begins == {}
-    assert spark.table("events").count() == len(story.rows) - len(story.decisions)
-    assert spark.table("decisions").count() == len(story.decisions)
+    assert {table.name: rows_of(spark, table.name) for table in RECORDED} == before
 
 
 def test_a_group_that_was_forgotten_and_a_client_that_left_say_no_last_words(spark, tmp_path):
@@ -191,34 +221,35 @@ def test_of_older_snapshots_the_last_of_each_day_is_kept(spark, tmp_path):
 def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_path):
     """The files of before stay until nobody reads them any more; a round that did not come so far is made up for."""
     ensure_tables(spark, tmp_path, keep_versions_ms=3_600_000)
+    session = session_for_upkeep(spark)
     path = path_of(tmp_path, EVENTS)
-    spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.checkpointInterval' = '5')")
-    for number in range(12):
+    spark.sql(f"alter table delta.`{path}` set tblproperties ('delta.checkpointInterval' = '4')")
+    for number in range(8):
         row = ("wakeroll.groups", 0, number, number, None, bytearray(b"{}"), "tick")
         append(spark.createDataFrame([row], schema_of(EVENTS.row)), path)
-    assert live_files(spark, tmp_path, EVENTS) == 12
+    assert live_files(spark, tmp_path, EVENTS) == 8
 
-    compact(spark, path)  # ... and the process dies here
+    compact(session, path)  # ... and the process dies here
     assert live_files(spark, tmp_path, EVENTS) == 1
-    assert len(list(path.glob("*.parquet"))) == 13
-    old = spark.read.format("delta").option("versionAsOf", 13).load(str(path))
-    assert old.count() == 12
+    assert len(list(path.glob("*.parquet"))) == 9
+    old = spark.read.format("delta").option("versionAsOf", 9).load(str(path))
+    assert old.count() == 8
 
     ensure_tables(spark, tmp_path, keep_versions_ms=0)
     turn_back_clocks(path / "_delta_log")
-    clean(spark, path)
+    clean(session, path)
 
     assert len(list(path.glob("*.parquet"))) == 1
     versions = sorted(int(file.stem) for file in (path / "_delta_log").glob("*.json"))
-    assert versions[0] >= 10
+    assert versions[0] >= 8
     found = spark.read.format("delta").load(str(path)).orderBy("offset").collect()
-    assert [row.offset for row in found] == list(range(12))
+    assert [row.offset for row in found] == list(range(8))
 
 
 def test_a_round_of_upkeep_looks_after_every_table(spark, tmp_path):
     """One step at a time; between two of them rows may be appended."""
     settings = Settings(home=str(tmp_path), upkeep_interval_ms=1_000)
-    write_ledger(spark, settings.warehouse, three_days(), batches=3)
+    write_ledger(spark, settings.warehouse, three_days(), batches=2)
     open_views(spark, settings.warehouse)
     before = {name: rows_of(spark, name) for name in (*TABLES, *VIEWS)}
     upkeep = Upkeep(spark, settings)
@@ -227,7 +258,7 @@ def test_a_round_of_upkeep_looks_after_every_table(spark, tmp_path):
         upkeep.step()
         return all(live_files(spark, settings.warehouse, table) == 1 for table in TABLES.values())
 
-    assert live_files(spark, settings.warehouse, EVENTS) == 3
+    assert live_files(spark, settings.warehouse, EVENTS) == 2
     until(few)
     open_views(spark, settings.warehouse)
 
