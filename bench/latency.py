@@ -54,6 +54,8 @@ class Wakes(Struct, frozen=True):
     """From producing a message to the handler of a consumer that waited for it."""
     polled: Latency
     """The same for a consumer that polls Kafka all the time."""
+    queryable: Latency
+    """From a decision's append to Kafka to its commit in Delta."""
 
 
 def latency_of(times_ms: Iterable[int]) -> Latency:
@@ -90,6 +92,7 @@ def section(found: Wakes | None) -> str:
     for what, direct in (
         ("a message's produce to its handler's call, in `fetch`", found.fetched),
         ("the same of a Kafka consumer that polls without end", found.polled),
+        ("a decision's append to its commit in Delta", found.queryable),
     ):
         rows.append((what, f"{direct.count:,}", _ms(direct.p50_ms), _ms(direct.p99_ms), "", "", ""))
     heads = ("from ... to ...", "answers", "p50", "p99", "floor p50", "floor p99", "p50 times floor")

@@ -22,7 +22,9 @@ from bench.ears import Answer, Decided, Ears, Listener, Passed
 from bench.handlers import Handled, Handlers
 from bench.latency import Latency, Wakes, Way, latency_of
 from bench.machine import this_machine
+from bench.queryable import queryable
 from bench.results import write
+from model.rows import DECISIONS
 from pipeline.cluster import Cluster
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.process import Child
@@ -30,6 +32,7 @@ from pipeline.local.system import READY_S, LocalSystem
 from pipeline.local.traffic import Probe
 from pipeline.settings import Settings
 from pipeline.status import now_ms
+from pipeline.tables import path_of
 from pipeline.topics import ensure_topics
 from wakeroll.connection import Connection
 
@@ -68,7 +71,9 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
             beats = _heartbeats(connection, ears, seconds, warmup_s)
             floor = _way(beats, _crowd(connection, ears, seconds, warmup_s))
         print("ours: observer, coordinate and record", flush=True)
-        with _ours(_settings(folder, "ours", broker)) as (connection, ears):
+        settings = _settings(folder, "ours", broker)
+        with _ours(settings) as (connection, ears):
+            counted_ms = now_ms() + round(warmup_s * 1_000)
             beats = _heartbeats(connection, ears, seconds, warmup_s)
             with Handlers(connection, _orders(connection), QUEUES, HANDLERS) as handlers:
                 woken = _crowd(connection, ears, seconds, warmup_s)
@@ -86,6 +91,7 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
         ours=_way(beats, woken),
         fetched=_since(first_ms, handlers.fetched),
         polled=_since(first_ms, handlers.polled),
+        queryable=queryable(path_of(settings.warehouse, DECISIONS), counted_ms),
     )
 
 

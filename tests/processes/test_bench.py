@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from bench import growth, latency, ledger, report, results, strategies
 from bench.__main__ import measure
@@ -17,6 +19,7 @@ from bench.latency import Latency, Wakes, Way, latency_of
 from bench.life import Life
 from bench.peaks import CommandFailed, Run, run
 from bench.population import Population
+from bench.queryable import queryable
 from bench.replay import log_of
 from bench.results import TINY, Results
 from bench.sharing import moves, of_their_own, same_for_all
@@ -71,17 +74,34 @@ def test_the_page_is_made_from_the_figures(found):
         ours=way,
         fetched=Latency(5_000, 360, 720),
         polled=Latency(6_000, 5, 9),
+        queryable=Latency(3_000, 4_000, 9_000),
     )
 
     without, page = report.page(found, None, None), report.page(found, wakes, None)
 
     assert "not measured yet" in without
     assert "| heartbeat to assignment, p50 against the floor's | <= 2.5 times | 2.00 times | yes |" in page
+    assert "| decision to queryable in Delta, p99 | <= 10,000 ms | 9.00 s | yes |" in page
     assert "Woken: 199 of the" in page
     assert "| a message's produce to its handler's call, in `fetch` | 5,000 | 360 ms | 720 ms |" in page
     assert "| an arrival's append to its wake's (200 waiting) | 9,000 | 350 ms | 700 ms | 200 ms" in page
     for strategy in STRATEGIES:
         assert f"| {strategy}" in page
+
+
+def test_a_decision_can_be_asked_for_when_the_commit_with_its_row_is_there(tmp_path):
+    """Whoever reads the table then has it; that its file is compacted later makes it no later."""
+    table = str(tmp_path / "decisions")
+    for at_ms in (1_000, 2_000, 3_000):
+        write_deltalake(table, pa.table({"published_ms": [at_ms, at_ms + 10]}), mode="append")
+    for version, committed_ms in enumerate((1_500, 2_700, 3_900)):
+        committed_ns = committed_ms * 1_000_000
+        os.utime(tmp_path / "decisions" / "_delta_log" / f"{version:020}.json", ns=(committed_ns, committed_ns))
+    DeltaTable(table).optimize.compact()
+
+    found = queryable(tmp_path / "decisions", since_ms=2_000)
+
+    assert found == latency_of([700, 690, 900, 890])
 
 
 def test_growth_is_told_without_the_start_and_by_ten_times_the_events(found):
