@@ -12,6 +12,19 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs
 
 
+def versions_when(
+    spark: SparkSession, warehouse: Path, version: tuple[str, int] | None, at_ms: int | None
+) -> dict[str, int] | None:
+    """Return table -> version as one asks for it: with a version of one table, or at a time; None: the newest of each.
+
+    Raises:
+        InvalidUsage: as `versions_with` and `versions_at`.
+    """
+    if version is not None:
+        return versions_with(spark, warehouse, *version)
+    return None if at_ms is None else versions_at(spark, warehouse, at_ms)
+
+
 def versions_at(spark: SparkSession, warehouse: Path, at_ms: int) -> dict[str, int]:
     """Return table -> the version that was its newest then (epoch ms, the clock of who wrote them).
 
@@ -24,7 +37,7 @@ def versions_at(spark: SparkSession, warehouse: Path, at_ms: int) -> dict[str, i
         before = [version for version, committed_ms in commits.items() if committed_ms <= at_ms]
         if not before:
             oldest = EpochMs(commits[min(commits)])
-            raise InvalidUsage(f"no table {name!r} at {EpochMs(at_ms)}; its first version is of {oldest}")
+            raise InvalidUsage(f"no table {name!r} at {EpochMs(at_ms)}; the oldest version that is kept is of {oldest}")
         found[name] = max(before)
     return found
 

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from model.rows import TABLES
-from pipeline.cli.ledger import session
-from pipeline.cli.options import ConfigFile, Home, settings_of
+from pipeline.cli.ledger import session, warehouse_of
+from pipeline.cli.options import ConfigFile, Home, TablesAt, settings_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 
@@ -24,9 +24,6 @@ Version = Annotated[
     int | None,
     typer.Option("--version", metavar="N", min=0, help="As the --table was in this Delta version, the others with it."),
 ]
-At = Annotated[
-    str | None, typer.Option("--at", metavar="TIME", help="As the tables were then: 2026-07-01T03:00:00Z, or epoch ms.")
-]
 OnlyTable = Annotated[
     str | None, typer.Option("--table", metavar="TABLE", help="Only the rules of this table or view.")
 ]
@@ -37,7 +34,7 @@ Docs = Annotated[
 
 def check(
     version: Version = None,
-    at: At = None,
+    at: TablesAt = None,
     table: OnlyTable = None,
     docs: Docs = None,
     home: Home = None,
@@ -53,7 +50,7 @@ def check(
         ) from error
     from pipeline.quality.check import all_rules, check
     from pipeline.tables import open_views
-    from pipeline.versions import versions_at, versions_with
+    from pipeline.versions import versions_when
 
     if version is not None and (at is not None or table not in TABLES):
         raise InvalidUsage(
@@ -65,15 +62,11 @@ def check(
     if table is not None and table not in known:
         raise InvalidUsage(f"no table or view {table!r} with rules; there are: {', '.join(sorted(known))}")
     settings = settings_of(config, home=home)
-    if not settings.warehouse.is_dir():
-        raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
+    warehouse = warehouse_of(settings)
     with session(settings, out) as spark:
-        versions = None
-        if version is not None and table is not None:
-            versions = versions_with(spark, settings.warehouse, table, version)
-        elif at_ms is not None:
-            versions = versions_at(spark, settings.warehouse, at_ms)
-        open_views(spark, settings.warehouse, versions)
+        asked = None if version is None or table is None else (table, version)
+        versions = versions_when(spark, warehouse, asked, at_ms)
+        open_views(spark, warehouse, versions)
         gate = Gate(docs or Path(settings.home).absolute() / "quality")
         outcomes = check(spark, gate, None if table is None else {table})
         page = gate.write_docs()

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.cli.ledger import ledger
-from pipeline.cli.options import ConfigFile, Home, settings_of
+from pipeline.cli.options import ConfigFile, Home, LogAt, settings_of
 from wakeroll.reset import EpochMs, queue_of, time_of
 
 out = Console(highlight=False)
@@ -16,15 +16,9 @@ OfGroup = Annotated[str, typer.Option("--group", metavar="GROUP", help="The cons
 OfQueue = Annotated[
     str, typer.Option("--queue", metavar="TOPIC-N", help="The queue, like orders-3.", show_default=False)
 ]
-At = Annotated[
-    str | None,
-    typer.Option(
-        "--at", metavar="TIME", help="As of then, by the log's time: 2026-07-01T03:00:00Z, or epoch ms; default: now."
-    ),
-]
 
 
-def explain(group: OfGroup, queue: OfQueue, at: At = None, home: Home = None, config: ConfigFile = None) -> None:
+def explain(group: OfGroup, queue: OfQueue, at: LogAt = None, home: Home = None, config: ConfigFile = None) -> None:
     """Say who owns a queue, and what led to it: event, rebalance, hand-over, assignment, with their times."""
     asked, at_ms = queue_of(queue), None if at is None else int(time_of(at))
     with ledger(settings_of(config, home=home), out) as spark:

@@ -5,6 +5,7 @@ Spark is imported when it is needed only: its second of start-up is not for a he
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -55,18 +56,23 @@ def ledger(
         InvalidUsage: there are no tables, or not as they were then.
     """
     from pipeline.tables import open_views
-    from pipeline.versions import versions_at, versions_with
+    from pipeline.versions import versions_when
 
+    warehouse = warehouse_of(settings)
+    with session(settings, out) as spark:
+        open_views(spark, warehouse, versions_when(spark, warehouse, version, at_ms))
+        yield spark
+
+
+def warehouse_of(settings: Settings) -> Path:
+    """Return the folder of the tables, before a Spark is started for nothing.
+
+    Raises:
+        InvalidUsage: it is not there.
+    """
     if not settings.warehouse.is_dir():
         raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
-    with session(settings, out) as spark:
-        versions = None
-        if version is not None:
-            versions = versions_with(spark, settings.warehouse, *version)
-        elif at_ms is not None:
-            versions = versions_at(spark, settings.warehouse, at_ms)
-        open_views(spark, settings.warehouse, versions)
-        yield spark
+    return settings.warehouse
 
 
 def group_row(spark: "SparkSession", group_id: str) -> "Row":

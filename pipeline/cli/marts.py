@@ -7,9 +7,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pipeline.cli.ledger import session
+from pipeline.cli.ledger import session, warehouse_of
 from pipeline.cli.options import ConfigFile, Home, settings_of
-from wakeroll.errors import InvalidUsage
 
 out = Console(highlight=False, soft_wrap=True)
 
@@ -25,10 +24,9 @@ def marts(full_refresh: FullRefresh = False, home: Home = None, config: ConfigFi
 
     ensure_dbt()
     settings = settings_of(config, home=home)
-    if not settings.warehouse.is_dir():
-        raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
+    warehouse = warehouse_of(settings)
     with session(settings, out):
-        outcomes = build(settings.warehouse, settings.logs, *(["--full-refresh"] if full_refresh else []))
+        outcomes = build(warehouse, settings.logs, *(["--full-refresh"] if full_refresh else []))
     counts = Counter(outcome.kind for outcome in outcomes if outcome.is_good)
     for outcome in outcomes:
         if not outcome.is_good:

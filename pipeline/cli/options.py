@@ -29,6 +29,18 @@ Machines = Annotated[
 ]
 Home = Annotated[str | None, typer.Option("--home", metavar="FOLDER", help="Tables, logs, the embedded broker.")]
 Checkpoints = Annotated[str | None, typer.Option("--checkpoints", metavar="FOLDER", help="The queries' checkpoints.")]
+LogAt = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="As it was then: 2026-07-01T03:00:00Z, or epoch ms; default: now."),
+]
+"""By the log's time: of whatever is archived."""
+TablesAt = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="TIME", help="As the tables were then, an hour ago at most: 2026-07-01T03:00:00Z, or epoch ms."
+    ),
+]
+"""By the time of their versions: as far back as versions are kept."""
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="TOML file; default: wakeroll.toml, if there is one.")
 ]

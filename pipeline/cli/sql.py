@@ -11,9 +11,8 @@ from rich.console import Console
 
 from model.rows import TABLES
 from pipeline.cli.answers import Answer, plain, write_csv, write_json, write_table
-from pipeline.cli.check import At
 from pipeline.cli.ledger import ledger
-from pipeline.cli.options import ConfigFile, Home, settings_of
+from pipeline.cli.options import ConfigFile, Home, TablesAt, settings_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 
@@ -44,7 +43,7 @@ def sql(
     format: Format = "table",  # noqa: A002 - the option's name
     limit: Limit = 1_000,
     version: Version = None,
-    at: At = None,
+    at: TablesAt = None,
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:

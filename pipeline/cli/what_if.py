@@ -14,7 +14,7 @@ from model.picture import rows_of, text_of
 from model.strategies import StrategyError, find
 from model.what_if import Change, NoAnswer, Prediction, Situation, predict
 from pipeline.cli.ledger import group_row, ledger
-from pipeline.cli.options import ConfigFile, Home, settings_of
+from pipeline.cli.options import ConfigFile, Home, LogAt, settings_of
 from pipeline.drawing import Panel, svg_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs, time_of
@@ -40,10 +40,6 @@ GroupSettings = Annotated[
     list[str] | None,
     typer.Option("--settings", metavar="NAME=VALUE", help="As `configure` has them, like settle_ms=0; repeatable."),
 ]
-At = Annotated[
-    str | None,
-    typer.Option("--at", metavar="TIME", help="As it was then: 2026-07-01T03:00:00Z, or epoch ms; default: now."),
-]
 Picture = Annotated[
     Path | None, typer.Option("--picture", metavar="FILE.svg", help="Also draw who has what, side by side.")
 ]
@@ -56,7 +52,7 @@ def what_if(
     remove: Remove = None,
     queues: Queues = None,
     settings: GroupSettings = None,
-    at: At = None,
+    at: LogAt = None,
     picture: Picture = None,
     home: Home = None,
     config: ConfigFile = None,

@@ -211,7 +211,7 @@ def test_the_tables_are_asked_as_they_were(ask, engine, day):
         (["select 1", "--version", "groups=3"], "with one of events, decisions, assignments, offsets, snapshots"),
         (["select 1", "--version", "offsets=99"], "no version 99 of 'offsets'; there are 0 to 2"),
         (["select 1", "--version", "offsets=1", "--at", "0"], "give one of the two"),
-        (["select 1", "--at", "0"], "no table 'events' at 1970-01-01T00:00:00.000Z; its first version is of 20"),
+        (["select 1", "--at", "0"], "no table 'events' at 1970-01-01T00:00:00.000Z; the oldest version that is kept"),
         (["select 1 as a, 2 as a", "--format", "json"], "two columns are named 'a'; give one of them another name"),
         (["select 1", "--home", "nowhere"], "no tables in"),
     ],
