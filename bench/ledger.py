@@ -41,9 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.ledger", description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=_sizes, default=SIZES, help="events, by comma (10000,100000,1000000)")
     parser.add_argument("--groups", type=int, default=GROUPS, help="that there are (%(default)s)")
-    parser.add_argument(
-        "--folder", type=Path, default=Path(".wakeroll/bench-ledger"), help="emptied first (%(default)s)"
-    )
+    parser.add_argument("--folder", type=Path, default=_FOLDER, help="emptied first (%(default)s)")
     parser.add_argument("--json", type=Path, default=growth.LEDGER, help="where the figures go (%(default)s)")
     given = parser.parse_args(arguments)
     if not Path("/proc").is_dir():

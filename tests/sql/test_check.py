@@ -442,7 +442,7 @@ def test_a_broken_rule_is_told_with_its_rows_and_exit_code_1(command, tampered):
         (["--version", "1"], "--version is of one table"),
         (["--version", "1", "--table", "groups"], "--version is of one table"),
         (["--version", "1", "--table", "offsets", "--at", "0"], "goes without --version"),
-        (["--table", "nothing"], "no table or view 'nothing' with rules; there are: assignments, decisions,"),
+        (["--table", "nothing"], "no table or view 'nothing' with rules; there are: assignments, current_"),
         (["--at", "yesterday"], "'yesterday' is no time"),
         (["--at", "0"], "no table 'events' at 1970-01-01T00:00:00.000Z; the oldest version that is kept is of 20"),
         (["--version", "99", "--table", "offsets"], "no version 99 of 'offsets'; there are 0 to 3"),

@@ -136,9 +136,14 @@ def test_the_marts_are_asked_by_name(
     with pytest.raises(SystemExit) as end:
         run_app(asked)
     assert (end.value.code, capfd.readouterr().out) == (0, "status,queues\nOK,8\n")
-    # A process of its own would not know it from the question before.
+    # A process of its own would know it neither from the question before nor from dbt, which uses its schema.
     engine.catalog.dropTempView("group_health")
-    assert run_app([*asked, "--version", "offsets=1"]) == 2
+    schema = engine.catalog.currentDatabase()
+    engine.catalog.setCurrentDatabase("default")
+    try:
+        assert run_app([*asked, "--version", "offsets=1"]) == 2
+    finally:
+        engine.catalog.setCurrentDatabase(schema)
     assert "no table or view 'group_health'; there are: assignments, " in capfd.readouterr().err
 
 
