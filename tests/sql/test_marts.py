@@ -137,13 +137,14 @@ def test_the_marts_are_asked_by_name(
         run_app(asked)
     assert (end.value.code, capfd.readouterr().out) == (0, "status,queues\nOK,8\n")
     # A process of its own would know it neither from the question before nor from dbt, which uses its schema.
-    engine.catalog.dropTempView("group_health")
-    schema = engine.catalog.currentDatabase()
-    engine.catalog.setCurrentDatabase("default")
+    for session in (engine, SparkSession.getActiveSession()):
+        session.catalog.dropTempView("group_health")
+    marts_schema = session.catalog.currentDatabase()
+    session.catalog.setCurrentDatabase("default")
     try:
         assert run_app([*asked, "--version", "offsets=1"]) == 2
     finally:
-        engine.catalog.setCurrentDatabase(schema)
+        session.catalog.setCurrentDatabase(marts_schema)
     assert "no table or view 'group_health'; there are: assignments, " in capfd.readouterr().err
 
 
