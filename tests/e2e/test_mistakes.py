@@ -141,14 +141,20 @@ def test_an_application_s_mistake_gets_one_sentence(arguments: dict[str, object]
 
 
 @pytest.mark.parametrize("command", ["up", "groups"])
-def test_no_java_is_named(wakeroll: Command, monkeypatch, command: str):
-    """Both for what starts a broker and for what starts Spark."""
-    Path(".wakeroll/warehouse").mkdir(parents=True)
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+def test_no_java_is_named(tmp_path: Path, command: str):
+    """Both for what starts a broker and for what starts Spark; in a process that has no Spark from another test."""
+    (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    code, said = wakeroll(command)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pipeline.cli", command],
+        cwd=tmp_path,
+        env={**os.environ, "JAVA_HOME": "/nowhere", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
-    assert (code, said.rstrip(".\n")) == (
+    assert (ended.returncode, ended.stderr.rstrip(".\n")) == (
         1,
         "wakeroll: JAVA_HOME is /nowhere, but there is no bin/java in it; set JAVA_HOME to a Java 17 or newer, "
         "or unset it",
