@@ -220,8 +220,10 @@ def test_two_at_once_fetch_once(folder, mirror):
 def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(folder, mirror, monkeypatch):
     mirror.stalled.add(BETA)
     monkeypatch.setenv("WAKEROLL_MAVEN_URL", mirror.url)
+    # A shell without job control lets what it starts in the background ignore Ctrl-C, and this test may be below one.
     program = (
-        "import sys; from pathlib import Path; from pipeline.jars import main; sys.exit(main([], Path(sys.argv[1])))"
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from pathlib import Path; "
+        "from pipeline.jars import main; sys.exit(main([], Path(sys.argv[1])))"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True) as start:
         wait_for(lambda: BETA in mirror.asked)
