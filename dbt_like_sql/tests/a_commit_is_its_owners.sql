@@ -3,26 +3,7 @@ with offsets as (select * from {{ ref('stg_offsets') }} where mode = 'clustering
 
 handovers as (select * from {{ ref('stg_handovers') }}),
 
-decisions as (select * from {{ ref('stg_decisions') }}),
-
-events as (select * from {{ ref('stg_events') }}),
-
--- Of what is older than the archived log only the last words are kept.
-archived as (
-    select
-        topic,
-        partition,
-        min(offset) as first_offset
-    from events
-    group by topic, partition
-),
-
-whole as (
-    select decisions.*
-    from decisions
-    left join archived on decisions.cause_topic = archived.topic and decisions.cause_partition = archived.partition
-    where decisions.cause_offset >= coalesce(archived.first_offset, 0)
-),
+whole as ({{ archived_decisions() }}),
 
 told as (
     select

@@ -5,26 +5,7 @@ with handovers as (select * from {{ ref('stg_handovers') }}),
 
 memberships as (select * from {{ ref('stg_memberships') }}),
 
-decisions as (select * from {{ ref('stg_decisions') }}),
-
-events as (select * from {{ ref('stg_events') }}),
-
--- Of what is older than the archived log only the last words are kept.
-archived as (
-    select
-        topic,
-        partition,
-        min(offset) as first_offset
-    from events
-    group by topic, partition
-),
-
-whole as (
-    select decisions.*
-    from decisions
-    left join archived on decisions.cause_topic = archived.topic and decisions.cause_partition = archived.partition
-    where decisions.cause_offset >= coalesce(archived.first_offset, 0)
-),
+whole as ({{ archived_decisions() }}),
 
 forgotten as (
     select

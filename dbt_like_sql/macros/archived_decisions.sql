@@ -1,0 +1,14 @@
+{#- The decisions whose records are archived, one behind the other: of what is older only the last words are kept. -#}
+{% macro archived_decisions() %}
+    select decisions.*
+    from {{ ref('stg_decisions') }} as decisions
+    left join (
+        select
+            topic,
+            partition,
+            min(offset) as first_offset
+        from {{ ref('stg_events') }}
+        group by topic, partition
+    ) as archived on decisions.cause_topic = archived.topic and decisions.cause_partition = archived.partition
+    where decisions.cause_offset >= coalesce(archived.first_offset, 0)
+{% endmacro %}
