@@ -10,15 +10,14 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from model import config
-from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, FencedReason, Rejected, Start
-from model.events import Commit, CommittedOffset, Heartbeat, Mode, Policy, Subscription, Unregister
+from model.client_outputs import Dropped, DropReason, Give, Output, Refused, Send, Take
+from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, Rejected
+from model.events import Commit, Heartbeat, Mode, Policy, Subscription, Unregister
+from model.holding import Holding
 from model.queue import Queue
 
 NEVER_MS = 2**62
 """A due time that does not come."""
-
-DropReason = FencedReason | Literal["silent"]
-"""Why a life ended; ``silent``: Kafka acknowledged no heartbeat for longer than the session timeout."""
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -34,77 +33,6 @@ class Wishes(Struct, frozen=True, kw_only=True):
     weight: float = 1.0
     mode: Mode = "clustering"
     consume_type: Literal["push", "pull"] = "push"
-
-
-class Send(Struct, frozen=True):
-    """Append this to the groups topic; calls of `Client` must reach Kafka in the order in which they were made."""
-
-    event: Heartbeat | Unregister | Commit
-    sent_ms: int
-    """The caller's time: what `Client.acknowledged` wants back for a heartbeat; for a commit, call `committed`."""
-
-
-class Give(Struct, frozen=True):
-    """A queue may be read, from `start` on, until it is taken or everything is dropped.
-
-    Say with `Client.started` which offset that is.
-    """
-
-    queue: Queue
-    start: Start
-    given: int
-    """Epoch it was given in."""
-    instance_id: str
-    """The life it was given to: with `given`, it tells one giving of a queue from another."""
-
-
-class Take(Struct, frozen=True):
-    """Hand out nothing more of these queues; when what was handed out is `done`, call `Client.released`."""
-
-    queues: tuple[Queue, ...]
-
-
-class Dropped(Struct, frozen=True):
-    """This life is over, and everything it held is somebody else's: nothing to drain, nothing to report."""
-
-    queues: tuple[Queue, ...]
-    reason: DropReason
-    by: str = ""
-    """The instance that replaced it; else empty."""
-
-    @property
-    def comes_back(self) -> bool:
-        """Whether to call `Client.join` with a new instance_id; otherwise this is for the application to know."""
-        return self.reason in ("expired", "silent")
-
-
-class Refused(Struct, frozen=True):
-    """The coordinator refused an event of this client; said once a rule."""
-
-    rule: str
-    detail: str
-
-
-Output = Send | Give | Take | Dropped | Refused
-
-
-class _Held(Struct):
-    """A queue that this client has and must account for."""
-
-    give: Give
-    given: int
-    """The newest epoch that it is known to be given in."""
-    acknowledged: int | None
-    """The offset that is on record; None: none that this client knows of."""
-    draining: bool = False
-    anew: AssignedQueue | None = None
-    """How it is given again once it is drained."""
-    outdated: bool = False
-    """It was given anew, though that may have been taken back: how far this giving came counts no more."""
-    least: int | None = None
-    """What must be on record in any case: where it was started, or what was committed since; None: not started yet."""
-    done: int | None = None
-    """The application is done with all messages below."""
 
 
 class Client:
@@ -141,7 +69,7 @@ class Client:
         self._commits_itself = commit_interval_ms is not None
         self._commit_interval_ms = commit_interval_ms or config.COMMIT_INTERVAL_MS
         self._leaving = False
-        self._held: dict[Queue, _Held] = {}
+        self._holding = Holding()
         self._shard = ""
         """Shard and era of the last assignment: in another era, what was committed may be forgotten."""
         self._sent_ms = 0
@@ -177,9 +105,9 @@ class Client:
             return []
         commits: list[Output] = []
         if not self._is_silent(now_ms):
-            commits = self._commit(self._held, now_ms, starts_only=not self._commits_itself)
+            commits = self._commit(now_ms, starts_only=not self._commits_itself)
         self._leaving = True
-        self._held.clear()
+        self._holding.clear()
         event = Unregister(group_id=self.group_id, client_id=self.client_id, instance_id=self.instance_id)
         return [*commits, Send(event, now_ms)]
 
@@ -216,10 +144,8 @@ class Client:
         if silent:
             return silent
         for give, offset in starts:
-            held = self._held.get(give.queue)
-            if held is not None and held.give == give:
-                held.least = held.done = offset
-        return self._commit(self._held, now_ms, starts_only=True)
+            self._holding.start(give, offset)
+        return self._commit(now_ms, starts_only=True)
 
     def done(self, give: Give, offset: int) -> bool:
         """The application is done with all messages of this giving below `offset`.
@@ -227,15 +153,11 @@ class Client:
         Returns:
             Whether that counts: the queue is held, or drained, by that giving still.
         """
-        held = self._held.get(give.queue)
-        if held is None or not (held.give is give or held.give == give):
-            return False
-        held.done = offset
-        return True
+        return self._holding.finish(give, offset)
 
     def commit(self, now_ms: int) -> list[Output]:
         """Commit what is done and not on record; nothing is sent if there is nothing new."""
-        return self._if_silent(now_ms) or self._commit(self._held, now_ms)
+        return self._if_silent(now_ms) or self._commit(now_ms)
 
     def released(self, queues: Iterable[Queue], now_ms: int) -> list[Output]:
         """The application is done with these draining queues: commit, report it, then have what is given anew.
@@ -243,12 +165,13 @@ class Client:
         Queues that are not draining are ignored.
         """
         silent = self._if_silent(now_ms)
-        drained = [queue for queue in queues if queue in self._held and self._held[queue].draining]
+        draining = set(self._holding.draining())
+        drained = [queue for queue in queues if queue in draining]
         if silent or not drained:
             return silent
-        commits = self._commit(drained, now_ms, starts_only=not self._commits_itself)
-        again = [held.anew for queue in drained if (held := self._held.pop(queue)).anew]
-        return [*commits, self._heartbeat(now_ms), *(self._give(assigned) for assigned in again)]
+        commits = self._commit(now_ms, drained, starts_only=not self._commits_itself)
+        again = self._holding.release(drained)
+        return [*commits, self._heartbeat(now_ms), *self._give(again)]
 
     def acknowledged(self, sent_ms: int, now_ms: int) -> list[Output]:
         """Kafka has the heartbeat that was sent at `sent_ms`.
@@ -262,12 +185,8 @@ class Client:
 
     def committed(self, commit: Commit) -> None:
         """Kafka has this commit: what it says need not be said again.  Of one that is lost, the next one says more."""
-        if commit.instance_id != self.instance_id:
-            return
-        for entry in commit.offsets:
-            held = self._held.get(entry.queue)
-            if held is not None and commit.epoch >= held.given:
-                held.least = held.acknowledged = max(held.acknowledged or 0, entry.offset)
+        if commit.instance_id == self.instance_id:
+            self._holding.acknowledge(commit.offsets, commit.epoch)
 
     def on_time(self, now_ms: int) -> list[Output]:
         """Do what is due: give up after too long a silence, commit, send a heartbeat."""
@@ -276,7 +195,7 @@ class Client:
             return silent
         outputs: list[Output] = []
         if now_ms >= self._commit_due_ms:
-            outputs += self._commit(self._held, now_ms, starts_only=not self._commits_itself)
+            outputs += self._commit(now_ms, starts_only=not self._commits_itself)
         if now_ms >= self._sent_ms + self.heartbeat_ms:
             outputs.append(self._heartbeat(now_ms))
         return outputs
@@ -288,7 +207,7 @@ class Client:
         if not self._is_in:
             return NEVER_MS
         due = [self._sent_ms + self.heartbeat_ms, self._acknowledged_ms + self.session_timeout_ms + 1]
-        if self._news(self._held, starts_only=not self._commits_itself):
+        if self._holding.news(starts_only=not self._commits_itself):
             due.append(self._commit_due_ms)
         return min(due)
 
@@ -297,22 +216,19 @@ class Client:
 
         After a False the giving is over, or ends with the next `on_time`: a message withheld is not missed.
         """
-        held = self._held.get(give.queue)
-        if held is None or held.draining or self._is_silent(now_ms):
-            return False
-        return held.give is give or held.give == give
+        return self._holding.is_readable(give) and not self._is_silent(now_ms)
 
     def readable(self) -> dict[Queue, Give]:
         """Return what may be read."""
-        return {queue: held.give for queue, held in self._held.items() if not held.draining}
+        return self._holding.readable()
 
     def is_committed(self) -> bool:
         """Say whether Kafka has all that is done."""
-        return not self._news(self._held)
+        return not self._holding.news()
 
     def draining(self) -> list[Queue]:
         """Return what was taken and is not yet reported as released."""
-        return [queue for queue, held in self._held.items() if held.draining]
+        return self._holding.draining()
 
     # --- inside ---
 
@@ -344,52 +260,31 @@ class Client:
         self.epoch = assignment.epoch
         if assignment.shard != self._shard:
             self._shard = assignment.shard
-            self._commit_again(self._held.values())
+            self._holding.forget_acknowledged()
         revoke = set(assignment.revoke)
-        listed = {assigned.queue: assigned for assigned in assignment.queues if assigned.queue not in revoke}
-        taken = []
-        for queue, held in self._held.items():
-            assigned = listed.pop(queue, None)
-            if assigned is not None and assigned.start.offset is None and held.least is not None:
-                # First offsets are put on record: a coordinator that knows none has lost it, and given nothing anew.
-                held.given = max(held.given, assigned.given)
-            anew = assigned if assigned and assigned.given > held.given else None
-            held.outdated |= anew is not None
-            if held.draining:  # goes to its end: what came between is not known to the application
-                changed |= held.anew != anew
-                held.anew = anew
-            elif assigned is None or anew:
-                held.draining, held.anew = True, anew
-                taken.append(queue)
-        outputs: list[Output] = [Take(tuple(taken))] if taken else []
-        outputs += [self._give(assigned) for assigned in listed.values()]
-        if changed or outputs:
+        aligned = self._holding.align(assigned for assigned in assignment.queues if assigned.queue not in revoke)
+        outputs: list[Output] = [Take(aligned.taken)] if aligned.taken else []
+        outputs += self._give(aligned.missing)
+        if changed or aligned.changed:
             outputs.append(self._heartbeat(now_ms))
         return outputs
 
-    def _give(self, assigned: AssignedQueue) -> Give:
-        give = Give(assigned.queue, assigned.start, assigned.given, self.instance_id)
-        self._held[assigned.queue] = _Held(give, assigned.given, assigned.start.offset)
-        return give
+    def _give(self, queues: Iterable[AssignedQueue]) -> list[Give]:
+        return [self._holding.give(assigned, self.instance_id) for assigned in queues]
 
     def _note(self, refusal: Rejected) -> list[Output]:
         """Tell a refusal once a rule; a commit that was too early for a coordinator that starts anew is repeated."""
         if refusal.rule == "commit":
             # What drains is another's soon, or already.
-            self._commit_again(held for held in self._held.values() if not held.draining)
+            self._holding.forget_acknowledged(readable_only=True)
         if refusal.rule in self._refused:
             return []
         self._refused.add(refusal.rule)
         return [Refused(refusal.rule, refusal.detail)]
 
-    def _commit_again(self, helds: Iterable[_Held]) -> None:
-        """Count on nothing being on record."""
-        for held in helds:
-            held.acknowledged = None
-
-    def _commit(self, queues: Iterable[Queue], now_ms: int, *, starts_only: bool = False) -> list[Output]:
-        """Put on record what is new of these queues."""
-        news = self._news(queues, starts_only=starts_only)
+    def _commit(self, now_ms: int, queues: Iterable[Queue] | None = None, *, starts_only: bool = False) -> list[Output]:
+        """Put on record what is new of these queues, or of all."""
+        news = self._holding.news(queues, starts_only=starts_only)
         if not news or not self._is_in:
             return []
         self._commit_due_ms = now_ms + self._commit_interval_ms
@@ -402,21 +297,6 @@ class Client:
         )
         return [Send(event, now_ms)]
 
-    def _news(self, queues: Iterable[Queue], *, starts_only: bool = False) -> list[CommittedOffset]:
-        """Return what could be committed of these queues, sorted.
-
-        Nothing of a queue that was given anew: its new start counts, not how far the old giving came.
-        """
-        news = []
-        for queue in queues:
-            held = self._held[queue]
-            offset = held.least if starts_only else held.done
-            if offset is None or held.outdated:
-                continue
-            if held.acknowledged is None or (not starts_only and offset > held.acknowledged):
-                news.append(CommittedOffset(queue=queue, offset=offset))
-        return sorted(news, key=lambda entry: entry.queue)
-
     def _heartbeat(self, now_ms: int) -> Send:
         self._sent_ms = now_ms
         beat = Heartbeat(
@@ -424,7 +304,7 @@ class Client:
             client_id=self.client_id,
             instance_id=self.instance_id,
             epoch=self.epoch,
-            owned=sorted(self._held),
+            owned=self._holding.queues(),
             **structs.asdict(self._wishes),
         )
         return Send(beat, now_ms)
@@ -437,7 +317,5 @@ class Client:
         return self._drop("silent") if self._is_in and self._is_silent(now_ms) else []
 
     def _drop(self, reason: DropReason, by: str = "") -> list[Output]:
-        dropped = Dropped(tuple(self._held), reason, by)
-        self._held.clear()
         self.instance_id = ""
-        return [dropped]
+        return [Dropped(self._holding.clear(), reason, by)]

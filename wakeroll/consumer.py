@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaException, Message
 
-from model.client import Client, Give
+from model.client import Client
+from model.client_outputs import Give
 from model.events import Mode, Policy
 from model.queue import Queue
 from wakeroll import usage

@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from model.client import Client, Dropped, Give, Output, Refused, Send, Take
+from model.client import Client
+from model.client_outputs import Dropped, Give, Output, Refused, Send, Take
 from model.decisions import Rejected, Wake
 from model.events import Commit, Heartbeat
 from model.queue import Queue

@@ -34,9 +34,9 @@ def run_app(arguments: Sequence[str]) -> int:
     A mistake of the user's ends with its sentence and 2, a failure with 1; what Typer finds wrong it says itself.  What
     nobody foresaw keeps its traceback: it is a bug.
     """
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
-    )
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    for ours in ("wakeroll", "pipeline"):  # of others, only what is wrong
+        logging.getLogger(ours).setLevel(logging.INFO)
     complain = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         app(list(arguments))

@@ -63,7 +63,7 @@ def check(
         raise InvalidUsage(f"no table or view {table!r} with rules; there are: {', '.join(sorted(known))}")
     settings = settings_of(config, home=home)
     warehouse = warehouse_of(settings)
-    with session(settings, out) as spark:
+    with session(settings, out, for_minutes=True) as spark:
         asked = None if version is None or table is None else (table, version)
         versions = versions_when(spark, warehouse, asked, at_ms)
         open_views(spark, warehouse, versions)

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def session(settings: Settings, out: Console) -> Iterator["SparkSession"]:
+def session(settings: Settings, out: Console, *, for_minutes: bool = False) -> Iterator["SparkSession"]:
     """Have a Spark: the one that this process runs already, else one of its own.
 
-    That is started quietly and stopped again; its own words go to a log, a spinner says why one waits.
+    That is started quietly and stopped again; its own words go to a log, a spinner says why one waits.  `for_minutes`
+    is `start_brief_session`'s.
     """
     from pyspark.sql import SparkSession
 
@@ -32,7 +33,7 @@ def session(settings: Settings, out: Console) -> Iterator["SparkSession"]:
         yield running
         return
     with out.status("starting Spark (some seconds)"):
-        spark = start_brief_session(settings, "wakeroll ask")
+        spark = start_brief_session(settings, "wakeroll ask", for_minutes=for_minutes)
     try:
         with out.status("reading"):
             yield spark

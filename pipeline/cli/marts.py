@@ -25,7 +25,7 @@ def marts(full_refresh: FullRefresh = False, home: Home = None, config: ConfigFi
     ensure_dbt()
     settings = settings_of(config, home=home)
     warehouse = warehouse_of(settings)
-    with session(settings, out):
+    with session(settings, out, for_minutes=True):
         outcomes = build(warehouse, settings.logs, *(["--full-refresh"] if full_refresh else []))
     counts = Counter(outcome.kind for outcome in outcomes if outcome.is_good)
     for outcome in outcomes:

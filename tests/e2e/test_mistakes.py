@@ -241,3 +241,23 @@ def test_a_second_process_for_the_same_work_is_refused(
         answer = wakeroll("run", "--only", job, "--bootstrap", plane.bootstrap, "--prefix", plane.topics.prefix)
 
     assert answer == (2, f"wakeroll: another process ({os.getpid()}) {sentence}\n")
+
+
+def test_of_the_libraries_only_warnings_are_heard():
+    """Great Expectations would say at length what it keeps where, by a logger that has a file's name."""
+    speak = (
+        "import logging\n"
+        "from pipeline.cli.app import run_app\n"
+        "try:\n    run_app(['--help'])\nexcept SystemExit:\n    pass\n"
+        "for name in ('wakeroll.run', 'pipeline.observer', '/lib/python/some_library.py'):\n"
+        "    logging.getLogger(name).info('from %s', name)\n"
+        "    logging.getLogger(name).warning('warned by %s', name)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", speak], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert [line.partition(": ")[2] for line in done.stderr.splitlines()] == [
+        *("from wakeroll.run", "warned by wakeroll.run"),
+        *("from pipeline.observer", "warned by pipeline.observer"),
+        "warned by /lib/python/some_library.py",
+    ]

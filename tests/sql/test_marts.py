@@ -202,7 +202,7 @@ from pipeline.session import start_brief_session
 from pipeline.settings import Settings
 
 settings = Settings(home=sys.argv[1])
-spark = start_brief_session(settings, "marts")
+spark = start_brief_session(settings, "marts", for_minutes=True)
 models = ("--select", "+ownership_timeline", "+rebalance_cost")
 outcomes = marts.build(settings.warehouse, settings.logs, *models, command="run")
 assert all(outcome.is_good for outcome in outcomes), outcomes

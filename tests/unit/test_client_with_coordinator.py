@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model import Queue
-from model.client import Client, Dropped, Give, Output, Send, Wishes
+from model.client import Client, Wishes
+from model.client_outputs import Dropped, Give, Output, Send
 from model.decisions import TO_A_CLIENT, AnyDecision
 from model.events import Commit, Configure, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick
 from model.records import Record
