@@ -192,7 +192,7 @@ class Story:
         firsts: dict[str, int] = {}
         for one in read_handled(self._logs()):
             firsts.setdefault(one.client_id, one.start_ns // 1_000_000)
-        told = ", ".join(f"{name} {(firsts[name] - since_ms) / 1000:.1f} s" for name in sorted(firsts))
+        told = ", ".join(f"{name} {(firsts[name] - since_ms) / 1000:.1f} s" for name in sorted(clients))
         out.print(f"first message after its process was started: {told}")
 
     def _until_caught_up(self) -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka.admin import NewTopic
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 
 from model.config import CONTROL_PARTITIONS
 from model.records import Record
@@ -21,7 +21,6 @@ from pipeline.local.process import Child
 from pipeline.local.system import LocalSystem
 from pipeline.local.traffic import Traffic
 from pipeline.local.witness import balance, doubly_owned, read_handled
-from pipeline.session import start_brief_session
 from pipeline.settings import Settings
 from pipeline.status import read_status
 from pipeline.tables import open_views
@@ -50,14 +49,14 @@ def make_topic(connection: Connection, topic: str, queues: int) -> None:
 class Fleet:
     """Observer, jobs, a producer of 200 messages a second and three consumer processes, for the time of a `with`."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, folder: Path, record_interval_ms: int = 5_000) -> None:
         name = uuid.uuid4().hex[:6]
         self.settings = Settings(
             bootstrap=bootstrap,
             prefix=f"fleet-{name}",
             home=str(folder / "home"),
             checkpoints=str(folder / "checkpoints"),
-            record_interval_ms=1_000,
+            record_interval_ms=record_interval_ms,
         )
         self.system = LocalSystem(self.settings)
         self.topic = f"orders-{name}"
@@ -102,24 +101,20 @@ class Fleet:
             "every message is consumed",
         )
 
-    def check(self) -> list[Row]:
+    def check(self, spark: SparkSession) -> list[Row]:
         """Judge what a stopped system has left: its tables, and its consumers' own logs; return the decisions.
 
         Nothing is missing or repeated in the tables, a replay says the same, nobody was evicted, no message was lost,
         and no queue had two owners.
         """
-        spark = start_brief_session(self.settings, "tests")
-        try:
-            open_views(spark, self.settings.warehouse)
-            events = spark.sql("select * from events order by topic, partition, offset").collect()
-            decisions = spark.sql("select shard, seq, json from decisions order by shard, seq").collect()
-            members = spark.sql(f"select client_id, change from memberships where group_id = '{GROUP}'").collect()
-            grants = spark.sql(
-                "select queue.queue_id, count(*) as n from handovers "
-                f"where group_id = '{GROUP}' and `to` is not null group by 1"
-            ).collect()
-        finally:
-            spark.stop()
+        open_views(spark, self.settings.warehouse)
+        events = spark.sql("select * from events order by topic, partition, offset").collect()
+        decisions = spark.sql("select shard, seq, json from decisions order by shard, seq").collect()
+        members = spark.sql(f"select client_id, change from memberships where group_id = '{GROUP}'").collect()
+        grants = spark.sql(
+            "select queue.queue_id, count(*) as n from handovers "
+            f"where group_id = '{GROUP}' and `to` is not null group by 1"
+        ).collect()
         _check_gaps(events)
         newest = {row.shard: row.seq for row in decisions}
         again = [

@@ -58,7 +58,7 @@ def fragile(tmp_path: Path) -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragile, tmp_path):
+def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragile, spark, tmp_path):
     with Fleet(fragile.bootstrap, tmp_path) as fleet, ThreadPoolExecutor(1) as threads:
         settings = fleet.settings
         make_topic(settings.connection, SENT, 1)
@@ -115,7 +115,7 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
             assert tap.is_running, tap.log_tail()
         fleet.wait_until_consumed()
 
-    said = [json.loads(row.json) for row in fleet.check()]
+    said = [json.loads(row.json) for row in fleet.check(spark)]
     answers = Counter(one["request_id"] for one in said if one["kind"] == "wake")
     assert answers
     assert set(answers.values()) == {1}

@@ -115,6 +115,8 @@ def test_make_run_tells_the_whole_story_and_loses_nothing(story: str):
     produced, consumed, lost, double, _, repeated = map(int, counts)
     assert produced == consumed > 1_000
     assert (lost, double, repeated) == (0, 0, 0)
+    firsts = re.findall(r"^first message after its process was started: (.+)$", story, flags=re.MULTILINE)
+    assert [re.findall(r"(c\d) \d+\.\d s", line) for line in firsts] == [["c1", "c2", "c3"], ["c4", "c5"]], firsts
     assert "rejected, rule bounds: heartbeat" in story
     assert re.search(r"p50 \d+ ms, p99 \d+ ms \(\d+ pairs", story)
     assert "expire" in story
@@ -356,7 +358,7 @@ def test_the_readmes_fetch_returns_what_its_producer_sent(orders: Connection):
     assert said.stdout == "[b'...'] 1\n", said.stderr
 
 
-def test_the_readmes_application_consumes(up: Path, orders: Connection):
+def test_the_readmes_application_consumes(up: Path, orders: Connection, engine: SparkSession):
     producer = orders.producer()
     producer.produce("orders", b"the first order")
     producer.flush(30)
@@ -366,4 +368,6 @@ def test_the_readmes_application_consumes(up: Path, orders: Connection):
     with application:
         application.wait_until(lambda: "the first order" in application.log_tail(), PATIENCE_S)
         # The tables have it somewhat later.
-        application.wait_until(lambda: "billing" in run(WAKEROLL, "groups", "--home", up).stdout, PATIENCE_S)
+        spark = engine.newSession()
+        open_views(spark, Settings(home=str(up)).warehouse)
+        application.wait_until(lambda: spark.table("groups").where("group_id = 'billing'").collect(), PATIENCE_S)

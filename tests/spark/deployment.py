@@ -18,7 +18,7 @@ from pipeline.settings import Settings
 from pipeline.topics import ensure_topics
 
 
-def deploy(broker: EmbeddedBroker, folder: Path, name: str, record_interval_ms: int = 0) -> Settings:
+def deploy(broker: EmbeddedBroker, folder: Path, name: str) -> Settings:
     """Make the topics of a control plane of its own; return what its jobs are told.
 
     Its paths have spaces in them, as those of users may.
@@ -28,7 +28,6 @@ def deploy(broker: EmbeddedBroker, folder: Path, name: str, record_interval_ms: 
         prefix=f"{name}-{uuid.uuid4().hex[:6]}",
         home=str(folder / "a home"),
         checkpoints=str(folder / "check points"),
-        record_interval_ms=record_interval_ms,
     )
     ensure_topics(settings.connection)
     return settings
@@ -146,6 +145,7 @@ def until(true: Callable[[], object], deadline_s: float = 600) -> None:
     started = time.monotonic()
     while not true():
         assert time.monotonic() < started + deadline_s, "not in time"
+        time.sleep(0.1)  # what is waited for needs this core
 
 
 def replayed(ledger: SparkSession) -> list[tuple[str, int, str]]:

@@ -51,7 +51,7 @@ class Survivor(NamedTuple):
 
 @pytest.fixture(scope="module")
 def survivor(spark: SparkSession, broker, tmp_path_factory) -> Survivor:
-    settings = deploy(broker, tmp_path_factory.mktemp("survivor"), "survivor", record_interval_ms=2_000)
+    settings = deploy(broker, tmp_path_factory.mktemp("survivor"), "survivor")
     failures = spark.sparkContext.accumulator(0)
     with bug_in_workers(spark):
         queries = [coordinate.start(spark, settings, failures), record.start(spark, settings)]

@@ -209,21 +209,26 @@ assert all(outcome.is_good for outcome in outcomes), outcomes
 """
 
 
-def test_another_process_takes_up_what_is_new(engine: SparkSession, tmp_path: Path):
+def test_another_process_takes_up_what_is_new(
+    engine: SparkSession, home: Path, built: list[marts.Outcome], tmp_path: Path
+):
     """A process begins with an empty catalog, and would build anew, without a word, what it does not find there."""
+    assert built
     warehouse = tmp_path / "warehouse"
+    shutil.copytree(home / "warehouse", warehouse)
     models = ("--select", "+ownership_timeline", "+rebalance_cost")
 
     def rows_of(name: str) -> list[str]:
         frame = engine.read.format("delta").load(str(warehouse / "marts" / name))
         return sorted(repr(tuple(row)) for row in frame.collect())
 
-    day, morning = a_day(), a_day()
-    del morning.rows[-(-len(day.rows) // 2) :]
-    write_ledger(engine.newSession(), warehouse, morning, batches=1)
-    marts.build(warehouse, tmp_path / "logs", *models, command="run")
     first = {name: rows_of(name) for name in INCREMENTAL}
-    write_ledger(engine.newSession(), warehouse, day)
+    longer = a_day()
+    longer.join("billing", "c4", "orders")
+    longer.pass_seconds(12)
+    longer.crash("audit", "a2")
+    longer.pass_seconds(60)
+    write_ledger(engine.newSession(), warehouse, longer, batches=1)
 
     done = subprocess.run(
         [sys.executable, "-c", A_RUN_OF_ITS_OWN, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
