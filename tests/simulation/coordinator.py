@@ -37,6 +37,12 @@ class Coordinator:
         """Die in the next batch, after this part of its decisions was published."""
         self._kill_percent = percent
 
+    def restore(self, percent: int) -> None:
+        """Lose the checkpoints, and go on from an older state, as from a snapshot: what was decided since is again."""
+        del self.saved[max(1, len(self.saved) * percent // 100) :]
+        self._shard = self._shard_from(self.saved[-1][1])
+        self._kill_percent = self._repeat_to = -1
+
     def batch(self, *, all_of_it: bool = False) -> list[AnyDecision]:
         """Run one batch; return what is published, in order."""
         position, body = self.saved[-1]

@@ -24,9 +24,10 @@ from model.events import (
 from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision
-from model.rows import SNAPSHOTS
+from model.rows import SNAPSHOTS, TABLES
 from model.shard import VERSION, Shard
 from pipeline.jobs import record
+from pipeline.retention import DAY_MS, forget, past_of
 from pipeline.schemas import schema_of
 from pipeline.tables import ensure_tables, path_of
 from wakeroll.connection import Topics
@@ -213,6 +214,29 @@ def a_day() -> Story:
     return story
 
 
+def three_days() -> Story:
+    """Tell of two groups; for two days in between nothing was running."""
+    story = Story()
+    story.route("orders", 4, ends=100)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(12)
+    story.join("billing", "c2", "orders")
+    story.join("audit", "a1", "orders")
+    story.pass_seconds(12)
+    story.commit("billing", 10)
+    story.commit("billing", 20)
+    story.snapshot()
+    story.pass_seconds(2)
+    story.now_ms += 2 * DAY_MS
+    story.pass_seconds(12)
+    story.commit("billing", 30)
+    story.join("billing", "c3", "orders")
+    story.pass_seconds(12)
+    story.snapshot()
+    story.pass_seconds(1)
+    return story
+
+
 def write_ledger(spark: SparkSession, warehouse: Path, story: Story, batches: int = 2) -> None:
     """Let `record` write the tables of a story, in so many batches."""
     ensure_tables(spark, warehouse)
@@ -225,3 +249,10 @@ def write_ledger(spark: SparkSession, warehouse: Path, story: Story, batches: in
     if story.snapshots:
         frame = spark.createDataFrame(story.snapshots, schema_of(SNAPSHOTS.row))
         frame.write.format("delta").mode("append").save(str(path_of(warehouse, SNAPSHOTS)))
+
+
+def forget_the_first_day(spark: SparkSession, warehouse: Path, story: Story) -> None:
+    """Let upkeep delete what is old of a ledger, where only a day is kept."""
+    past = past_of(spark, warehouse, story.now_ms, DAY_MS, DAY_MS)
+    for table in TABLES.values():
+        forget(spark, warehouse, table, past)

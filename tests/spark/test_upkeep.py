@@ -10,7 +10,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from deployment import until
-from ledgers import PARTITIONS, Story, write_ledger
+from ledgers import PARTITIONS, forget_the_first_day, three_days, write_ledger
 from model.rows import DECISIONS, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from model.shard import VERSION
 from pipeline.history import Period, cut_logs
@@ -28,29 +28,6 @@ from wakeroll.reset import time_of
 pytestmark = pytest.mark.spark
 
 VIEWS = ("current_assignments", "current_offsets", "current_members", "groups")
-
-
-def three_days() -> Story:
-    """Tell of two groups; for two days in between nothing was running."""
-    story = Story()
-    story.route("orders", 4, ends=100)
-    story.join("billing", "c1", "orders")
-    story.pass_seconds(12)
-    story.join("billing", "c2", "orders")
-    story.join("audit", "a1", "orders")
-    story.pass_seconds(12)
-    story.commit("billing", 10)
-    story.commit("billing", 20)
-    story.snapshot()
-    story.pass_seconds(2)
-    story.now_ms += 2 * DAY_MS
-    story.pass_seconds(12)
-    story.commit("billing", 30)
-    story.join("billing", "c3", "orders")
-    story.pass_seconds(12)
-    story.snapshot()
-    story.pass_seconds(1)
-    return story
 
 
 def rows_of(spark: SparkSession, name: str) -> list[str]:
@@ -86,9 +63,7 @@ def kept(spark, tmp_path_factory) -> Kept:
     open_views(spark, warehouse)
     before = {name: rows_of(spark, name) for name in (*TABLES, *VIEWS)}
     highest = {table.name: highest_positions(spark, warehouse, table) for table in TABLES.values()}
-    past = past_of(spark, warehouse, story.now_ms, DAY_MS, DAY_MS)
-    for table in TABLES.values():
-        forget(spark, warehouse, table, past)
+    forget_the_first_day(spark, warehouse, story)
     open_views(spark, warehouse)
     return Kept(warehouse, before, highest)
 

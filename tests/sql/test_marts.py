@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from ledgers import Story, a_day, write_ledger
+from ledgers import Story, a_day, forget_the_first_day, three_days, write_ledger
 from model.events import Reset, ResetOffset
 from model.queue import Queue
 from pipeline import marts
@@ -291,6 +291,21 @@ def test_health_follows_burrows_rules(engine: SparkSession, ill: Path):
         "catches_up": "OK",
         "caught_up": "OK",
     }
+
+
+def test_a_ledger_whose_first_day_has_gone_breaks_no_rule(engine: SparkSession, tmp_path: Path):
+    """What is kept of before, the last words about each queue and member, has gaps that are nobody's fault."""
+    spark, story = engine.newSession(), three_days()
+    write_ledger(spark, tmp_path / "warehouse", story, batches=1)
+    forget_the_first_day(spark, tmp_path / "warehouse", story)
+
+    done = marts.build(tmp_path / "warehouse", tmp_path / "logs", "--select", "+current_ownership", "+rebalance_cost")
+
+    assert [outcome for outcome in done if not outcome.is_good] == []
+    rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")}
+    assert rules <= {outcome.name for outcome in done}
+    owned = engine.sql("select distinct client_id from marts.current_ownership where group_id = 'audit'").collect()
+    assert [row.client_id for row in owned] == ["a1"]
 
 
 def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_path: Path):

@@ -27,6 +27,8 @@ class Present:
     """The newest assignment to it."""
     told_at: int = -1
     """The offset of its cause."""
+    has_answered: bool = False
+    """Whether it has shown an assignment since it was told one; a life that was forgotten may begin with an epoch."""
 
     @property
     def topics(self) -> set[str]:
@@ -90,6 +92,7 @@ class Gathering:
         told = member.told
         return (
             told is not None
+            and member.has_answered
             and member.told_at > self.configured_at
             and member.said.epoch >= told.epoch
             and member.said.epoch > self.configured_epoch
@@ -117,6 +120,7 @@ class Roll:
             member = self.group(event.group_id).members.get(event.client_id)
             if member is not None and member.life == event.instance_id:
                 member.seen_ms = page.clock_ms
+                member.has_answered |= member.told is not None and event.epoch >= member.told.epoch
                 if event.epoch >= member.said.epoch:
                     member.said = event
         for decision in page.decisions:

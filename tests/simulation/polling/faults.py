@@ -53,6 +53,9 @@ KINDS = {
     "kill": Kind(
         "the coordinator dies after it published a part of a batch, which is repeated", amounts=(0, 30, 70, 100)
     ),
+    "restore": Kind(
+        "the coordinator's checkpoints are lost, and it goes on from an older state", amounts=(0, 50, 90, 99)
+    ),
     "behind": Kind(
         "the coordinator stands still, and catches up in one batch",
         lengths_ms=(3_000, 10_000, 10_000, 30_000, 30_000, 600_000),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from control_log import QUEUES
+from coordinator import Coordinator
 from fault import Fault
 from model.events import Pull
 from model.queue import Queue
@@ -27,9 +28,10 @@ def go_wrong(world: "World", fault: Fault) -> None:
             world.no_observer_until_ms = max(world.no_observer_until_ms, until_ms)
         case "behind":
             world.behind_until_ms, world.catches_up = max(world.behind_until_ms, until_ms), True
-        case "kill":
+        case "kill" | "restore":
+            lose = Coordinator.kill_in_next_batch if fault.kind == "kill" else Coordinator.restore
             for coordinator in world.coordinators:
-                coordinator.kill_in_next_batch(fault.amount)
+                lose(coordinator, fault.amount)
         case "step":
             world.skew_ms += fault.amount
         case "crowd":

@@ -113,6 +113,11 @@ KINDS = {
     "kill": Kind(
         "the coordinator dies after it published a part of a batch, which is repeated", "world", amount=_between(0, 100)
     ),
+    "restore": Kind(
+        "the coordinator's checkpoints are lost, and it goes on from an older state",
+        "world",
+        amount=_one_of(0, 50, 90, 99),
+    ),
     "behind": Kind("the coordinator stands still, and catches up in one batch", "world", length_ms=_behind, ends=False),
     "late": Kind(
         "the inbox is delayed for everybody",

@@ -99,6 +99,11 @@ def _kill(world: "World", fault: Fault) -> None:
         coordinator.kill_in_next_batch(fault.amount)
 
 
+def _restore(world: "World", fault: Fault) -> None:
+    for coordinator in world.coordinators:
+        coordinator.restore(fault.amount)
+
+
 def _darken(world: "World", fault: Fault) -> None:
     world.broker.dark_until_ms = max(world.broker.dark_until_ms, world.now_ms + fault.length_ms)
     world.seen.darkness.append((world.now_ms, world.now_ms + fault.length_ms))
@@ -159,6 +164,7 @@ IN_THE_WORLD: Mapping[str, Callable[["World", Fault], None]] = {
     "fight": _fight,
     "behind": lambda world, fault: world.delay_coordinator(fault.length_ms),
     "kill": _kill,
+    "restore": _restore,
     "late": lambda world, fault: world.delay_inbox(fault.length_ms, fault.amount),
     "echo": lambda world, fault: world.echo_inbox(fault.length_ms, fault.amount),
     "dark": _darken,
