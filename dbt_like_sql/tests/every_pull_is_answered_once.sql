@@ -54,20 +54,51 @@ heard as (
             and pulls.offset = rejections.cause_offset
 ),
 
+-- Pulls between the ticks: a join of each pull with all ticks after it would grow with the square of the log.
+told as (
+    select
+        control_topic as topic,
+        partition,
+        offset,
+        client_id,
+        request_id,
+        timeout_ms,
+        cast(null as bigint) as clock_ms
+    from heard
+    where request_number > coalesce(last_number, -1)
+    union all
+    select
+        topic,
+        partition,
+        offset,
+        null as client_id,
+        null as request_id,
+        null as timeout_ms,
+        clock_ms
+    from clocks
+),
+
+-- The clock never falls: of all ticks behind a pull the first one shows the least.
+timed as (
+    select
+        *,
+        min(clock_ms) over (
+            partition by topic, partition
+            order by offset desc
+            rows between unbounded preceding and current row
+        ) as first_clock_ms,
+        max(clock_ms) over (partition by topic, partition) as last_clock_ms
+    from told
+),
+
 waited as (
     select
-        heard.client_id,
-        heard.request_id,
-        heard.timeout_ms,
-        max(clocks.clock_ms) - min(clocks.clock_ms) as waited_ms
-    from heard
-    inner join clocks
-        on
-            heard.control_topic = clocks.topic
-            and heard.partition = clocks.partition
-            and clocks.offset > heard.offset
-    where heard.request_number > coalesce(heard.last_number, -1)
-    group by heard.client_id, heard.request_id, heard.timeout_ms
+        client_id,
+        request_id,
+        timeout_ms,
+        last_clock_ms - first_clock_ms as waited_ms
+    from timed
+    where request_id is not null
 ),
 
 final as (

@@ -299,7 +299,8 @@ def test_a_ledger_whose_first_day_has_gone_breaks_no_rule(engine: SparkSession, 
     write_ledger(spark, tmp_path / "warehouse", story, batches=1)
     forget_the_first_day(spark, tmp_path / "warehouse", story)
 
-    done = marts.build(tmp_path / "warehouse", tmp_path / "logs", "--select", "+current_ownership", "+rebalance_cost")
+    models = ("--select", "path:models/staging", "+current_ownership", "rebalance_cost", "consumer_lag")
+    done = marts.build(tmp_path / "warehouse", tmp_path / "logs", *models)
 
     assert [outcome for outcome in done if not outcome.is_good] == []
     rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")}
@@ -317,6 +318,7 @@ def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_pa
         frame = engine.read.format("delta").load(str(warehouse / table))
         frame.withColumns(changed).write.format("delta").mode("append").save(str(warehouse / table))
 
+    engine.sql(f'delete from delta.`{warehouse / "decisions"}` where json like \'%"reason":"timeout"%\'')
     again("events")
     again("decisions")
     again("offsets", client_id=f.lit("a thief"))
@@ -327,6 +329,10 @@ def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_pa
 
     rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")}
     assert rules <= {outcome.name for outcome in done if outcome.status == "fail"}
+    asked = tmp_path / "logs" / "dbt" / "compiled" / "wakeroll" / "tests" / "every_pull_is_answered_once.sql"
+    found = engine.sql(asked.read_text(encoding="utf-8")).collect()
+    # One was answered more than once, the other one never.
+    assert {row.request_id: row.answers > 1 for row in found} == {"a1-waits:1": True, "a1-waits:2": False}
 
 
 def test_without_dbt_one_sentence_says_what_to_install(monkeypatch, capsys):

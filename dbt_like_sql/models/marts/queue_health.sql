@@ -58,27 +58,51 @@ numbered as (
 
 recent as (select * from numbered where nth_newest <= {{ var('window_commits') }}),
 
--- The queue's end as it was known when a commit came: the newest look before it.
-told as (
+-- Commits among the looks at their queues: a join of each commit with all looks before it would grow with the square.
+seen as (
     select
-        recent.group_id,
-        recent.topic,
-        recent.broker,
-        recent.queue_id,
-        recent.offset_owner,
-        recent.nth_newest,
-        recent.committed_offset,
-        recent.committed_at,
-        coalesce(max_by(queues.end_offset, queues.seen_at), recent.committed_offset) as end_offset
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        offset_owner,
+        nth_newest,
+        committed_offset,
+        committed_at,
+        cast(null as bigint) as end_offset,
+        committed_at as at
     from recent
-    left join queues
-        on
-            recent.topic = queues.topic
-            and recent.broker = queues.broker
-            and recent.queue_id = queues.queue_id
-            and queues.seen_at <= recent.committed_at
-    group by all
+    union all
+    select
+        null as group_id,
+        topic,
+        broker,
+        queue_id,
+        null as offset_owner,
+        null as nth_newest,
+        null as committed_offset,
+        null as committed_at,
+        end_offset,
+        seen_at as at
+    from queues
 ),
+
+-- The queue's end as it was known when a commit came: the newest look before it, or at the same time.
+ended as (
+    select
+        * except (end_offset),
+        coalesce(
+            last_value(end_offset, true) over (
+                partition by topic, broker, queue_id
+                order by at, end_offset nulls last
+                rows between unbounded preceding and current row
+            ),
+            committed_offset
+        ) as end_offset
+    from seen
+),
+
+told as (select * from ended where group_id is not null),
 
 pairs as (
     select
