@@ -27,10 +27,10 @@ settings.register_profile("same", derandomize=True, deadline=None, database=None
 settings.register_profile("search", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-WITH_JOBS = ("tests/spark/", *(f"tests/e2e/test_{name}.py" for name in ("crash", "outages", "readme")))
-"""Where tests run the jobs, in this process or in others."""
-ON_TABLES = "tests/sql/"
-"""Where tests need a Spark too, but nobody waits for what it decides."""
+ON_TABLES = ("tests/sql/", *(f"tests/spark/test_{name}.py" for name in ("evolution", "ledger", "upkeep")))
+"""Where tests need a Spark, but nobody waits for what it decides."""
+WITH_JOBS = ("tests/spark/", *(f"tests/e2e/test_{name}.py" for name in ("outages", "readme")))
+"""Where tests run the jobs, in this process or in others; but for those on tables."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and end with the questions to tables: by then the other process is half done."""
-    items.sort(key=lambda item: (not item.nodeid.startswith(WITH_JOBS), item.nodeid.startswith(ON_TABLES)))
+    items.sort(key=lambda item: (not _runs_jobs(item.nodeid), item.nodeid.startswith(ON_TABLES)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
@@ -55,9 +55,13 @@ class SparkTogether(LoadFileScheduling):
     """Tests of a file stay together, and so do all that run jobs, and all that need one Spark for tables."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(WITH_JOBS):
-            return "jobs"
-        return "tables" if nodeid.startswith(ON_TABLES) else super()._split_scope(nodeid)
+        if nodeid.startswith(ON_TABLES):
+            return "tables"
+        return "jobs" if _runs_jobs(nodeid) else super()._split_scope(nodeid)
+
+
+def _runs_jobs(nodeid: str) -> bool:
+    return nodeid.startswith(WITH_JOBS) and not nodeid.startswith(ON_TABLES)
 
 
 @pytest.fixture

@@ -49,14 +49,15 @@ def make_topic(connection: Connection, topic: str, queues: int) -> None:
 class Fleet:
     """Observer, jobs, a producer of 200 messages a second and three consumer processes, for the time of a `with`."""
 
-    def __init__(self, bootstrap: str, folder: Path, record_interval_ms: int = 5_000) -> None:
+    def __init__(self, bootstrap: str, folder: Path) -> None:
         name = uuid.uuid4().hex[:6]
         self.settings = Settings(
             bootstrap=bootstrap,
             prefix=f"fleet-{name}",
             home=str(folder / "home"),
             checkpoints=str(folder / "checkpoints"),
-            record_interval_ms=record_interval_ms,
+            # Tables are written most of the time: whenever it dies, it is likely to be in the middle of that.
+            record_interval_ms=1_000,
         )
         self.system = LocalSystem(self.settings)
         self.topic = f"orders-{name}"
