@@ -80,7 +80,7 @@ def read(path: Path = LEDGER) -> Growth | None:
 def section(found: Growth | None) -> str:
     """Tell the figures."""
     if found is None:
-        return "Not measured yet: `python -m bench.ledger`, on a quiet machine, takes twenty minutes.\n"
+        return "Not measured yet: `python -m bench.ledger`, on a quiet machine, takes 45 minutes.\n"
     sizes = found.sizes
     events = [f"{size.events:,} events" for size in sizes]
     steps = [f"{one.events:,} to {other.events:,}" for one, other in _steps(sizes)]
