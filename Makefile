@@ -1,7 +1,7 @@
 # Everything that a checkout can do; plain `make` lists it.  Nothing is needed beforehand but Python 3.11, Java 17 and
 # make itself, and nothing is installed outside this folder.  All paths are relative, so it may be called anything.
 
-.PHONY: help setup run test simulate bench check clean jars
+.PHONY: help setup run test simulate bench lint check clean jars
 .DEFAULT_GOAL := help
 # Each step needs the one before; with -j, they would still come one at a time.
 .NOTPARALLEL:
@@ -42,10 +42,12 @@ simulate: .venv/.installed-dev ## worlds made from seeds, in which everything go
 bench: .venv/.installed jars ## what things cost on this machine, beside Kafka's own; makes docs/performance.md
 	@exec $(OURS) -m bench $(ARGS)
 
-check: .venv/.installed-dev ## what must hold before a commit: style, types, quick tests
+lint: .venv/.installed-dev ## style and types
 	$(OURS) -m ruff check .
 	$(OURS) -m ruff format --check .
 	$(OURS) -m mypy
+
+check: lint ## what must hold before a commit: style, types, quick tests
 	$(OURS) -m pytest -q $(SIDE_BY_SIDE) tests/unit tests/scenarios tests/architecture
 
 clean: ## remove the environment, JARs, data and checkpoints of this checkout

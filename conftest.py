@@ -22,6 +22,9 @@ if not hasattr(sys.modules["__main__"], "__file__"):
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
 
+# No Spark of a test lives long enough to win back what thorough compilation takes: half of all its work.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m")
+
 # Every run tries the same examples, so that a red build is red again; `HYPOTHESIS_PROFILE=search` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.register_profile("search", deadline=None, max_examples=2_000)

@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
         f.lit(topic).alias("topic"), f.col("timestamp_ms").cast("string").cast("binary").alias("key"), "value"
     )
     queries = [
-        publish(passed, kafka_options(connection), NAME, settings.checkpoint(NAME)),
+        publish(passed, kafka_options(connection), NAME, settings.checkpoint(NAME), settings.batch_interval_ms),
         record.start(spark, settings),
     ]
     on_signals(stop.set)

@@ -50,6 +50,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=1, le=1_000, description="about the number of cores of a cluster; frozen into the checkpoint")
     ] = 1
     driver_memory: Annotated[str, Meta(pattern=r"\A[0-9]+[mg]\Z")] = "1g"
+    batch_interval_ms: Annotated[
+        int, Meta(ge=0, le=600_000, description="between two batches of `coordinate`, or of `tap`; 0: one at once")
+    ] = 0
     record_interval_ms: Annotated[int, Meta(ge=0, le=600_000, description="between two batches of `record`")] = 5_000
     snapshot_interval_ms: Annotated[int, Meta(ge=0, description="between two snapshots of the state in Delta")] = (
         600_000

@@ -26,4 +26,5 @@ def start(spark: SparkSession, settings: Settings, failures: Accumulator[int] | 
         events = events.coalesce(1)
     failures = failures or spark.sparkContext.accumulator(0)
     decisions = decide(events, settings.partitions, connection.topics, restore, failures)
-    return publish(decisions, kafka_options(connection), name, settings.checkpoint(name))
+    options, checkpoint = kafka_options(connection), settings.checkpoint(name)
+    return publish(decisions, options, name, checkpoint, settings.batch_interval_ms)

@@ -29,8 +29,8 @@ def start(spark: SparkSession, settings: Settings, topics: Sequence[str]) -> Str
     """Start the query that tells of the messages of some topics: headers → arrivals → the queues' topic."""
     connection = settings.connection
     messages = headers(spark, connection, topics, settings.max_offsets_per_batch)
-    name = query_of(topics)
-    return publish(arrivals(messages, connection.topics), kafka_options(connection), name, settings.checkpoint(name))
+    told, options, name = arrivals(messages, connection.topics), kafka_options(connection), query_of(topics)
+    return publish(told, options, name, settings.checkpoint(name), settings.batch_interval_ms)
 
 
 def query_of(topics: Sequence[str]) -> str:

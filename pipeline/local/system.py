@@ -74,7 +74,7 @@ class LocalSystem:
     def _child(self, command: str, grace_s: float) -> Child:
         return Child(
             f"wakeroll {command}",
-            [sys.executable, "-m", "pipeline.cli", command],
+            [sys.executable, "-m", "pipeline.cli", command, "--bootstrap", self.settings.bootstrap],
             log=self.settings.logs / f"{command}.log",
             env={**os.environ, **self.settings.environment()},
             grace_s=grace_s,

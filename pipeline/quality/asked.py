@@ -71,7 +71,9 @@ OF_ASSIGNMENTS = (
 )
 OF_OFFSETS = (Question(rows_rule("offsets.growth", _GROWTH), lambda decisions, _: broken_offsets(decisions)),)
 
-ASKED_RULES = (JSON, HEADER, *(question.rule for question in (*OF_DECISIONS, *OF_ASSIGNMENTS, *OF_OFFSETS)))
+RULES_OF_DECISIONS = (JSON, HEADER, *(question.rule for question in OF_DECISIONS))
+RULES_OF_ASSIGNMENTS = tuple(question.rule for question in OF_ASSIGNMENTS)
+RULES_OF_OFFSETS = tuple(question.rule for question in OF_OFFSETS)
 
 
 def broken_decisions(decisions: DataFrame) -> DataFrame:

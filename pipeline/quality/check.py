@@ -33,7 +33,7 @@ def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None)
         if not asked:
             continue
         if suite == HISTORY:
-            with broken_rows(spark) as rows:
+            with broken_rows(spark, asked) as rows:
                 outcomes += gate.check(suite, asked, rows, ("at", "found", "expected"))
         else:
             key = TABLES[suite].key if suite in TABLES else DECIDED

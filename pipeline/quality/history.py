@@ -3,15 +3,23 @@
 A query selects the rows that break its rule: `at` (their key), `found` and `expected`.  Its first line says the rule.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from importlib import resources
 
 from pyspark.sql import DataFrame, SparkSession
 
 from model.rows import ASSIGNMENTS, OFFSETS
 from pipeline.operators.ledger import assignment_rows, offset_rows
-from pipeline.quality.asked import ASKED_RULES, broken_assignments, broken_decisions, broken_growth
+from pipeline.quality.asked import (
+    RULES_OF_ASSIGNMENTS,
+    RULES_OF_DECISIONS,
+    RULES_OF_OFFSETS,
+    broken_assignments,
+    broken_decisions,
+    broken_growth,
+)
 from pipeline.quality.awaited import awaited
 from pipeline.quality.rule import Rule, rows_rule
 from pipeline.quality.views import VIEW_RULES, broken_views
@@ -32,16 +40,34 @@ QUERIES: Mapping[str, str] = {
 """Rule -> its query."""
 
 
+_LOOKS: Sequence[tuple[Sequence[Rule], Callable[[SparkSession], DataFrame]]] = (
+    (RULES_OF_DECISIONS, lambda spark: broken_decisions(spark.table("told"))),
+    (
+        RULES_OF_ASSIGNMENTS,
+        lambda spark: broken_assignments(spark.table("assignments"), spark.table("memberships")),
+    ),
+    (RULES_OF_OFFSETS, lambda spark: broken_growth(spark.table("offsets"), spark.table("memberships"))),
+    (VIEW_RULES, broken_views),
+)
+"""Rules that one look answers -> the look."""
+
+
 def history_rules() -> list[Rule]:
     """Return the rules of the suite, by name."""
     asked = [rows_rule(name, query.partition("\n")[0].lstrip("- ")) for name, query in QUERIES.items()]
-    return sorted([*ASKED_RULES, *VIEW_RULES, *asked], key=lambda rule: rule.name)
+    looked = [rule for rules, _ in _LOOKS for rule in rules]
+    return sorted([*looked, *asked], key=lambda rule: rule.name)
 
 
 @contextmanager
-def broken_rows(spark: SparkSession) -> Iterator[DataFrame]:
-    """Have the rows that break a rule, of the tables and views as this session knows them: see `Broken`."""
-    decisions, memberships = spark.table("decisions"), spark.table("memberships")
+def broken_rows(spark: SparkSession, rules: Collection[Rule] | None = None) -> Iterator[DataFrame]:
+    """Have the rows that break a rule, of the tables and views as this session knows them: see `Broken`.
+
+    Args:
+        spark: knows them, see `pipeline.tables.open_views`.
+        rules: of `history_rules`; only for these is looked, and what is found beside them does no harm.  None: all.
+    """
+    decisions = spark.table("decisions")
     assignment_rows(decisions).createOrReplaceTempView("decided_assignments")
     offset_rows(decisions).createOrReplaceTempView("decided_offsets")
     for view in ("reach", "told"):
@@ -50,13 +76,11 @@ def broken_rows(spark: SparkSession) -> Iterator[DataFrame]:
     answers = awaited(spark.table("events")).persist()
     answers.createOrReplaceTempView("awaited")
     spark.sql(f"create or replace temporary view unanswered as {_text('unanswered.sql')}")
-    found = broken_decisions(spark.table("told"))
-    found = found.unionByName(broken_assignments(spark.table("assignments"), memberships))
-    found = found.unionByName(broken_growth(spark.table("offsets"), memberships))
-    found = found.unionByName(broken_views(spark))
-    for name, query in QUERIES.items():
-        found = found.unionByName(spark.sql(f"select '{name}' as rule, * from ({query})"))
-    found = found.persist()
+    wanted = {rule.name for rule in (history_rules() if rules is None else rules)}
+    looks = [look(spark) for its_rules, look in _LOOKS if any(rule.name in wanted for rule in its_rules)]
+    queries = {name: query for name, query in QUERIES.items() if name in wanted}
+    looks += [spark.sql(f"select '{name}' as rule, * from ({query})") for name, query in queries.items()]
+    found = reduce(DataFrame.unionByName, looks).persist()
     try:
         yield found
     finally:

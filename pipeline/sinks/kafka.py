@@ -9,8 +9,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from model.config import MAX_RECORD_BYTES
 
 
-def publish(decisions: DataFrame, options: Mapping[str, str], query: str, checkpoint: Path) -> StreamingQuery:
-    """Start publishing rows of (topic, key, value), each batch as soon as the one before is done."""
+def publish(
+    decisions: DataFrame, options: Mapping[str, str], query: str, checkpoint: Path, interval_ms: int
+) -> StreamingQuery:
+    """Start publishing rows of (topic, key, value): a batch each so many ms, or as soon as the one before is done."""
     return (
         decisions.writeStream.format("kafka")
         .options(**options)
@@ -19,5 +21,6 @@ def publish(decisions: DataFrame, options: Mapping[str, str], query: str, checkp
         .option("checkpointLocation", str(checkpoint))
         .queryName(query)
         .outputMode("append")
+        .trigger(processingTime=f"{interval_ms} milliseconds")
         .start()
     )

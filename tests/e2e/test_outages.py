@@ -1,17 +1,19 @@
 """Broker, observer and driver die one after the other, while consumers consume and others wait: a whole system.
 
 The wakes of those who wait come from a tap, since nobody tells of these messages.  KILLS=20 kills the driver twenty
-times, at moments of SEED's; for every change one is enough.
+times, at moments of SEED's; for every change one is enough.  In the end the checkpoints are lost.
 """
 
 import json
 import os
 import random
+import shutil
+import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,8 +21,10 @@ import pytest
 from confluent_kafka import Message
 
 from fleet import PATIENCE_S, Fleet, make_topic, until
+from pipeline.cli.app import run_app
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.process import Child
+from pipeline.settings import Settings
 from wakeroll import Consumer, NotReachable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
@@ -28,6 +32,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 SENT = "sent"
 WAIT_S = 5.0
 KILLS = int(os.environ.get("KILLS", "1"))
+WAKEROLL = str(Path(sys.executable).with_name("wakeroll"))
 
 
 class Waiting:
@@ -61,7 +66,36 @@ def fragile(tmp_path: Path) -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragile, spark, tmp_path):
+@pytest.fixture
+def restore(fragile, capfd, monkeypatch) -> Callable[[Settings], str]:
+    """`wakeroll restore`, on the Spark of this process, which spares one of its own; returns what it prints."""
+
+    def restore(settings: Settings) -> str:
+        for name, value in settings.environment().items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as end:
+            sys.exit(run_app(["restore", "--bootstrap", fragile.bootstrap]))
+        said = capfd.readouterr()
+        assert not end.value.code, said.out + said.err
+        return said.out
+
+    return restore
+
+
+def refusal(settings: Settings) -> str:
+    """Return why a `run` of this deployment does not begin."""
+    done = subprocess.run(
+        [WAKEROLL, "run", "--bootstrap", settings.bootstrap],
+        env={**os.environ, **settings.environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    return done.stderr
+
+
+def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragile, spark, restore, tmp_path):
     """The log is the truth: whatever died, the next one decides what the first would have decided."""
     seed = int(os.environ.get("SEED", str(random.randrange(10**6))))
     print(f"KILLS={KILLS} SEED={seed}")
@@ -87,7 +121,7 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
 
         tap = Child(
             "wakeroll tap",
-            [sys.executable, "-m", "pipeline.cli", "tap", SENT],
+            [WAKEROLL, "tap", SENT, "--bootstrap", fragile.bootstrap],
             log=settings.logs / "tap.log",
             env={**os.environ, **settings.environment()},
             grace_s=90,
@@ -110,6 +144,7 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
                 fleet.system.jobs.start()
                 fleet.wait_until_decided()
                 until(all_found, "the message after the driver's death")
+            assert "decides from this checkpoint already; stop it first" in refusal(settings)
 
             fleet.system.observer.kill()
             fetches = waiting.fetches
@@ -124,8 +159,13 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
             fleet.system.check()
             assert tap.is_running, tap.log_tail()
         fleet.wait_until_consumed()
+        until(lambda: "snapshots of 8 shards" in fleet.system.jobs.log_tail(), "snapshots")
 
     said = [json.loads(row.json) for row in fleet.check(spark)]
     answers = Counter(one["request_id"] for one in said if one["kind"] == "wake")
     assert answers
     assert set(answers.values()) == {1}
+
+    shutil.rmtree(settings.checkpoints)
+    assert "start with `wakeroll restore`" in refusal(settings)
+    assert "8 of 8 shards go on from their snapshots" in restore(settings)

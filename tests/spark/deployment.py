@@ -28,6 +28,8 @@ def deploy(broker: EmbeddedBroker, folder: Path, name: str) -> Settings:
         prefix=f"{name}-{uuid.uuid4().hex[:6]}",
         home=str(folder / "a home"),
         checkpoints=str(folder / "check points"),
+        # Else it would look for news a hundred times a second, and other tests need this machine too.
+        batch_interval_ms=200,
     )
     ensure_topics(settings.connection)
     return settings

@@ -322,11 +322,14 @@ class Round:
 
 ROUNDS = (
     Round((lose_an_event, lose_a_refusal, lose_an_answer, damage_the_json, name_another_client)),
-    Round((ask_something_else, name_no_cause, lose_a_decision)),
     Round((use_an_epoch_again, answer_twice, say_another_time, say_another_epoch)),
     Round((forget_a_queue, give_what_another_had, commit_less, keep_what_a_crashed_client_had)),
-    Round((ask_for_nothing_back, fall_back_an_epoch)),
-    Round((decide_to_go_back,)),
+    Round(
+        (
+            *(ask_something_else, name_no_cause, lose_a_decision),
+            *(ask_for_nothing_back, fall_back_an_epoch, decide_to_go_back),
+        )
+    ),
 )
 found_broken: set[str] = set()
 """Rules of the history that the rounds have broken so far."""

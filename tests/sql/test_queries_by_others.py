@@ -94,7 +94,8 @@ def test_spark_answers_with_the_confs_that_the_page_names(checkout):
     [question, then] = blocks("python", "spark.")
     keep = "kept.append([list(row) for row in answer.collect()])\n"
     program = f"import json\nkept = []\n{question}{keep}{then}{keep}print(json.dumps(kept, default=str))"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    ours = [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_")) and name != "SPARK_SUBMIT_OPTS"]
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
 
     done = subprocess.run(
         [sys.executable, "-c", program],
