@@ -18,7 +18,8 @@ export PIP_USER := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 OURS := .venv/bin/python
-PIP := $(OURS) -m pip install
+# Python compiles what it imports; all that there is would take half a minute.
+PIP := $(OURS) -m pip install --no-compile
 OR_SAY_SO := || { echo "setup: pip could not install all of it (see above); check the network, then start again." >&2; exit 1; }
 
 # Two processes, for much of a test is waiting; which tests stay together, and why, is in conftest.py.

@@ -32,6 +32,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 ON_TABLES = ("tests/sql/", *(f"tests/spark/test_{name}.py" for name in ("evolution", "ledger", "upkeep")))
 """Where tests need a Spark, but nobody waits for what it decides."""
+MARTS = "tests/sql/test_marts.py"
+"""Longer than any other on tables: the process that has run the jobs takes it, so that both end at the same time."""
 WITH_JOBS = ("tests/spark/", *(f"tests/e2e/test_{name}.py" for name in ("outages", "readme")))
 """Where tests run the jobs, in this process or in others; but for those on tables."""
 
@@ -43,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and end with the questions to tables: by then the other process is half done."""
-    items.sort(key=lambda item: (not _runs_jobs(item.nodeid), item.nodeid.startswith(ON_TABLES)))
+    items.sort(key=lambda item: ("jobs", "", "tables").index(_what_it_needs(item.nodeid)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
@@ -58,13 +60,14 @@ class SparkTogether(LoadFileScheduling):
     """Tests of a file stay together, and so do all that run jobs, and all that need one Spark for tables."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(ON_TABLES):
-            return "tables"
-        return "jobs" if _runs_jobs(nodeid) else super()._split_scope(nodeid)
+        return _what_it_needs(nodeid) or super()._split_scope(nodeid)
 
 
-def _runs_jobs(nodeid: str) -> bool:
-    return nodeid.startswith(WITH_JOBS) and not nodeid.startswith(ON_TABLES)
+def _what_it_needs(nodeid: str) -> str:
+    """Return `jobs` or `tables`, each of which one process runs with a Spark of its own; or nothing of that."""
+    if nodeid.startswith(ON_TABLES) and not nodeid.startswith(MARTS):
+        return "tables"
+    return "jobs" if nodeid.startswith((*WITH_JOBS, MARTS)) else ""
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from wakeroll import Consumer, NotReachable
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 SENT = "sent"
-WAIT_S = 5.0
+WAIT_S = 3.0
 KILLS = int(os.environ.get("KILLS", "1"))
 WAKEROLL = str(Path(sys.executable).with_name("wakeroll"))
 

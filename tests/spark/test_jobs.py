@@ -103,6 +103,13 @@ def test_the_running_plan_keeps_state_with_apply_in_pandas_with_state(ledger: Sp
     assert query.lastProgress["stateOperators"][0]["numRowsTotal"] == 2 * CONTROL_PARTITIONS
 
 
+def test_each_query_begins_its_batches_as_its_settings_say(ledger: SparkSession, settings: Settings):
+    """Who may wait spares the machine: a batch a second instead of one after the other."""
+    triggers = {query.name: query._jsq.streamingQuery().trigger().intervalMs() for query in ledger.streams.active}
+
+    assert triggers == {coordinate.NAME: settings.batch_interval_ms, record.NAME: settings.record_interval_ms}
+
+
 def test_decisions_in_delta_are_what_replay_makes_of_the_events_in_delta(ledger: SparkSession):
     """Byte for byte, however Spark cut the log into batches: that is what makes a history trustworthy."""
     found = written(ledger)
