@@ -1,0 +1,50 @@
+"""The dbt project as its own users run it: `dbt`, in a process of its own, with nothing of ours in it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from pipeline import marts
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+
+
+def dbt(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run dbt as its user does, in a process of its own; what it leaves goes to a folder."""
+    return subprocess.run(
+        [Path(sys.executable).with_name("dbt"), *arguments, "--target-path", str(folder), "--log-path", str(folder)],
+        cwd=marts.PROJECT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_plain_dbt_builds_in_a_spark_of_its_own(day: Path, tmp_path: Path):
+    """With nothing of ours in its process, as docs/sql.md says; what it makes, others than Spark can read."""
+    shutil.copytree(day, tmp_path / "warehouse")
+    wanted = ("--select", "+current_ownership", "--indirect-selection", "cautious")
+
+    done = dbt(tmp_path / "dbt", "build", *wanted, WAKEROLL_WAREHOUSE=str(tmp_path / "warehouse"))
+
+    assert done.returncode == 0, done.stdout
+    owned = DeltaTable(tmp_path / "warehouse" / "marts" / "current_ownership").to_pyarrow_table().to_pylist()
+    assert len(owned) == 24
+    assert {row["client_id"] for row in owned if row["group_id"] == "billing"} == {"c3"}
+
+
+def test_the_target_for_clusters_wants_the_driver_that_the_page_names(tmp_path: Path):
+    """It is not what the extra `sql` installs."""
+    done = dbt(tmp_path, "parse", "--target", "thrift", WAKEROLL_THRIFT_HOST="thrift.example")
+
+    assert 'profile "wakeroll", target "thrift"' in done.stdout
+    assert "pip install dbt-spark[PyHive]" in done.stdout
+    assert "pip install 'dbt-spark[PyHive]'" in (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
