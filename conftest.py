@@ -30,12 +30,15 @@ settings.register_profile("same", derandomize=True, deadline=None, database=None
 settings.register_profile("search", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-ON_TABLES = ("tests/sql/", *(f"tests/spark/test_{name}.py" for name in ("evolution", "ledger", "upkeep")))
-"""Where tests need a Spark, but nobody waits for what it decides."""
-MARTS = "tests/sql/test_marts.py"
-"""Longer than any other on tables: the process that has run the jobs takes it, so that both end at the same time."""
-WITH_JOBS = ("tests/spark/", *(f"tests/e2e/test_{name}.py" for name in ("outages", "readme")))
-"""Where tests run the jobs, in this process or in others; but for those on tables."""
+WITH_JOBS = (
+    *(f"tests/e2e/test_{name}.py" for name in ("outages", "readme")),
+    *(f"tests/spark/test_{name}.py" for name in ("jobs", "record_crash", "restore", "survival")),
+    # They run none, but both processes end at the same time so.
+    "tests/sql/test_marts.py",
+)
+"""Where tests run the jobs, in this process or in others."""
+ON_TABLES = ("tests/spark/", "tests/sql/")
+"""Where the others need a Spark too, but nobody waits for what it decides."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,9 +68,9 @@ class SparkTogether(LoadFileScheduling):
 
 def _what_it_needs(nodeid: str) -> str:
     """Return `jobs` or `tables`, each of which one process runs with a Spark of its own; or nothing of that."""
-    if nodeid.startswith(ON_TABLES) and not nodeid.startswith(MARTS):
-        return "tables"
-    return "jobs" if nodeid.startswith((*WITH_JOBS, MARTS)) else ""
+    if nodeid.startswith(WITH_JOBS):
+        return "jobs"
+    return "tables" if nodeid.startswith(ON_TABLES) else ""
 
 
 @pytest.fixture

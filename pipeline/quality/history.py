@@ -39,7 +39,6 @@ QUERIES: Mapping[str, str] = {
 }
 """Rule -> its query."""
 
-
 _LOOKS: Sequence[tuple[Sequence[Rule], Callable[[SparkSession], DataFrame]]] = (
     (RULES_OF_DECISIONS, lambda spark: broken_decisions(spark.table("told"))),
     (

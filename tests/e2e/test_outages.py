@@ -1,7 +1,8 @@
 """Broker, observer and driver die one after the other, while consumers consume and others wait: a whole system.
 
 The wakes of those who wait come from a tap, since nobody tells of these messages.  KILLS=20 kills the driver twenty
-times, at moments of SEED's; for every change one is enough.  In the end the checkpoints are lost.
+times, at moments of SEED's, with the observer or without; for every change one is enough.  In the end the checkpoints
+are lost.
 """
 
 import json
@@ -82,15 +83,20 @@ def restore(fragile, capfd, monkeypatch) -> Callable[[Settings], str]:
     return restore
 
 
-def refusal(settings: Settings) -> str:
-    """Return why a `run` of this deployment does not begin."""
-    done = subprocess.run(
-        [WAKEROLL, "run", "--bootstrap", settings.bootstrap],
+def ask(settings: Settings, command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command about a deployment, in a process of its own."""
+    return subprocess.run(
+        [WAKEROLL, command, "--bootstrap", settings.bootstrap],
         env={**os.environ, **settings.environment()},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def refusal(settings: Settings) -> str:
+    """Return why a `run` of this deployment does not begin."""
+    done = ask(settings, "run")
     assert done.returncode == 2, done.stderr
     return done.stderr
 
@@ -139,17 +145,24 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
 
             for _ in range(KILLS):
                 time.sleep(moments.uniform(0.0, 4.0))
+                observer_is_dead = moments.random() < 0.5
+                if observer_is_dead:
+                    fleet.system.observer.kill()
                 fleet.system.jobs.kill()
                 send()
                 fleet.system.jobs.start()
                 fleet.wait_until_decided()
                 until(all_found, "the message after the driver's death")
+                if observer_is_dead:
+                    fleet.system.observer.start()
             assert "decides from this checkpoint already; stop it first" in refusal(settings)
+            checked = ask(settings, "doctor")
+            assert checked.returncode == 0, checked.stdout
 
             fleet.system.observer.kill()
             fetches = waiting.fetches
             # Without ticks nothing ends by the log's clock: fetches end by their own.
-            until(lambda: waiting.fetches >= fetches + 2, "fetches end while there is no clock")
+            until(lambda: waiting.fetches >= fetches + 3, "fetches end while there is no clock")
             fleet.system.observer.start()
             send()
             until(all_found, "the message after the observer's death")
@@ -161,6 +174,8 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
         fleet.wait_until_consumed()
         until(lambda: "snapshots of 8 shards" in fleet.system.jobs.log_tail(), "snapshots")
 
+    for child in (fleet.system.observer, fleet.system.jobs):
+        assert child.returncode == 0, child.log_tail()
     said = [json.loads(row.json) for row in fleet.check(spark)]
     answers = Counter(one["request_id"] for one in said if one["kind"] == "wake")
     assert answers
