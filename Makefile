@@ -22,8 +22,8 @@ OURS := .venv/bin/python
 PIP := $(OURS) -m pip install --no-compile
 OR_SAY_SO := || { echo "setup: pip could not install all of it (see above); check the network, then start again." >&2; exit 1; }
 
-# Two processes, for much of a test is waiting; which tests stay together, and why, is in conftest.py.
-SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three processes, for much of a test is waiting; which tests stay together, and why, is in conftest.py.
+SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s%s\n", $$1, $$2 }' Makefile

@@ -33,8 +33,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 WITH_JOBS = (
     *(f"tests/e2e/test_{name}.py" for name in ("outages", "readme")),
     *(f"tests/spark/test_{name}.py" for name in ("jobs", "record_crash", "restore", "survival")),
-    # They run none, but both processes end at the same time so.
-    "tests/sql/test_marts.py",
 )
 """Where tests run the jobs, in this process or in others."""
 ON_TABLES = ("tests/spark/", "tests/sql/")
@@ -47,12 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, and end with the questions to tables: by then the other process is half done."""
-    items.sort(key=lambda item: ("jobs", "", "tables").index(_what_it_needs(item.nodeid)))
+    """Begin with what takes longest, so that one process runs the jobs, one asks the tables, and one does the rest."""
+    items.sort(key=lambda item: ("jobs", "tables", "").index(_what_it_needs(item.nodeid)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Let one process run all that runs jobs, and another one the rest, file by file, with one Spark for all tables.
+    """Let one process run all that runs jobs, one all that asks tables, with one Spark each, and one the rest by file.
 
     Jobs of two tests at once would take each other's time on two cores, and what waits for them would give up.
     """
