@@ -30,13 +30,10 @@ settings.register_profile("same", derandomize=True, deadline=None, database=None
 settings.register_profile("search", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-WITH_JOBS = (
-    *(f"tests/e2e/test_{name}.py" for name in ("outages", "readme")),
-    *(f"tests/spark/test_{name}.py" for name in ("jobs", "record_crash", "restore", "survival")),
-)
+WITH_JOBS = ("tests/e2e/test_outages.py", "tests/e2e/test_readme.py", "tests/spark/")
 """Where tests run the jobs, in this process or in others."""
-ON_TABLES = ("tests/spark/", "tests/sql/")
-"""Where the others need a Spark too, but nobody waits for what it decides."""
+ON_TABLES = ("tests/spark/test_upkeep.py", "tests/sql/")
+"""Where tests need a Spark too, but nobody waits for what it decides."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,9 +63,9 @@ class SparkTogether(LoadFileScheduling):
 
 def _what_it_needs(nodeid: str) -> str:
     """Return `jobs` or `tables`, each of which one process runs with a Spark of its own; or nothing of that."""
-    if nodeid.startswith(WITH_JOBS):
-        return "jobs"
-    return "tables" if nodeid.startswith(ON_TABLES) else ""
+    if nodeid.startswith(ON_TABLES):
+        return "tables"
+    return "jobs" if nodeid.startswith(WITH_JOBS) else ""
 
 
 @pytest.fixture

@@ -1,12 +1,15 @@
 """What tests of several folders share."""
 
+import shutil
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pipeline.cli.app import run_app
 from pipeline.jars import ensure_jars
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.settings import Settings
@@ -53,3 +56,45 @@ def day(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Pat
     warehouse = tmp_path_factory.mktemp("day") / "warehouse"
     write_ledger(engine.newSession(), warehouse, a_day())
     return warehouse
+
+
+@pytest.fixture(scope="session")
+def days(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The warehouse of `ledgers.three_days`: nobody writes to it."""
+    from ledgers import three_days, write_ledger
+
+    warehouse = tmp_path_factory.mktemp("days") / "warehouse"
+    write_ledger(engine.newSession(), warehouse, three_days())
+    return warehouse
+
+
+@pytest.fixture(scope="session")
+def cut(engine: "SparkSession", days: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, of which upkeep has deleted the first day: nobody writes to it."""
+    from ledgers import forget_the_first_day, three_days
+
+    warehouse = tmp_path_factory.mktemp("cut") / "warehouse"
+    shutil.copytree(days, warehouse)
+    forget_the_first_day(engine.newSession(), warehouse, three_days())
+    return warehouse
+
+
+@pytest.fixture
+def wakeroll(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """The command, run in this process, and on its Spark if there is one: a process of its own would have to start one.
+
+    It returns the exit code, and what stands on standard output and on standard error.
+    """
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def wakeroll(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = run_app(arguments)
+        except SystemExit as end:  # how Typer ends
+            code = int(end.code or 0)
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    yield wakeroll
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

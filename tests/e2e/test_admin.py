@@ -17,7 +17,6 @@ from confluent_kafka.admin import NewPartitions
 from model.decisions import Membership, Offset, Rejected
 from model.events import Commit, CommittedOffset, Configure, Reset
 from model.replay import encode_decision
-from pipeline.cli.app import run_app
 from pipeline.topics import ensure_topics
 from wakeroll import Admin, Consumer, EpochMs, Fenced, InvalidUsage, NoAnswer, Queue, Refused
 from wakeroll.connection import Connection, Topics
@@ -392,7 +391,7 @@ def test_a_request_that_nobody_answers_is_carried_out_when_the_coordinator_runs(
         late.stop()
 
 
-def test_the_readmes_commands_show_a_plan_carry_it_out_and_configure(coordinator, sink, join, group_id, capsys):
+def test_the_readmes_commands_show_a_plan_carry_it_out_and_configure(coordinator, sink, join, group_id, wakeroll):
     """As they stand, but for the names of the broker, the group and the topic; a plan asks nobody for anything."""
     topic = coordinator.topic(2)
     for number in (0, 1):
@@ -403,10 +402,9 @@ def test_the_readmes_commands_show_a_plan_carry_it_out_and_configure(coordinator
     said = []
     for command in COMMANDS:
         words = [names.get(word, word) for word in shlex.split(command, comments=True)[1:]]
-        with pytest.raises(SystemExit) as ended:
-            run_app([*words, "--prefix", coordinator.connection.topics.prefix])
-        assert ended.value.code == 0
-        said.append(" ".join(capsys.readouterr().out.split()))
+        code, told, complaint = wakeroll(*words, "--prefix", coordinator.connection.topics.prefix)
+        assert code == 0, complaint
+        said.append(" ".join(told.split()))
 
     assert [command.split()[1] for command in COMMANDS] == ["reset-offsets", "reset-offsets", "configure"]
     plan, done, configured = said

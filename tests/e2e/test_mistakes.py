@@ -5,16 +5,14 @@ Code 2 is a mistake of the user's, which the same command makes again; code 1 is
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipeline.cli.app import run_app
 from pipeline.lock import only_one
 from pipeline.topics import ensure_topics
 from wakeroll import Consumer, InvalidUsage
@@ -28,7 +26,7 @@ Command = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def wakeroll(monkeypatch, tmp_path, capfd) -> Iterator[Command]:
+def wakeroll(wakeroll, monkeypatch, tmp_path) -> Command:
     """The command, run in this process, in an empty folder; it returns the exit code and what stood on standard error.
 
     Starting a process for each mistake would cost a second each.
@@ -37,18 +35,12 @@ def wakeroll(monkeypatch, tmp_path, capfd) -> Iterator[Command]:
     for name in os.environ:
         if name.startswith("WAKEROLL_"):
             monkeypatch.delenv(name)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
-    def wakeroll(*arguments: str) -> tuple[int, str]:
-        try:
-            code = run_app(arguments)
-        except SystemExit as end:  # what Typer finds wrong, it says itself
-            code = end.code
-        return code, capfd.readouterr().err
+    def run(*arguments: str) -> tuple[int, str]:
+        code, _, complaint = wakeroll(*arguments)
+        return code, complaint
 
-    yield wakeroll
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return run
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ import pytest
 from confluent_kafka import Message
 
 from fleet import PATIENCE_S, Fleet, make_topic, until
-from pipeline.cli.app import run_app
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.process import Child
 from pipeline.settings import Settings
@@ -68,17 +67,15 @@ def fragile(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 
 @pytest.fixture
-def restore(fragile, capfd, monkeypatch) -> Callable[[Settings], str]:
+def restore(fragile, wakeroll, monkeypatch) -> Callable[[Settings], str]:
     """`wakeroll restore`, on the Spark of this process, which spares one of its own; returns what it prints."""
 
     def restore(settings: Settings) -> str:
         for name, value in settings.environment().items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as end:
-            sys.exit(run_app(["restore", "--bootstrap", fragile.bootstrap]))
-        said = capfd.readouterr()
-        assert not end.value.code, said.out + said.err
-        return said.out
+        code, said, complaint = wakeroll("restore", "--bootstrap", fragile.bootstrap)
+        assert code == 0, said + complaint
+        return said
 
     return restore
 

@@ -16,7 +16,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fleet import make_topic
-from pipeline.cli.app import run_app
 from pipeline.local.process import Child
 from pipeline.settings import Settings
 from pipeline.status import read_status
@@ -131,19 +130,17 @@ def test_groups_answers_from_what_the_story_left(story: str):
 
 
 @pytest.fixture
-def ask(engine: SparkSession, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def ask(engine: SparkSession, wakeroll, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """A command of the README on the Spark of this process, which spares one of its own; returns what it prints."""
     assert engine
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "200")
 
     def ask(*words: str) -> str:
-        with pytest.raises(SystemExit) as end:
-            sys.exit(run_app([*words, "--home", ".wakeroll/demo"]))
-        said = capfd.readouterr()
-        assert not end.value.code, said.out + said.err
-        assert "Traceback" not in said.err
-        return said.out
+        code, said, complaint = wakeroll(*words, "--home", ".wakeroll/demo")
+        assert code == 0, said + complaint
+        assert "Traceback" not in complaint
+        return said
 
     return ask
 

@@ -1,6 +1,7 @@
 """Upkeep of the tables: many small files become few, what is old goes, and no answer changes."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from deployment import until
-from ledgers import PARTITIONS, forget_the_first_day, three_days, write_ledger
+from ledgers import PARTITIONS, three_days
 from model.rows import DECISIONS, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from model.shard import VERSION
 from pipeline.history import Period, cut_logs
@@ -56,16 +57,12 @@ class Kept(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def kept(spark, tmp_path_factory) -> Kept:
-    warehouse = tmp_path_factory.mktemp("kept") / "warehouse"
-    story = three_days()
-    write_ledger(spark, warehouse, story, batches=3)
-    open_views(spark, warehouse)
+def kept(spark, days, cut) -> Kept:
+    open_views(spark, days)
     before = {name: rows_of(spark, name) for name in (*TABLES, *VIEWS)}
-    highest = {table.name: highest_positions(spark, warehouse, table) for table in TABLES.values()}
-    forget_the_first_day(spark, warehouse, story)
-    open_views(spark, warehouse)
-    return Kept(warehouse, before, highest)
+    highest = {table.name: highest_positions(spark, days, table) for table in TABLES.values()}
+    open_views(spark, cut)
+    return Kept(cut, before, highest)
 
 
 def test_what_is_old_goes_and_the_views_say_the_same(spark, kept):
@@ -221,12 +218,10 @@ def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_pa
     assert [row.offset for row in found] == list(range(8))
 
 
-def test_a_round_of_upkeep_looks_after_every_table(spark, tmp_path):
+def test_a_round_of_upkeep_looks_after_every_table(spark, days, kept, tmp_path):
     """One step at a time; between two of them rows may be appended."""
     settings = Settings(home=str(tmp_path), upkeep_interval_ms=1_000)
-    write_ledger(spark, settings.warehouse, three_days(), batches=2)
-    open_views(spark, settings.warehouse)
-    before = {name: rows_of(spark, name) for name in (*TABLES, *VIEWS)}
+    shutil.copytree(days, settings.warehouse)
     upkeep = Upkeep(spark, settings)
 
     def few() -> bool:
@@ -238,9 +233,9 @@ def test_a_round_of_upkeep_looks_after_every_table(spark, tmp_path):
     open_views(spark, settings.warehouse)
 
     # The story is long past; but what is behind its last snapshot but one stays.
-    assert 0 < spark.table("events").count() < len(before["events"])
+    assert 0 < spark.table("events").count() < len(kept.before["events"])
     for name in VIEWS:
-        assert rows_of(spark, name) == before[name], name
+        assert rows_of(spark, name) == kept.before[name], name
 
 
 def test_a_step_that_fails_is_a_warning(spark, tmp_path, caplog):

@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 
 from model.decisions import AnyDecision, Kind
 from model.rows import DECIDED, TABLES
-from pipeline.cli.app import run_app
 from pipeline.quality.check import all_rules, check
 from pipeline.quality.declared import declared_rules
 from pipeline.quality.gate import Gate, Outcome
@@ -396,18 +395,14 @@ def test_every_rule_of_the_history_was_broken_by_one():
 
 
 @pytest.fixture
-def command(engine, capfd, monkeypatch) -> Callable[..., tuple[int, str]]:
+def command(engine, wakeroll, monkeypatch) -> Callable[..., tuple[int, str]]:
     """The command, run in this process and on its Spark; it returns the exit code and what it says."""
     assert engine
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: str) -> tuple[int, str]:
-        try:
-            code = run_app(["check", *arguments])
-        except SystemExit as end:
-            code = end.code
-        said = capfd.readouterr()
-        return code, said.out + said.err
+        code, said, complaint = wakeroll("check", *arguments)
+        return code, said + complaint
 
     return run
 

@@ -12,11 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from ledgers import Story, a_day, forget_the_first_day, three_days, write_ledger
+from ledgers import Story, a_day, write_ledger
 from model.events import Reset, ResetOffset
 from model.queue import Queue
 from pipeline import marts
-from pipeline.cli.app import run_app
 
 pytestmark = pytest.mark.spark
 
@@ -123,27 +122,24 @@ def test_wakes_conflicts_and_storms(ask: Ask):
     assert ask("select * from marts.duplicate_clients") == []
 
 
-def test_the_marts_are_asked_by_name(
-    engine: SparkSession, built: list[marts.Outcome], home: Path, capfd: pytest.CaptureFixture[str]
-):
+def test_the_marts_are_asked_by_name(engine: SparkSession, built: list[marts.Outcome], home: Path, wakeroll):
     """Beside the ledger's own tables; but not as they were, for they have another past."""
     assert built
     question = "select status, queues from group_health join groups using (group_id) where group_id = 'billing'"
     asked = ["sql", question, "--format", "csv", "--home", str(home)]
 
-    with pytest.raises(SystemExit) as end:
-        run_app(asked)
-    assert (end.value.code, capfd.readouterr().out) == (0, "status,queues\nOK,8\n")
+    assert wakeroll(*asked)[:2] == (0, "status,queues\nOK,8\n")
     # A process of its own would know it neither from the question before nor from dbt, which uses its schema.
     for session in (engine, SparkSession.getActiveSession()):
         session.catalog.dropTempView("group_health")
     marts_schema = session.catalog.currentDatabase()
     session.catalog.setCurrentDatabase("default")
     try:
-        assert run_app([*asked, "--version", "offsets=1"]) == 2
+        code, _, complaint = wakeroll(*asked, "--version", "offsets=1")
     finally:
         session.catalog.setCurrentDatabase(marts_schema)
-    assert "no table or view 'group_health'; there are: assignments, " in capfd.readouterr().err
+    assert code == 2
+    assert "no table or view 'group_health'; there are: assignments, " in complaint
 
 
 def test_the_answers_in_the_docs_are_those_of_the_day(engine: SparkSession, home: Path, ask: Ask, request):
@@ -214,7 +210,6 @@ def test_another_process_takes_up_what_is_new(
     assert built
     warehouse = tmp_path / "warehouse"
     shutil.copytree(home / "warehouse", warehouse)
-    models = ("--select", "+ownership_timeline", "+rebalance_cost")
 
     def rows_of(name: str) -> list[str]:
         frame = engine.read.format("delta").load(str(warehouse / "marts" / name))
@@ -242,7 +237,8 @@ def test_another_process_takes_up_what_is_new(
         # What had ended stays as it was written.
         assert metrics["numTargetRowsUpdated"] == len(set(first[name]) - set(second[name])) < len(first[name])
 
-    marts.build(warehouse, tmp_path / "logs", *models, "--full-refresh", command="run")
+    # Its views are those of this process's first run, of the tables that it is now told of.
+    marts.build(warehouse, tmp_path / "logs", "--select", *INCREMENTAL, "--full-refresh", command="run")
     assert {name: rows_of(name) for name in INCREMENTAL} == second
 
 
@@ -291,11 +287,9 @@ def test_health_follows_burrows_rules(engine: SparkSession, ill: Path):
     }
 
 
-def test_a_ledger_whose_first_day_has_gone_breaks_no_rule(engine: SparkSession, tmp_path: Path):
+def test_a_ledger_whose_first_day_has_gone_breaks_no_rule(engine: SparkSession, cut: Path, tmp_path: Path):
     """What is kept of before, the last words about each queue and member, has gaps that are nobody's fault."""
-    spark, story = engine.newSession(), three_days()
-    write_ledger(spark, tmp_path / "warehouse", story, batches=1)
-    forget_the_first_day(spark, tmp_path / "warehouse", story)
+    shutil.copytree(cut, tmp_path / "warehouse")
 
     models = ("--select", "path:models/staging", "+current_ownership", "rebalance_cost", "consumer_lag")
     done = marts.build(tmp_path / "warehouse", tmp_path / "logs", *models)
@@ -333,10 +327,8 @@ def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_pa
     assert {row.request_id: row.answers > 1 for row in found} == {"a1-waits:1": True, "a1-waits:2": False}
 
 
-def test_without_dbt_one_sentence_says_what_to_install(monkeypatch, capsys):
+def test_without_dbt_one_sentence_says_what_to_install(wakeroll, monkeypatch):
     monkeypatch.setitem(sys.modules, "dbt.cli.main", None)
 
-    assert run_app(["marts"]) == 2
-    assert capsys.readouterr().err == (
-        "wakeroll: marts need the extra `sql`; install it with: pip install 'wakeroll[sql]'\n"
-    )
+    sentence = "wakeroll: marts need the extra `sql`; install it with: pip install 'wakeroll[sql]'\n"
+    assert wakeroll("marts") == (2, "", sentence)

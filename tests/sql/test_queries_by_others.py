@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli.app import run_app
-
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +63,7 @@ def typed(cells: list[str]) -> tuple[Any, ...]:
 
 
 @pytest.fixture
-def ask(engine, checkout, capfd, monkeypatch) -> Callable[[str], list[list[str]]]:
+def ask(engine, checkout, wakeroll, monkeypatch) -> Callable[[str], list[list[str]]]:
     """A command line of the page, on the Spark of this process; it returns the rows that it prints."""
     assert engine
     monkeypatch.chdir(checkout)
@@ -73,11 +71,9 @@ def ask(engine, checkout, capfd, monkeypatch) -> Callable[[str], list[list[str]]
     def ask(line: str) -> list[list[str]]:
         program, *words = shlex.split(line)
         assert program == "wakeroll"
-        with pytest.raises(SystemExit) as end:
-            run_app([*words, "--format", "csv"])
-        said = capfd.readouterr()
-        assert (end.value.code, said.err) == (0, "")
-        return list(csv.reader(io.StringIO(said.out)))[1:]
+        code, said, complaint = wakeroll(*words, "--format", "csv")
+        assert (code, complaint) == (0, "")
+        return list(csv.reader(io.StringIO(said)))[1:]
 
     return ask
 

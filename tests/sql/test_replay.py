@@ -13,7 +13,6 @@ from ledgers import PARTITIONS, Story, a_day, write_ledger
 from model.partitioner import partition_of
 from model.rows import DECISIONS
 from model.shard import VERSION
-from pipeline.cli.app import run_app
 from pipeline.history import Period
 from pipeline.replay import replay_all
 from pipeline.tables import open_views, path_of
@@ -26,16 +25,12 @@ Command = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def replay(capfd) -> Command:
+def replay(wakeroll) -> Command:
     """The command, run in this process and on its Spark; it returns the exit code and what it says."""
 
     def replay(warehouse: Path, *arguments: str) -> tuple[int, str]:
-        try:
-            code = run_app(["replay", "--home", str(warehouse.parent), *arguments])
-        except SystemExit as end:
-            code = end.code
-        said = capfd.readouterr()
-        return code, said.out + said.err
+        code, said, complaint = wakeroll("replay", "--home", str(warehouse.parent), *arguments)
+        return code, said + complaint
 
     return replay
 

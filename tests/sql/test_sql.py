@@ -3,13 +3,13 @@
 import io
 import json
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import functions as f
 
 from model.rows import RECORDED, TABLES
-from pipeline.cli.app import run_app
 from pipeline.tables import views
 
 pytestmark = pytest.mark.spark
@@ -30,20 +30,11 @@ c3,2023-11-14T22:14:36.000Z,5,expired
 
 
 @pytest.fixture
-def ask(engine, day, capfd, monkeypatch) -> Ask:
+def ask(engine, day, wakeroll, monkeypatch) -> Ask:
     """The command about the day, on the Spark of this process; it returns exit code, output and errors."""
     assert engine
     monkeypatch.setenv("COLUMNS", "100")
-
-    def ask(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = run_app(["sql", "--home", str(day.parent), *arguments])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        said = capfd.readouterr()
-        return code, said.out, said.err
-
-    return ask
+    return partial(wakeroll, "sql", "--home", str(day.parent))
 
 
 def test_a_question_is_read_from_an_argument_a_file_or_standard_input(ask, tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ from ledgers import PARTITIONS, a_day
 from model.partitioner import partition_of
 from model.shard import Shard
 from model.what_if import Change, predict, situation_of
-from pipeline.cli.app import run_app
 from pipeline.history import place_of, shard_at
 from pipeline.tables import open_views
 from wakeroll.reset import EpochMs
@@ -25,17 +24,13 @@ HOME = "wakeroll.groups", partition_of(b"billing", PARTITIONS)
 
 
 @pytest.fixture
-def what_if(day, capfd, monkeypatch) -> Command:
+def what_if(day, wakeroll, monkeypatch) -> Command:
     """The command on the day, run in this process; it returns the exit code and what it says."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def what_if(*arguments: str) -> tuple[int, str]:
-        try:
-            code = run_app(["what-if", "--home", str(day.parent), *arguments])
-        except SystemExit as end:
-            code = end.code
-        said = capfd.readouterr()
-        return code, said.out + said.err
+        code, said, complaint = wakeroll("what-if", "--home", str(day.parent), *arguments)
+        return code, said + complaint
 
     return what_if
 

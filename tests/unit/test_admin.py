@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from model import config
 from model.decisions import Offset
 from model.queue import Queue
-from pipeline.cli.app import run_app
 from wakeroll import Admin, EpochMs, InvalidUsage, NotReachable
 from wakeroll.history import History
 from wakeroll.reset import place_of, plan_of, queue_of, time_of
@@ -165,8 +164,9 @@ def test_an_admin_names_a_broker_that_does_not_answer_and_settings_that_are_wron
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_mistake_on_the_command_line_gets_one_sentence_and_exit_code_2(arguments, sentence, capsys):
+def test_a_mistake_on_the_command_line_gets_one_sentence_and_exit_code_2(arguments, sentence, wakeroll):
     """Before anything is connected: nobody listens where this points."""
-    assert run_app([*arguments, "--bootstrap", NOWHERE]) == 2
+    code, _, complaint = wakeroll(*arguments, "--bootstrap", NOWHERE)
 
-    assert capsys.readouterr().err.startswith(f"wakeroll: {sentence}")
+    assert code == 2
+    assert complaint.startswith(f"wakeroll: {sentence}")
