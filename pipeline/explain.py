@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from model.queue import Queue
+from pipeline.groups import refuse_unknown_group
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs
 
@@ -199,14 +200,11 @@ def _record(cause: Row) -> str:
 
 
 def _why_not(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None) -> str:
-    """Say what is wrong with the question."""
+    """Say what is wrong with the question; of a group that never was, `refuse_unknown_group` says it."""
     handovers = spark.table("handovers").where(f.col("group_id") == group_id)
     topics = [row.topic for row in handovers.select("queue.topic").distinct().orderBy("topic").limit(20).collect()]
     if topics:
         when = "" if at_ms is None else f" until {EpochMs(at_ms)}"
         return f"{queue} never was anybody's in {group_id}{when}; there are queues of {', '.join(topics)}"
-    rows = spark.table("groups").select("group_id").orderBy("group_id").limit(20).collect()
-    known = [row.group_id for row in rows]
-    if group_id in known:
-        return f"nobody owns a queue in {group_id}: in a broadcasting group every member reads every queue"
-    return f"no group {group_id!r}; there are: {', '.join(known) or 'none yet'}"
+    refuse_unknown_group(spark, group_id)
+    return f"nobody owns a queue in {group_id}: in a broadcasting group every member reads every queue"

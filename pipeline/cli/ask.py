@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli.ledger import group_row, ledger, session
+from pipeline.cli.ledger import ledger, session
 from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Machines, Prefix, settings_of
 from pipeline.machines import machines_of
 from pipeline.status import now_ms
@@ -50,10 +50,12 @@ def describe(
 ) -> None:
     """Show one group: who owns which queue, since when and why, and its last rebalances."""
     from pipeline.cli.holds import holds_tables
+    from pipeline.groups import refuse_unknown_group
 
     settings = settings_of(config, machines=machines, home=home, checkpoints=checkpoints)
     with ledger(settings, out) as spark:
-        found = group_row(spark, group)
+        refuse_unknown_group(spark, group)
+        [found] = _rows(spark, "groups", group)
         members = _rows(spark, "current_members", group, "client_id")
         queues = _rows(spark, "current_assignments", group, "topic", "broker", "queue_id")
         rebalances = _rows(spark, "rebalances", group, "epoch")[:-6:-1]

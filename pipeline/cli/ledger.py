@@ -14,7 +14,7 @@ from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @contextmanager
@@ -74,17 +74,3 @@ def warehouse_of(settings: Settings) -> Path:
     if not settings.warehouse.is_dir():
         raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
     return settings.warehouse
-
-
-def group_row(spark: "SparkSession", group_id: str) -> "Row":
-    """Return the row of a group in the view `groups`.
-
-    Raises:
-        InvalidUsage: there is none of this name; the message names those that there are, the first twenty.
-    """
-    groups = spark.table("groups")
-    found = groups.where(groups.group_id == group_id).collect()
-    if not found:
-        known = [row.group_id for row in spark.sql("select group_id from groups order by 1 limit 20").collect()]
-        raise InvalidUsage(f"no group {group_id!r}; there are: {', '.join(known) or 'none yet'}")
-    return found[0]

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli.ledger import group_row, ledger
+from pipeline.cli.ledger import ledger
 from pipeline.cli.options import ConfigFile, Home, settings_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
@@ -33,6 +33,7 @@ def replay(
     from_: From = None, to: To = None, group: OnlyGroup = None, home: Home = None, config: ConfigFile = None
 ) -> None:
     """Decide again from the archived log, and compare with the tables byte for byte; exit code 1 if they differ."""
+    from pipeline.groups import refuse_unknown_group
     from pipeline.history import Period
     from pipeline.replay import replay_all, replay_group
 
@@ -44,7 +45,7 @@ def replay(
         if group is None:
             checks = replay_all(spark, settings.partitions, period)
         else:
-            group_row(spark, group)
+            refuse_unknown_group(spark, group)
             checks = replay_group(spark, settings.partitions, period, group)
     out.print(_shards_table(checks))
     differences = sum(one.differences for one in checks)

@@ -13,7 +13,7 @@ from model.events import Configure
 from model.picture import rows_of, text_of
 from model.strategies import StrategyError, find
 from model.what_if import Change, NoAnswer, Prediction, Situation, predict
-from pipeline.cli.ledger import group_row, ledger
+from pipeline.cli.ledger import ledger
 from pipeline.cli.options import ConfigFile, Home, LogAt, settings_of
 from pipeline.drawing import Panel, svg_of
 from wakeroll.errors import InvalidUsage
@@ -61,13 +61,14 @@ def what_if(
 
     All that is given makes one alternative; with several --strategy, each of them does.
     """
+    from pipeline.groups import refuse_unknown_group
     from pipeline.history import place_of, shard_at
 
     changes = _changes(strategy or [], add, remove or [], queues or [], settings or [])
     at_ms = None if at is None else int(time_of(at))
     deployment = settings_of(config, home=home)
     with ledger(deployment, out) as spark:
-        group_row(spark, group)
+        refuse_unknown_group(spark, group)
         shard = shard_at(spark, place_of(spark, group, deployment.partitions), deployment.partitions, at_ms)
     try:
         answers = {_words(change): predict(shard, group, change) for change in changes}

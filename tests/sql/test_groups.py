@@ -1,0 +1,33 @@
+"""A question about a group that never was is refused by name, however many there are."""
+
+import pytest
+
+from pipeline.groups import refuse_unknown_group
+from wakeroll.errors import InvalidUsage
+
+pytestmark = pytest.mark.spark
+
+
+def know(spark, *decided: tuple[str, str]) -> None:
+    """Let these decisions, kind and group, be all."""
+    spark.createDataFrame(decided, "kind string, group_id string").createOrReplaceTempView("decisions")
+
+
+def test_of_many_groups_every_one_is_known_and_the_first_are_named(spark):
+    names = [f"g{number:02}" for number in range(30)]
+    # One that broadcasts has members, but no rebalances.
+    know(spark, *(("membership" if number % 2 else "rebalance", name) for number, name in enumerate(names)))
+
+    for name in (names[0], names[29]):
+        refuse_unknown_group(spark, name)
+    with pytest.raises(InvalidUsage) as refused:
+        refuse_unknown_group(spark, "g30")
+
+    assert str(refused.value) == f"no group 'g30'; there are: {', '.join(names[:20])}"
+
+
+def test_a_record_that_was_refused_makes_no_group(spark):
+    know(spark, ("rejected", "typo"))
+
+    with pytest.raises(InvalidUsage, match="no group 'typo'; there are: none yet"):
+        refuse_unknown_group(spark, "typo")
