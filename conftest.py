@@ -30,10 +30,13 @@ settings.register_profile("same", derandomize=True, deadline=None, database=None
 settings.register_profile("search", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-WITH_JOBS = ("tests/e2e/test_outages.py", "tests/e2e/test_readme.py", "tests/spark/")
-"""Where tests run the jobs, in this process or in others."""
-ON_TABLES = ("tests/spark/test_upkeep.py", "tests/sql/")
-"""Where tests need a Spark too, but nobody waits for what it decides."""
+TOGETHER = (
+    # The whole system, and what asks its tables and made-up ones the same: the second time costs a third less.
+    ("tests/e2e/test_readme.py", "tests/sql/test_check.py", "tests/sql/test_marts.py", "tests/sql/test_plain_dbt.py"),
+    # The jobs come last, when those of the others have ended: two systems at once take each other's time.
+    ("tests/sql/", "tests/spark/test_upkeep.py", "tests/spark/", "tests/e2e/test_outages.py"),
+)
+"""What needs a Spark, in the order in which one process runs it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,30 +45,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, so that one process runs the jobs, one asks the tables, and one does the rest."""
-    items.sort(key=lambda item: ("jobs", "tables", "").index(_what_it_needs(item.nodeid)))
+    """Begin with what takes longest."""
+    items.sort(key=lambda item: _place(item.nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Let one process run all that runs jobs, one all that asks tables, with one Spark each, and one the rest by file.
-
-    Jobs of two tests at once would take each other's time on two cores, and what waits for them would give up.
-    """
+    """Let two processes run what needs a Spark, with one for each of them, and others the rest, file by file."""
     return SparkTogether(config, log)
 
 
 class SparkTogether(LoadFileScheduling):
-    """Tests of a file stay together, and so do all that run jobs, and all that need one Spark for tables."""
+    """Tests of a file stay together, and so do all that share a Spark."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _what_it_needs(nodeid) or super()._split_scope(nodeid)
+        number, _ = _place(nodeid)
+        return f"Spark {number}" if number < len(TOGETHER) else super()._split_scope(nodeid)
 
 
-def _what_it_needs(nodeid: str) -> str:
-    """Return `jobs` or `tables`, each of which one process runs with a Spark of its own; or nothing of that."""
-    if nodeid.startswith(ON_TABLES):
-        return "tables"
-    return "jobs" if nodeid.startswith(WITH_JOBS) else ""
+def _place(nodeid: str) -> tuple[int, int]:
+    """Return which of `TOGETHER` a test belongs to, and where in it; if to none, the number of them."""
+    for number, files in enumerate(TOGETHER):
+        for place, file in enumerate(files):
+            if nodeid.startswith(file):
+                return number, place
+    return len(TOGETHER), 0
 
 
 @pytest.fixture

@@ -34,7 +34,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]
     """A running Spark: one for all tests of a process, for a JVM costs more than any of them."""
     from pipeline.session import start_session
 
-    session = start_session(Settings(home=str(tmp_path_factory.mktemp("engine"))), "tests")
+    # Room enough, or a tenth of its work would be to look for what is garbage.
+    settings = Settings(home=str(tmp_path_factory.mktemp("engine")), driver_memory="3g")
+    session = start_session(settings, "tests")
     yield session
     session.stop()
 
