@@ -64,11 +64,13 @@ class SparkTogether(LoadFileScheduling):
 
 def _place(nodeid: str) -> tuple[int, int]:
     """Return which of `TOGETHER` a test belongs to, and where in it; if to none, the number of them."""
-    for number, files in enumerate(TOGETHER):
-        for place, file in enumerate(files):
-            if nodeid.startswith(file):
-                return number, place
-    return len(TOGETHER), 0
+    places = (
+        (number, place)
+        for number, files in enumerate(TOGETHER)
+        for place, file in enumerate(files)
+        if nodeid.startswith(file)
+    )
+    return next(places, (len(TOGETHER), 0))
 
 
 @pytest.fixture

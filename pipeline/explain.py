@@ -49,6 +49,7 @@ def explain(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None 
     handovers = _of_queue(spark.table("handovers"), group_id, queue).where(until)
     last = _newest(handovers)
     if last is None:
+        refuse_unknown_group(spark, group_id)
         raise InvalidUsage(_why_not(spark, group_id, queue, at_ms))
     asked = f"{queue} of {group_id}"
     when = "" if at_ms is None else f", as of {EpochMs(at_ms)}"
@@ -200,11 +201,10 @@ def _record(cause: Row) -> str:
 
 
 def _why_not(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None) -> str:
-    """Say what is wrong with the question; of a group that never was, `refuse_unknown_group` says it."""
+    """Say what is wrong with a question about a group that there is."""
     handovers = spark.table("handovers").where(f.col("group_id") == group_id)
     topics = [row.topic for row in handovers.select("queue.topic").distinct().orderBy("topic").limit(20).collect()]
     if topics:
         when = "" if at_ms is None else f" until {EpochMs(at_ms)}"
         return f"{queue} never was anybody's in {group_id}{when}; there are queues of {', '.join(topics)}"
-    refuse_unknown_group(spark, group_id)
     return f"nobody owns a queue in {group_id}: in a broadcasting group every member reads every queue"

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from model.partitioner import partition_of
 from model.records import Record, kind_of_topic
 from model.shard import VERSION, Shard
+from pipeline.groups import refuse_unknown_group
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs
 
@@ -187,7 +188,7 @@ def place_of(spark: SparkSession, group_id: str, partitions: int) -> Place:
     """Return the shard of a group that the tables know.
 
     Raises:
-        InvalidUsage: its decisions stand elsewhere; the message says what must be wrong.
+        InvalidUsage: there is no such group, or its decisions stand elsewhere; the message says what must be wrong.
     """
     home = partition_of(group_id.encode(), partitions)
     cause = f.col("cause")
@@ -200,6 +201,7 @@ def place_of(spark: SparkSession, group_id: str, partitions: int) -> Place:
     )
     found = sorted((row.topic, row.partition) for row in rows if kind_of_topic(row.topic) == "groups")
     if not found:
+        refuse_unknown_group(spark, group_id)
         raise InvalidUsage(f"nothing was ever decided about the queues of group {group_id!r}")
     for topic, partition in found:
         if partition == home:

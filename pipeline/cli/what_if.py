@@ -61,14 +61,12 @@ def what_if(
 
     All that is given makes one alternative; with several --strategy, each of them does.
     """
-    from pipeline.groups import refuse_unknown_group
     from pipeline.history import place_of, shard_at
 
     changes = _changes(strategy or [], add, remove or [], queues or [], settings or [])
     at_ms = None if at is None else int(time_of(at))
     deployment = settings_of(config, home=home)
     with ledger(deployment, out) as spark:
-        refuse_unknown_group(spark, group)
         shard = shard_at(spark, place_of(spark, group, deployment.partitions), deployment.partitions, at_ms)
     try:
         answers = {_words(change): predict(shard, group, change) for change in changes}
