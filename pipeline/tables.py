@@ -1,8 +1,9 @@
 """The ledger's Delta tables: made from the declarations in `model.rows`, found again by their folder."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -120,6 +121,17 @@ def open_views(spark: SparkSession, warehouse: Path, versions: Mapping[str, int]
         spark.sql(f"create or replace temporary view {name} as {sql}")
         names.append(name)
     return names
+
+
+@contextmanager
+def read_once(spark: SparkSession, names: Iterable[str]) -> Iterator[None]:
+    """Keep what is read of tables and views until the end, for many questions: each look at a Delta table is a job."""
+    frames = [spark.table(name).persist() for name in names]
+    try:
+        yield
+    finally:
+        for frame in frames:
+            frame.unpersist()
 
 
 def views() -> Iterator[tuple[str, str]]:

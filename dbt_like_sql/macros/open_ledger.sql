@@ -5,14 +5,40 @@
 {% macro open_ledger() %}
     {%- if execute -%}
         {%- do run_query("create schema if not exists ledger location '" ~ warehouse() ~ "'") -%}
-        {%- for name in ['events', 'decisions', 'assignments', 'offsets'] -%}
+        {%- for name in ledger_tables() -%}
             {%- do register('ledger.' ~ name, warehouse() ~ '/' ~ name) -%}
         {%- endfor -%}
         {%- for name, query in ledger_views().items() -%}
             {%- do run_query('create or replace view ledger.' ~ name ~ ' as ' ~ query) -%}
         {%- endfor -%}
         {%- do open_marts() -%}
+        {%- do read_once() -%}
     {%- endif -%}
+{% endmacro %}
+
+
+{#- Keep what is read of the ledger's tables until the run ends: each model and test asks some of them, and a look at a
+    Delta table is a job of its own.  Not on a server, whose other users want to see what has come since. -#}
+{% macro read_once() %}
+    {%- if target.name == 'session' -%}
+        {%- for name in ledger_tables() -%}
+            {%- do run_query('cache lazy table ledger.' ~ name) -%}
+        {%- endfor -%}
+    {%- endif -%}
+{% endmacro %}
+
+
+{% macro close_ledger() %}
+    {%- if execute and target.name == 'session' -%}
+        {%- for name in ledger_tables() -%}
+            {%- do run_query('uncache table if exists ledger.' ~ name) -%}
+        {%- endfor -%}
+    {%- endif -%}
+{% endmacro %}
+
+
+{% macro ledger_tables() %}
+    {{- return(['events', 'decisions', 'assignments', 'offsets']) -}}
 {% endmacro %}
 
 

@@ -1,6 +1,7 @@
 """All rules, over the tables and views as a session knows them."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 
 from pyspark.sql import SparkSession
 
@@ -9,6 +10,7 @@ from pipeline.quality.declared import declared_rules
 from pipeline.quality.gate import Gate, Outcome
 from pipeline.quality.history import broken_rows, history_rules
 from pipeline.quality.rule import HISTORY, Rule
+from pipeline.tables import KINDS, read_once
 
 
 def all_rules() -> Mapping[str, Sequence[Rule]]:
@@ -28,14 +30,15 @@ def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None)
         An outcome a rule.
     """
     outcomes: list[Outcome] = []
-    for suite, rules in all_rules().items():
-        asked = [rule for rule in rules if names is None or rule.table in names]
-        if not asked:
-            continue
-        if suite == HISTORY:
-            with broken_rows(spark, asked) as rows:
-                outcomes += gate.check(suite, asked, rows, ("at", "found", "expected"))
-        else:
-            key = TABLES[suite].key if suite in TABLES else DECIDED
-            outcomes += gate.check(suite, asked, spark.table(suite), key)
+    with read_once(spark, (*TABLES, *KINDS)) if names is None else nullcontext():
+        for suite, rules in all_rules().items():
+            asked = [rule for rule in rules if names is None or rule.table in names]
+            if not asked:
+                continue
+            if suite == HISTORY:
+                with broken_rows(spark, asked) as rows:
+                    outcomes += gate.check(suite, asked, rows, ("at", "found", "expected"))
+            else:
+                key = TABLES[suite].key if suite in TABLES else DECIDED
+                outcomes += gate.check(suite, asked, spark.table(suite), key)
     return outcomes
