@@ -22,8 +22,9 @@ if not hasattr(sys.modules["__main__"], "__file__"):
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
 
-# No Spark of a test lives long enough to win back what thorough compilation takes: half of all its work.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m")
+# No Spark of a test lives long enough to win back what thorough compilation takes, half of all its work; nor has one
+# enough on its heap to be worth the threads of G1, a tenth.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m -XX:+UseSerialGC")
 
 # Every run tries the same examples, so that a red build is red again; `HYPOTHESIS_PROFILE=search` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None, database=None, max_examples=60)

@@ -30,7 +30,7 @@ def start_session(settings: Settings, name: str) -> SparkSession:
         JarsMissing: the JARs of Kafka's source and of Delta are not there.
         SparkFailed: there is no Java, or Spark did not start with these settings.
     """
-    return _session(settings, name, _ENGINE | _LATENCY | _DELTA | _LONG_RUNS, "-XX:+UseG1GC", "above")
+    return _session(settings, name, _ENGINE | _LATENCY | _DELTA | _LONG_RUNS, "", "above")
 
 
 def start_brief_session(settings: Settings, name: str, *, for_minutes: bool = False) -> SparkSession:
