@@ -67,7 +67,7 @@ class Sink(threading.Thread):
     def leave(self, reader: "Reader", count: int) -> None:
         """Have a consumer read up to so many messages, commit them and leave; all of it is on record then."""
         reader.read(count)
-        assert reader.consumer.commit()
+        assert reader.consumer.commit(PATIENCE_S)
         reader.consumer.close()
         self.wait_for(Membership, client_id=reader.consumer.client_id, change="left")
 
@@ -147,7 +147,7 @@ def test_who_is_online_reads_again_from_where_the_group_is_reset_to(coordinator,
         coordinator.produce(topic, number, 50)
     reader = join(topic)
     reader.read(60)
-    assert reader.consumer.commit()
+    assert reader.consumer.commit(PATIENCE_S)
     committed = {number: offsets[-1] + 1 for number, offsets in reader.offsets.items()}
     for number, offset in committed.items():
         sink.wait_for(Offset, group_id=group_id, queue=Queue(topic, "", number), offset=offset)
@@ -179,7 +179,7 @@ def test_who_is_online_reads_again_from_where_the_group_is_reset_to(coordinator,
 
     reader.read(200)
     assert dict(reader.offsets) == {number: [*range(50), *range(50)] for number in (0, 1)}
-    assert reader.consumer.commit()
+    assert reader.consumer.commit(PATIENCE_S)
     coordinator.wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 50, 1: 50}, "all is committed anew")
 
 
@@ -305,7 +305,7 @@ def test_every_client_of_a_broadcasting_group_has_all_queues_and_is_reset(coordi
     one, two, gone = (join(topic, mode="broadcasting", client_id=f"{name}-{group_id}") for name in "abc")
     one.read(40, two, gone)
     assert all(reader.offsets == {number: list(range(20)) for number in (0, 1)} for reader in (one, two, gone))
-    assert one.consumer.commit()
+    assert one.consumer.commit(PATIENCE_S)
     for reader, offset in ((one, 20), (two, 0)):
         for number in (0, 1):
             named = {"client_id": reader.consumer.client_id, "queue": Queue(topic, "", number)}

@@ -278,7 +278,7 @@ def test_a_crash_repeats_what_was_not_committed_and_nothing_else(coordinator, jo
     coordinator.produce(topic, 0, 100)
     one = join(topic, commit_interval=60)
     one.poll_until(lambda: one.taken() == 60)
-    assert one.consumer.commit()
+    assert one.consumer.commit(PATIENCE_S)
     one.poll_until(lambda: one.taken() == 100)
 
     one.crash()
@@ -310,7 +310,7 @@ def test_a_restart_under_the_same_name_goes_on_at_the_committed_offset(coordinat
     coordinator.produce(topic, 0, 100)
     one = join(topic, client_id=f"c-{uuid.uuid4().hex[:6]}", commit_interval=60)
     one.poll_until(lambda: one.taken() == 70)
-    assert one.consumer.commit()
+    assert one.consumer.commit(PATIENCE_S)
     one.poll_until(lambda: one.taken() == 80)
 
     end(one)
@@ -328,7 +328,7 @@ def test_who_is_too_slow_loses_the_queue_and_its_word_does_not_count(coordinator
     coordinator.produce(topic, 1, 10)
     one = join(topic, commit_interval=60)
     one.poll_until(lambda: one.taken() == 4)
-    assert one.consumer.commit()
+    assert one.consumer.commit(PATIENCE_S)
     one.poll_until(lambda: one.taken() == 6)
 
     two = join(topic)

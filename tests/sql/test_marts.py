@@ -59,7 +59,8 @@ def test_every_model_is_built_and_no_rule_is_broken(built: list[marts.Outcome]):
 def test_what_was_kept_of_the_ledger_is_let_go(engine: SparkSession, built: list[marts.Outcome]):
     """Who asks after dbt, in the same process, sees what has come since."""
     assert built
-    assert engine._jsparkSession.sharedState().cacheManager().isEmpty()
+    names = ("events", "decisions", "assignments", "offsets")
+    assert [name for name in names if engine.catalog.isCached(f"ledger.{name}")] == []
 
 
 def test_the_timeline_says_who_owned_a_queue_and_when(ask: Ask):
