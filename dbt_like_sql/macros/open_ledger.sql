@@ -12,26 +12,17 @@
             {%- do run_query('create or replace view ledger.' ~ name ~ ' as ' ~ query) -%}
         {%- endfor -%}
         {%- do open_marts() -%}
-        {%- do read_once() -%}
+        {%- do keep_ledger('cache lazy table') -%}
     {%- endif -%}
 {% endmacro %}
 
 
-{#- Keep what is read of the ledger's tables until the run ends: each model and test asks some of them, and a look at a
+{#- What is read of the ledger's tables is kept until the run ends: each model and test asks some of them, and a look at a
     Delta table is a job of its own.  Not on a server, whose other users want to see what has come since. -#}
-{% macro read_once() %}
-    {%- if target.name == 'session' -%}
-        {%- for name in ledger_tables() -%}
-            {%- do run_query('cache lazy table ledger.' ~ name) -%}
-        {%- endfor -%}
-    {%- endif -%}
-{% endmacro %}
-
-
-{% macro close_ledger() %}
+{% macro keep_ledger(command) %}
     {%- if execute and target.name == 'session' -%}
         {%- for name in ledger_tables() -%}
-            {%- do run_query('uncache table if exists ledger.' ~ name) -%}
+            {%- do run_query(command ~ ' ledger.' ~ name) -%}
         {%- endfor -%}
     {%- endif -%}
 {% endmacro %}

@@ -33,12 +33,14 @@ def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None)
     with read_once(spark, (*TABLES, *KINDS)) if names is None else nullcontext():
         for suite, rules in all_rules().items():
             asked = [rule for rule in rules if names is None or rule.table in names]
-            if not asked:
-                continue
-            if suite == HISTORY:
-                with broken_rows(spark, asked) as rows:
-                    outcomes += gate.check(suite, asked, rows, ("at", "found", "expected"))
-            else:
-                key = TABLES[suite].key if suite in TABLES else DECIDED
-                outcomes += gate.check(suite, asked, spark.table(suite), key)
+            if asked:
+                outcomes += _outcomes(spark, gate, suite, asked)
     return outcomes
+
+
+def _outcomes(spark: SparkSession, gate: Gate, suite: str, rules: Sequence[Rule]) -> list[Outcome]:
+    if suite == HISTORY:
+        with broken_rows(spark, rules) as rows:
+            return gate.check(suite, rules, rows, ("at", "found", "expected"))
+    key = TABLES[suite].key if suite in TABLES else DECIDED
+    return gate.check(suite, rules, spark.table(suite), key)
