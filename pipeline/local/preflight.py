@@ -16,9 +16,9 @@ from typing import NamedTuple
 PYTHON = (3, 11)
 JAVA = 17
 ENVIRONMENT_GB = 1.2
-JARS_GB = 0.15
+JARS_GB = 0.35
 DISK_GB = 3.0
-"""The environment, the JARs, what pip needs while it builds PySpark, and room for data."""
+"""The environment, the JARs and their classes, what pip needs while it builds PySpark, and room for data."""
 MEMORY_GIB = 3.0
 """A broker (0.3), a Spark driver with its Python workers (1.8), the observer and a few clients."""
 

@@ -117,7 +117,7 @@ def test_too_little_disk_says_how_much_is_needed(tmp_path, monkeypatch):
     assert not check.ok
     assert check.found.endswith(f" GB are free in {tmp_path}")
     assert check.fix == (
-        "free some more: 1000000000 GB are needed (environment 1.2, JARs 0.15, the rest for building and data)"
+        "free some more: 1000000000 GB are needed (environment 1.2, JARs 0.35, the rest for building and data)"
     )
 
 
@@ -192,7 +192,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         "install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3.",
         "java: JAVA_HOME is /gone, but there is no bin/java in it; set JAVA_HOME to a Java 17 or newer, or unset it.",
         f"disk: 1.0 GB are free in {tmp_path}; "
-        "free some more: 3 GB are needed (environment 1.2, JARs 0.15, the rest for building and data).",
+        "free some more: 3 GB are needed (environment 1.2, JARs 0.35, the rest for building and data).",
     ]
 
 

@@ -1,0 +1,62 @@
+"""The classes that `make setup` lets Java keep: used where they fit, and not missed where they do not."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.local.preflight import java_path
+from pipeline.session import CLASSES, NO_WORDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAPS = Path("/proc/self/maps")
+
+
+@pytest.mark.skipif(not MAPS.exists(), reason="only Linux says what a process has mapped")
+def test_a_session_uses_what_was_kept(engine: "SparkSession"):
+    if CLASSES.with_suffix(".of").exists() and not CLASSES.exists():
+        pytest.skip("this Java keeps none")
+    pid = engine.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+
+    assert str(CLASSES) in Path(f"/proc/{pid}/maps").read_text()
+
+
+@pytest.mark.parametrize("content", [None, b"not what Java has written"], ids=["other JARs", "another file"])
+def test_a_java_that_they_do_not_fit_goes_on_without_a_word(tmp_path: Path, content: bytes | None):
+    java = java_path()
+    assert java is not None
+    file = CLASSES
+    if content is not None:
+        file = tmp_path / "classes.jsa"
+        file.write_bytes(content)
+
+    ended = subprocess.run(
+        [java, f"-XX:SharedArchiveFile={file}", *NO_WORDS.split(), "-cp", str(tmp_path), "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ended.stdout.startswith("openjdk ")
+    assert ended.stderr == ""
+
+
+def test_a_java_that_keeps_none_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xshare:off")
+    program = (
+        "from pathlib import Path; from pipeline.classes import ensure_classes; "
+        f"ensure_classes(Path({str(tmp_path / 'classes.jsa')!r}))"
+    )
+
+    said = [subprocess.check_output([sys.executable, "-c", program], text=True) for _ in range(2)]
+
+    assert said[0].splitlines() == [
+        "letting Java keep Spark's classes, 180 MB, so that a session starts in half the time (once; half a minute)",
+        "this Java keeps none; all works without, and starts some seconds later",
+    ]
+    assert said[1] == ""
+    assert [file.name for file in tmp_path.iterdir()] == ["classes.of"]
