@@ -72,7 +72,9 @@ class Coordinator(threading.Thread):
                 )
             self._producer.poll(0)
         self._consumer.close()
-        self._producer.flush(1)
+        if self._producer.flush(1):
+            self._producer.purge()  # its broker is gone, and would be looked for until the last test
+            self._producer.flush(1)
 
     def stop(self) -> None:
         """End, having written all that was decided."""
@@ -111,7 +113,7 @@ class Coordinator(threading.Thread):
         assert self._producer.flush(PATIENCE_S) == 0
 
     def wait_until(self, done: Callable[[], object], what: str) -> None:
-        """Ask again and again, for at most half a minute."""
+        """Ask again and again, for at most `PATIENCE_S`."""
         deadline = time.monotonic() + PATIENCE_S
         while not done():
             assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s in vain until {what}"
