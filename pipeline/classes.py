@@ -40,7 +40,7 @@ def ensure_classes(file: Path = CLASSES, *, say: Callable[[str], None] = print) 
     made_of = _made_of()
     if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of:
         return
-    say("letting Java keep Spark's classes, 180 MB, so that a session starts in half the time (once; half a minute)")
+    say("letting Java keep Spark's classes, 180 MB, so that sessions start sooner (once; half a minute)")
     file.unlink(missing_ok=True)
     unfinished = file.with_suffix(f".{os.getpid()}.new")
     try:

@@ -55,7 +55,7 @@ def test_a_java_that_keeps_none_is_asked_once(tmp_path: Path, monkeypatch: pytes
     said = [subprocess.check_output([sys.executable, "-c", program], text=True) for _ in range(2)]
 
     assert said[0].splitlines() == [
-        "letting Java keep Spark's classes, 180 MB, so that a session starts in half the time (once; half a minute)",
+        "letting Java keep Spark's classes, 180 MB, so that sessions start sooner (once; half a minute)",
         "this Java keeps none; all works without, and starts some seconds later",
     ]
     assert said[1] == ""
