@@ -10,15 +10,13 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
-import pyspark
-
-from pipeline.jars import spark_jars
+from pipeline.jars import CLASSES, spark_jars
 from pipeline.local.preflight import java_path
-from pipeline.session import CLASSES, NO_WORDS, start_brief_session
 from pipeline.settings import Settings
-from pipeline.tables import ensure_tables, open_views
 from wakeroll.errors import WakerollError
 
 _MAKING_S = 300.0
@@ -58,6 +56,10 @@ def ensure_classes(file: Path = CLASSES, *, say: Callable[[str], None] = print) 
 
 def _make(file: Path) -> None:
     """Use a session as its users do, in this process, and let its JVM write the classes that this took."""
+    # Each `make run` asks whether they are there; only who makes them should wait for PySpark.
+    from pipeline.session import NO_WORDS, start_brief_session
+    from pipeline.tables import ensure_tables, open_views
+
     with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
         settings = Settings(home=home)
         spark = start_brief_session(settings, "classes", java=f'-XX:ArchiveClassesAtExit="{file}" {NO_WORDS}')
@@ -74,7 +76,9 @@ def _make(file: Path) -> None:
 
 def _made_of() -> str:
     """Return what the JVM compares, too, before it uses such a file: its own version, and the JARs as they are."""
-    jars = [*spark_jars(), *sorted(Path(pyspark.__file__).parent.glob("jars/*.jar"))]
+    pyspark = find_spec("pyspark")
+    assert pyspark, "it is one of our requirements"
+    jars = [*spark_jars(), *sorted(Path(str(pyspark.origin)).parent.glob("jars/*.jar"))]
     stats = [(jar, jar.stat()) for jar in jars]
     return _java("-version").stderr + "".join(f"{jar} {stat.st_size} {stat.st_mtime_ns}\n" for jar, stat in stats)
 
@@ -86,7 +90,7 @@ def _java(*options: str) -> subprocess.CompletedProcess[str]:
 def main() -> int:
     """Make them; return the exit code, 0 also where that does not work, for all else does."""
     try:
-        ensure_classes(say=lambda line: print(line, flush=True))
+        ensure_classes(say=partial(print, flush=True))
     except (WakerollError, OSError, subprocess.TimeoutExpired) as error:
         print(f"classes: {error}; all works without them, and starts some seconds later", file=sys.stderr)
     except KeyboardInterrupt:

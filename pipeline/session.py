@@ -11,13 +11,10 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.jars import FOLDER, spark_jars
+from pipeline.jars import CLASSES, spark_jars
 from pipeline.local.preflight import check_java
 from pipeline.settings import Settings
 from wakeroll.errors import WakerollError
-
-CLASSES = FOLDER / ".classes.jsa"
-"""Spark's classes as a JVM wants them, if `pipeline.classes` could make that: a session starts in 5 s instead of 7."""
 
 NO_WORDS = "-Xlog:disable -Xlog:all=error:stderr"
 """The JVM's option for writing no warnings of its own to standard output, which is for answers."""

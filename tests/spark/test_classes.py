@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipeline.jars import CLASSES
 from pipeline.local.preflight import java_path
-from pipeline.session import CLASSES, NO_WORDS
+from pipeline.session import NO_WORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
