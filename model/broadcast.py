@@ -4,8 +4,11 @@ There is no target and no hand-over; who comes and goes concerns nobody else (Ro
 #8483), and each client has offsets of its own, as RocketMQ's have in their local files.
 """
 
-from model import config
-from model.decisions import Start
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+
+from model import config, limits
+from model.decisions import Membership, Start
 from model.group import Group, Member, OwnOffsets, Turn
 from model.queue import Queue
 from model.routes import Routes
@@ -14,29 +17,55 @@ from model.target import RETRY_PREFIX, Target
 STRATEGY = "BROADCASTING"
 """What a `rebalance` of such a group says in place of a strategy."""
 
+_LIMITS = (
+    f"the members of a broadcasting group have at most {config.MAX_BROADCAST} queues together, "
+    f"and an assignment has room for {config.MAX_SHARE_BYTES} bytes"
+)
+
 
 def welcome(turn: Turn, client_id: str, claims: list[Queue]) -> None:
     """Give a new member, or a new life of one, all queues of its topics.
 
-    What it holds already, after a loss of the coordinator's state, it keeps, given in an epoch before all others.
+    What it holds already, after a loss of the coordinator's state, it keeps, given in an epoch before all others;
+    but not if its offset was reset since it was told.
     """
     group = turn.group
     member = group.members[client_id]
     group.epoch = max(group.epoch, 1)  # nothing is given in 0, which is before all others
     group.own_offsets.setdefault(client_id, OwnOffsets()).left_ms = -1
-    if group.recovering_until_ms >= 0:
-        member.owned |= {queue: 0 for queue in claims if queue.topic in member.subscriptions}
+    if group.loss is not None:
+        claimed = sorted({queue for queue in claims if queue.topic in member.subscriptions})
+        set_anew = group.own_offsets[client_id].set_anew
+        for queue in islice(limits.fitting(claimed), max(0, _room(turn))):
+            member.owned[queue] = group.epoch if set_anew.get(queue, -1) > member.shown_epoch else 0
+        turn.broadcast_room = None
     give(turn, client_id)
     turn.tell.add(client_id)
+
+
+def refusal(turn: Turn, topics: Iterable[str]) -> str:
+    """Return why a client that wants these topics cannot join; empty if it can."""
+    count, room = _count(topics, turn.routes), _room(turn)
+    if count <= room:
+        return ""
+    return (
+        f"its topics have {count} queues; the members have {config.MAX_BROADCAST - room} together, "
+        f"of at most {config.MAX_BROADCAST} in a broadcasting group"
+    )
 
 
 def give(turn: Turn, client_id: str) -> None:
     """Let a member have what it should have now, and nothing else; tell it if that is news."""
     group = turn.group
     member = group.members[client_id]
-    wanted = _wanted(member, turn.routes)
+    wanted, is_limited = _share(turn, member)
+    if is_limited:
+        # Who leaves makes room and asks for no target: the timer gives the others what they lack.
+        group.stale = True
+        group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
     if wanted == member.owned.keys():
         return
+    turn.broadcast_room = _room(turn) - len(wanted) + len(member.owned)
     own = group.own_offsets[client_id]
     # Not only what it has now: when a queue was added, the client may have been away, or the topic gone.
     known = member.owned.keys() | own.given
@@ -47,13 +76,24 @@ def give(turn: Turn, client_id: str) -> None:
     for queue in sorted(wanted - member.owned.keys()):
         member.owned[queue] = group.epoch
         if queue.topic in consumed and queue not in known and queue not in own.offsets:
-            own.added.append(queue)
+            own.added[queue] = group.epoch
     turn.tell.add(client_id)
+    if is_limited:
+        turn.say(
+            Membership(
+                group_id=group.group_id,
+                client_id=client_id,
+                instance_id=member.instance_id,
+                change="conflict",
+                epoch=group.epoch,
+                detail=f"has {len(member.owned)} queues and lacks others of its topics: {_LIMITS}",
+            )
+        )
 
 
 def differs(turn: Turn) -> bool:
     """Return whether any member should have other queues than it has."""
-    return any(_wanted(member, turn.routes) != member.owned.keys() for member in turn.group.members.values())
+    return any(_share(turn, member)[0] != member.owned.keys() for member in turn.group.members.values())
 
 
 def target(group: Group, routes: Routes) -> Target:
@@ -64,21 +104,22 @@ def target(group: Group, routes: Routes) -> Target:
         found.queues += len(queues or ())
         if queues is None and not topic.startswith(RETRY_PREFIX):
             found.notes.append(f"{topic}: not routed yet")
+    wanted = sum(_count(member.subscriptions, routes) for member in group.members.values())
+    if wanted > config.MAX_BROADCAST:
+        found.notes.append(f"the members want {wanted} queues together, the oldest ones get theirs: {_LIMITS}")
     return found
 
 
 def leave(turn: Turn, client_id: str) -> None:
     """A member goes; its offsets are kept for a week, or until too many others have gone after it."""
     group = turn.group
+    turn.broadcast_room = _room(turn) + len(group.members[client_id].owned)
     group.members[client_id].owned.clear()
     own = group.own_offsets.get(client_id)
     if own is None:
         return
     own.left_ms = turn.moment.now_ms
-    gone = [name for name, one in group.own_offsets.items() if one.left_ms >= 0]
-    for name in sorted(gone, key=lambda name: group.own_offsets[name].left_ms)[: -config.MAX_GONE_OFFSETS]:
-        del group.own_offsets[name]
-    if client_id in group.own_offsets and not own.offsets:
+    if not own.offsets:
         del group.own_offsets[client_id]
     group.remind(turn.moment.now_ms + config.FORGET_MS)
 
@@ -90,6 +131,24 @@ def forget(turn: Turn) -> None:
         del group.own_offsets[name]
 
 
+def forget_surplus(group: Group) -> None:
+    """Forget the offsets of those who left first, when too many have; called once an event, however many left by it."""
+    if len(group.own_offsets) <= len(group.members) + config.MAX_GONE_OFFSETS:
+        return
+    gone = [name for name, own in group.own_offsets.items() if own.left_ms >= 0]
+    for name in sorted(gone, key=lambda name: group.own_offsets[name].left_ms)[: -config.MAX_GONE_OFFSETS]:
+        del group.own_offsets[name]
+
+
+def forget_topics(group: Group, topics: Collection[str]) -> None:
+    """Forget the offsets of topics: they were deleted."""
+    for own in group.own_offsets.values():
+        own.given = [queue for queue in own.given if queue.topic not in topics]
+        for kept in (own.added, own.offsets, own.set_anew):
+            for queue in [queue for queue in kept if queue.topic in topics]:
+                del kept[queue]
+
+
 def start(group: Group, client_id: str, queue: Queue) -> Start:
     """Where a member starts a queue: at its own committed offset, else by its consume_from."""
     own, member = group.own_offsets[client_id], group.members[client_id]
@@ -98,10 +157,38 @@ def start(group: Group, client_id: str, queue: Queue) -> Start:
     return Start(policy="first") if queue in own.added else member.first_start
 
 
-def _wanted(member: Member, routes: Routes) -> set[Queue]:
-    """Return the queues of a member's topics; of a topic that was never routed, those it holds."""
-    wanted: set[Queue] = set()
-    for topic in member.subscriptions:
-        queues = routes.queues(topic)
-        wanted.update((queue for queue in member.owned if queue.topic == topic) if queues is None else queues)
-    return wanted
+def _count(topics: Iterable[str], routes: Routes) -> int:
+    return sum(len(routes.queues(topic) or ()) for topic in topics)
+
+
+def _room(turn: Turn) -> int:
+    """Return how many queues the members together may have besides those they have."""
+    if turn.broadcast_room is None:
+        turn.broadcast_room = config.MAX_BROADCAST - sum(len(one.owned) for one in turn.group.members.values())
+    return turn.broadcast_room
+
+
+def _share(turn: Turn, member: Member) -> tuple[set[Queue], bool]:
+    """Return the queues that a member should have, and whether it lacks others of its topics.
+
+    It keeps those it has of its topics, and gets the others as far as the group and its assignment have room.  Of a
+    topic that was never routed it has those it holds.
+    """
+    routes, wants = turn.routes, member.subscriptions
+    kept = {queue for queue in member.owned if queue.topic in wants and not routes.lacks(queue)}
+    room = _room(turn) + len(member.owned) - len(kept)
+    share = limits.Share(kept) if len(kept) + room > limits.ALWAYS_FIT else None
+    for queue in _missing(member, routes):
+        if room <= 0 or (share is not None and not share.take(queue)):
+            return kept, True
+        kept.add(queue)
+        room -= 1
+    return kept, False
+
+
+def _missing(member: Member, routes: Routes) -> Iterator[Queue]:
+    """Yield the queues of a member's topics that it does not have, sorted."""
+    for topic in sorted(member.subscriptions):
+        for queue in routes.queues(topic) or ():
+            if queue not in member.owned:
+                yield queue

@@ -14,6 +14,7 @@ from model.client_outputs import Dropped, DropReason, Give, Output, Refused, Sen
 from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, Rejected
 from model.events import Commit, Heartbeat, Mode, Policy, Subscription, Unregister
 from model.holding import Holding
+from model.order import order_of
 from model.queue import Queue
 
 NEVER_MS = 2**62
@@ -68,6 +69,9 @@ class Client:
         self._wishes = wishes
         self._commits_itself = commit_interval_ms is not None
         self._commit_interval_ms = commit_interval_ms or config.COMMIT_INTERVAL_MS
+        self._life = ""
+        """Of the present life, or the one before it while out; empty before the first."""
+        self._secret = ""
         self._leaving = False
         self._holding = Holding()
         self._shard = ""
@@ -75,24 +79,31 @@ class Client:
         self._sent_ms = 0
         self._commit_due_ms = 0
         self._acknowledged_ms = 0
-        self._seen: dict[str, int] = {}
+        self._seen: dict[str, tuple[int, int]] = {}
+        """Shard, without its era -> era and seq of its last decision."""
         self._refused: set[str] = set()
 
     # --- a life ---
 
-    def join(self, instance_id: str, now_ms: int) -> list[Output]:
+    def join(self, instance_id: str, now_ms: int, secret: str = "") -> list[Output]:
         """Begin a life, the first or the next one.
 
+        A former life is ended first, for the coordinator may not know that it is over.
+
         Args:
-            instance_id: never used before; a uuid.
+            instance_id: never used before; a uuid, or what `provable_id` makes of a secret.
             now_ms: from here on silence is counted: nothing can be given before Kafka has this first heartbeat.
+            secret: of which the instance_id is made, else empty; without it nobody else can unregister this life.
         """
         assert not self.instance_id, f"{self.client_id} is in the group already, as {self.instance_id}"
-        self.instance_id = instance_id
+        former = [Send(self._unregister(), now_ms)] if self._life else []
+        self.instance_id = self._life = instance_id
+        self._secret = secret
         self.epoch = -1
+        self.heartbeat_ms, self.session_timeout_ms = config.HEARTBEAT_MS, config.SESSION_TIMEOUT_MS
         self._leaving = False
         self._acknowledged_ms = now_ms
-        return [self._heartbeat(now_ms)]
+        return [*former, self._heartbeat(now_ms)]
 
     def wish(self, wishes: Wishes, now_ms: int) -> list[Output]:
         """Want something else, and say so at once; a changed subscription carries a higher version."""
@@ -108,19 +119,20 @@ class Client:
             commits = self._commit(now_ms, starts_only=not self._commits_itself)
         self._leaving = True
         self._holding.clear()
-        event = Unregister(group_id=self.group_id, client_id=self.client_id, instance_id=self.instance_id)
-        return [*commits, Send(event, now_ms)]
+        return [*commits, Send(self._unregister(), now_ms)]
 
     # --- what comes in ---
 
     def hear(self, decision: AnyDecision, now_ms: int) -> list[Output]:
         """Take a decision from the inbox; one that is repeated, outdated or meant for another is silent.
 
-        The sink is at least once.  A client reads one partition of the inbox, so a seq a shard is enough to tell.
+        The sink is at least once.  A client reads one partition of the inbox, so the order of a shard, (era, seq), is
+        enough to tell.  A coordinator of an older era that still publishes is not obeyed.
         """
-        if decision.seq <= self._seen.get(decision.shard, 0):
+        shard, place = decision.shard.rpartition(".")[0], order_of(decision.shard, decision.seq)
+        if place <= self._seen.get(shard, (0, 0)):
             return []
-        self._seen[decision.shard] = decision.seq
+        self._seen[shard] = place
         silent = self._if_silent(now_ms)
         if silent:
             return silent
@@ -200,13 +212,20 @@ class Client:
             outputs.append(self._heartbeat(now_ms))
         return outputs
 
+    def give_up(self) -> list[Output]:
+        """Drop everything: the inbox cannot be read, so a queue that must be given up would be kept.
+
+        Only a life that holds something ends by that: another one would be as deaf.
+        """
+        return self._drop("deaf") if self._is_in and self._holding.queues() else []
+
     # --- questions ---
 
     def next_due_ms(self) -> int:
         """Return when `on_time` has something to do next, unless something is heard or done before."""
         if not self._is_in:
             return NEVER_MS
-        due = [self._sent_ms + self.heartbeat_ms, self._acknowledged_ms + self.session_timeout_ms + 1]
+        due = [self._sent_ms + self.heartbeat_ms, self._acknowledged_ms + self._patience_ms + 1]
         if self._holding.news(starts_only=not self._commits_itself):
             due.append(self._commit_due_ms)
         return min(due)
@@ -262,7 +281,15 @@ class Client:
             self._shard = assignment.shard
             self._holding.forget_acknowledged()
         revoke = set(assignment.revoke)
-        aligned = self._holding.align(assigned for assigned in assignment.queues if assigned.queue not in revoke)
+        held = set(self._holding.queues())
+        # Given in epoch 0 is what a heartbeat of this life claimed after a loss of state: if it is not held any more,
+        # that heartbeat came late, and the queue may be somebody else's since.
+        claims = assignment.mode == "clustering"
+        aligned = self._holding.align(
+            assigned
+            for assigned in assignment.queues
+            if assigned.queue not in revoke and (assigned.given or not claims or assigned.queue in held)
+        )
         outputs: list[Output] = [Take(aligned.taken)] if aligned.taken else []
         outputs += self._give(aligned.missing)
         if changed or aligned.changed:
@@ -281,6 +308,9 @@ class Client:
             return []
         self._refused.add(refusal.rule)
         return [Refused(refusal.rule, refusal.detail)]
+
+    def _unregister(self) -> Unregister:
+        return Unregister(group_id=self.group_id, client_id=self.client_id, instance_id=self._life, secret=self._secret)
 
     def _commit(self, now_ms: int, queues: Iterable[Queue] | None = None, *, starts_only: bool = False) -> list[Output]:
         """Put on record what is new of these queues, or of all."""
@@ -304,13 +334,19 @@ class Client:
             client_id=self.client_id,
             instance_id=self.instance_id,
             epoch=self.epoch,
+            session_timeout_ms=self.session_timeout_ms,
             owned=self._holding.queues(),
             **structs.asdict(self._wishes),
         )
         return Send(beat, now_ms)
 
+    @property
+    def _patience_ms(self) -> int:
+        """How long after an acknowledged heartbeat the client acts: less than its session at the coordinator lasts."""
+        return max(self.session_timeout_ms - config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)
+
     def _is_silent(self, now_ms: int) -> bool:
-        return now_ms - self._acknowledged_ms > self.session_timeout_ms
+        return now_ms - self._acknowledged_ms > self._patience_ms
 
     def _if_silent(self, now_ms: int) -> list[Output]:
         """Give up when the coordinator may have given up: before anything else that happens at this moment."""

@@ -46,12 +46,12 @@ class Dropped(Struct, frozen=True):
     queues: tuple[Queue, ...]
     reason: DropReason
     by: str = ""
-    """The instance that replaced it; else empty."""
+    """Of a duplicate: the instance that has its client_id; else empty."""
 
     @property
     def comes_back(self) -> bool:
         """Whether to call `Client.join` with a new instance_id; otherwise this is for the application to know."""
-        return self.reason in ("expired", "silent")
+        return self.reason in ("expired", "deaf", "epoch", "silent")
 
 
 class Refused(Struct, frozen=True):

@@ -9,9 +9,19 @@ NEVER_MS = 2**62
 TICK_MS = 1_000
 """The observer appends a tick to every control partition this often."""
 LONGEST_STEP_MS = 5_000
-"""More than this between two ticks is a dark log (broker or observer down), and does not count as silence."""
+"""One tick counts for at most this.  More between two ticks is a dark log (broker or observer down), not silence."""
+UNTIMED_STEP_MS = 1_000
+"""A tick that does not say its observer's uptime counts for at most this: the log's own clock may be wrong."""
+SLACK_MS = 2_000
+"""A record between two ticks is at most this much later than the first one: a tick is dropped when it is older."""
 GRACE_MS = 15_000
 """After a dark log nobody expires for this long: the clients are reconnecting."""
+GRACE_EVERY_MS = 60_000
+"""A grace begins at the earliest this long after the last one ended, so that a slow observer does not stop expiry."""
+MAX_OBSERVERS = 16
+"""Observers whose uptime a shard remembers; the one that was silent for longest is forgotten first."""
+CLIENT_MARGIN_MS = 3_000
+"""A client gives up this long before its session ends.  More than SLACK_MS, by which a shard's clock may be early."""
 
 # --- a group's settings, until `configure` changes them ---
 HEARTBEAT_MS = 10_000
@@ -26,6 +36,12 @@ COMMIT_INTERVAL_MS = 5_000
 """As Kafka's auto.commit.interval.ms: what a crash repeats at most."""
 MAX_MEMBERS = 5_000
 """Beyond it a join is refused; the largest group whose rebalance has been measured."""
+MIN_SESSION_MS = 6_000
+"""The shortest session timeout: Kafka's group.min.session.timeout.ms."""
+MAX_SESSION_MS = 1_800_000
+"""The longest session timeout: Kafka's group.max.session.timeout.ms, 30 minutes."""
+BEATS_PER_SESSION = 3
+"""A session holds at least this many heartbeat intervals, so that two heartbeats may be lost."""
 
 PROFILES: Mapping[str, Mapping[str, str | int]] = {
     "wakeroll": {
@@ -43,19 +59,30 @@ LOCK_MS = 60_000
 """A lock that is not renewed ends after this: RocketMQ's rebalance.lockMaxLiveTime at the broker."""
 
 # --- what a group remembers ---
-LAST_INSTANCES = 8
-"""Superseded instances kept a client: an idempotent producer delivers within minutes, restarts take seconds."""
-GONE_MS = 600_000
-"""How long the instances of a client that left are remembered, so that a late heartbeat does not bring it back."""
+ENDED_MS = MAX_SESSION_MS
+"""An instance that ended is remembered this long after it was heard last: a record may be late by a session."""
+MAX_ENDED = 10_000
+"""Ended instances remembered per group; the one that was heard longest ago is forgotten first."""
+DEAF_SESSIONS = 2
+"""A member that could have heard, and has not for so many sessions, is evicted: its client notices in less."""
+WAITING_MS = 2 * HEARTBEAT_MS
+"""An instance that waits for a client_id still waits if it was heard in this time: nobody told it another interval."""
+MAX_RIVALS = 4
+"""Instances that wait for one client_id and are remembered; the one that was heard longest ago is forgotten first."""
+DUPLICATE_EVERY_MS = 300_000
+"""A duplicate client_id is reported at most this often."""
 FORGET_MS = 7 * 24 * 3_600_000
-"""An empty group is forgotten after this; its epoch is kept for ever, so that no epoch is used twice."""
-MAX_EPOCH_JUMP = 1_000_000
-"""A group's epoch is raised at most this far above its own by what a heartbeat shows: 11 days of a target a second."""
+"""An empty group, and the offsets of a topic that it no longer uses, are forgotten after this (as in Kafka)."""
+ERA_EPOCHS = 2**32
+"""Epochs of one era: those of era E begin at (E - 1) * 2**32, so that an epoch says which era it is of."""
+KEEP_ROUTE_MS = 3_600_000
+"""A route that no observer has told for this long, and whose topic nobody of the shard subscribes, is forgotten."""
+GONE_TOPIC_MS = 3_600_000
+"""What a group has of a topic that is gone is forgotten after this: longer than any restart of its brokers."""
+MAX_GROWTH = 100_000_000
+"""A commit may be at most this far beyond the newest known end of its queue: no queue grows faster between routes."""
 LAST_RESETS = 16
 """Request ids of resets kept a group, so that a repeated one is silent."""
-REPLACEMENTS = 3
-"""This many replacements of a client within `REPLACEMENTS_MS`: two processes may be fighting for its id."""
-REPLACEMENTS_MS = 300_000
 MAX_GONE_OFFSETS = 1_000
 """Clients that left a broadcasting group and whose offsets are kept: with a new name each start there is no end."""
 MAX_CAUSES = 16
@@ -68,17 +95,58 @@ MAX_PULL_TIMEOUT_MS = 600_000
 SKIP_MS = 5_000
 """A hold whose filter wants nothing of what arrives is woken after this, so that its offset can move on.  RocketMQ's
 hold service does that at its 5 s check, if not on purpose."""
+REFRESH_MS = 60_000
+"""An observer reports the end of each pulled queue at least this often, so that every wrong belief about it heals."""
+CONFIRM_MS = 2_000
+"""Two reports this far apart contradict what was said before the first of them.  A report is at most this old when it
+is appended: an observer waits 1 s for a broker's answer, and its producer drops what is not taken within 1 s."""
+HINT_MS = 60_000
+"""An arrival that no observer reported is believed for this long, unless reports contradict it earlier: longer than
+any client takes from a read that found nothing to its pull."""
+REMEMBER_MS = 600_000
+"""The newest pull of a life is remembered for this long after its answer, so that a repeated one is silent; then the
+queue is forgotten, unless another life keeps it.  A repeated record comes at most a session late."""
 MAX_HOLDS_PER_QUEUE = 20_000
 MAX_HOLDS_PER_SHARD = 100_000
 """Beyond these a pull is answered `overflow`; 100,000 in all is the limit of RocketMQ's PopLongPollingService."""
-MAX_LAST_PULLS = 2 * MAX_HOLDS_PER_QUEUE
-"""Lives of clients whose newest pull of a queue is remembered, so that a repeated one is silent."""
+MAX_LIVES_PER_QUEUE = MAX_HOLDS_PER_QUEUE
+MAX_LIVES_PER_SHARD = MAX_HOLDS_PER_SHARD
+"""Lives whose newest pull is answered and remembered.  Beyond these the queue forgets its oldest one early; a pull that
+is repeated after that is answered again."""
+MAX_PULLED_QUEUES = 50_000
+"""Queues that a shard knows, because somebody pulls them or did within `REMEMBER_MS`; beyond it the first pull of
+another one is answered `overflow`."""
+FILTER_CHARACTERS = 32
+"""An expression counts as its length and this: even the shortest must be looked at."""
+MAX_FILTERS_PER_QUEUE = 128 * 1024
+MAX_FILTERS_PER_SHARD = 1024 * 1024
+"""Characters of the different expressions of the pulls that are held; beyond these a pull with another expression is
+answered `overflow`.  That bounds the cost of an arrival: a condition has at most two parts for each character, and each
+part is evaluated once."""
+
+MAX_TOLD = 64
+"""Arrivals of one queue that a producer tells together; where its messages would need more, it says less of them."""
+MAX_FILTERS_KEPT = 4 * MAX_FILTERS_PER_SHARD
+"""Characters of the expressions that a process keeps in readable form, 30 bytes each: those of four shards."""
+
+# --- signed records ---
+SIGNED_FOR = {"operator": 100_000, "observer": 1_000_000}
+"""Role -> a signature is void so many records above the end that its signer knew.  An operator asks for the end just
+before; the observer's may be a minute old, or as old as an outage."""
+MAX_SIGNERS = 256
+"""Signers of one role that a shard remembers: each process of an operator is one, an observer has two or three."""
 
 # --- bounds of an event ---
 MAX_TOPICS = 1_000
 """Subscriptions of one client."""
 MAX_QUEUES = 32_768
-"""Queues in one event: an assignment of 10,000 is near 1 MiB, a record may have 8 MiB."""
+"""Queues in one event, such as `owned` in a heartbeat. An assignment has room for fewer: see MAX_SHARE_BYTES."""
+MAX_PREFERENCES_BYTES = 256 * 1024
+"""All of a heartbeat except `owned`: a group keeps it for each member."""
+MAX_CONFIGURE_BYTES = 64 * 1024
+"""One `configure` record: a shard keeps the settings of every group, also of empty ones."""
+MAX_PULL_BYTES = 64 * 1024
+"""One `pull` record."""
 MAX_PARAMS = 1_000
 """Parameters of a strategy, such as a room or a weight for each client."""
 MAX_PROPERTIES = 256
@@ -86,17 +154,41 @@ MAX_PROPERTIES = 256
 MAX_DEPTH = 32
 """Brackets in brackets; an event needs six.  So far below what a stack holds that no answer depends on the stack."""
 RETRY_MS = 60_000
-"""A group whose deadline the machine itself failed at is looked at again after this."""
+"""A tick that the machine itself failed at is retried on the group after this."""
 MAX_RAW_BYTES = 4_096
 """Of a rejected record, this much is kept."""
 MAX_DETAIL = 500
 """Characters of a rejection's detail."""
+
+# --- bounds of a decision: every decision fits into a record of its topic, whatever the events are ---
+MAX_DECISION_BYTES = 4 * 1024 * 1024
+"""No decision is larger: half of MAX_RECORD_BYTES, so that names, headers and batches of Kafka never matter."""
+MAX_SHARE_BYTES = 7 * 512 * 1024
+"""Room in an assignment for the queues of one client: 24,000 whose topic's name has 10 characters. It is less than
+MAX_QUEUES, so a client can list in a heartbeat whatever it was assigned."""
+MAX_CLAIMS = 256
+"""Queues listed in `revoke` that the client claims and does not own."""
+MAX_UNASSIGNED = 256
+"""Queues listed in `unassigned` of a `rebalance`; `unassigned_count` counts all."""
+MAX_NOTES = 64
+"""Notes in one `rebalance`."""
+MAX_BROADCAST = 100_000
+"""Queues of all members together in a broadcasting group, because one route changes the assignments of all members:
+at 95 bytes a queue one record leads to 10 MB of decisions. A reset writes as many offsets at most."""
+MAX_ANSWERS = 1_000_000
+"""Queues in one answer of a strategy, each as often as it is given: 1,000 clients with 1,000 queues each take 0.1 s."""
+MAX_PARAM_VALUES = 1_000_000
+"""Values in strategy parameters times topics: a strategy that shares one topic reads them once per topic."""
 
 # --- topics ---
 CONTROL_PARTITIONS = 4
 """Shards on one machine: each costs about 0.7 ms of Python and a Kafka read a batch."""
 INBOX_PARTITIONS = 16
 MAX_RECORD_BYTES = 8 * 1024 * 1024
+
+# --- the state of a shard ---
+LARGE_STATE_BYTES = 256 * 1024 * 1024
+"""From here on `run` and `doctor` warn: each batch writes all of it, and Spark's state store takes 2 GiB a value."""
 
 # --- how long the ledger keeps what it has; by the log's time, at least ---
 KEEP_EVENTS_MS = 30 * 24 * 3_600_000

@@ -4,10 +4,12 @@ None of it splits the group - subscriptions count for each member, and the oldes
 RocketMQ each of them loses messages, and is the hardest thing to find (its #351, #7717, #667).
 """
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
 from model import config
 from model.decisions import Membership
-from model.events import Heartbeat
-from model.group import Group, Member, Turn
+from model.group import Compared, Group, Member, Turn
 
 SHOWN = 5
 """Topics that a sentence names; of a thousand, the first ones will do."""
@@ -20,7 +22,7 @@ def review(turn: Turn, client_id: str) -> None:
     if oldest != group.oldest or client_id == oldest:
         review_all(turn)
     elif client_id in group.members:
-        _compare(turn, client_id, group.members[oldest])
+        _compare(turn, client_id, _oldest(turn))
 
 
 def review_all(turn: Turn) -> None:
@@ -29,37 +31,33 @@ def review_all(turn: Turn) -> None:
     group.oldest = next(iter(group.members), "")
     for client_id in sorted(group.conflicts.keys() - group.members.keys()):
         del group.conflicts[client_id]
-    for client_id in group.members:
-        _compare(turn, client_id, group.members[group.oldest])
+    if group.members:
+        oldest = _oldest(turn)
+        for client_id in group.members:
+            _compare(turn, client_id, oldest)
 
 
-def note_replacement(turn: Turn, client_id: str, member: Member) -> None:
-    """A client was replaced: say so if that happens again and again."""
+def note_duplicate(turn: Turn, client_id: str, member: Member, instance_id: str) -> None:
+    """Another process uses the client_id of a member that lives on: report it, from time to time."""
     now_ms = turn.moment.now_ms
-    recent = [at_ms for at_ms in member.replaced_ms if at_ms > now_ms - config.REPLACEMENTS_MS]
-    member.replaced_ms = [*recent, now_ms][-config.REPLACEMENTS :]
-    if len(member.replaced_ms) == config.REPLACEMENTS:
-        seconds = (now_ms - member.replaced_ms[0]) // 1000
-        times = f"replaced {config.REPLACEMENTS} times in {seconds} s"
-        _say(turn, client_id, member, f"duplicate id: {times}; two processes use it, or one is restarted in a loop")
-        member.replaced_ms = []
+    if member.reported_ms < 0 or now_ms - member.reported_ms >= config.DUPLICATE_EVERY_MS:
+        member.reported_ms = now_ms
+        detail = f"duplicate id: instance {instance_id} uses it too, and {member.instance_id} lives"
+        _say(turn, client_id, member, detail)
 
 
-def note_intruder(turn: Turn, beat: Heartbeat, member: Member) -> None:
-    """An instance that was superseded still sends heartbeats, longer than one could have been on its way: say so once.
-
-    Its sender does not obey `fenced`, so two processes use one name at the same time.
-    """
-    if not member.intrudes and turn.moment.now_ms - member.since_ms > turn.group.settings.heartbeat_ms:
-        member.intrudes = True
-        detail = f"duplicate id: instance {beat.instance_id} goes on, though {member.instance_id} replaced it"
-        _say(turn, beat.client_id, member, detail)
+def _oldest(turn: Turn) -> Compared:
+    """Return the oldest member; its topics are sorted once for all who come or change in this turn."""
+    member = turn.group.members[turn.group.oldest]
+    if turn.compared is None or turn.compared.wants is not member.subscriptions:
+        turn.compared = Compared(member, member.subscriptions, sorted(member.subscriptions))
+    return turn.compared
 
 
-def _compare(turn: Turn, client_id: str, oldest: Member) -> None:
+def _compare(turn: Turn, client_id: str, oldest: Compared) -> None:
     group = turn.group
     member = group.members[client_id]
-    detail = "" if member is oldest else "; ".join(_differences(group, member, oldest))[: config.MAX_DETAIL]
+    detail = "" if member is oldest.member else _joined(_differences(group, member, oldest))
     if detail == group.conflicts.get(client_id, ""):
         return
     if detail:
@@ -78,31 +76,42 @@ def _compare(turn: Turn, client_id: str, oldest: Member) -> None:
         )
 
 
-def _differences(group: Group, member: Member, oldest: Member) -> list[str]:
-    """Say what a member wants otherwise than the oldest one, by which the group goes."""
-    found = []
-    mine, others = member.subscriptions, oldest.subscriptions
-    for sign, topics in (("+", mine.keys() - others.keys()), ("-", others.keys() - mine.keys())):
-        if topics:
-            found.append(f"topics {_named(sign, sorted(topics))} than {group.oldest}")
-    for topic in sorted(mine.keys() & others.keys()):
+def _joined(differences: Iterable[str]) -> str:
+    """Join differences until the text is as long as a detail may be."""
+    detail = ""
+    for difference in differences:
+        detail += f"; {difference}" if detail else difference
+        if len(detail) >= config.MAX_DETAIL:
+            break
+    return detail[: config.MAX_DETAIL]
+
+
+def _differences(group: Group, member: Member, oldest: Compared) -> Iterator[str]:
+    """Say what a member wants otherwise than the oldest one, by which the group goes; costs what the member wants."""
+    mine, others = member.subscriptions, oldest.wants
+    common = sorted(topic for topic in mine if topic in others)
+    more = sorted(topic for topic in mine if topic not in others)
+    lacking = (topic for topic in oldest.topics if topic not in mine)
+    for sign, topics, count in (("+", more, len(more)), ("-", lacking, len(others) - len(common))):
+        if count:
+            yield f"topics {_named(sign, topics, count)} than {group.oldest}"
+    for topic in common:
         one, other = mine[topic], others[topic]
         if (one.expression, one.expression_type) != (other.expression, other.expression_type):
-            found.append(
+            yield (
                 f"{topic} by {one.expression_type} {one.expression!r}, "
                 f"{group.oldest} by {other.expression_type} {other.expression!r}"
             )
-    if group.settings.strategy is None and member.strategy != oldest.strategy:
-        found.append(f"strategy {member.strategy}, the group has {group.oldest}'s {oldest.strategy}")
-    if member.orderly != oldest.orderly:
+    if group.settings.strategy is None and member.strategy != oldest.member.strategy:
+        yield f"strategy {member.strategy}, the group has {group.oldest}'s {oldest.member.strategy}"
+    if member.orderly != oldest.member.orderly:
         words = {True: "in order", False: "in any order"}
-        found.append(f"consumes {words[member.orderly]}, the group {words[oldest.orderly]} as {group.oldest}")
-    return found
+        yield f"consumes {words[member.orderly]}, the group {words[oldest.member.orderly]} as {group.oldest}"
 
 
-def _named(sign: str, topics: list[str]) -> str:
-    more = f" and {len(topics) - SHOWN} more" if len(topics) > SHOWN else ""
-    return " ".join(f"{sign}{topic}" for topic in topics[:SHOWN]) + more
+def _named(sign: str, topics: Iterable[str], count: int) -> str:
+    more = f" and {count - SHOWN} more" if count > SHOWN else ""
+    return " ".join(f"{sign}{topic}" for topic in islice(topics, SHOWN)) + more
 
 
 def _say(turn: Turn, client_id: str, member: Member, detail: str) -> None:

@@ -15,11 +15,11 @@ LogTime = Annotated[int, Meta(description="epoch ms, log time of the broker")]
 Epoch = Annotated[int, Meta(description="epoch of the group; only grows")]
 
 Kind = Literal["assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "wake", "rejected"]
-How = Literal["first", "released", "unregistered", "expired", "replaced", "timeout", "eager", "removed"]
+How = Literal["first", "released", "unregistered", "expired", "timeout", "eager", "removed"]
 Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset"]
-FencedReason = Literal["replaced", "expired", "left", "refused"]
-Change = Literal["joined", "left", "expired", "replaced", "resubscribed", "conflict", "agreed", "emptied", "forgotten"]
-WakeReason = Literal["arrival", "skipped", "timeout", "superseded", "cancelled", "overflow", "truncated"]
+FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch"]
+Change = Literal["joined", "left", "expired", "resubscribed", "conflict", "agreed", "emptied", "forgotten"]
+WakeReason = Literal["arrival", "skipped", "timeout", "superseded", "cancelled", "overflow", "truncated", "unknown"]
 Outcome = Literal["granted", "refused", "expired", "unlocked"]
 
 
@@ -84,7 +84,7 @@ class Fenced(Decision, kw_only=True, tag="fenced"):
     client_id: ClientId
     instance_id: InstanceId
     reason: FencedReason
-    by: Annotated[str, Meta(description="the instance that replaced it; else empty")] = ""
+    by: Annotated[str, Meta(description="of a duplicate: the instance that has the client_id; else empty")] = ""
 
 
 class Membership(Decision, kw_only=True, tag="membership"):
@@ -116,7 +116,8 @@ class Rebalance(Decision, kw_only=True, tag="rebalance"):
     clients: Annotated[int, Meta(description="members")]
     queues: Annotated[int, Meta(description="queues of their topics")]
     moved: Annotated[int, Meta(description="queues that had an owner and get another")]
-    unassigned: Annotated[list[Unassigned], Meta(description="queues that nobody gets")]
+    unassigned: Annotated[list[Unassigned], Meta(description="queues that nobody gets, the first 256")]
+    unassigned_count: Annotated[int, Meta(description="number of queues that nobody gets, listed or not")] = 0
     spread: Annotated[int, Meta(description="largest minus smallest number of queues of a member")]
     notes: Annotated[list[str], Meta(description="what the operator should know")]
 
@@ -178,7 +179,10 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
 
     rule: Annotated[
         str,
-        Meta(description="json, type, bounds, key, partition, mode, epoch, commit, reset, settings, pull, internal"),
+        Meta(
+            description="json, type, bounds, key, partition, signature, stale, mode, limit, in-use, epoch, secret, "
+            "commit, reset, settings, pull, internal"
+        ),
     ]
     detail: Annotated[str, Meta(description="what was found and what would have been right")]
     raw: Annotated[str, Meta(description="the record's value in base64, the first 4 KiB of it")] = ""

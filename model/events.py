@@ -16,6 +16,7 @@ Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Epoch = Annotated[int, Meta(ge=-1, le=2**53, description="of the newest assignment received; -1 none yet")]
 Millis = Annotated[int, Meta(ge=0, le=2**53)]
 Duration = Annotated[int, Meta(ge=100, le=24 * 3_600_000)]
+Session = Annotated[int, Meta(ge=config.MIN_SESSION_MS, le=config.MAX_SESSION_MS)]
 StrategyName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 Policy = Literal["last", "first", "timestamp"]
 # A strategy's parameter: bounded in depth and size, for what is accepted must be kept and read again.
@@ -46,6 +47,9 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
     client_id: ClientId
     instance_id: InstanceId
     epoch: Epoch = -1
+    session_timeout_ms: Annotated[Session, Meta(description="the session that the client trusts")] = (
+        config.SESSION_TIMEOUT_MS
+    )
     owned: Annotated[Queues, Meta(description="all it still holds, what it is draining too")] = []
     mode: Annotated[Mode, Meta(description="clustering: the group shares the queues; else each has all")] = "clustering"
     consume_type: Literal["push", "pull"] = "push"
@@ -65,6 +69,9 @@ class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
     group_id: GroupId
     client_id: ClientId
     instance_id: InstanceId
+    secret: Annotated[
+        str, Meta(max_length=64, description="whose digest the instance_id is, if it begins with h:; else empty")
+    ] = ""
 
 
 class CommittedOffset(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,9 +87,7 @@ class Commit(Event, frozen=True, kw_only=True, tag="commit"):
 
     group_id: GroupId
     client_id: ClientId
-    instance_id: Annotated[
-        str, Meta(pattern=r"\A[A-Za-z0-9._@#:-]{0,64}\Z", description="empty: not checked, for a client without lives")
-    ] = ""
+    instance_id: InstanceId
     epoch: Epoch = -1
     offsets: Annotated[list[CommittedOffset], Meta(min_length=1, max_length=config.MAX_QUEUES)]
 
@@ -133,7 +138,7 @@ class Configure(Event, frozen=True, kw_only=True, tag="configure"):
     strategy_params: StrategyParams | UnsetType = UNSET
     handover: Literal["cooperative", "eager"] | UnsetType = UNSET
     heartbeat_ms: Duration | UnsetType = UNSET
-    session_timeout_ms: Duration | UnsetType = UNSET
+    session_timeout_ms: Session | UnsetType = UNSET
     rebalance_interval_ms: Duration | UnsetType = UNSET
     settle_ms: Annotated[int, Meta(ge=0, le=3_600_000)] | UnsetType = UNSET
     revoke_timeout_ms: Duration | UnsetType = UNSET
@@ -148,7 +153,7 @@ class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue_id: QueueId
     room: Room = ""
     min_offset: Offset = 0
-    max_offset: Annotated[Offset, Meta(description="offset of the next message")] = 0
+    max_offset: Annotated[Offset, Meta(description="offset of the next message; null: not known")] | None = None
 
     @property
     def queue(self) -> Queue:
@@ -180,11 +185,22 @@ class Cancel(Event, frozen=True, kw_only=True, tag="cancel"):
     """A client does not wait any more."""
 
     request_id: RequestId
+    group_id: GroupId
+    client_id: ClientId
     queue: Queue
 
 
+ObserverId = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[A-Za-z0-9._@#:-]{0,64}\Z",
+        description="who reports that the queue ends at next_offset; empty: a producer, who only hints at it",
+    ),
+]
+
+
 class Arrival(Event, frozen=True, kw_only=True, tag="arrival"):
-    """A queue has grown; who knows more of its newest message says that too."""
+    """A queue has grown; who knows more of its newest message says that too.  An observer reports where it ends."""
 
     queue: Queue
     next_offset: Annotated[Offset, Meta(description="of the message after this one")]
@@ -200,7 +216,7 @@ class Arrival(Event, frozen=True, kw_only=True, tag="arrival"):
         | None
     ) = None
     stored_ms: Annotated[Millis, Meta(description="when the message was stored, epoch ms")] | None = None
-    truncated: Annotated[bool, Meta(description="the queue has become shorter; next_offset is its end now")] = False
+    observer: ObserverId = ""
 
 
 class Route(Event, frozen=True, kw_only=True, tag="route"):
@@ -209,10 +225,19 @@ class Route(Event, frozen=True, kw_only=True, tag="route"):
     topic: TopicName
     queues: Annotated[list[RoutedQueue], Meta(max_length=config.MAX_QUEUES)] = []
     version: Annotated[str, Meta(max_length=64, description="a fingerprint of queues and rooms")]
+    topic_id: Annotated[
+        str, Meta(max_length=64, description="differs if the topic was deleted and made again; empty: not known")
+    ] = ""
 
 
 class Tick(Event, frozen=True, kw_only=True, tag="tick"):
-    """A second has passed, by the log's time; on every partition."""
+    """A second has passed; on every partition."""
+
+    observer: Annotated[
+        str,
+        Meta(pattern=r"\A[A-Za-z0-9._-]{0,64}\Z", description="names one process of the observer; never used again"),
+    ] = ""
+    uptime_ms: Annotated[Millis, Meta(description="that process's monotonic clock; null: not known")] | None = None
 
 
 GroupEvent = Heartbeat | Unregister | Commit | Lock | Unlock | Configure | Reset | Route | Tick

@@ -8,8 +8,8 @@ from msgspec import Struct
 from model import config
 from model.clock import Moment
 from model.config import NEVER_MS
-from model.decisions import AnyDecision, Cause, How, Start, Trigger
-from model.events import Mode, Policy, Subscription
+from model.decisions import AnyDecision, Cause, FencedReason, How, Start, Trigger
+from model.events import Heartbeat, Mode, Policy, Subscription
 from model.queue import Queue
 from model.routes import Routes
 
@@ -59,8 +59,6 @@ class Member(Struct, array_like=True, kw_only=True):
     """One client in the group, by the heartbeats of its current instance."""
 
     instance_id: str
-    superseded: list[str]
-    """Its instances before, newest last; they are never heard again."""
     seen_ms: int
     """The shard's clock at its last heartbeat."""
     subscriptions: dict[str, Subscription]
@@ -70,17 +68,19 @@ class Member(Struct, array_like=True, kw_only=True):
     sent_epoch: int = -1
     """Of the newest assignment sent to it; -1 none yet, or none with the settings as they are now."""
     session_ms: int = config.SESSION_TIMEOUT_MS
-    """The longest session timeout that it may still trust: its own default, until it shows another."""
+    """The longest session timeout that it may still trust: what it showed, until it shows that it heard of another."""
     owned: dict[Queue, int] = {}
     """What the map holds for it, what it must give up too: queue -> the epoch it was given in."""
     revoking: dict[Queue, Revocation] = {}
     """Those of them that it must give up."""
-    since_ms: int = 0
-    """The shard's clock when this instance came."""
-    replaced_ms: list[int] = []
-    """The shard's clock at the client's last replacements."""
-    intrudes: bool = False
-    """Whether it has been said that an instance before this one still sends heartbeats."""
+    unheard_since_ms: int = -1
+    """The shard's clock when it first showed that it has not heard what others have; -1 it has."""
+    rival: "Rival | None" = None
+    """Another instance under its client_id that wants to join; None: there is none."""
+    waiting: dict[str, int] = {}
+    """The instances that want its client_id -> the shard's clock when each was heard first; the last heard is last."""
+    reported_ms: int = -1
+    """The shard's clock when a duplicate of it was reported last; -1 never."""
     mode: Mode = "clustering"
     strategy: str = "AVG"
     strategy_params: dict[str, Any] = {}
@@ -89,13 +89,57 @@ class Member(Struct, array_like=True, kw_only=True):
     orderly: bool = False
     room: str = ""
     weight: float = 1.0
-    reset: list[Queue] = []
-    """Those of its queues that a reset gave it anew."""
+    reset: dict[Queue, int] = {}
+    """Those of its queues that a reset gave it again -> the epoch of the reset."""
 
     @property
     def first_start(self) -> Start:
         """Where it starts a queue without a committed offset."""
         return Start(policy=self.consume_from, ms=self.consume_from_ms if self.consume_from == "timestamp" else None)
+
+
+class Rival(Struct, array_like=True):
+    """The instance that was heard last of those that want a client_id which a live instance has."""
+
+    beat: Heartbeat
+    """Its last heartbeat, by which it joins when the live one is out."""
+    seen_ms: int
+    """The shard's clock then."""
+
+
+class Ended(Struct, array_like=True):
+    """An instance that is out: whatever it sends, it is told so again."""
+
+    reason: FencedReason
+    until_ms: int
+    """Remembered until then, by the shard's clock."""
+    told_ms: int
+    """The shard's clock when it was told last."""
+    by: str = ""
+    """The instance that has its client_id, if that is the reason."""
+
+
+class Doubt(Struct, array_like=True):
+    """A committed offset beyond the known end of its queue."""
+
+    offset: int
+    """What was committed before, within the end; -1: nothing."""
+    routes: int = 0
+    """How many routes in a row have contradicted the commit."""
+
+
+class Loss(Struct, array_like=True, frozen=True):
+    """The coordinator lost its state: members may live that it has not heard since."""
+
+    at_ms: int
+    """The shard's clock when it went on."""
+    session_ms: int
+    """The longest session that a member may trust, as far as is known."""
+
+    @property
+    def ends_ms(self) -> int:
+        """When every member must have been heard, or have given up, by the shard's clock."""
+        return self.at_ms + self.session_ms + 1
 
 
 class Freed(Struct, array_like=True):
@@ -114,12 +158,14 @@ class OwnOffsets(Struct, array_like=True):
     """How far one client of a broadcasting group has consumed."""
 
     offsets: dict[Queue, int] = {}
-    added: list[Queue] = []
-    """Queues that were added to topics it consumes, and have no committed offset yet: they start at first."""
+    added: dict[Queue, int] = {}
+    """Queues that were added to topics it consumes, and have no committed offset yet -> the epoch that added them."""
     left_ms: int = -1
     """The shard's clock when it left; -1 while it is a member."""
     given: list[Queue] = []
     """Queues that it has been given, sorted: another queue of their topics was added."""
+    set_anew: dict[Queue, int] = {}
+    """Queues whose offset was reset and not committed since -> the epoch of the reset."""
 
 
 class Held(Struct, array_like=True):
@@ -130,14 +176,6 @@ class Held(Struct, array_like=True):
     """By the shard's clock."""
 
 
-class Gone(Struct, array_like=True):
-    """The instances of a client that left."""
-
-    instances: list[str]
-    until_ms: int
-    """Remembered until then."""
-
-
 class Group(Struct, array_like=True, kw_only=True):
     """The state of one group.  Maps keep log order: the oldest member comes first."""
 
@@ -146,8 +184,8 @@ class Group(Struct, array_like=True, kw_only=True):
     settings: Settings
     members: dict[str, Member] = {}
     """client_id -> member."""
-    gone: dict[str, Gone] = {}
-    """client_id -> its instances; clients that left."""
+    ended: dict[str, Ended] = {}
+    """``client_id instance_id`` -> how it ended; the one that was heard last comes last."""
     target: dict[Queue, str] = {}
     """queue -> the client that should own it."""
     owners: dict[Queue, str] = {}
@@ -156,6 +194,16 @@ class Group(Struct, array_like=True, kw_only=True):
     """Queues that had an owner and have none."""
     offsets: dict[Queue, int] = {}
     """queue -> the committed offset: the next message to consume."""
+    doubts: dict[Queue, Doubt] = {}
+    """Queues whose committed offset no route has confirmed yet."""
+    topic_ids: dict[str, str] = {}
+    """Topic -> its id, where a route has told it."""
+    suspected_ids: dict[str, str] = {}
+    """Topic -> another id that one route has told: a second one makes it another topic."""
+    gone_topics: dict[str, int] = {}
+    """Topic that has no queues any more -> the shard's clock when a route said so."""
+    idle_topics: dict[str, int] = {}
+    """Topic of which something is kept and that nobody subscribes -> the shard's clock since when."""
     consumed: list[str] = []
     """Topics that the group has consumed: a queue added to one of them starts at first, or messages would be lost."""
     own_offsets: dict[str, OwnOffsets] = {}
@@ -170,8 +218,12 @@ class Group(Struct, array_like=True, kw_only=True):
     """The client that the others were compared with."""
     added: dict[Queue, int] = {}
     """Queues that were added to such topics and have no committed offset yet -> the epoch that added them."""
-    recovering_until_ms: int = -1
-    """Until then, nothing that nobody claims is given: the coordinator had lost this group; -1 it had not."""
+    set_anew: dict[Queue, int] = {}
+    """Queues whose offset was reset and not committed since -> the epoch of the reset."""
+    loss: Loss | None = None
+    """The coordinator had lost this group, and gives nothing that nobody claims until that is over; None if not."""
+    heard_epoch: int = -1
+    """The highest epoch that a member has shown: what was told in it, or before, was published."""
     pending: list[tuple[Trigger, Cause]] = []
     """What asked for a new target since the last one."""
     configured_epoch: int = -1
@@ -189,8 +241,22 @@ class Group(Struct, array_like=True, kw_only=True):
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to keep: no member, no epoch, no setting, nobody gone."""
-        return not (self.epoch or self.members or self.gone or self.own_offsets or self.settings != Settings())
+        """Whether there is nothing to keep but the epoch: no member, setting or offset, and no instance to remember."""
+        return not (
+            self.members
+            or self.ended
+            or self.offsets
+            or self.own_offsets
+            or self.freed
+            or self.emptied_ms >= 0
+            or self.settings != Settings()
+        )
+
+    @property
+    def watched(self) -> list[str]:
+        """The topics of which it must hear every route, not only those that change something; sorted."""
+        doubtful = {queue.topic for queue in self.doubts}
+        return sorted(doubtful.union(self.suspected_ids)) if doubtful or self.suspected_ids else []
 
     @property
     def mode(self) -> Mode:
@@ -206,6 +272,41 @@ class Group(Struct, array_like=True, kw_only=True):
     def topics(self) -> list[str]:
         """The topics that its members subscribe, sorted."""
         return sorted({topic for member in self.members.values() for topic in member.subscriptions})
+
+    def clear(self) -> None:
+        """Forget everything but the name and the epoch."""
+        fresh = Group(group_id=self.group_id, epoch=self.epoch, settings=Settings())
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(fresh, name))
+
+    def recover(self, epoch: int, loss: Loss) -> Loss:
+        """Forget who is in the group and who owns what; both come back by what heartbeats claim.
+
+        Settings, offsets, resets and ended instances stay.
+
+        Args:
+            epoch: the first of the era; above every epoch that was ever shown.
+            loss: of the shard.
+
+        Returns:
+            The loss as it is for this group: it lasts for the longest session that its members may trust.
+        """
+        known = [member.session_ms for member in self.members.values()]
+        if self.loss is not None:
+            known.append(self.loss.session_ms)
+        now_ms = loss.at_ms
+        self.loss = Loss(now_ms, max([loss.session_ms, self.settings.session_timeout_ms, *known]))
+        self.epoch = max(self.epoch, epoch)
+        self.members, self.target, self.owners, self.freed, self.locks = {}, {}, {}, {}, {}
+        self.conflicts, self.oldest, self.pending, self.stale = {}, "", [], False
+        # Nothing was told yet in this epoch: who shows it knows the settings.
+        self.configured_epoch, self.heard_epoch, self.retargeted_ms = self.epoch - 1, -1, -1
+        for own in self.own_offsets.values():
+            own.left_ms = now_ms if own.left_ms < 0 else own.left_ms
+        if self.emptied_ms < 0:
+            self.emptied_ms = now_ms
+        self.due_ms = now_ms
+        return self.loss
 
     def remind(self, due_ms: int) -> None:
         """Have a tick look at this group when the shard's clock reaches `due_ms`."""
@@ -224,6 +325,15 @@ class Group(Struct, array_like=True, kw_only=True):
         return any(member.orderly for member in islice(self.members.values(), 1))
 
 
+class Compared(Struct, frozen=True):
+    """The oldest member, as the others are compared with it."""
+
+    member: Member
+    wants: dict[str, Subscription]
+    topics: list[str]
+    """Its topics, sorted."""
+
+
 class Turn:
     """One event at work on one group: its moment, what it asks for, and the decisions so far."""
 
@@ -233,6 +343,11 @@ class Turn:
         self.cause = cause
         self.routes = routes
         self.decisions: list[AnyDecision] = []
+        self.broadcast_room: int | None = None
+        """How many more queues the members of a broadcasting group may have together; None until it is counted."""
+        self.compared: Compared | None = None
+        """The oldest member, once others were compared with it."""
+        self._topics: set[str] | None = None
         self.freed: list[Queue] = []
         """Queues that came free in this turn."""
         self._broadcasted = group.is_broadcasting
@@ -244,6 +359,13 @@ class Turn:
         """The client of this heartbeat ..."""
         self.claims: list[Queue] = []
         """... and what it claims and does not own."""
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics that members subscribe, counted once for all who join in this turn; they add their own."""
+        if self._topics is None:
+            self._topics = set(self.group.topics)
+        return self._topics
 
     def say(self, decision: AnyDecision) -> None:
         """Decide something."""

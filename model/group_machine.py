@@ -4,13 +4,14 @@ What it does stands beside it: `membership` (who is in), `target` (who should ow
 follows the target).
 """
 
+from itertools import islice
 from typing import Any, assert_never
 
 from msgspec import UNSET, structs
 
-from model import broadcast, conflicts, events, handover, locks, membership, offsets
+from model import broadcast, config, conflicts, events, handover, limits, locks, membership, offsets, topic_changes
 from model.clock import Moment
-from model.config import FORGET_MS, NEVER_MS, PROFILES
+from model.config import BEATS_PER_SESSION, FORGET_MS, NEVER_MS, PROFILES
 from model.decisions import AnyDecision, Cause, Rebalance, Rejected
 from model.events import Commit, Configure, GroupEvent, Heartbeat, Reset, Route, Tick, Unregister
 from model.group import IF_DIFFERENT, Group, Turn
@@ -48,18 +49,21 @@ def step(group: Group, event: GroupEvent, moment: Moment, cause: Cause, routes: 
         case Configure():
             _configure(turn, event)
         case Route():
+            topic_changes.follow(turn, event)
             turn.ask("route")
         case Tick():
             membership.expire(turn)
             handover.time_out(turn)
             locks.expire(turn)
             handover.end_recovery(turn)
+            topic_changes.forget(turn)
             _look_at_timer(turn)
         case _:
             assert_never(event)
     if group.pending and (turn.asked or isinstance(event, Tick)):
         _retarget(turn)
     handover.finish(turn)
+    broadcast.forget_surplus(group)
     if isinstance(event, Tick):
         group.due_ms = _next_due_ms(group)
     return turn.decisions
@@ -71,15 +75,17 @@ def _configure(turn: Turn, event: Configure) -> None:
     named: dict[str, Any] = {} if event.profile is UNSET else dict(PROFILES[event.profile])
     named |= {name: value for name in group.settings.__struct_fields__ if (value := getattr(event, name)) is not UNSET}
     settings = structs.replace(group.settings, **named)
-    if settings.session_timeout_ms <= settings.heartbeat_ms:
+    if settings.session_timeout_ms < BEATS_PER_SESSION * settings.heartbeat_ms:
         detail = (
-            f"session_timeout_ms would be {settings.session_timeout_ms}; "
-            f"it must exceed heartbeat_ms ({settings.heartbeat_ms})"
+            f"session_timeout_ms would be {settings.session_timeout_ms}; it must be at least {BEATS_PER_SESSION} times "
+            f"heartbeat_ms ({settings.heartbeat_ms})"
         )
         turn.say(Rejected(rule="settings", detail=detail, group_id=group.group_id))
         return
     before, group.settings = group.settings, settings
     group.configured_epoch = group.epoch
+    if not group.members:  # what an operator set counts from now on, however long the group has been empty
+        group.emptied_ms = turn.moment.now_ms
     for member in group.members.values():
         if member.sent_epoch >= 0:  # it may trust a longer session that it was told of and has not shown yet
             member.session_ms = max(member.session_ms, before.session_timeout_ms)
@@ -111,7 +117,7 @@ def _retarget(turn: Turn) -> None:
     broadcasts = group.is_broadcasting
     target = broadcast.target(group, turn.routes) if broadcasts else compute(group, turn.routes)
     asked, group.pending = group.pending, []
-    group.checked_ms, group.stale = now_ms, target.looks_at_lag
+    group.checked_ms, group.stale = now_ms, target.looks_again
     if group.stale:
         group.remind(now_ms + group.settings.rebalance_interval_ms)
     differs = broadcast.differs(turn) if broadcasts else target.owners != group.target
@@ -121,6 +127,7 @@ def _retarget(turn: Turn) -> None:
     group.epoch += 1
     group.retargeted_ms = now_ms
     offsets.note_added(group, target)
+    topic_changes.note_idle(turn)
     group.target = target.owners
     turn.say(
         Rebalance(
@@ -132,9 +139,10 @@ def _retarget(turn: Turn) -> None:
             clients=len(group.members),
             queues=target.queues,
             moved=moved,
-            unassigned=target.unassigned,
+            unassigned=target.unassigned[: config.MAX_UNASSIGNED],
+            unassigned_count=len(target.unassigned),
             spread=target.spread,
-            notes=target.notes,
+            notes=limits.first_notes(target.notes),
         )
     )
     if broadcasts:
@@ -150,11 +158,12 @@ def _next_due_ms(group: Group) -> int:
     due += [group.session_ends_ms(member) for member in group.members.values()]
     # In an ordered group too: its oldest member may leave, and then they count.
     due += [revocation.ends_ms for member in group.members.values() for revocation in member.revoking.values()]
-    if group.recovering_until_ms >= 0:
-        due.append(group.recovering_until_ms)
-    due += [gone.until_ms for gone in group.gone.values()]
+    if group.loss is not None:
+        due.append(group.loss.ends_ms)
+    due += [ended.until_ms for ended in islice(group.ended.values(), 1)]  # the others are later
     due += [held.until_ms for held in group.locks.values()]
     due += [own.left_ms + FORGET_MS for own in group.own_offsets.values() if own.left_ms >= 0]
+    due.append(topic_changes.next_due_ms(group))
     if group.pending:
         due.append(group.retargeted_ms + settings.settle_ms)
     if group.stale:

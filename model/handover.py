@@ -9,7 +9,8 @@ the old owner may read until it hears of it.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from model import broadcast, locks
+from model import broadcast, limits, locks
+from model.config import ERA_EPOCHS
 from model.decisions import AssignedQueue, Assignment, Handover, How, Start
 from model.events import Heartbeat
 from model.group import Freed, Group, Member, Revocation, Turn
@@ -31,9 +32,15 @@ def follow_target(turn: Turn) -> None:
 
 
 def give_what_is_free(turn: Turn, queues: Iterable[Queue]) -> None:
-    """Give each of these queues to its client in the target, if nobody holds it; no settle interval delays that."""
+    """Give each of these queues to its client in the target, if nobody holds it; no settle interval delays that.
+
+    After a loss of state nothing is given for a session, not even what came free since: a late heartbeat of an instance
+    that is over may have claimed it, and its owner may live and not have been heard yet.
+    """
     group = turn.group
-    waits = group.recovering_until_ms >= 0
+    if group.loss is not None:
+        return
+    room = limits.Room(group.members)
     for queue in queues:
         client_id = group.target.get(queue)
         member = group.members.get(client_id) if client_id is not None else None
@@ -41,7 +48,7 @@ def give_what_is_free(turn: Turn, queues: Iterable[Queue]) -> None:
             continue
         if queue.topic not in member.subscriptions:  # it wants something else since; the next target knows
             continue
-        if waits and queue not in group.freed:
+        if not room.take(client_id, queue):  # not before it gave up others; see `limits.withheld`
             continue
         grant(turn, queue, client_id)
 
@@ -64,7 +71,7 @@ def free(turn: Turn, queue: Queue, how: How) -> None:
     member = group.members[client_id]
     del member.owned[queue]
     revocation = member.revoking.pop(queue, None)
-    member.reset = [one for one in member.reset if one != queue]
+    member.reset.pop(queue, None)
     group.freed[queue] = Freed(client_id, how, turn.moment.at_ms, revocation.at_ms if revocation else None)
     turn.freed.append(queue)
     turn.tell.add(client_id)
@@ -86,6 +93,8 @@ def take_receipt(turn: Turn, beat: Heartbeat, member: Member) -> None:
     Released is what it does not list any more, once it shows the epoch of the assignment that asked: a heartbeat that
     was on its way before says nothing about the queue.
     """
+    if len(beat.owned) < len(member.owned):
+        _take_back_claims(turn, beat, member)
     if not member.revoking:
         return
     group = turn.group
@@ -100,40 +109,48 @@ def take_receipt(turn: Turn, beat: Heartbeat, member: Member) -> None:
             group.remind(revocation.ends_ms)
 
 
+def _take_back_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
+    """Free what a late heartbeat claimed after a loss of state, and its client did not hold any more.
+
+    A client that holds what it claimed says so in every heartbeat of the new era.
+    """
+    group = turn.group
+    if group.is_broadcasting or beat.epoch < group.epoch - group.epoch % ERA_EPOCHS:
+        return
+    owned = frozenset(beat.owned)
+    for queue in sorted(queue for queue, given in member.owned.items() if given == 0 and queue not in owned):
+        if queue not in member.revoking:
+            free(turn, queue, "removed")
+
+
 def take_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
     """Enter queues that a client holds and the map has never heard of: the coordinator had lost this group.
 
-    What is claimed is the claimant's, given in an epoch before all others: it reads on, and does not start anew.  What
-    nobody has claimed yet is not given for a session: its owner may live and not have been heard.
+    What is claimed is the claimant's, given in an epoch before all others: it reads on, and does not start anew -
+    unless its offset was reset since the claimant was told.  What nobody has claimed yet is not given for a session:
+    its owner may live and not have been heard.  A queue that its topic's route does not have cannot be claimed.
     """
     group = turn.group
-    if beat.epoch > group.epoch:
-        _raise_epoch(turn, beat.epoch + 1)
-    if group.recovering_until_ms < 0 or group.is_broadcasting:
+    if group.loss is None or group.is_broadcasting:
         return
+    room = limits.Room(group.members)
     for queue in sorted(set(beat.owned)):
-        if queue not in group.owners and queue not in group.freed and queue.topic in member.subscriptions:
+        if queue not in group.owners and queue not in group.freed and _may_claim(turn, queue, member):
+            if not room.take(beat.client_id, queue):
+                break
             group.owners[queue] = beat.client_id
-            member.owned[queue] = 0
+            is_reset = group.set_anew.get(queue, -1) > beat.epoch
+            member.owned[queue] = group.epoch if is_reset else 0
+            if is_reset:
+                member.reset[queue] = group.epoch
+                turn.tell.add(beat.client_id)
             _say(turn, queue, None, beat.client_id)
             if not group.pending and group.target.get(queue, beat.client_id) != beat.client_id:
                 _ask_back(turn, queue)
 
 
-def _raise_epoch(turn: Turn, epoch: int) -> None:
-    """Begin again above any epoch that was ever shown; what was told in a lower one counts as not heard.
-
-    Who shows such an epoch may have it from before the loss, when it said something else.
-    """
-    group = turn.group
-    group.epoch = epoch
-    group.recovering_until_ms = turn.moment.now_ms + group.settings.session_timeout_ms
-    group.remind(group.recovering_until_ms)
-    for member in group.members.values():
-        if member.sent_epoch >= 0:
-            member.sent_epoch = epoch
-        for revocation in member.revoking.values():
-            revocation.epoch, revocation.shown_ms = epoch, -1
+def _may_claim(turn: Turn, queue: Queue, member: Member) -> bool:
+    return queue.topic in member.subscriptions and not turn.routes.lacks(queue)
 
 
 def time_out(turn: Turn) -> None:
@@ -153,14 +170,15 @@ def time_out(turn: Turn) -> None:
 def end_recovery(turn: Turn) -> None:
     """Give what nobody has claimed within a session of a loss of state; not while clients reconnect."""
     group = turn.group
-    if 0 <= group.recovering_until_ms <= turn.moment.now_ms and turn.moment.may_expire:
-        group.recovering_until_ms = -1
+    if group.loss is not None and group.loss.ends_ms <= turn.moment.now_ms and turn.moment.may_expire:
+        group.loss = None
         give_what_is_free(turn, group.target)
 
 
 def finish(turn: Turn) -> None:
     """Give on what came free in this turn, put the rest on record, and tell whose queues changed."""
-    give_what_is_free(turn, turn.freed)
+    if turn.freed:
+        give_what_is_free(turn, [*turn.freed, *limits.withheld(turn)])
     for queue in turn.freed:
         if queue in turn.group.freed:
             _say(turn, queue, turn.group.freed[queue], None)
@@ -203,8 +221,8 @@ def _send(turn: Turn, client_ids: Collection[str]) -> None:
     waiting = _waiting(group, client_ids) if client_ids else {}
     for client_id in [name for name in group.members if name in client_ids]:
         member = group.members[client_id]
-        claims = turn.claims if client_id == turn.claimant else []
-        revoke = sorted({*member.revoking, *(queue for queue in claims if queue not in member.owned)})
+        claims = limits.first_claims(turn.claims, member.owned) if client_id == turn.claimant else []
+        revoke = sorted({*member.revoking, *claims})
         member.sent_epoch = group.epoch
         turn.say(
             Assignment(

@@ -1,42 +1,99 @@
-"""The state of one queue in long polling: how far it reaches, and who waits for more of it."""
+"""The state of one queue in long polling: where it ends, who waits for more of it, and whose pulls were answered."""
 
-from msgspec import Struct
+from functools import cached_property
 
+from msgspec import Struct, field
+
+from model import config
 from model.config import NEVER_MS
+from model.queue import Queue
+from model.queue_end import QueueEnd
+from model.waiting import Hold, Waiting, Wish
 
 
-class Hold(Struct, array_like=True):
-    """A pull that found nothing and waits."""
+class Load(Struct, array_like=True, frozen=True):
+    """What a queue, or all queues of a shard together, have of that which is bounded."""
 
-    request_id: str
-    group_id: str
-    client_id: str
-    from_offset: int
-    since_ms: int
-    """The shard's clock when it came."""
-    until_ms: int
-    """When it is answered in any case, by the shard's clock."""
-    expression: str
-    expression_type: str
-    skipped_ms: int = -1
-    """The shard's clock at the first arrival that its expression did not want; -1 none yet."""
+    queues: int = 0
+    pulls: int = 0
+    """That are held."""
+    lives: int = 0
+    """Whose newest pull is answered and remembered."""
+    filters: int = 0
+    """Cost of the different expressions of the pulls that are held, summed over queues; see `Wish.cost`."""
+
+    def __add__(self, other: "Load") -> "Load":
+        return Load(
+            self.queues + other.queues,
+            self.pulls + other.pulls,
+            self.lives + other.lives,
+            self.filters + other.filters,
+        )
+
+    def __sub__(self, other: "Load") -> "Load":
+        return Load(
+            self.queues - other.queues,
+            self.pulls - other.pulls,
+            self.lives - other.lives,
+            self.filters - other.filters,
+        )
 
 
-class HeldQueue(Struct, array_like=True, kw_only=True):
+NOTHING = Load()
+
+
+def most() -> Load:
+    """Return what a shard may have."""
+    return Load(
+        config.MAX_PULLED_QUEUES, config.MAX_HOLDS_PER_SHARD, config.MAX_LIVES_PER_SHARD, config.MAX_FILTERS_PER_SHARD
+    )
+
+
+class Answered(Struct, array_like=True, frozen=True):
+    """The newest pull of a life, once it is answered."""
+
+    number: int
+    at_ms: int
+    """When it was answered, by the shard's clock."""
+
+
+class HeldQueue(Struct, array_like=True, kw_only=True, dict=True):
     """The state of one queue."""
 
     key: str
     """The key of its records: ``topic@queue_id``."""
-    next_offset: int = 0
-    """Largest that an arrival has shown: the offset of the next message."""
-    holds: dict[str, Hold] = {}
-    """``group_id@client_id`` -> its pull, in the order of arrival."""
-    last: dict[str, int] = {}
-    """``group_id@client_id instance_id`` -> the number of its newest pull, held or answered; the newest last."""
+    end: QueueEnd = field(default_factory=QueueEnd)
+    pulls: int = 0
+    """That were held so far: the number of the next one that is."""
+    holds: dict[int, Hold] = {}
+    """Number -> the pull, in the order in which they came."""
+    wishes: dict[int, Wish] = {}
+    """Number of the first pull that had the wish -> the wish, as long as it is held for."""
+    answered: dict[bytes, Answered] = {}
+    """Digest of a life that is not held -> its newest pull; whose answer is the oldest stands first."""
+    forget_ms: int = NEVER_MS
+    """No life is to be forgotten earlier than this."""
     due_ms: int = NEVER_MS
     """No deadline is earlier than this; it may be too early, never too late."""
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to keep."""
-        return not (self.next_offset or self.holds or self.last)
+        """Whether nobody asks for the queue: then nothing of it is kept."""
+        return not (self.holds or self.answered)
+
+    @cached_property
+    def queue(self) -> Queue:
+        """The queue itself."""
+        return Queue.of_key(self.key)
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """The holds by whatever one looks for; made from `holds` and `wishes`, and the only one who changes them."""
+        return Waiting(self.holds, self.wishes)
+
+    @property
+    def load(self) -> Load:
+        """What it has of that which is bounded."""
+        if self.is_blank:
+            return NOTHING
+        return Load(1, len(self.holds), len(self.answered), self.waiting.filters)

@@ -3,6 +3,8 @@
 Property tests, stories, simulation and quality checks ask the same functions.  Decisions are read in the order in which
 a shard made them (seq): log times may step back with a leader's clock, the order does not.
 
+A new era of a shard begins without owners: what its clients held is claimed, not handed over.
+
 `whole` says that they begin with the first of each shard.  Where they do not, because older ones are gone or an era
 began quietly, what was before the first that is there is taken on trust.
 """
@@ -11,8 +13,21 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from model.decisions import AnyDecision, Assignment, Cause, Fenced, Handover, Membership, Offset, Rebalance, Wake
+from model import config
+from model.decisions import (
+    AnyDecision,
+    Assignment,
+    Cause,
+    Fenced,
+    Handover,
+    How,
+    Membership,
+    Offset,
+    Rebalance,
+    Wake,
+)
 from model.group import Group, Member
+from model.held_queue import HeldQueue
 from model.queue import Queue
 
 
@@ -79,7 +94,10 @@ def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> li
     """
     found: list[str] = []
     groups: dict[str, dict[Queue, _Held]] = {}
+    eras: dict[str, str] = {}
     for decision in decisions:
+        if _begins_era(decision, eras):
+            groups.pop(str(decision.group_id), None)
         if isinstance(decision, Handover):
             unheard = _Held(last_owner=None if whole else decision.from_)
             held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, unheard)
@@ -108,6 +126,7 @@ def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> li
 class _Told(Struct):
     """What a living instance heard last."""
 
+    instance_id: str
     queues: frozenset[Queue]
     revoke: frozenset[Queue]
 
@@ -116,7 +135,7 @@ def broken_telling(decisions: Iterable[AnyDecision], whole: bool = True) -> list
     """A queue leaves a living owner only when it was told so, and no two have it by what they were told.
 
     - A queue that was `released`, or freed by `timeout`, stood in `revoke` of its owner's last assignment.
-    - One that comes from its owner as `unregistered`, `expired` or `replaced`: that client went, by the same record.
+    - One that comes from its owner as `unregistered` or `expired`: that client went, by the same record.
     - Once a record is done with, no two living clients were last told that the same queue is theirs.
     """
     found: list[str] = []
@@ -125,41 +144,60 @@ def broken_telling(decisions: Iterable[AnyDecision], whole: bool = True) -> list
     went: set[tuple[str, str, str]] = set()
     changed: dict[str, AnyDecision] = {}
     cause: Cause | None = None
+    eras: dict[str, str] = {}
     for decision in decisions:
+        if _begins_era(decision, eras):
+            for known in (told, owners, changed):
+                known.pop(str(decision.group_id), None)
         if decision.cause != cause:
             found += _told_twice(changed, told)
             changed, went, cause = {}, set(), decision.cause
         match decision:
             case Assignment(group_id=group_id, client_id=client_id, mode="clustering"):
                 queues = frozenset(one.queue for one in decision.queues)
-                told.setdefault(group_id, {})[client_id] = _Told(queues, frozenset(decision.revoke))
+                heard = _Told(decision.instance_id, queues, frozenset(decision.revoke))
+                told.setdefault(group_id, {})[client_id] = heard
                 changed[group_id] = decision
-            case Fenced(group_id=group_id, client_id=client_id) if decision.reason != "refused":
-                went.add((group_id, client_id, _HOW_IT_WENT[decision.reason]))
+            case Fenced(group_id=group_id, client_id=client_id, reason=reason) if reason in _HOW_IT_WENT:
+                went.add((group_id, client_id, _HOW_IT_WENT[reason]))
             case Handover(group_id=group_id, queue=queue, how=how):
                 owner = owners.setdefault(group_id, {}).get(queue)
                 if owner is not None:
-                    heard = told.get(group_id, {}).get(owner)
-                    asked = queue in heard.revoke if heard is not None else not whole
-                    if how in ("released", "timeout") and not asked:
-                        found.append(f"{_name(decision)} of {queue}: {how}, but {owner} was not told to give it up")
-                    if how in _HOW_IT_WENT.values() and (group_id, owner, how) not in went:
-                        found.append(f"{_name(decision)} of {queue}: {how}, but {owner} did not go")
+                    last = told.get(group_id, {}).get(owner)
+                    asked = queue in last.revoke if last is not None else not whole
+                    wrongs = _wrong_in_leaving(owner, how, asked, (group_id, owner, how) in went)
+                    found += (f"{_name(decision)} of {queue}: {wrong}" for wrong in wrongs)
                 owners[group_id][queue] = decision.to
             case Membership(group_id=group_id, change="forgotten"):
                 owners.pop(group_id, None)
             case _:
                 pass
-        if isinstance(decision, Fenced) and decision.reason != "refused":
-            told.get(decision.group_id, {}).pop(decision.client_id, None)
+        if isinstance(decision, Fenced):
+            _forget_told(decision, told.get(decision.group_id, {}))
     return [*found, *_told_twice(changed, told)]
 
 
+def _wrong_in_leaving(owner: str, how: How, asked: bool, went: bool) -> Iterator[str]:
+    if how in ("released", "timeout") and not asked:
+        yield f"{how}, but {owner} was not told to give it up"
+    if how in _HOW_IT_WENT.values() and not went:
+        yield f"{how}, but {owner} did not go"
+
+
+def _forget_told(fenced: Fenced, clients: dict[str, _Told]) -> None:
+    """Forget what an instance was told that is out; an older instance of its client may be told so again."""
+    if fenced.client_id in clients and clients[fenced.client_id].instance_id == fenced.instance_id:
+        del clients[fenced.client_id]
+
+
 def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
-    """A committed offset only grows, but for a reset."""
+    """A committed offset only grows, but for a reset, and a new era that has lost it."""
     found: list[str] = []
     committed: dict[str, dict[tuple[Queue, str], int]] = {}
+    eras: dict[str, str] = {}
     for decision in decisions:
+        if _begins_era(decision, eras):
+            committed.pop(str(decision.group_id), None)
         if isinstance(decision, Offset):
             offsets = committed.setdefault(decision.group_id, {})
             whose = decision.queue, decision.client_id if decision.mode == "broadcasting" else ""
@@ -173,15 +211,38 @@ def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
 
 
 def broken_answers(decisions: Iterable[AnyDecision]) -> list[str]:
-    """A pull is answered once, and never sends its client back but when its queue was truncated."""
+    """A pull is answered once, as long as its life is remembered; but `overflow` is no answer that is remembered."""
     found: list[str] = []
-    answered: dict[tuple[str, str], AnyDecision] = {}
+    answered: dict[tuple[str, str, Queue, str], Wake] = {}
     for decision in decisions:
         if isinstance(decision, Wake):
-            request = decision.client_id, decision.request_id
-            if request in answered:
-                found.append(f"{_name(decision)} answers {decision.request_id}, as {_name(answered[request])} did")
+            request = decision.group_id, decision.client_id, decision.queue, decision.request_id
+            before = answered.get(request)
+            if before and before.reason != "overflow" and decision.at_ms - before.at_ms < config.REMEMBER_MS:
+                found.append(f"{_name(decision)} answers {decision.request_id}, as {_name(before)} did")
             answered[request] = decision
+    return found
+
+
+def broken_queue(queue: HeldQueue) -> list[str]:
+    """Return the rules that the state of a queue breaks: its parts, and the indexes over them, must say the same."""
+    found: list[str] = []
+    holds, index = queue.holds, queue.waiting
+    clients = [(hold.group_id, hold.client_id) for hold in holds.values()]
+    if len(set(clients)) < len(clients):
+        found.append("a client waits twice")
+    if sorted(holds) != list(holds) or any(number >= queue.pulls for number in holds):
+        found.append(f"the holds {list(holds)} are not in their order, or beyond {queue.pulls}")
+    if {hold.wish for hold in holds.values()} != queue.wishes.keys():
+        found.append(f"the wishes {sorted(queue.wishes)} are not those of the holds")
+    if index.filters != sum(wish.cost for wish in set(queue.wishes.values())):
+        found.append(f"it counts {index.filters} characters of {list(queue.wishes.values())}")
+    if sorted(index.numbers()) != list(holds):
+        found.append(f"the index has {sorted(index.numbers())}, held are {list(holds)}")
+    deadlines = [hold.due_ms for hold in holds.values()]
+    deadlines += (answered.at_ms + config.REMEMBER_MS for answered in queue.answered.values())
+    if queue.due_ms > min(deadlines, default=config.NEVER_MS):
+        found.append(f"the first deadline is {min(deadlines)}, noted is {queue.due_ms}")
     return found
 
 
@@ -213,15 +274,22 @@ def broken_state(group: Group) -> list[str]:
                 found.append(f"{queue} is asked back in epoch {revocation.epoch}, given in {given} of {group.epoch}")
         if member.sent_epoch > group.epoch:
             found.append(f"{client_id} was sent epoch {member.sent_epoch}; the group is at {group.epoch}")
-        if member.instance_id in member.superseded:
-            found.append(f"{client_id} lives as {member.instance_id}, which is superseded")
-        if client_id in group.gone:
-            found.append(f"{client_id} is a member and gone")
+        if f"{client_id} {member.instance_id}" in group.ended:
+            found.append(f"{client_id} lives as {member.instance_id}, which has ended")
     added = sorted(group.added.keys() & group.offsets.keys())
     found += (f"{queue} starts at first and is committed" for queue in added)
     if group.members and group.emptied_ms >= 0:
         found.append("the group has members and is emptied")
     return found
+
+
+def _begins_era(decision: AnyDecision, eras: dict[str, str]) -> bool:
+    """Whether this is a group's first decision in a new era: who owned what was forgotten, and is claimed anew."""
+    if isinstance(decision, Wake) or decision.group_id is None:
+        return False
+    before = eras.get(decision.group_id, decision.shard)
+    eras[decision.group_id] = decision.shard
+    return before != decision.shard
 
 
 def _stray_locks(group: Group) -> list[Queue]:
@@ -263,7 +331,7 @@ def _wrong_in_commit(held: _Held, offset: Offset) -> Iterator[str]:
         yield f"it was given in epoch {held.given}, the commit is of {offset.epoch}"
 
 
-_HOW_IT_WENT = {"left": "unregistered", "expired": "expired", "replaced": "replaced"}
+_HOW_IT_WENT = {"left": "unregistered", "expired": "expired", "deaf": "expired"}
 """Reason of a `Fenced` -> how the client's queues come free."""
 
 

@@ -1,56 +1,65 @@
-"""Who is in a group: joining, leaving, expiring, and being replaced by a new life of the same client."""
+"""Who is in a group: joining, leaving and expiring; and the lives of a client, of which one counts at a time."""
 
-from model import broadcast, conflicts, handover
-from model.config import FORGET_MS, GONE_MS, LAST_INSTANCES, MAX_EPOCH_JUMP
-from model.decisions import Change, Fenced, FencedReason, How, Membership, Rejected
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from model import admission, broadcast, conflicts, handover, limits, topic_changes
+from model.config import DEAF_SESSIONS, ENDED_MS, FORGET_MS, MAX_ENDED, MAX_RIVALS, SESSION_TIMEOUT_MS, WAITING_MS
+from model.decisions import Change, Fenced, FencedReason, How, Membership, Rejected, Trigger
 from model.events import Heartbeat, Mode, Subscription, Unregister
-from model.group import Gone, Member, Turn
+from model.group import Ended, Group, Loss, Member, Rival, Settings, Turn
+from model.lives import may_end
 
 
 def heartbeat(turn: Turn, beat: Heartbeat) -> None:
-    """A client lives: let it join, supersede its former life, or take note of what it says.
+    """Let a client join, take note of what a member says, or answer an instance that is not the live one.
 
-    An unknown client joins, whatever it shows: one that was expired and did not hear of it comes back this way.  An
-    instance that was superseded or has unregistered is not heard again.
+    - An instance that ended is told so again, whatever it shows: it never acts again.
+    - An instance of a client_id that a live instance has waits until that one left or expired, as a static member does
+      in Kafka's KIP-848 (UNRELEASED_INSTANCE_ID); it never replaces it.
+    - An epoch above the group's was never given: its heartbeat proves nothing.
     """
     group = turn.group
     member = group.members.get(beat.client_id)
-    gone = group.gone.get(beat.client_id)
-    if beat.instance_id in (member.superseded if member else gone.instances if gone else ()):
-        if member:
-            conflicts.note_intruder(turn, beat, member)
+    if member is not None and member.instance_id == beat.instance_id:
+        if beat.epoch > group.epoch:
+            turn.say(_refusal(beat, "epoch", _never_given(group, beat)))
+        elif beat.mode != group.mode:
+            turn.say(_refusal(beat, "mode", f"mode is {beat.mode!r}; it was {group.mode!r} when this instance joined"))
+        else:
+            _renew(turn, beat, member)
         return
-    if beat.mode != _mode_for(turn, beat, member):
+    ended = group.ended.get(_life(beat.client_id, beat.instance_id))
+    if ended is not None:
+        _tell_ended(turn, beat, ended)
+    elif beat.epoch > group.epoch:
+        turn.say(_refusal(beat, "epoch", _never_given(group, beat)))
+        turn.say(_fenced(turn, beat.client_id, beat.instance_id, "epoch"))
+    elif group.members and beat.mode != _mode_beside(group, beat.client_id, beat.mode):
         detail = f"mode is {beat.mode!r}; the group consumes by {group.mode!r}, as its oldest member does"
         turn.say(_refusal(beat, "mode", detail))
         turn.say(_fenced(turn, beat.client_id, beat.instance_id, "refused"))
-        return
-    if beat.epoch > group.epoch + MAX_EPOCH_JUMP:
-        limit = f"{group.epoch} + {MAX_EPOCH_JUMP}"
-        turn.say(_refusal(beat, "epoch", f"epoch is {beat.epoch}; the group's is raised to at most {limit}"))
-        return
-    if member is None:
-        _join(turn, beat, gone.instances if gone else [])
-    elif member.instance_id != beat.instance_id:
-        _supersede(turn, beat, member)
+    elif member is None:
+        _join(turn, beat)
     else:
-        _renew(turn, beat, member)
+        _wait(turn, beat, member)
 
 
 def unregister(turn: Turn, event: Unregister) -> None:
     """A client leaves in good order; its instance is remembered, so that a late heartbeat does not bring it back."""
     group = turn.group
+    if not may_end(event.instance_id, event.secret):
+        detail = f"only who has the secret of {event.instance_id} may end it; the secret given is another instance's"
+        turn.say(Rejected(rule="secret", detail=detail, group_id=group.group_id, client_id=event.client_id))
+        return
     member = group.members.get(event.client_id)
-    if member is None:
-        _remember(turn, event.client_id, [event.instance_id])
-    elif member.instance_id == event.instance_id:
+    if member is not None and member.instance_id == event.instance_id:
         _say(turn, event.client_id, member, "left")
-        turn.say(_fenced(turn, event.client_id, member.instance_id, "left"))
-        _remove(turn, event.client_id, "unregistered")
-        _remember(turn, event.client_id, [*member.superseded, member.instance_id])
-        turn.ask("leave")
-        conflicts.review_all(turn)
-        _note_if_empty(turn)
+        _remove(turn, event.client_id, "left", "unregistered")
+        _go_on_without(turn, [(event.client_id, member)], "leave")
+    elif _life(event.client_id, event.instance_id) not in group.ended:
+        _remember(turn, event.client_id, event.instance_id, Ended("left", 0, turn.moment.now_ms))
 
 
 def expire(turn: Turn) -> None:
@@ -62,68 +71,103 @@ def expire(turn: Turn) -> None:
     if silent and turn.moment.may_expire:
         for client_id, member in silent:
             _say(turn, client_id, member, "expired", f"silent for {now_ms - member.seen_ms} ms")
-            turn.say(_fenced(turn, client_id, member.instance_id, "expired"))
-            _remove(turn, client_id, "expired")
-            if member.superseded:
-                _remember(turn, client_id, member.superseded)
-        turn.ask("expire")
-        conflicts.review_all(turn)
-        _note_if_empty(turn)
-    for client_id in [name for name, gone in group.gone.items() if now_ms >= gone.until_ms]:
-        del group.gone[client_id]
+            _remove(turn, client_id, "expired", "expired")
+        _go_on_without(turn, silent, "expire")
+    while group.ended and now_ms >= next(iter(group.ended.values())).until_ms:
+        del group.ended[next(iter(group.ended))]
     broadcast.forget(turn)
     if group.emptied_ms >= 0 and now_ms - group.emptied_ms >= FORGET_MS:
-        # The epoch stays, so that none is used twice; so do the settings, which an operator made.
-        group.target, group.freed, group.gone, group.emptied_ms = {}, {}, {}, -1
-        group.offsets, group.consumed, group.added, group.recovering_until_ms = {}, [], {}, -1
-        group.own_offsets, group.resets = {}, []
-        turn.say(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch))
+        _forget(turn)
 
 
-def _join(turn: Turn, beat: Heartbeat, superseded: list[str]) -> None:
+def evict_deaf(turn: Turn, client_id: str, member: Member) -> None:
+    """Evict a member whose heartbeats arrive and who does not hear: others need its queues."""
+    since_ms = turn.moment.now_ms - member.unheard_since_ms
+    detail = (
+        f"deaf: it shows epoch {member.shown_epoch} and was sent {member.sent_epoch}; others heard it {since_ms} ms ago"
+    )
+    _say(turn, client_id, member, "expired", detail)
+    _remove(turn, client_id, "deaf", "expired")
+    _go_on_without(turn, [(client_id, member)], "expire")
+
+
+def _go_on_without(turn: Turn, gone: Iterable[tuple[str, Member]], trigger: Trigger) -> None:
+    """Ask for a new target after members went, and let in who waited for their client_ids."""
+    group, now_ms = turn.group, turn.moment.now_ms
+    turn.ask(trigger)
+    for client_id, member in gone:
+        rival = member.rival
+        if rival is not None and now_ms - rival.seen_ms <= WAITING_MS:
+            heartbeat(turn, rival.beat)
+            if client_id in group.members:
+                group.members[client_id].seen_ms = rival.seen_ms
+    conflicts.review_all(turn)
+    _note_if_empty(turn)
+
+
+def _join(turn: Turn, beat: Heartbeat) -> None:
     group = turn.group
-    if len(group.members) >= group.settings.max_members:
+    if full := admission.refusal(turn, beat):
+        turn.say(_refusal(beat, "limit", full))
         turn.say(_fenced(turn, beat.client_id, beat.instance_id, "refused"))
         return
-    member = _member(turn, beat, superseded)
-    group.gone.pop(beat.client_id, None)
+    if not group.members and beat.mode == "broadcasting":
+        group.target = {}  # what a clustering group before it wanted is nobody's now
+    member = _member(turn, beat)
+    topics = member.subscriptions.keys() - turn.topics
+    turn.topics.update(topics)
     group.members[beat.client_id] = member
     group.emptied_ms = -1
+    topic_changes.review(turn, topics)
     group.remind(group.session_ends_ms(member))
     _say(turn, beat.client_id, member, "joined", ", ".join(sorted(member.subscriptions)))
-    _settle_in(turn, beat, member)
-
-
-def _supersede(turn: Turn, beat: Heartbeat, old: Member) -> None:
-    """A new life of a known client: the old one is out at once, and all it held is free."""
-    client_id = beat.client_id
-    handover.free_all(turn, client_id, "replaced")
-    turn.say(_fenced(turn, client_id, old.instance_id, "replaced", by=beat.instance_id))
-    member = _member(turn, beat, [*old.superseded, old.instance_id][-LAST_INSTANCES:])
-    member.replaced_ms = old.replaced_ms
-    turn.group.members[client_id] = member
-    _say(turn, client_id, member, "replaced", f"instance {old.instance_id} by {beat.instance_id}")
-    conflicts.note_replacement(turn, client_id, member)
-    _settle_in(turn, beat, member)
-
-
-def _settle_in(turn: Turn, beat: Heartbeat, member: Member) -> None:
-    """A new member, or a new life of one, asks for its share, or has all of it at once."""
     turn.ask("join")
     handover.take_claims(turn, beat, member)
-    if turn.group.is_broadcasting:
+    if group.is_broadcasting:
         broadcast.welcome(turn, beat.client_id, beat.owned)
     handover.note_claims(turn, beat, member)
     conflicts.review(turn, beat.client_id)
 
 
-def _mode_for(turn: Turn, beat: Heartbeat, member: Member | None) -> Mode:
-    """Return how a client must consume: as the others do; one that is alone may change that with a new life."""
-    group = turn.group
-    alone = not group.members or (len(group.members) == 1 and member is not None)
-    if alone and (member is None or member.instance_id != beat.instance_id):
-        return beat.mode
-    return group.mode
+def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
+    """Let an instance wait for the end of the one that has its client_id; tell it when that one proves to live on.
+
+    A record may be late by a session, so a heartbeat of the live instance proves that it lived after the other one came
+    only if it arrives more than a session later.  That counts for each instance by itself: the live one may have proved
+    it to another one, and have died since.
+    """
+    group, now_ms = turn.group, turn.moment.now_ms
+    if beat.epoch >= 0 or beat.owned:
+        # Who waits has heard nothing and holds nothing.  This one was a member before a loss of state, and reads on.
+        _end(turn, beat.client_id, beat.instance_id, "expired")
+        return
+    session_ms = group.session_ends_ms(member) - member.seen_ms
+    since_ms = member.waiting.pop(beat.instance_id, -1)
+    if since_ms >= 0 and member.seen_ms > since_ms + session_ms:
+        if member.rival is not None and member.rival.beat.instance_id == beat.instance_id:
+            member.rival = None
+        _end(turn, beat.client_id, beat.instance_id, "duplicate", by=member.instance_id)
+        conflicts.note_duplicate(turn, beat.client_id, member, beat.instance_id)
+        return
+    member.rival = Rival(structs.replace(beat, owned=[]), now_ms)  # it owns nothing, whatever it claims
+    if len(member.waiting) >= MAX_RIVALS:
+        del member.waiting[next(iter(member.waiting))]
+    member.waiting[beat.instance_id] = now_ms if since_ms < 0 else since_ms
+    if since_ms < 0:
+        detail = (
+            f"client_id {beat.client_id!r} is in use by instance {member.instance_id}, heard "
+            f"{now_ms - member.seen_ms} ms ago; this one joins when that has left, or was silent for {session_ms} ms"
+        )
+        turn.say(_refusal(beat, "in-use", detail))
+
+
+def _mode_beside(group: Group, client_id: str, mode: Mode) -> Mode:
+    """Return how a client must consume: as the others do; what it does itself does not bind its next instance."""
+    return mode if group.members.keys() == {client_id} else group.mode
+
+
+def _never_given(group: Group, beat: Heartbeat) -> str:
+    return f"epoch is {beat.epoch}; the group is at {group.epoch}, and no higher epoch was ever given"
 
 
 def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
@@ -133,10 +177,20 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
     if beat.epoch < member.shown_epoch:
         return
     member.shown_epoch = beat.epoch
+    if beat.epoch > group.heard_epoch:
+        group.heard_epoch = beat.epoch
+    if group.loss is not None:
+        _trust(group, group.loss, beat, member)
     knows = beat.epoch >= member.sent_epoch >= 0 and beat.epoch > group.configured_epoch
     if knows and member.session_ms != group.settings.session_timeout_ms:
         member.session_ms = group.settings.session_timeout_ms
         group.remind(group.session_ends_ms(member))
+    if beat.epoch < member.sent_epoch:
+        if _is_deaf(turn, member):
+            evict_deaf(turn, beat.client_id, member)
+            return
+    elif member.unheard_since_ms >= 0:
+        member.unheard_since_ms = -1
     wanted = {
         subscription.topic: _newer(member.subscriptions.get(subscription.topic), subscription)
         for subscription in beat.subscriptions
@@ -145,6 +199,7 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
     if changed:
         _say(turn, beat.client_id, member, "resubscribed", _difference(member.subscriptions, wanted))
         turn.ask("subscription")
+        topic_changes.review(turn, wanted.keys() - set(group.topics))
     reworded = wanted != member.subscriptions
     member.subscriptions = wanted
     rethought = _take_wishes(member, beat)
@@ -158,6 +213,27 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
     if changed and group.is_broadcasting:
         broadcast.give(turn, beat.client_id)
     handover.tell_again(turn, beat, member)
+
+
+def _is_deaf(turn: Turn, member: Member) -> bool:
+    """Whether a member that shows an older epoch than was sent to it has had two sessions in which it could have heard.
+
+    Log time does not say when a decision was published.  Another member's receipt does: what was sent in its epoch, or
+    before, is in the inbox.  The time counts from there.
+    """
+    group, now_ms = turn.group, turn.moment.now_ms
+    if group.heard_epoch < member.sent_epoch:
+        return False
+    if member.unheard_since_ms < 0:
+        member.unheard_since_ms = now_ms
+    return now_ms - member.unheard_since_ms > DEAF_SESSIONS * group.settings.session_timeout_ms
+
+
+def _trust(group: Group, loss: Loss, beat: Heartbeat, member: Member) -> None:
+    """Learn, after a loss of state, which session the members trust: the settings may be lost too."""
+    if beat.session_timeout_ms > loss.session_ms:
+        group.loss = Loss(loss.at_ms, beat.session_timeout_ms)
+    member.session_ms = max(member.session_ms, beat.session_timeout_ms)
 
 
 def _newer(known: Subscription | None, shown: Subscription) -> Subscription:
@@ -178,32 +254,69 @@ def _take_wishes(member: Member, beat: Heartbeat) -> bool:
     return differs
 
 
-def _member(turn: Turn, beat: Heartbeat, superseded: list[str]) -> Member:
+def _member(turn: Turn, beat: Heartbeat) -> Member:
     member = Member(
         instance_id=beat.instance_id,
-        superseded=superseded,
         seen_ms=turn.moment.now_ms,
         subscriptions={subscription.topic: subscription for subscription in beat.subscriptions},
         shown_epoch=beat.epoch,
-        since_ms=turn.moment.now_ms,
+        session_ms=SESSION_TIMEOUT_MS,
         mode=beat.mode,
     )
     _take_wishes(member, beat)
+    if turn.group.loss is not None:
+        _trust(turn.group, turn.group.loss, beat, member)
     return member
 
 
-def _remove(turn: Turn, client_id: str, how: How) -> None:
+def _remove(turn: Turn, client_id: str, reason: FencedReason, how: How) -> None:
+    """Let a member go: it is told, all that it held is free, and its instance never acts again."""
+    instance_id = turn.group.members[client_id].instance_id
+    _end(turn, client_id, instance_id, reason)
     handover.free_all(turn, client_id, how)
     del turn.group.members[client_id]
+    turn.group.conflicts.pop(client_id, None)  # its next life may come in this turn, and be at odds as well
 
 
-def _remember(turn: Turn, client_id: str, instances: list[str]) -> None:
-    """Keep the instances of a client that left, newest last."""
+def _end(turn: Turn, client_id: str, instance_id: str, reason: FencedReason, by: str = "") -> None:
+    """Tell an instance that it is out, and remember that."""
+    turn.say(_fenced(turn, client_id, instance_id, reason, by))
+    _remember(turn, client_id, instance_id, Ended(reason, 0, turn.moment.now_ms, by))
+
+
+def _tell_ended(turn: Turn, beat: Heartbeat, ended: Ended) -> None:
+    """Tell an instance again that it is out, at most twice a heartbeat interval: the first telling may be lost."""
+    now_ms = turn.moment.now_ms
+    if now_ms - ended.told_ms >= turn.group.settings.heartbeat_ms // 2:
+        ended.told_ms = now_ms
+        turn.say(_fenced(turn, beat.client_id, beat.instance_id, ended.reason, ended.by))
+    _remember(turn, beat.client_id, beat.instance_id, ended)
+
+
+def _remember(turn: Turn, client_id: str, instance_id: str, ended: Ended) -> None:
+    """Keep how an instance ended, from now on for as long as a record of it may be late."""
+    group, life = turn.group, _life(client_id, instance_id)
+    group.ended.pop(life, None)
+    if len(group.ended) >= MAX_ENDED:
+        del group.ended[next(iter(group.ended))]
+    ended.until_ms = turn.moment.now_ms + ENDED_MS
+    group.ended[life] = ended
+    group.remind(ended.until_ms)
+
+
+def _life(client_id: str, instance_id: str) -> str:
+    return f"{client_id} {instance_id}"  # no name has a blank in it
+
+
+def _forget(turn: Turn) -> None:
+    """Forget an empty group: nothing of it stays but that its epochs are not used again (the shard keeps a floor)."""
     group = turn.group
-    known = group.gone[client_id].instances if client_id in group.gone else []
-    kept = [*(name for name in known if name not in instances), *instances][-LAST_INSTANCES:]
-    group.gone[client_id] = Gone(kept, turn.moment.now_ms + GONE_MS)
-    group.remind(turn.moment.now_ms + GONE_MS)
+    lost = [f"offsets of {len(group.offsets)} queues"] if group.offsets else []
+    lost += [f"offsets of {len(group.own_offsets)} clients"] if group.own_offsets else []
+    lost += ["its settings"] if group.settings != Settings() else []
+    detail = ", ".join(lost)
+    turn.say(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch, detail=detail))
+    group.clear()
 
 
 def _note_if_empty(turn: Turn) -> None:
@@ -229,7 +342,7 @@ def _say(turn: Turn, client_id: str, member: Member, change: Change, detail: str
             instance_id=member.instance_id,
             change=change,
             epoch=group.epoch,
-            detail=detail,
+            detail=limits.shortened(detail),
         )
     )
 

@@ -1,8 +1,8 @@
 """How far a group has consumed: commits that only a queue's owner can make, and that never go back."""
 
-from model import broadcast, config
+from model import broadcast, config, doubts, limits
 from model.decisions import Offset, Rebalance, Rejected
-from model.events import Commit, Mode, Reset, ResetOffset
+from model.events import Commit, CommittedOffset, Mode, Reset
 from model.group import Group, Turn
 from model.queue import Queue
 from model.target import Target, spread, strategy_of
@@ -19,15 +19,19 @@ def commit(turn: Turn, event: Commit) -> None:
     own = group.own_offsets.get(event.client_id) if group.is_broadcasting else None
     committed = own.offsets if own else group.offsets
     for entry in event.offsets:
-        wrong = _wrong(group, event, entry.queue)
+        wrong = _wrong(turn, event, entry)
         if wrong:
             bad.append(f"{entry.queue} {wrong}")
         elif entry.offset > committed.get(entry.queue, -1):
+            if own is None:
+                doubts.note_commit(turn, entry.queue, entry.offset)
             committed[entry.queue] = entry.offset
             if own is None:
                 group.added.pop(entry.queue, None)
-            elif entry.queue in own.added:
-                own.added.remove(entry.queue)
+                group.set_anew.pop(entry.queue, None)
+            else:
+                own.added.pop(entry.queue, None)
+                own.set_anew.pop(entry.queue, None)
             turn.say(
                 Offset(
                     group_id=group.group_id,
@@ -53,14 +57,31 @@ def reset(turn: Turn, event: Reset) -> None:
     group = turn.group
     if event.request_id in group.resets:
         return
-    unknown = _unknown(turn, event)
-    if unknown:
-        turn.say(Rejected(rule="reset", detail=unknown[: config.MAX_DETAIL], group_id=group.group_id))
+    broadcasts = _broadcasts(group)
+    wrong = _unknown(turn, event) or (_too_many(group, event) if broadcasts else "")
+    if wrong:
+        turn.say(Rejected(rule="reset", detail=limits.shortened(wrong), group_id=group.group_id))
         return
-    broadcasts = group.is_broadcasting if group.members else bool(group.own_offsets)
     group.resets = [*group.resets, event.request_id][-config.LAST_RESETS :]
+    begin_reset(
+        turn,
+        len(event.offsets),
+        f"{event.by} set offsets, queues: {len(event.offsets)}{event.asked and '; '}{event.asked}",
+    )
+    for entry in event.offsets:
+        if broadcasts:
+            for client_id in sorted(group.own_offsets):
+                set_own(turn, entry.queue, entry.offset, client_id, event.asked, event.by)
+        else:
+            set_offset(turn, entry.queue, entry.offset, event.asked, event.by)
+
+
+def begin_reset(turn: Turn, queues: int, note: str) -> None:
+    """Take a new epoch for offsets that are set, so that a commit that is under way is too old."""
+    group = turn.group
+    broadcasts = _broadcasts(group)
     group.epoch += 1
-    if not group.members and group.emptied_ms < 0:
+    if not group.members:  # what an operator set counts from now on, however long the group has been empty
         group.emptied_ms = turn.moment.now_ms
         group.remind(group.emptied_ms + config.FORGET_MS)
     turn.say(
@@ -71,35 +92,44 @@ def reset(turn: Turn, event: Reset) -> None:
             causes=[turn.cause],
             strategy=broadcast.STRATEGY if broadcasts else strategy_of(group)[0],
             clients=len(group.members),
-            queues=len(event.offsets) if broadcasts else len(group.target),
+            queues=queues if broadcasts else len(group.target),
             moved=0,
             unassigned=[],
             spread=spread(group.members, group.target),
-            notes=[f"{event.by} set offsets, queues: {len(event.offsets)}" + (event.asked and f"; {event.asked}")],
+            notes=limits.first_notes([note]),
         )
     )
-    for entry in event.offsets:
-        if broadcasts:
-            for client_id in sorted(group.own_offsets):
-                _set_own(turn, event, entry, client_id)
-        else:
-            _set(turn, event, entry)
+
+
+def _broadcasts(group: Group) -> bool:
+    """Whether each client has offsets of its own; an empty group is as it was with its last member."""
+    return group.is_broadcasting if group.members else bool(group.own_offsets)
 
 
 def _unknown(turn: Turn, event: Reset) -> str:
     """Return what a reset names that is not there; empty if all is."""
     for entry in event.offsets:
-        queues = turn.routes.queues(entry.queue.topic)
-        if queues is not None and entry.queue not in queues:
-            return f"there is no queue {entry.queue}; {entry.queue.topic} has {len(queues)} queues"
+        if turn.routes.lacks(entry.queue):
+            count = len(turn.routes.queues(entry.queue.topic) or ())
+            return f"there is no queue {entry.queue}; {entry.queue.topic} has {count} queues"
     return ""
 
 
-def _set(turn: Turn, event: Reset, entry: ResetOffset) -> None:
+def _too_many(group: Group, event: Reset) -> str:
+    """Return what is wrong with a reset that sets too many offsets, one of each queue for each client."""
+    clients, queues = len(group.own_offsets), len(event.offsets)
+    if clients * queues <= config.MAX_BROADCAST:
+        return ""
+    return f"{queues} queues of {clients} clients are too many; at most {config.MAX_BROADCAST} offsets are set at once"
+
+
+def set_offset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> None:
     """Set one offset of a clustering group, and give the queue to its owner anew - or have it given up as it is."""
-    group, queue = turn.group, entry.queue
-    group.offsets[queue] = entry.offset
+    group = turn.group
+    group.offsets[queue] = offset
+    group.set_anew[queue] = group.epoch
     group.added.pop(queue, None)
+    group.doubts.pop(queue, None)
     owner = group.owners.get(queue)
     if owner is not None:
         member = group.members[owner]
@@ -107,35 +137,35 @@ def _set(turn: Turn, event: Reset, entry: ResetOffset) -> None:
             member.revoking[queue].was_reset = True
         else:
             member.owned[queue] = group.epoch
-            member.reset = [*(one for one in member.reset if one != queue), queue]
+            member.reset[queue] = group.epoch
             turn.tell.add(owner)
-    _say_reset(turn, event, entry, owner or "", "clustering")
+    _say_reset(turn, queue, offset, owner or "", "clustering", why, by)
 
 
-def _set_own(turn: Turn, event: Reset, entry: ResetOffset, client_id: str) -> None:
+def set_own(turn: Turn, queue: Queue, offset: int, client_id: str, why: str, by: str) -> None:
     """Set one offset of one client of a broadcasting group."""
     group = turn.group
     own = group.own_offsets[client_id]
-    own.offsets[entry.queue] = entry.offset
-    if entry.queue in own.added:
-        own.added.remove(entry.queue)
+    own.offsets[queue] = offset
+    own.set_anew[queue] = group.epoch
+    own.added.pop(queue, None)
     member = group.members.get(client_id)
-    if member is not None and entry.queue in member.owned:
-        member.owned[entry.queue] = group.epoch
+    if member is not None and queue in member.owned:
+        member.owned[queue] = group.epoch
         turn.tell.add(client_id)
-    _say_reset(turn, event, entry, client_id, "broadcasting")
+    _say_reset(turn, queue, offset, client_id, "broadcasting", why, by)
 
 
-def _say_reset(turn: Turn, event: Reset, entry: ResetOffset, client_id: str, mode: Mode) -> None:
+def _say_reset(turn: Turn, queue: Queue, offset: int, client_id: str, mode: Mode, why: str, by: str) -> None:
     turn.say(
         Offset(
             group_id=turn.group.group_id,
-            queue=entry.queue,
+            queue=queue,
             client_id=client_id,
-            offset=entry.offset,
+            offset=offset,
             epoch=turn.group.epoch,
-            metadata=event.asked,
-            reset_by=event.by,
+            metadata=why,
+            reset_by=by,
             mode=mode,
         )
     )
@@ -152,15 +182,18 @@ def note_added(group: Group, target: Target) -> None:
     group.consumed = sorted(consumed | topics)
 
 
-def _wrong(group: Group, event: Commit, queue: Queue) -> str:
+def _wrong(turn: Turn, event: Commit, entry: CommittedOffset) -> str:
     """Return what is wrong with a commit for a queue; empty if it is good."""
+    group, queue = turn.group, entry.queue
+    if doubts.is_too_far(turn, queue, entry.offset):
+        return f"is committed at {entry.offset}, far beyond its end"
     member = group.members.get(event.client_id)
     if group.is_broadcasting and (member is None or queue not in member.owned):
         return "is not among what it was given"
     owner = event.client_id if group.is_broadcasting else group.owners.get(queue)
     if member is None or owner != event.client_id:
         return f"is owned by {owner or 'nobody'}"
-    if event.instance_id not in ("", member.instance_id):
+    if event.instance_id != member.instance_id:
         return f"is owned by instance {member.instance_id}, not {event.instance_id}"
     if queue in member.revoking and member.revoking[queue].was_reset:
         return "was reset while it is given up"

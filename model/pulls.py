@@ -91,7 +91,7 @@ class Pulls:
         if pull is None:
             return None
         del self._waiting[pull.request_id]
-        return Cancel(request_id=pull.request_id, queue=queue)
+        return Cancel(request_id=pull.request_id, group_id=self._group_id, client_id=self._client_id, queue=queue)
 
     def on_time(self, now_ms: int) -> list[Ended]:
         """End what has waited too long, the oldest first."""

@@ -2,8 +2,14 @@
 
 As RocketMQ's PullRequestHoldService, without its known weaknesses: a message that came between the read that found
 nothing and the pull is not missed (its #7358), a deadline is kept to the tick, and every pull has exactly one answer.
+
+A queue is known from its first pull until `REMEMBER_MS` after the last answer; what is said of other queues is ignored.
+The first pull cannot be judged, because nobody has listened to arrivals until then: it is answered at once, and whoever
+reads again after that answer misses nothing.
 """
 
+from hashlib import sha256
+from itertools import islice, takewhile
 from typing import assert_never
 
 from model import config
@@ -11,174 +17,192 @@ from model.clock import Moment
 from model.config import NEVER_MS
 from model.decisions import AnyDecision, Rejected, Wake, WakeReason
 from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
-from model.filters import FilterError, ParsedSubscription, matches, parse
-from model.held_queue import HeldQueue, Hold
-from model.queue import Queue
+from model.filters import FilterError, parse
+from model.held_queue import Answered, HeldQueue, Load, most
+from model.waiting import Hold, Wish
 
 
-def step(queue: HeldQueue, event: QueueEvent, moment: Moment, places: int) -> list[AnyDecision]:
+def step(
+    queue: HeldQueue, event: QueueEvent, moment: Moment, load: Load, authoritative: bool = True
+) -> list[AnyDecision]:
     """Apply one event to a queue, in place.
 
     Args:
         queue: the state before, changed into the state after.
         event: what happened; a `Tick` when only time passed.
         moment: when; `now_ms` is never earlier than in the last call.
-        places: how many more pulls the shard as a whole may hold.
+        load: what the shard as a whole has, this queue included.
+        authoritative: whether an arrival that names an observer is one's; else it is a hint, as every producer's is.
 
     Returns:
         The decisions, in order and without their header.
     """
-    now_ms = moment.now_ms
+    now_ms, lives = moment.now_ms, len(queue.answered)
+    decisions: list[AnyDecision]
     match event:
         case Pull():
-            return _pull(queue, event, now_ms, places)
+            decisions = _pull(queue, event, now_ms, most() - load + queue.load)
         case Cancel():
-            return _cancel(queue, event, now_ms)
+            decisions = _cancel(queue, event, now_ms)
         case Arrival():
-            return _arrive(queue, event, now_ms)
+            decisions = _arrive(queue, event, now_ms, authoritative and event.observer != "")
         case Tick():
-            return _pass_time(queue, now_ms)
+            decisions = _pass_time(queue, now_ms)
         case _:
             assert_never(event)
+    if len(queue.answered) > lives:
+        _forget_lives(queue, min(config.MAX_LIVES_PER_QUEUE, config.MAX_LIVES_PER_SHARD - load.lives + lives))
+    queue.due_ms = min(queue.waiting.next_due_ms(), queue.forget_ms)
+    return decisions
 
 
-def _pull(queue: HeldQueue, pull: Pull, now_ms: int, places: int) -> list[AnyDecision]:
-    """Answer at once if there is something to read already, else hold; what came before from this client ends.
+def _pull(queue: HeldQueue, pull: Pull, now_ms: int, bounds: Load) -> list[AnyDecision]:
+    """Answer at once if there may be something to read, else hold; what came before from this client ends.
 
     A pull whose number is not above the last one of its instance is a repetition, or was overtaken: it is silent.
     """
-    instance_id, _, text = pull.request_id.rpartition(":")
+    instance_id, _, number = pull.request_id.rpartition(":")
     if instance_id != pull.instance_id:
         detail = f"request_id is {pull.request_id!r}; it must begin with the instance, {pull.instance_id!r}"
         return [_refusal(pull, detail)]
+    life = _life(pull)
+    held = queue.waiting.of_client(pull.group_id, pull.client_id)
+    if int(number) <= _newest(queue, life, held):
+        return []
     try:
-        parse(pull.expression, pull.expression_type)
+        wanted = parse(pull.expression, pull.expression_type)
     except FilterError as error:
         return [_refusal(pull, str(error))]
-    who, number = f"{pull.group_id}@{pull.client_id}", int(text)
-    life = f"{who} {instance_id}"  # no name has a blank in it
-    last = queue.last.pop(life, -1)
-    queue.last[life] = max(last, number)
-    if number <= last:
-        return []
-    if len(queue.last) > config.MAX_LAST_PULLS:
-        _forget_oldest(queue)
+    hold = _hold_of(pull, life, now_ms)
+    if queue.is_blank:
+        if bounds.queues < 1 or bounds.lives < 1:
+            return [_answer(queue, hold, "overflow", now_ms)]  # and leave no trace
+        return [_wake(queue, hold, "unknown", now_ms)]
     decisions: list[AnyDecision] = []
-    before = queue.holds.pop(who, None)
-    if before is not None:
-        decisions.append(_wake(queue, before, "superseded", now_ms))
-        places += 1
-    hold = Hold(
+    if held is not None:
+        decisions.append(_wake(queue, queue.waiting.remove(held), "superseded", now_ms))
+    wish = Wish(pull.expression, pull.expression_type)
+    if queue.end.believed(now_ms) > pull.from_offset:
+        decisions.append(_wake(queue, hold, "arrival", now_ms))
+    elif not _has_room(queue, wish, bounds):
+        decisions.append(_wake(queue, hold, "overflow", now_ms))
+    else:
+        queue.answered.pop(life, None)
+        queue.waiting.add(queue.pulls, hold, wish, wanted)
+        queue.pulls += 1
+    return decisions
+
+
+def _cancel(queue: HeldQueue, cancel: Cancel, now_ms: int) -> list[AnyDecision]:
+    """End a pull whose client does not wait any more; one that is answered already, or unknown, is silent."""
+    number = queue.waiting.of_client(cancel.group_id, cancel.client_id)
+    if number is None or queue.holds[number].request_id != cancel.request_id:
+        return []
+    return [_wake(queue, queue.waiting.remove(number), "cancelled", now_ms)]
+
+
+def _arrive(queue: HeldQueue, arrival: Arrival, now_ms: int, is_report: bool) -> list[AnyDecision]:
+    """Wake whom an arrival concerns, and whoever waits beyond the end that a whole window of reports confirms."""
+    if queue.is_blank:
+        return []
+    closed = None
+    if is_report:
+        closed = queue.end.report(arrival.next_offset, now_ms)
+    else:
+        queue.end.hint(arrival.next_offset, now_ms)
+    waiting = queue.waiting
+    woken: dict[int, tuple[Hold, WakeReason, int | None]] = {}
+    for lane in waiting.lanes:
+        if closed is not None:
+            for number in lane.above(closed.largest):
+                hold = queue.holds[number]
+                if closed.contradicts(hold.from_offset, hold.since_ms):
+                    woken[number] = waiting.remove(number), "truncated", closed.smallest
+        if lane.has_below(arrival.next_offset):
+            if lane.wants(arrival):
+                for number in lane.take_below(arrival.next_offset):
+                    woken[number] = waiting.drop(number), "arrival", None
+            else:
+                waiting.skip(lane, arrival.next_offset, now_ms)
+    return [_wake(queue, hold, reason, now_ms, to) for _, (hold, reason, to) in sorted(woken.items())]
+
+
+def _pass_time(queue: HeldQueue, now_ms: int) -> list[AnyDecision]:
+    """Answer whose time is over, and whose offset may move on beyond messages that it did not want."""
+    decisions: list[AnyDecision] = []
+    for number in queue.waiting.due(now_ms):
+        hold = queue.waiting.remove(number)
+        decisions.append(_wake(queue, hold, "timeout" if hold.until_ms <= now_ms else "skipped", now_ms))
+    if queue.forget_ms <= now_ms:
+        old = takewhile(lambda life: queue.answered[life].at_ms + config.REMEMBER_MS <= now_ms, queue.answered)
+        for life in list(old):
+            del queue.answered[life]
+        oldest = next(iter(queue.answered.values()), None)
+        queue.forget_ms = NEVER_MS if oldest is None else oldest.at_ms + config.REMEMBER_MS
+    return decisions
+
+
+def _has_room(queue: HeldQueue, wish: Wish, bounds: Load) -> bool:
+    """Say whether one more may be held, as far as the queue and the shard as a whole are concerned."""
+    holds, filters = len(queue.holds), queue.waiting.filters + queue.waiting.costs(wish)
+    if holds >= min(config.MAX_HOLDS_PER_QUEUE, bounds.pulls):
+        return False
+    return filters <= min(config.MAX_FILTERS_PER_QUEUE, bounds.filters)
+
+
+def _hold_of(pull: Pull, life: bytes, now_ms: int) -> Hold:
+    return Hold(
         request_id=pull.request_id,
         group_id=pull.group_id,
         client_id=pull.client_id,
         from_offset=pull.from_offset,
         since_ms=now_ms,
         until_ms=now_ms + pull.timeout_ms,
-        expression=pull.expression,
-        expression_type=pull.expression_type,
+        life=life,
     )
-    if queue.next_offset > pull.from_offset:
-        decisions.append(_wake(queue, hold, "arrival", now_ms))
-    elif places < 1 or len(queue.holds) >= config.MAX_HOLDS_PER_QUEUE:
-        decisions.append(_wake(queue, hold, "overflow", now_ms))
-    else:
-        queue.holds[who] = hold
-        queue.due_ms = min(queue.due_ms, hold.until_ms)
-    return decisions
 
 
-def _cancel(queue: HeldQueue, cancel: Cancel, now_ms: int) -> list[AnyDecision]:
-    """End a pull whose client does not wait any more; one that is answered already, or unknown, is silent."""
-    for who, hold in queue.holds.items():
-        if hold.request_id == cancel.request_id:
-            del queue.holds[who]
-            return [_wake(queue, hold, "cancelled", now_ms)]
-    return []
+def _wake(queue: HeldQueue, hold: Hold, reason: WakeReason, now_ms: int, back_to: int | None = None) -> Wake:
+    """Answer a pull that is not held any more, and remember that."""
+    if not queue.answered:
+        queue.forget_ms = now_ms + config.REMEMBER_MS
+    queue.answered.pop(hold.life, None)
+    queue.answered[hold.life] = Answered(hold.number, now_ms)
+    return _answer(queue, hold, reason, now_ms, back_to)
 
 
-def _arrive(queue: HeldQueue, arrival: Arrival, now_ms: int) -> list[AnyDecision]:
-    """Wake whom this arrival concerns: all are taken out, and those whom it does not concern go back in their order.
-
-    It may come twice or late: what it says of the queue's end only counts upwards, unless the queue was truncated.
-    """
-    if arrival.truncated:
-        queue.next_offset = arrival.next_offset
-    else:
-        queue.next_offset = max(queue.next_offset, arrival.next_offset)
-    taken, queue.holds = queue.holds, {}
-    decisions: list[AnyDecision] = []
-    wants: dict[tuple[str, str], bool] = {}
-    for who, hold in taken.items():
-        if arrival.truncated:
-            decisions.append(_wake(queue, hold, "truncated", now_ms))
-            continue
-        if arrival.next_offset > hold.from_offset:
-            wish = hold.expression, hold.expression_type
-            if wish not in wants:  # a thousand clients of a group want the same
-                wants[wish] = _wants(_parsed(hold), arrival)
-            if wants[wish]:
-                decisions.append(_wake(queue, hold, "arrival", now_ms))
-                continue
-            if hold.skipped_ms < 0:
-                hold.skipped_ms = now_ms
-                queue.due_ms = min(queue.due_ms, now_ms + config.SKIP_MS)
-        queue.holds[who] = hold
-    return decisions
-
-
-def _pass_time(queue: HeldQueue, now_ms: int) -> list[AnyDecision]:
-    """Answer whose time is over, and whose offset may move on beyond messages that it did not want."""
-    decisions: list[AnyDecision] = []
-    for who, hold in list(queue.holds.items()):
-        reason: WakeReason | None = None
-        if hold.until_ms <= now_ms:
-            reason = "timeout"
-        elif 0 <= hold.skipped_ms <= now_ms - config.SKIP_MS:
-            reason = "skipped"
-        if reason is not None:
-            del queue.holds[who]
-            decisions.append(_wake(queue, hold, reason, now_ms))
-    queue.due_ms = min((_due_ms(hold) for hold in queue.holds.values()), default=NEVER_MS)
-    return decisions
-
-
-def _due_ms(hold: Hold) -> int:
-    return hold.until_ms if hold.skipped_ms < 0 else min(hold.until_ms, hold.skipped_ms + config.SKIP_MS)
-
-
-def _parsed(hold: Hold) -> ParsedSubscription:
-    return parse(hold.expression, hold.expression_type)
-
-
-def _wants(subscription: ParsedSubscription, arrival: Arrival) -> bool:
-    """Whether a subscription wants the message that arrived; one that says nothing of itself is for everybody."""
-    return matches(subscription, arrival.tags_code, arrival.tags, arrival.properties)
-
-
-def _wake(queue: HeldQueue, hold: Hold, reason: WakeReason, now_ms: int) -> Wake:
-    """Answer a pull.  After a truncation it goes back to the queue's new end; else it never goes back."""
-    next_offset = queue.next_offset if reason == "truncated" else max(queue.next_offset, hold.from_offset)
+def _answer(queue: HeldQueue, hold: Hold, reason: WakeReason, now_ms: int, back_to: int | None = None) -> Wake:
+    """Return the answer to a pull; `back_to`: where the first message may be that its client has not seen."""
+    next_offset = queue.end.told(hold.from_offset, now_ms) if back_to is None else back_to
     return Wake(
         request_id=hold.request_id,
         group_id=hold.group_id,
         client_id=hold.client_id,
-        queue=Queue.of_key(queue.key),
+        queue=queue.queue,
         reason=reason,
         next_offset=next_offset,
         held_ms=now_ms - hold.since_ms,
     )
 
 
+def _newest(queue: HeldQueue, life: bytes, held: int | None) -> int:
+    """Return the number of a life's newest pull, as far as it is remembered; `held`: its client's pull."""
+    if held is not None and queue.holds[held].life == life:
+        return queue.holds[held].number
+    answered = queue.answered.get(life)
+    return -1 if answered is None else answered.number
+
+
+def _life(pull: Pull) -> bytes:
+    """Return what names a life in the state: of one size, however long the names are that it has chosen."""
+    return sha256(f"{pull.group_id} {pull.client_id} {pull.instance_id}".encode()).digest()[:16]  # names have no blank
+
+
+def _forget_lives(queue: HeldQueue, most: int) -> None:
+    """Forget those whose answers are the oldest, so that no more than `most` are remembered."""
+    for life in list(islice(queue.answered, max(len(queue.answered) - most, 0))):
+        del queue.answered[life]
+
+
 def _refusal(pull: Pull, detail: str) -> Rejected:
     return Rejected(rule="pull", detail=detail[: config.MAX_DETAIL], group_id=pull.group_id, client_id=pull.client_id)
-
-
-def _forget_oldest(queue: HeldQueue) -> None:
-    """Forget the newest pull of the life that has been silent longest and is not held."""
-    for life in queue.last:
-        who, _, instance_id = life.partition(" ")
-        hold = queue.holds.get(who)
-        if hold is None or hold.request_id.rpartition(":")[0] != instance_id:
-            del queue.last[life]
-            return

@@ -1,14 +1,25 @@
 """A record as it stands in a control topic, and the event in it - or the rule that it breaks."""
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from model import config
 from model.decisions import Rejected
-from model.events import ABOUT_A_QUEUE, ACCEPTED, ON_EVERY_PARTITION, AnyEvent, Event, Route
+from model.events import (
+    ABOUT_A_QUEUE,
+    ACCEPTED,
+    ON_EVERY_PARTITION,
+    AnyEvent,
+    Configure,
+    Event,
+    Heartbeat,
+    Pull,
+    Route,
+)
 from model.partitioner import partition_of
 from model.queue import ClientId, GroupId
 
@@ -39,6 +50,15 @@ _decode_event = msgspec.json.Decoder(AnyEvent).decode
 _decode_names = msgspec.json.Decoder(_Names).decode
 _KNOWN_TYPES = frozenset(str(event.__struct_config__.tag) for events in ACCEPTED.values() for event in events)
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_encode = msgspec.json.Encoder().encode
+
+_MAX_BYTES: Mapping[type[Event], int] = {
+    Heartbeat: config.MAX_PREFERENCES_BYTES,
+    Configure: config.MAX_CONFIGURE_BYTES,
+    Pull: config.MAX_PULL_BYTES,
+}
+"""Event -> the most bytes of its record; of a heartbeat without `owned`.  The others have MAX_RECORD_BYTES."""
+_ALWAYS_SMALL = min(_MAX_BYTES.values())
 
 
 def kind_of_topic(topic: str) -> str:
@@ -66,6 +86,8 @@ def read_event(record: Record, partitions: int) -> AnyEvent | Rejected:
     kind = kind_of_topic(record.topic)
     if type(event) not in ACCEPTED.get(kind, ()):
         return refuse("type", f"a {type_of(event)} does not belong in {record.topic}", event)
+    if len(value) > _ALWAYS_SMALL and (refusal := _oversize(value, event)):
+        return refusal
     return _misplaced(record, event, partitions) or event
 
 
@@ -119,6 +141,22 @@ def _misplaced(record: Record, event: AnyEvent, partitions: int) -> Rejected | N
     return None
 
 
+def _oversize(value: bytes, event: AnyEvent) -> Rejected | None:
+    """Check the size of what the shard's state keeps of an event.
+
+    `owned` of a heartbeat does not count: it is bounded by what the coordinator assigned, and the state has it already.
+    """
+    limit = _MAX_BYTES.get(type(event))
+    if limit is None or len(value) <= limit:
+        return None
+    what, size = "the record", len(value)
+    if isinstance(event, Heartbeat):
+        what, size = "the record without `owned`", len(_encode(structs.replace(event, owned=[])))
+    if size <= limit:
+        return None
+    return refuse("bounds", f"{type_of(event)}: {what} has {size} bytes; it must have at most {limit}", event)
+
+
 def _stray_queue(route: Route) -> Rejected | None:
     """Check that a route names its own topic's queues only: two routes could give one queue twice."""
     for routed in route.queues:
@@ -130,14 +168,34 @@ def _stray_queue(route: Route) -> Rejected | None:
 def _is_deep(value: bytes) -> bool:
     """Say whether a value's brackets stand too deep in each other, before a decoder recurses into them.
 
-    Not exact - brackets inside texts count, and up to four times the depth may pass - but quick, and it depends on the
-    bytes alone, not on how much stack is left: the same record gets the same answer everywhere.
+    It depends on the bytes alone, not on how much stack is left: the same record gets the same answer everywhere.
+    Texts are looked for only where their brackets matter.
+    """
+    return _nests(value) and _nests(_without_texts(value))
+
+
+def _without_texts(value: bytes) -> bytes:
+    """Return a JSON value without its texts, in one pass.
+
+    A backslash stands only inside texts, up to the first byte that is no JSON, where a decoder stops too: so without
+    escaped backslashes and then without escaped quotes, every quote begins or ends a text.
+    """
+    pieces = value.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    return b"".join(pieces[::2])
+
+
+def _nests(value: bytes) -> bool:
+    """Say whether brackets stand too deep in each other, whatever they are part of; quick, and not exact.
+
+    Up to four times the depth may pass.
     """
     brackets = value.translate(None, delete=_ALL_BUT_BRACKETS)
     for _ in range(config.MAX_DEPTH):
         if len(brackets) <= 2 * config.MAX_DEPTH:
             return False
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        before, brackets = len(brackets), brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if len(brackets) == before:
+            break
     return len(brackets) > 2 * config.MAX_DEPTH
 
 

@@ -1,28 +1,30 @@
 """Replay: the records of control topics in, the decisions they lead to out.
 
-``python -m model.replay [--partitions 4] < events.jsonl > decisions.jsonl``.  A line in is ``{"topic", "partition",
-"offset", "timestamp_ms", "key", "value": {...}}``, in log order; a null key or value is none, and ``"key_base64"`` and
-``"value_base64"`` hold what is no text.  A line out is one decision.  The same records give the same bytes, on any
-machine and however they were cut into batches.
+``python -m model.replay [--partitions 4] [--refused FILE] < events.jsonl > decisions.jsonl``.  A line in is
+``{"topic", "partition", "offset", "timestamp_ms", "key", "value": {...}}``, in log order; a null key or value is none,
+and ``"key_base64"`` and ``"value_base64"`` hold what is no text.  A line out is one decision.  The same records give
+the same bytes, on any machine and however they were cut into batches.
+
+A replay has no keys.  A record with or without a signature counts as accepted, unless a decision in FILE (JSON lines)
+rejects it by the rule ``signature``; other decisions in FILE are skipped.
 """
 
 import argparse
 import base64
 import binascii
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
 
 import msgspec
 from msgspec import Raw, Struct
 
 from model.config import CONTROL_PARTITIONS
-from model.decisions import AnyDecision
+from model.decisions import AnyDecision, Rejected
 from model.records import UNREADABLE, Record
 from model.shard import Shard
-
-encode_decision = msgspec.json.Encoder().encode
-"""Decision -> its bytes, as they stand in Kafka and in Delta."""
+from model.signing import OnRecord
+from model.sizes import bounded
 
 
 class _Line(Struct):
@@ -37,16 +39,46 @@ class _Line(Struct):
 
 
 _decode_line = msgspec.json.Decoder(_Line).decode
+_decode_decision = msgspec.json.Decoder(AnyDecision).decode
 
 
-def replay(records: Iterable[Record], partitions: int = CONTROL_PARTITIONS) -> Iterator[AnyDecision]:
-    """Run the machines over records of any number of control partitions; those of one in the order of their offsets."""
-    shards: dict[tuple[str, int], Shard] = {}
+def encode_decision(decision: AnyDecision) -> bytes:
+    """Return a decision's bytes, as they stand in Kafka and in Delta."""
+    return bounded(decision)[1]
+
+
+Place = tuple[str, int]
+"""A control topic, and a partition of it."""
+
+
+def replay(
+    records: Iterable[Record], partitions: int = CONTROL_PARTITIONS, refused: Mapping[Place, OnRecord] | None = None
+) -> Iterator[AnyDecision]:
+    """Run the machines over records of any number of control partitions.
+
+    Args:
+        records: those of one partition in the order of their offsets.
+        partitions: of each control topic.
+        refused: the records whose signatures were refused when they were decided for the first time; None: signatures
+            were not asked for then.
+    """
+    shards: dict[Place, Shard] = {}
     for record in records:
         at = (record.topic, record.partition)
         if at not in shards:
-            shards[at] = Shard(*at, partitions)
+            signatures = None if refused is None else refused.get(at, OnRecord())
+            shards[at] = Shard(*at, partitions, signatures=signatures)
         yield from shards[at].apply(record)
+
+
+def refused_in(decisions: Iterable[AnyDecision]) -> dict[Place, OnRecord]:
+    """Return which records were refused for their signatures, by their places."""
+    found: dict[Place, dict[int, str]] = {}
+    for decision in decisions:
+        if isinstance(decision, Rejected) and decision.rule == "signature":
+            cause = decision.cause
+            found.setdefault((cause.topic, cause.partition), {})[cause.offset] = decision.detail
+    return {at: OnRecord(details) for at, details in found.items()}
 
 
 def read_lines(lines: Iterable[bytes]) -> Iterator[Record]:
@@ -72,18 +104,29 @@ def _bytes_of(encoded: str | None, otherwise: bytes | None) -> bytes | None:
     return otherwise if encoded is None else base64.b64decode(encoded, validate=True)
 
 
+def _read_decisions(lines: Iterable[bytes]) -> Iterator[AnyDecision]:
+    for number, text in enumerate(lines, 1):
+        if text.strip():
+            try:
+                yield _decode_decision(text)
+            except UNREADABLE as error:
+                raise ValueError(f"line {number} of the decisions is none: {error}") from error
+
+
 def main(arguments: list[str] | None = None, lines: BinaryIO | None = None, out: BinaryIO | None = None) -> int:
     """Run the command; return its exit code: 2 when a line is not a record."""
     parser = argparse.ArgumentParser(prog="python -m model.replay", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--partitions", type=int, default=CONTROL_PARTITIONS, help="of each control topic (default %(default)s)"
     )
-    partitions = parser.parse_args(arguments).partitions
-    if partitions < 1:
-        parser.error(f"--partitions is {partitions}; it must be 1 or more")
+    parser.add_argument("--refused", metavar="FILE", type=argparse.FileType("rb"), help="decisions, as JSON lines")
+    given = parser.parse_args(arguments)
+    if given.partitions < 1:
+        parser.error(f"--partitions is {given.partitions}; it must be 1 or more")
     out = out or sys.stdout.buffer
     try:
-        for decision in replay(read_lines(lines or sys.stdin.buffer), partitions):
+        refused = refused_in(_read_decisions(given.refused or ()))
+        for decision in replay(read_lines(lines or sys.stdin.buffer), given.partitions, refused):
             out.write(encode_decision(decision) + b"\n")
         out.flush()
     except ValueError as error:

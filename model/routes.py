@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import msgspec
+from msgspec import Struct
 
 from model.events import Route, RoutedQueue
 from model.queue import Queue
@@ -11,13 +12,25 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Route).decode
 
 
+class _Change(Struct):
+    """How the routes changed; routes are msgpack, None where there is none."""
+
+    topic: str
+    before: bytes | None
+    after: bytes | None
+
+
 class Routes:
     """Topic -> its newest route.  Kept as bytes, for a batch needs few of them."""
 
     def __init__(self, encoded: dict[str, bytes]) -> None:
+        """Go on with these routes; the map is changed in place."""
         self.encoded = encoded
         """Topic -> the route as msgpack: what the shard's state keeps."""
         self._decoded: dict[str, Route] = {}
+        self._queues: dict[str, tuple[Queue, ...]] = {}
+        self._details: dict[str, dict[Queue, RoutedQueue]] = {}
+        self._journal: list[_Change] = []
 
     @property
     def topics(self) -> list[str]:
@@ -32,10 +45,14 @@ class Routes:
             self._decoded[topic] = _decode(self.encoded[topic])
         return self._decoded[topic]
 
-    def queues(self, topic: str) -> list[Queue] | None:
+    def queues(self, topic: str) -> tuple[Queue, ...] | None:
         """Return a topic's queues in order, none if it is gone; None if it was never routed."""
-        route = self.get(topic)
-        return None if route is None else sorted({routed.queue for routed in route.queues})
+        if topic not in self._queues:
+            route = self.get(topic)
+            if route is None:
+                return None
+            self._queues[topic] = tuple(sorted({routed.queue for routed in route.queues}))
+        return self._queues[topic]
 
     def details(self, queues: Iterable[Queue]) -> dict[Queue, RoutedQueue]:
         """Return what the newest routes say of these queues; without those that are not routed."""
@@ -43,10 +60,78 @@ class Routes:
         routes = [self.get(topic) for topic in sorted({queue.topic for queue in wanted})]
         return {one.queue: one for route in routes if route for one in route.queues if one.queue in wanted}
 
+    def detail(self, queue: Queue) -> RoutedQueue | None:
+        """Return what the newest route says of a queue; None if it is not routed."""
+        details = self._details.get(queue.topic)
+        if details is None:
+            route = self.get(queue.topic)
+            details = self._details[queue.topic] = {one.queue: one for one in route.queues} if route else {}
+        return details.get(queue)
+
+    def lacks(self, queue: Queue) -> bool:
+        """Return whether a queue's topic is routed without it; of a topic that was never routed, nothing is known."""
+        return self.detail(queue) is None and self.get(queue.topic) is not None
+
+    def forget(self, topic: str) -> None:
+        """Know nothing of a topic any more."""
+        self._change(topic, None)
+
     def learn(self, route: Route) -> bool:
-        """Take a route; return whether queues or rooms differ from what was known (an equal version says no)."""
+        """Take a route; return whether it is news to all who subscribe its topic.
+
+        It is if queues or rooms differ from what was known (an equal version says no), if the topic is another one
+        under the same name, or if a queue ends earlier than before.
+        """
         known = self.get(route.topic)
+        self._change(route.topic, _encode(route))
         self._decoded[route.topic] = route
-        # A new map, so that whoever kept the old one has the routes as they were.
-        self.encoded = {**self.encoded, route.topic: _encode(route)}
-        return known is None or known.version != route.version
+        return known is None or known.version != route.version or _is_another(known, route)
+
+    # --- the routes as they were ---
+
+    @property
+    def mark(self) -> int:
+        """Number of changes since the last `forget_changes`: it names the routes as they are now."""
+        return len(self._journal)
+
+    def at(self, mark: int) -> "Routes":
+        """Return the routes as they were at a mark: a copy, unless they are so still."""
+        if mark == self.mark:
+            return self
+        encoded = dict(self.encoded)
+        for change in reversed(self._journal[mark:]):
+            _put(encoded, change.topic, change.before)
+        past = Routes(encoded)
+        past._journal = self._journal[:mark]
+        return past
+
+    def follow(self, other: "Routes", mark: int) -> None:
+        """Change as the original of this copy did until a mark, which is not before this copy's own."""
+        for change in other._journal[self.mark : mark]:
+            self._change(change.topic, change.after)
+
+    def forget_changes(self) -> None:
+        """Forget how the routes were before; marks begin again."""
+        self._journal.clear()
+
+    def _change(self, topic: str, after: bytes | None) -> None:
+        self._journal.append(_Change(topic, self.encoded.get(topic), after))
+        _put(self.encoded, topic, after)
+        self._decoded.pop(topic, None)
+        self._queues.pop(topic, None)
+        self._details.pop(topic, None)
+
+
+def _put(encoded: dict[str, bytes], topic: str, route: bytes | None) -> None:
+    if route is None:
+        encoded.pop(topic, None)
+    else:
+        encoded[topic] = route
+
+
+def _is_another(known: Route, route: Route) -> bool:
+    """Whether a topic is not what it was, though it has the same queues: made again, or truncated."""
+    if known.topic_id != route.topic_id:
+        return True
+    ends = {one.queue: one.max_offset or 0 for one in known.queues}
+    return any(one.max_offset is not None and one.max_offset < ends.get(one.queue, 0) for one in route.queues)

@@ -85,7 +85,10 @@ class OffsetRow(Struct, frozen=True, kw_only=True):
 
 
 class SnapshotRow(Struct, frozen=True, kw_only=True):
-    """The state of a shard at an offset.  Key: topic, partition, offset."""
+    """The state of a shard at an offset, of an era; the first of a later era is what it began with.
+
+    Key: topic, partition, era, offset.
+    """
 
     topic: Annotated[str, Meta(description="control topic")]
     partition: Partition
@@ -121,7 +124,7 @@ DECISIONS = Table("decisions", DecisionRow, ("partition", "shard"), "seq", DECID
 ASSIGNMENTS = Table("assignments", AssignmentRow, ("partition", "shard"), "seq", DECIDED, at="from_ms")
 OFFSETS = Table("offsets", OffsetRow, ("partition", "shard"), "seq", DECIDED)
 
-SNAPSHOTS = Table("snapshots", SnapshotRow, ("topic", "partition"), "offset", _RECORD)
+SNAPSHOTS = Table("snapshots", SnapshotRow, ("topic", "partition"), "offset", ("topic", "partition", "era", "offset"))
 
 TABLES: Mapping[str, Table] = {table.name: table for table in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS)}
 RECORDED = (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS)

@@ -5,6 +5,7 @@ What a batch does not touch stays encoded.
 """
 
 from bisect import bisect_left, insort
+from typing import Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -12,24 +13,32 @@ from msgspec import Struct
 from model import config
 from model.clock import Moment, ShardClock
 from model.config import NEVER_MS
+from model.deadlines import Deadlines
 from model.decisions import AnyDecision, Cause, Rejected
-from model.events import AnyEvent, Route, Tick
-from model.group import Group
-from model.held_queue import HeldQueue
+from model.events import AnyEvent, Commit, Configure, Lock, Reset, Route, Tick, Unlock
+from model.group import Group, Loss
+from model.held_queue import HeldQueue, Load
 from model.machines import MACHINES, Around, Entity
 from model.records import Record, entity_of, kind_of_topic, raw_of, read_event, refuse, type_of
 from model.routes import Routes
+from model.signing import SIGNED_BY, Admitted, Role, Signatures, Signers, admit, new_signers
 
-VERSION = 1
+VERSION = 2
 """Of the machines and of the state's layout."""
 
 _FRAMES = 6
 """Innermost calls that a fingerprint names."""
+_OURS = __name__.partition(".")[0]
+
+_KEEP_TOPICS = (Commit, Configure, Lock, Reset, Route, Unlock)
+"""Events that change no subscription: after them the index of topics needs no look at the group."""
 
 
 class ShardState(Struct, array_like=True):
     """What a shard keeps between batches."""
 
+    partitions: int
+    """Of the control topic: an entity's place follows from it."""
     era: int = 1
     """Grows when a shard starts without its state, so that no decision's identity is used twice."""
     seq: int = 0
@@ -47,18 +56,37 @@ class ShardState(Struct, array_like=True):
     """The same names -> when a tick must look at it: outside the entity, so that a tick decodes only what is due."""
     readers: dict[str, list[str]] = {}
     """Topic -> the groups that subscribe it, sorted."""
+    watchers: dict[str, list[str]] = {}
+    """Topic -> the groups that must hear every route of it, not only what is news; sorted."""
+    told: dict[str, int] = {}
+    """Topic -> the clock at its last route; the one that was told longest ago comes first."""
     next_due_ms: int = NEVER_MS
     """The earliest of the deadlines, or earlier."""
-    held: int = 0
-    """Pulls that its queues hold together."""
+    load: Load = Load()
+    """What its queues have together of that which is bounded."""
+    stage: Literal["", "lost", "quiet"] = ""
+    """Lost: the era begins with the next record.  Quiet: it learns, and decides nothing, up to `quiet_until`."""
+    loss: Loss | None = None
+    """What an entity that it has not heard of since may have been lost by; None: nothing was ever lost."""
+    lowest_epoch: int = 0
+    """At or above every epoch that a forgotten group has used, and in this era."""
+    signers: dict[Role, Signers] = {}
+    """The newest signers of each role; empty before the first record of an era, and without signatures."""
 
 
 _encode_state = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(ShardState).decode
 
 
+class WrongPartitions(ValueError):
+    """A state was made with another number of partitions: its groups belong to other shards by now."""
+
+
 def fingerprint(error: Exception) -> str:
-    """Name a failure of the machine itself: what was raised, and where; the same on every machine.
+    """Name a failure of the machine itself: what was raised, and in which functions of this package.
+
+    It stands in a decision, so it is the same on every machine and after edits elsewhere: no line numbers, no calls of
+    the standard library, and no names that differ between versions of Python, such as those of comprehensions.
 
     >>> fingerprint(ValueError("7"))
     'ValueError in '
@@ -66,7 +94,10 @@ def fingerprint(error: Exception) -> str:
     calls: list[str] = []
     frame = error.__traceback__
     while frame is not None:
-        calls.append(f"{frame.tb_frame.f_code.co_name}:{frame.tb_lineno}")
+        module = frame.tb_frame.f_globals.get("__name__", "")
+        name = frame.tb_frame.f_code.co_name
+        if module.partition(".")[0] == _OURS and not name.startswith("<"):
+            calls.append(f"{module}.{name}")
         frame = frame.tb_next
     return f"{type(error).__name__} in {' > '.join(calls[-_FRAMES:])}"
 
@@ -83,6 +114,7 @@ class Shard:
         *,
         era: int = 1,
         quiet_until: int = 0,
+        signatures: Signatures | None = None,
         raises: bool = False,
     ) -> None:
         """Start a shard, or go on from what `body()` returned.
@@ -91,22 +123,44 @@ class Shard:
             topic: the control topic, like ``wakeroll.groups``.
             partition: the Kafka partition.
             partitions: how many the topic has; fixed for the life of the state.
-            body: the state after the last batch; None at the very start.
-            era: of a shard without a body; above every era it ever had.
-            quiet_until: for a shard without a body, the first offset whose decisions count; what it decides about
-                earlier records was decided before, in another era.
+            body: the state after the last batch; None at the very start, or when it was lost.
+            era: 1 at the very start.  One above the body's begins a new era, because records are missing between the
+                body and the log, or because there is no body: settings, offsets, routes and ended instances are kept,
+                members come back by their heartbeats, and for a session nothing is given that nobody claims.
+            quiet_until: of a new era, the first offset whose decisions count; of the records before it, which were
+                decided about in another era, only the state is learnt.
+            signatures: the keys that verify signed records, or what is on record about them; None: no signature is
+                asked for, and none is looked at.
             raises: raise what the machine itself raises, as tests want it, instead of rejecting the event.
+
+        Raises:
+            WrongPartitions: the body was made with another number of partitions.
         """
-        self._state = ShardState(era=era, quiet_until=quiet_until) if body is None else _decode_state(body)
+        state = ShardState(partitions) if body is None else _decode_state(body)
+        if state.partitions != partitions:
+            raise WrongPartitions(
+                f"the state of {topic}-{partition} was made with {state.partitions} partitions, now there are "
+                f"{partitions}; their number is fixed for the life of a deployment: use a topic prefix of its own for "
+                "another number"
+            )
+        if era > state.era:
+            state.era, state.seq, state.quiet_until, state.stage = era, 0, quiet_until, "lost"
+            state.signers = {}  # records may be missing, and copies of them may follow
+        self._state = state
         self.topic, self.partition = topic, partition
         self._name = f"{kind_of_topic(topic)}-{partition}"
         self._partitions = partitions
         self._routes = Routes(self._state.routes)
+        self._signatures = signatures
         self._raises = raises
         self._machine = MACHINES.get(kind_of_topic(topic), MACHINES["groups"])
+        self._deadlines = Deadlines(self._state.deadlines)
         self._entities: dict[str, Entity] = {}
-        self._steps: dict[str, list[tuple[AnyEvent, Moment, Cause, dict[str, bytes], int]]] = {}
-        self._topics: dict[str, list[str]] = {}
+        self._steps: dict[str, list[tuple[AnyEvent, Moment, Cause, int, Load, bool]]] = {}
+        """Entity -> its good events since it was encoded, each with what it saw: the mark of the routes, the load, and
+        whether it was authoritative."""
+        self._topics: dict[str, tuple[list[str], list[str]]] = {}
+        """Of each decoded entity, the topics that it stands by in `readers`, and in `watchers`."""
 
     @property
     def name(self) -> str:
@@ -144,7 +198,7 @@ class Shard:
         return self._routes
 
     def copy(self) -> "Shard":
-        """Return another shard that goes on from here, and leaves this one as it is."""
+        """Return another shard that goes on from here, and leaves this one as it is; it asks for no signatures."""
         return Shard(self.topic, self.partition, self._partitions, self.body(), raises=self._raises)
 
     def body(self) -> bytes:
@@ -152,40 +206,49 @@ class Shard:
         state = self._state
         state.routes = self._routes.encoded
         for name, entity in self._entities.items():
-            if entity.is_blank:
-                state.entities.pop(name, None)
-                state.deadlines.pop(name, None)
-            else:
-                state.entities[name] = self._machine.encode(entity)
+            state.entities[name] = self._machine.encode(entity)
         self._steps.clear()
+        self._routes.forget_changes()
         return _encode_state(state)
 
     def apply(self, record: Record) -> list[AnyDecision]:
-        """Apply the next record of the partition and return its decisions, numbered.
+        """Apply the next record of the partition and return its decisions, numbered; none while it is quiet.
 
         Never raises for what a record holds: a bad one is answered by a `Rejected`.
         """
-        self._state.offset = record.offset
-        event = read_event(record, self._partitions)
-        moment = self._state.clock.read(record.timestamp_ms, tick=isinstance(event, Tick))
+        state = self._state
+        state.offset = record.offset
+        event, authoritative = self._read(record)
+        moment = state.clock.read(record.timestamp_ms, event if isinstance(event, Tick) else None)
+        is_loud = record.offset >= state.quiet_until
+        if state.stage == "lost" or (state.stage == "quiet" and is_loud):
+            state.stage = "" if is_loud else "quiet"
+            self._recover(moment.now_ms)
         cause = Cause(record.topic, record.partition, record.offset)
         decisions: list[AnyDecision] = []
         match event:
+            case None:
+                pass
             case Rejected():
                 decisions.append(event)
             case Tick():
                 for name in self._due(moment.now_ms):
                     decisions += self._step(name, event, moment, cause)
+                self._forget_routes(moment.now_ms)
             case Route():
-                if self._routes.learn(event):
-                    for name in tuple(self._state.readers.get(event.topic, ())):
-                        decisions += self._step(name, event, moment, cause)
+                state.told.pop(event.topic, None)
+                state.told[event.topic] = moment.now_ms
+                listeners = state.readers if self._routes.learn(event) else state.watchers
+                for name in tuple(listeners.get(event.topic, ())):
+                    decisions += self._step(name, event, moment, cause)
             case _:
-                decisions += self._step(entity_of(event), event, moment, cause)
+                decisions += self._step(entity_of(event), event, moment, cause, authoritative)
+        if state.stage:
+            return []
         for decision in decisions:
-            self._state.seq += 1
-            decision.shard = f"{self._name}.{self._state.era}"
-            decision.seq = self._state.seq
+            state.seq += 1
+            decision.shard = f"{self._name}.{state.era}"
+            decision.seq = state.seq
             decision.at_ms = record.timestamp_ms
             decision.cause = cause
             if isinstance(decision, Rejected):
@@ -206,40 +269,103 @@ class Shard:
         """Return the groups, or the keys of the queues, of this shard, sorted."""
         return sorted(self._state.entities.keys() | self._entities.keys())
 
-    def _step(self, name: str, event: AnyEvent, moment: Moment, cause: Cause) -> list[AnyDecision]:
+    def _recover(self, now_ms: int) -> None:
+        """Let every entity go on after a loss of state."""
+        state = self._state
+        session_ms = state.loss.session_ms if state.loss else config.SESSION_TIMEOUT_MS
+        loss = Loss(now_ms, session_ms)
+        state.lowest_epoch = max(state.lowest_epoch, (state.era - 1) * config.ERA_EPOCHS)
+        state.load = Load()
+        for name in self.names():
+            entity = self._load(name)
+            session_ms = max(session_ms, self._machine.recover(entity, state.lowest_epoch, loss).session_ms)
+            self._index(name, entity)
+            if entity.is_blank:
+                self._drop(name)
+            else:
+                state.entities[name] = self._machine.encode(entity)
+                self._deadlines.set(name, entity.due_ms)
+        state.loss = Loss(now_ms, session_ms)
+        state.next_due_ms = now_ms
+        self._steps.clear()
+
+    def _read(self, record: Record) -> tuple[AnyEvent | Rejected | None, bool]:
+        """Decode a record, and ask for its signature if its event needs one.
+
+        Returns:
+            The event, its refusal, or None if it is a copy of a signed record; and whether it is authoritative.
+        """
+        event = read_event(record, self._partitions)
+        if self._signatures is None:
+            return event, True
+        if not self._state.signers:
+            self._state.signers = new_signers(record.offset)
+        if type(event) not in SIGNED_BY:
+            return event, True
+        admitted = admit(record, cast("AnyEvent", event), self._signatures, self._state.signers)
+        return (admitted.event, admitted.authoritative) if isinstance(admitted, Admitted) else (admitted, False)
+
+    def _step(
+        self, name: str, event: AnyEvent, moment: Moment, cause: Cause, authoritative: bool = True
+    ) -> list[AnyDecision]:
         """Run the machine on one entity; if the machine itself fails, that stays as it was before this event.
 
         One event that nobody foresaw must not stop everything of the shard for ever.
         """
         entity, state = self._load(name), self._state
-        places = config.MAX_HOLDS_PER_SHARD - state.held
-        held = self._machine.held(entity)
+        of_all, before = state.load, self._machine.load(entity)
         decisions: list[AnyDecision]
         try:
-            decisions = self._machine.step(entity, event, moment, cause, Around(self._routes, places))
+            decisions = self._machine.step(entity, event, moment, cause, Around(self._routes, of_all, authoritative))
         except Exception as error:
             if self._raises or isinstance(error, MemoryError):
                 raise
             entity = self._as_before(name)
-            entity.due_ms = max(entity.due_ms, moment.now_ms + config.RETRY_MS)
+            if isinstance(event, Tick):
+                # Or every tick would fail again.  Another event that fails leaves the deadline as it was: by sending
+                # one a minute, anybody could keep the members of the group from ever expiring.
+                entity.due_ms = max(entity.due_ms, moment.now_ms + config.RETRY_MS)
+            self._keep(name, entity)
             decisions = [refuse("internal", f"{type_of(event)}: {fingerprint(error)}")]
             decisions[0].group_id = getattr(event, "group_id", name if isinstance(entity, Group) else None)
         else:
-            self._steps.setdefault(name, []).append((event, moment, cause, self._routes.encoded, places))
-        state.held += self._machine.held(entity) - held
-        state.deadlines[name] = entity.due_ms
-        state.next_due_ms = min(state.next_due_ms, entity.due_ms)
-        if decisions:  # a subscription never changes without one
-            self._index(name, self._machine.topics(entity))
+            seen = event, moment, cause, self._routes.mark, of_all, authoritative
+            self._steps.setdefault(name, []).append(seen)
+        if (after := self._machine.load(entity)) != before:
+            state.load = of_all - before + after
+        if decisions or isinstance(event, Route | Tick):  # else neither subscriptions nor doubts have changed
+            self._index(name, entity, subscribes=not isinstance(event, _KEEP_TOPICS))
+        if entity.is_blank:
+            self._drop(name)
+        else:
+            self._deadlines.set(name, entity.due_ms)
+            state.next_due_ms = min(state.next_due_ms, entity.due_ms)
         return decisions
+
+    def _drop(self, name: str) -> None:
+        """Forget an entity of which there is nothing to keep, at once; its epochs are not used again."""
+        state, entity = self._state, self._entities.pop(name)
+        state.lowest_epoch = max(state.lowest_epoch, self._machine.epoch(entity))
+        state.entities.pop(name, None)
+        self._deadlines.drop(name)
+        self._index(name, entity)
+        del self._topics[name]
+        self._steps.pop(name, None)
 
     def _as_before(self, name: str) -> Entity:
         """Make an entity again as it was after its last good event: from its bytes, and the events since."""
-        entity = self._decoded(name)
-        for event, moment, cause, routes, places in self._steps.get(name, ()):
-            self._machine.step(entity, event, moment, cause, Around(Routes(routes), places))
-        self._entities[name] = entity
+        entity, steps = self._decoded(name), self._steps.get(name, [])
+        routes = self._routes.at(steps[0][3] if steps else self._routes.mark)
+        for event, moment, cause, mark, of_all, authoritative in steps:
+            routes.follow(self._routes, mark)
+            self._machine.step(entity, event, moment, cause, Around(routes, of_all, authoritative))
         return entity
+
+    def _keep(self, name: str, entity: Entity) -> None:
+        """Go on from an entity as it is: its events so far are not applied again, should another one fail."""
+        self._entities[name] = entity
+        self._state.entities[name] = self._machine.encode(entity)
+        self._steps.pop(name, None)
 
     def _known(self, name: str) -> Entity | None:
         return self._load(name) if name in self._entities or name in self._state.entities else None
@@ -247,33 +373,57 @@ class Shard:
     def _load(self, name: str) -> Entity:
         if name not in self._entities:
             self._entities[name] = self._decoded(name)
-            self._topics[name] = self._machine.topics(self._entities[name])
+            entity = self._entities[name]
+            self._topics[name] = self._machine.topics(entity), self._machine.watched(entity)
         return self._entities[name]
 
     def _decoded(self, name: str) -> Entity:
         body = self._state.entities.get(name)
-        return self._machine.new(name) if body is None else self._machine.decode(body)
+        if body is not None:
+            return self._machine.decode(body)
+        loss = self._state.loss
+        is_over = loss is None or loss.ends_ms <= self._state.clock.now_ms
+        return self._machine.new(name, self._state.lowest_epoch, None if is_over else loss)
 
     def _due(self, now_ms: int) -> list[str]:
         """Return whose deadline has come, in order; costs nothing when there is none."""
-        state = self._state
-        if now_ms < state.next_due_ms:
+        if now_ms < self._state.next_due_ms:
             return []
-        due = sorted(name for name, due_ms in state.deadlines.items() if due_ms <= now_ms)
-        later = (due_ms for due_ms in state.deadlines.values() if due_ms > now_ms)
-        state.next_due_ms = min(later, default=NEVER_MS)
+        due, self._state.next_due_ms = self._deadlines.due(now_ms)
         return due
 
-    def _index(self, group_id: str, topics: list[str]) -> None:
-        """Keep topic -> groups in step with what the group subscribes now."""
-        readers, before = self._state.readers, self._topics[group_id]
-        for topic in topics:
-            if topic not in before:
-                insort(readers.setdefault(topic, []), group_id)
-        for topic in before:
-            if topic not in topics:
-                names = readers[topic]
-                del names[bisect_left(names, group_id)]
-                if not names:
-                    del readers[topic]
-        self._topics[group_id] = topics
+    def _index(self, name: str, entity: Entity, *, subscribes: bool = True) -> None:
+        """Keep topic -> groups in step with what the group doubts, and with what it subscribes, now."""
+        topics = self._machine.topics(entity) if subscribes else self._topics[name][0]
+        now = topics, self._machine.watched(entity)
+        if now != self._topics[name]:
+            _enter(self._state.readers, name, self._topics[name][0], now[0])
+            _enter(self._state.watchers, name, self._topics[name][1], now[1])
+            self._topics[name] = now
+
+    def _forget_routes(self, now_ms: int) -> None:
+        """Forget the routes of topics that no observer has told of for long, and that nobody subscribes."""
+        told = self._state.told
+        while told:
+            topic, told_ms = next(iter(told.items()))
+            if now_ms - told_ms < config.KEEP_ROUTE_MS:
+                return
+            del told[topic]
+            if topic in self._state.readers:
+                told[topic] = now_ms
+            else:
+                self._routes.forget(topic)
+
+
+def _enter(index: dict[str, list[str]], name: str, before: list[str], topics: list[str]) -> None:
+    """Enter a name under these topics, in order, and take it out of those that it stood by before."""
+    was, now = set(before), set(topics)
+    for topic in topics:
+        if topic not in was:
+            insort(index.setdefault(topic, []), name)
+    for topic in before:
+        if topic not in now:
+            names = index[topic]
+            del names[bisect_left(names, name)]
+            if not names:
+                del index[topic]

@@ -1,10 +1,12 @@
 """Who should own what: a group's strategy asked topic by topic, and its answer checked."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from model import config, limits
 from model.decisions import Unassigned
 from model.facts import facts
 from model.group import Group
@@ -28,14 +30,18 @@ class Target(Struct):
     """Largest minus smallest number of queues of a member."""
     queues: int = 0
     """Queues of the members' topics."""
-    looks_at_lag: bool = False
-    """Whether the strategy may answer otherwise when nothing but the queues' lag has changed."""
+    looks_again: bool = False
+    """Whether the timer compares it again, for it may differ when nothing but the queues' lag has changed."""
+
+
+_NAMED = 5
+"""Topics that a note names; of a thousand, the first ones will do."""
 
 
 class _Shared(Struct):
     """Topics that a strategy is asked about in one call."""
 
-    queues: list[Queue]
+    queues: Sequence[Queue]
     subscribers: dict[str, list[str]]
     """Topic -> the clients that want it, sorted."""
 
@@ -47,7 +53,9 @@ class _Shared(Struct):
     @property
     def names(self) -> str:
         """The topics, for a sentence."""
-        return ", ".join(sorted(self.subscribers))
+        topics = sorted(self.subscribers)
+        more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
+        return ", ".join(topics[:_NAMED]) + more
 
 
 def compute(group: Group, routes: Routes) -> Target:
@@ -59,27 +67,60 @@ def compute(group: Group, routes: Routes) -> Target:
     strategy, params = strategy_of(group)
     target = Target(strategy, {}, [], [])
     topics: list[_Shared] = []
-    for topic in group.topics:
+    unrouted = []
+    for topic, subscribers in _subscribers(group).items():
         queues = routes.queues(topic)
         if queues is None:
+            unrouted.append(topic)
             if not topic.startswith(RETRY_PREFIX):
                 target.notes.append(f"{topic}: not routed yet")
-            _keep(target, group, topic)
         elif not queues:
             target.notes.append(f"{topic}: has no queues")
         else:
-            subscribers = sorted(name for name, member in group.members.items() if topic in member.subscriptions)
             topics.append(_Shared(queues, {topic: subscribers}))
+    _keep(target, group, unrouted)
     is_for_all, needs = _nature(strategy)
     if is_for_all and topics:
         together = [queue for shared in topics for queue in shared.queues]
         topics = [_Shared(together, {topic: names for shared in topics for topic, names in shared.subscribers.items()})]
+    wrong, answers = _too_many_values(params, len(topics)), 0
     for shared in topics:
-        _share(target, group, shared, facts(needs, group, routes, shared.queues) | params)
+        known = facts(needs, group, routes, shared.queues, shared.clients)
+        answers += _share(target, group, shared, known | params, wrong)
+        if answers > config.MAX_ANSWERS and not wrong:
+            wrong = f"{strategy} gave {answers} queues to clients, the same ones again and again"
+    _bound(target)
     target.queues = len(target.owners) + len(target.unassigned)
     target.spread = spread(group.members, target.owners)
-    target.looks_at_lag = "lags" in needs
+    target.looks_again = "lags" in needs
     return target
+
+
+def _subscribers(group: Group) -> dict[str, list[str]]:
+    """Return topic -> the clients that want it, both sorted."""
+    subscribers: dict[str, list[str]] = {}
+    for client_id in sorted(group.members):
+        for topic in group.members[client_id].subscriptions:
+            subscribers.setdefault(topic, []).append(client_id)
+    return dict(sorted(subscribers.items()))
+
+
+def _too_many_values(params: Mapping[str, Any], topics: int) -> str:
+    """Return what is wrong with parameters that a strategy would read too often; empty if nothing is.
+
+    A strategy reads them once per topic: a client could send a long list and subscribe to many topics.
+    """
+    values = _values(params)
+    if values * topics <= config.MAX_PARAM_VALUES:
+        return ""
+    return f"strategy_params has {values} values; for {topics} topics it may have {config.MAX_PARAM_VALUES // topics}"
+
+
+def _values(given: object) -> int:
+    """Count what parameters consist of; their declaration bounds the depth."""
+    if isinstance(given, dict):
+        return 1 + sum(map(_values, given.values()))
+    return 1 + sum(map(_values, given)) if isinstance(given, list) else 1
 
 
 def _nature(strategy: str) -> tuple[bool, Sequence[str]]:
@@ -90,14 +131,20 @@ def _nature(strategy: str) -> tuple[bool, Sequence[str]]:
         return False, ()
 
 
-def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, Any]) -> None:
-    """Let the strategy share these topics, and take what is valid of its answer."""
+def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, Any], wrong: str) -> int:
+    """Let the strategy share these topics, and take what is valid of its answer; if something is `wrong`, it fails.
+
+    Returns:
+        How many queues it gave to clients; one that it gave to several counts as often.
+    """
     subscriptions: dict[str, list[str]] = {client_id: [] for client_id in shared.clients}
     for topic, clients in shared.subscribers.items():
         for client_id in clients:
             subscriptions[client_id].append(topic)
     strategy = target.strategy
     try:
+        if wrong:
+            raise StrategyError(wrong)
         shares = allocate(
             strategy,
             shared.queues,
@@ -109,11 +156,12 @@ def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, A
         )
         left_out = f"{strategy} leaves it out"
     except Exception as error:  # a strategy may be anybody's code, and its parameters are a client's
-        said = str(error) if isinstance(error, StrategyError) else f"{strategy} failed with {error!r}"
+        said = limits.shortened(str(error) if isinstance(error, StrategyError) else f"{strategy} failed with {error!r}")
         target.notes.append(f"{shared.names}: {said}; its last target stays")
         shares = _last_shares(group, shared)
         left_out = said
     _take(target, group, shared, shares, left_out)
+    return sum(map(len, shares.values()))
 
 
 def spread(clients: Iterable[str], owners: Mapping[Queue, str]) -> int:
@@ -137,7 +185,8 @@ def strategy_of(group: Group) -> tuple[str, dict[str, object]]:
 def _last_shares(group: Group, shared: _Shared) -> dict[str, list[Queue]]:
     shares: dict[str, list[Queue]] = {client_id: [] for client_id in shared.clients}
     for queue in shared.queues:
-        if (client_id := group.target.get(queue)) in shared.subscribers[queue.topic]:
+        # Whoever claims a queue after a loss of state has it by no target.
+        if (client_id := group.target.get(queue, group.owners.get(queue))) in shared.subscribers[queue.topic]:
             shares[client_id].append(queue)
     return shares
 
@@ -168,8 +217,26 @@ def _take(target: Target, group: Group, shared: _Shared, shares: Mapping[str, Se
             target.unassigned.append(Unassigned(queue, left_out))
 
 
-def _keep(target: Target, group: Group, topic: str) -> None:
-    """Leave the queues of a topic whose route is not known with those who hold them."""
+def _keep(target: Target, group: Group, topics: Collection[str]) -> None:
+    """Leave the queues of topics whose route is not known with those who hold them."""
+    if not topics:
+        return
+    unrouted = frozenset(topics)
     for queue, client_id in sorted(group.owners.items()):
-        if queue.topic == topic and topic in group.members[client_id].subscriptions:
+        if queue.topic in unrouted and queue.topic in group.members[client_id].subscriptions:
             target.owners[queue] = client_id
+
+
+def _bound(target: Target) -> None:
+    """Leave out what does not fit into its client's assignment: no client is given more than it can acknowledge."""
+    large = {client_id for client_id, count in Counter(target.owners.values()).items() if count > limits.ALWAYS_FIT}
+    if not large:
+        return
+    shares = {client_id: limits.Share() for client_id in large}
+    for queue, client_id in list(target.owners.items()):
+        if client_id in large and not shares[client_id].take(queue):
+            del target.owners[queue]
+            target.unassigned.append(Unassigned(queue, f"{client_id} has as many queues as fit into one assignment"))
+    target.notes.append(
+        f"an assignment has room for {config.MAX_SHARE_BYTES} bytes: more members, or fewer topics for each, are needed"
+    )

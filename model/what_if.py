@@ -88,7 +88,9 @@ class Prediction(Struct, frozen=True, kw_only=True):
     took_ms: int
     """From the change to the last queue that was given, by the log's clock; to drain a queue takes what it takes."""
     unassigned: list[Unassigned]
-    """Queues that the last target leaves out, and why."""
+    """Queues that the last target leaves out, and why; of many, the first ones."""
+    unassigned_count: int
+    """How many these are."""
     notes: list[str]
     """Of the last target, and of whoever was refused."""
     is_calm: bool
@@ -120,6 +122,7 @@ def predict(shard: Shard, group_id: str, change: Change) -> Prediction:
         handovers=[one for one in given if one.from_ not in (None, one.to)],
         took_ms=given[-1].at_ms - begin_ms if given else 0,
         unassigned=targets[-1].unassigned if targets else [],
+        unassigned_count=targets[-1].unassigned_count if targets else 0,
         notes=[*(targets[-1].notes if targets else []), *notes],
         is_calm=play.is_calm,
     )
@@ -153,13 +156,17 @@ class _Play:
     def __init__(self, shard: Shard, group_id: str) -> None:
         self.shard = shard
         self.group_id = group_id
-        self.now_ms = shard.tick_ms + config.TICK_MS
+        self.now_ms = shard.tick_ms
         """Log time."""
         self.decisions: list[AnyDecision] = []
         """About the group, in order."""
         self._said = {client_id: _last_word(group_id, client_id, one) for client_id, one in self.group.members.items()}
-        self._beat_ms = self.now_ms
         self._news: dict[str, None] = {}
+        self._tick()
+        self.now_ms += config.SLACK_MS
+        self._tick()  # so long, what a new observer's ticks say counts for nothing
+        self.now_ms += config.TICK_MS
+        self._beat_ms = self.now_ms
 
     @property
     def group(self) -> Group:
@@ -171,7 +178,7 @@ class _Play:
     def is_calm(self) -> bool:
         """Whether nothing is asked for or under way; who looks at lag has looked again since the last target."""
         group = self.group
-        in_doubt = group.pending or group.recovering_until_ms >= 0 or self._news
+        in_doubt = group.pending or group.loss is not None or self._news
         return (
             not in_doubt
             and not any(member.revoking for member in group.members.values())
@@ -184,10 +191,13 @@ class _Play:
         self._answer()
         while not self.is_calm and self.now_ms < end_ms:
             self.now_ms += config.TICK_MS
-            self.tell(Tick())
+            self._tick()
             if self.now_ms - self._beat_ms >= self.group.settings.heartbeat_ms:
                 self.beat()
             self._answer()
+
+    def _tick(self) -> None:
+        self.tell(Tick(observer="what-if", uptime_ms=self.now_ms))
 
     def beat(self) -> None:
         """Let everybody say that they live, and have done what they were told."""
@@ -211,7 +221,7 @@ class _Play:
                 continue
             self.decisions.append(decision)
             match decision:
-                case Rejected():
+                case Rejected() if decision.rule != "limit":  # who is one too many is fenced
                     raise NoAnswer(decision.detail)
                 case Fenced():
                     self._said.pop(decision.client_id, None)
@@ -268,7 +278,8 @@ def _events(group: Group, shard: Shard, change: Change) -> list[AnyEvent]:
             for client_id in _new_names(members, change.add)
         ]
     for client_id in change.remove:
-        instance_id = members[client_id].instance_id
+        # It is the copy's own: the secret of a provable instance is its client's alone.
+        instance_id = members[client_id].instance_id = f"what-if-{client_id}"
         events.append(Unregister(group_id=group.group_id, client_id=client_id, instance_id=instance_id))
     return events + [_route(shard, topic, count) for topic, count in change.queues.items()]
 

@@ -16,6 +16,12 @@ from model.balance.regions import NOBODY
 
 MILLION = 1_000_000
 """Shares are counted in millionths."""
+MAX_LOOKS = 1_000_000
+"""Clients that one call of `ease` may look at: about half a second.  A move among members that want the same topics
+takes a few looks; with a thousand topics, each of other members, all moves together would take a thousand million."""
+
+SMALL = 8
+"""An audience is small if there are so many times as many takers; to list its takers costs so many looks."""
 
 
 class Weighed(Struct, frozen=True):
@@ -65,6 +71,7 @@ class Loads:
         self._takers = sorted(
             (self._pressure(client), client) for client in range(len(weights)) if self._has_room(client)
         )
+        self._looks = 0
 
     def place(self) -> None:
         """Give every queue without owner to somebody, the heaviest first, each to whom it presses least.
@@ -84,7 +91,8 @@ class Loads:
 
         No move brings a client beyond its limit.  Each brings one that is beyond nearer to it, or else makes the list
         of pressures, the hardest first, smaller at the first place where it changes.  So no state comes twice; and
-        where this ends with moves left, it would do nothing if it were asked again.
+        where this ends with moves left, it would do nothing if it were asked again.  After `MAX_LOOKS` it ends as if
+        all moves were made.
 
         Args:
             dead_band: in millionths; differences up to this share are left alone.
@@ -93,7 +101,7 @@ class Loads:
         Returns:
             The moves that are left; 0 if there might be more to do.
         """
-        eased = True
+        eased, self._looks = True, 0
         while eased and moves:
             eased = False
             waiting = [self._urgency(client) for client in range(len(self._weights))]
@@ -110,6 +118,8 @@ class Loads:
                 heappush(waiting, self._urgency(giver))
                 heappush(waiting, self._urgency(taker))
                 eased = True
+                if self._looks > MAX_LOOKS:
+                    return 0
         return moves
 
     def _step_from(self, giver: int, dead_band: int) -> tuple[int, int] | None:
@@ -155,7 +165,8 @@ class Loads:
     def _taker(self, audience: int, load: int, giver: int = NOBODY) -> int:
         """Return whom of an audience, but for the giver, a load presses least; `NOBODY` if none has room."""
         best, least = NOBODY, inf
-        for pressure, client in self._takers:
+        for pressure, client in self._candidates(audience):
+            self._looks += 1
             # From here on nobody is pressed less, but for rounding, which must not make equals look better.
             if pressure + load / self._strongest >= least * (1 - 1e-12):
                 break
@@ -164,6 +175,13 @@ class Loads:
                 if pressed < least:
                     best, least = client, pressed
         return best
+
+    def _candidates(self, audience: int) -> Sequence[tuple[float, int]]:
+        """Return the takers, or of a small audience only those, in the same order."""
+        self._looks += SMALL
+        if audience.bit_count() * SMALL > len(self._takers):
+            return self._takers
+        return sorted((self._pressure(client), client) for client in each(audience) if self._has_room(client))
 
     def _pressure(self, client: int) -> float:
         return self._carries[client] / self._weights[client]

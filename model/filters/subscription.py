@@ -1,19 +1,14 @@
 """A subscription's expression, read once and kept for every message: RocketMQ's `FilterAPI.build`."""
 
-from functools import lru_cache
-
 from msgspec import Struct
 
+from model import config
 from model.filters import sql92
 from model.filters.errors import FilterError
 from model.filters.tags import ALL, tags_code, tags_of
 
 TAG = "TAG"
 SQL92 = "SQL92"
-
-# Clients of a group send the same few expressions again and again.  An expression on the wire has 4,096 characters at
-# most, so that what is kept here stays below 100 MB even if all of them were that long.
-_KEPT = 256
 
 
 class ParsedSubscription(Struct, frozen=True, kw_only=True):
@@ -48,10 +43,53 @@ def parse(expression: str | None, type: str | None = TAG) -> ParsedSubscription:
     Raises:
         FilterError: no tags between separators, no expression where the type needs one, a condition with a mistake.
     """
-    return _parse(expression, type)
+    key = expression, type
+    parsed = _kept.get(key)
+    if parsed is None:
+        parsed = _parse(expression, type)
+        _kept.keep(key, parsed)
+    return parsed
 
 
-@lru_cache(maxsize=_KEPT)
+_Key = tuple[str | None, str | None]
+
+
+class Kept:
+    """The subscriptions that were read or used lately: those of at most `config.MAX_FILTERS_KEPT` characters.
+
+    Clients of a group send the same few expressions again and again, and every batch needs those that are held.  Two
+    generations, rather than one in the order of use: nothing is looked through, and several threads do no harm.
+    """
+
+    def __init__(self) -> None:
+        """Keep nothing yet."""
+        self._young: dict[_Key, ParsedSubscription] = {}
+        self._old: dict[_Key, ParsedSubscription] = {}
+        self._characters = 0
+        """Of the young ones."""
+
+    def __len__(self) -> int:
+        return len(self._young.keys() | self._old.keys())
+
+    def get(self, key: _Key) -> ParsedSubscription | None:
+        """Return what is kept of an expression and its type; that was a use."""
+        parsed = self._young.get(key)
+        if parsed is None and (parsed := self._old.get(key)) is not None:
+            self.keep(key, parsed)
+        return parsed
+
+    def keep(self, key: _Key, parsed: ParsedSubscription) -> None:
+        """Keep one more; when the young ones fill their half, the old ones are forgotten."""
+        characters = len(key[0] or "") + 1
+        if self._characters + characters > config.MAX_FILTERS_KEPT // 2:
+            self._old, self._young, self._characters = self._young, {}, 0
+        self._young[key] = parsed
+        self._characters += characters
+
+
+_kept = Kept()
+
+
 def _parse(expression: str | None, expression_type: str | None) -> ParsedSubscription:
     if expression_type in (None, TAG):
         if not expression or expression == ALL:

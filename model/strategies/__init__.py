@@ -19,6 +19,7 @@ from typing import Any
 from model.queue import Queue
 from model.strategies.errors import StrategyError
 from model.strategies.java import java_order, sort_clients, sort_queues
+from model.strategies.params import shown
 from model.strategies.registry import STRATEGIES, Whole, find, is_whole, needs_of, register
 
 __all__ = ["STRATEGIES", "StrategyError", "Whole", "allocate", "find", "is_whole", "java_order", "needs_of"]
@@ -57,7 +58,8 @@ def allocate(
     """
     found = find(strategy)
     if params is not None and not isinstance(params, Mapping):
-        raise StrategyError(f"the parameters of {strategy} are {params!r}; they must be an object of names and values")
+        wrong = f"the parameters of {strategy} are {shown(params)}"
+        raise StrategyError(f"{wrong}; they must be an object of names and values")
     given = params or {}
     members = list(clients or ()) if presorted else sort_clients(clients or ())
     topics = _by_topic((queues or ()) if presorted else sort_queues(queues or ()))

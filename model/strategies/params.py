@@ -13,7 +13,7 @@ def whole_number(params: Mapping[str, Any], name: str, default: int) -> int:
     if given is None:
         return default
     if not isinstance(given, int) or isinstance(given, bool):
-        raise StrategyError(f"{name} is {_shown(given)}; it must be a whole number")
+        raise StrategyError(f"{name} is {shown(given)}; it must be a whole number")
     return given
 
 
@@ -23,7 +23,7 @@ def texts(params: Mapping[str, Any], name: str) -> frozenset[str] | None:
     if given is None:
         return None
     if not isinstance(given, list | tuple | set | frozenset) or not all(isinstance(one, str) for one in given):
-        raise StrategyError(f"{name} is {_shown(given)}; it must be a list of texts")
+        raise StrategyError(f"{name} is {shown(given)}; it must be a list of texts")
     return frozenset(given)
 
 
@@ -31,7 +31,7 @@ def mapping(params: Mapping[str, Any], name: str) -> Mapping[Any, Any] | None:
     """Return a mapping, its keys and values not looked at; None where there is none."""
     given = params.get(name)
     if given is not None and not isinstance(given, Mapping):
-        raise StrategyError(f"{name} is {_shown(given)}; it must be an object of names and values")
+        raise StrategyError(f"{name} is {shown(given)}; it must be an object of names and values")
     return given
 
 
@@ -39,7 +39,7 @@ def text_in(given: Mapping[Any, Any] | None, name: str, key: str | Queue) -> str
     """Return what a mapping says of a key; empty where it says nothing, or there is no mapping."""
     said = given.get(key) if given is not None else None
     if said is not None and not isinstance(said, str):
-        raise StrategyError(f"{name} says {_shown(said)} for {key}; it must be a text")
+        raise StrategyError(f"{name} says {shown(said)} for {key}; it must be a text")
     return said or ""
 
 
@@ -53,7 +53,7 @@ def queue_list(params: Mapping[str, Any], name: str, topic: str) -> list[Queue]:
     if given is None:
         return []
     if not isinstance(given, list | tuple):
-        raise StrategyError(f"{name} is {_shown(given)}; it must be a list of queues")
+        raise StrategyError(f"{name} is {shown(given)}; it must be a list of queues")
     return [_queue(one, name, topic) for one in given]
 
 
@@ -68,10 +68,10 @@ def _queue(given: object, name: str, topic: str) -> Queue:
         case [str(broker), int(queue_id)]:
             return Queue(topic, broker, queue_id)
     forms = "a queue is an object of topic, broker and queue_id, or [broker, queue_id]"
-    raise StrategyError(f"{name} has {_shown(given)}; {forms}")
+    raise StrategyError(f"{name} has {shown(given)}; {forms}")
 
 
-def _shown(given: object) -> str:
+def shown(given: object) -> str:
     """Return a value as a message can show it; a client may have sent a long one."""
     text = repr(given)
     return text if len(text) <= 100 else f"{text[:97]}..."

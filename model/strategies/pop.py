@@ -11,6 +11,7 @@ With POP it is the broker that hands out messages, so a queue may have many read
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from model.config import MAX_ANSWERS
 from model.queue import Queue
 from model.strategies.errors import StrategyError
 from model.strategies.java import check
@@ -21,8 +22,6 @@ NAME = "POP"
 AROUND_ANOTHER = True
 
 ANY_QUEUE = -1
-MAX_SHARED = 1_000_000
-"""Queues in one answer, each as often as it is given: 1,000 clients with 1,000 queues each take 0.1 s."""
 
 
 def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str, Any], /) -> dict[str, list[Queue]]:
@@ -42,13 +41,16 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
     others = whole_number(params, "pop_share_queue_num", -1)
     if others <= 0 or others >= len(clients) - 1:
         brokers = dict.fromkeys(Queue(queue.topic, queue.broker, ANY_QUEUE) for queue in queues)
+        if len(brokers) * len(clients) > MAX_ANSWERS:
+            found = f"{len(brokers)} brokers and {len(clients)} clients"
+            raise StrategyError(f"each client gets a queue of each broker, {found}; at most {MAX_ANSWERS} may be given")
         return {client: list(brokers) for client in clients}
     if len(clients) > len(queues):
         check(queues, [client.strip() for client in clients])
         first = {client: i for i, client in reversed(list(enumerate(clients)))}
         return {client: [queues[first[client] % len(queues)]] for client in clients}
-    if len(queues) * (others + 1) > MAX_SHARED:
-        most = f"at most {MAX_SHARED} may be given"
+    if len(queues) * (others + 1) > MAX_ANSWERS:
+        most = f"at most {MAX_ANSWERS} may be given"
         raise StrategyError(f"pop_share_queue_num is {others} for {len(queues)} queues; with copies {most}")
     return _joined(queues, clients, inner(queues, clients, params), others)
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from model.queue import Queue
 from model.strategies.errors import StrategyError
+from model.strategies.params import shown
 
 
 class TopicStrategy(Protocol):
@@ -86,7 +87,7 @@ def find_inner(name: object) -> TopicStrategy:
         if not isinstance(strategy, Whole) and known not in _AROUND_ANOTHER
     }
     if not isinstance(name, str) or name not in may:
-        raise StrategyError(f"no strategy {name!r} that works inside another; there are: {', '.join(sorted(may))}")
+        raise StrategyError(f"no strategy {shown(name)} that works inside another; there are: {', '.join(sorted(may))}")
     return may[name]
 
 

@@ -1,0 +1,299 @@
+"""Signed records: events that only an operator or the observer may append, and how a shard tells them from copies.
+
+A signature is the end of the record's value, ``,"signed":"<key id>:<signer>:<count>:<until>:<mac>"}``: one more field
+of the JSON object, so that no header is needed and the archived value keeps it.  `docs/protocol.md` defines its bytes.
+"""
+
+import hmac
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal, Protocol, cast, get_args
+
+from msgspec import Struct
+
+from model import config
+from model.decisions import Rejected
+from model.events import AnyEvent, Arrival, Configure, Event, Reset, Route, Tick
+from model.records import Record, refuse, type_of
+
+Role = Literal["operator", "observer"]
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+SIGNED_BY: Mapping[type[Event], Role] = {
+    Configure: "operator",
+    Reset: "operator",
+    Tick: "observer",
+    Route: "observer",
+    Arrival: "observer",
+}
+"""Event type -> the role that signs it.  An arrival may be unsigned: it is a producer's hint then."""
+
+_SUFFIX = re.compile(
+    rb',"signed":"([A-Za-z0-9_-]{1,32}):([0-9a-f]{16}):([1-9][0-9]{0,15}):([1-9][0-9]{0,18}):([0-9a-f]{32})"}\Z'
+)
+_LONGEST_SUFFIX = 160
+_MAC_DIGITS = 32
+"""128 bits of HMAC-SHA256."""
+_NO_KEY = b"\xff\xff\xff\xff"
+
+
+class Key(Struct, frozen=True):
+    """A secret that one role signs with."""
+
+    key_id: str
+    """`[A-Za-z0-9_-]{1,32}`; part of each signature."""
+    role: Role
+    secret: bytes
+
+    def __repr__(self) -> str:
+        """Show everything but the secret."""
+        return f"Key({self.key_id!r}, {self.role!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, str]]:
+        """Show the same where rich shows it; else it would show each field."""
+        return [("key_id", self.key_id), ("role", self.role)]
+
+
+class Signature(Struct, frozen=True):
+    """The signature of a record, as its value ends with it; nothing of it is verified yet."""
+
+    key_id: str
+    signer: str
+    """Name of the counter: 16 hex digits, random, one for each producer that keeps its records in order."""
+    count: int
+    """From 1; grows with each record of the signer."""
+    until: int
+    """The signature is void at this offset of the record's partition and above."""
+    mac: bytes
+    signed: bytes
+    """The part of the value that the MAC covers."""
+
+
+class Signatures(Protocol):
+    """The judge of signatures that a shard asks."""
+
+    def problem(self, record: Record, event: AnyEvent, signature: Signature | None) -> str:
+        """Return why the record does not say what its event needs, as a sentence; empty if it does."""
+
+
+class Keys(Struct, frozen=True):
+    """The keys of a deployment.  Several of a role are valid at once; the last one signs."""
+
+    by_id: Mapping[str, Key]
+
+    @classmethod
+    def of(cls, keys: Iterable[Key]) -> "Keys":
+        """Collect keys in the order in which they are given."""
+        return cls({key.key_id: key for key in keys})
+
+    def __repr__(self) -> str:
+        """Show which keys there are, not their secrets."""
+        return f"Keys({', '.join(f'{key.key_id}: {key.role}' for key in self.by_id.values())})"
+
+    def of_role(self, role: Role) -> list[Key]:
+        """Return the keys of a role; the last one signs."""
+        return [key for key in self.by_id.values() if key.role == role]
+
+    def problem(self, record: Record, event: AnyEvent, signature: Signature | None) -> str:
+        """Verify a signature; see `Signatures.problem`.
+
+        Args:
+            record: with the value that ends with the signature.
+            event: of the record, of a type in `SIGNED_BY`.
+            signature: as the value ends with it; None if it does not.
+        """
+        role = SIGNED_BY[type(event)]
+        if signature is None:
+            return f"{_needed(event, role)}; the value does not end with one"
+        key = self.by_id.get(signature.key_id)
+        if key is None:
+            known = ", ".join(key.key_id for key in self.of_role(role)) or "none"
+            return f"there is no key {signature.key_id!r}; {_needed(event, role)}, whose keys are: {known}"
+        if key.role != role:
+            return f"the key {key.key_id!r} is of an {key.role}; {_needed(event, role)}"
+        mac = _mac(key, record.topic, record.partition, record.key, signature.signed)
+        if not hmac.compare_digest(signature.mac, mac):
+            return f"the signature by key {key.key_id!r} does not fit this topic, partition, key and value"
+        longest = config.SIGNED_FOR[role]
+        if signature.until > record.offset + longest:
+            return f"the signature is valid below offset {signature.until}; it may be {longest} above {record.offset}"
+        return ""
+
+
+class OnRecord(Struct, frozen=True):
+    """The verdicts on signatures from when a log was decided for the first time: a replay needs no secrets."""
+
+    refused: Mapping[int, str] = {}
+    """Offset -> the detail of its rejection by the rule `signature`; all other records were accepted."""
+
+    def problem(self, record: Record, _event: AnyEvent, _signature: Signature | None) -> str:
+        """Return the verdict of then."""
+        return self.refused.get(record.offset, "")
+
+
+class Signer:
+    """Signs the records of one producer, which keeps them in order."""
+
+    def __init__(self, key: Key, name: str) -> None:
+        """Begin to count.
+
+        Args:
+            key: of the role.
+            name: 16 random hex digits, used by nobody else.
+        """
+        self._key = key
+        self._name = name
+        self._count = 0
+
+    def sign(self, topic: str, partition: int, key: bytes | None, value: bytes, end: int) -> bytes:
+        """Return the value with a signature.
+
+        Args:
+            topic: where the record goes.
+            partition: where the record goes.
+            key: of the record.
+            value: a JSON object with at least one field.
+            end: offset of the partition's next record, as far as the signer knows; not above the true one.
+        """
+        self._count += 1
+        until = end + config.SIGNED_FOR[self._key.role]
+        signed = value[:-1] + f',"signed":"{self._key.key_id}:{self._name}:{self._count}:{until}:'.encode()
+        return signed + _mac(self._key, topic, partition, key, signed) + b'"}'
+
+
+class Signers(Struct, array_like=True):
+    """The newest signers of one role and their counts: how a shard tells a record from a copy of it.
+
+    A copy is still signed, but its count is not above its signer's, or its signature is void.  A signer is forgotten
+    when all it has signed so far is void.  When there are too many, the one that was silent longest is forgotten early,
+    and everything that it could have signed before is void with it.
+    """
+
+    void_until: int
+    """A signature of an unknown signer that is void from this offset or a lower one on may be a copy."""
+    newest: dict[str, tuple[int, int]] = {}
+    """Signer -> its highest count and its highest `until`; the signer of the last record comes last."""
+
+    def find(self, signature: Signature, offset: int) -> Literal["new", "repeated", "stale"]:
+        """Say what a verified record at an offset is, and remember it if it is new."""
+        if signature.until <= offset:
+            return "stale"
+        known = self.newest.get(signature.signer)
+        if known is None:
+            if signature.until <= self.void_until:
+                return "stale"
+            known = (0, 0)
+        if signature.count <= known[0]:
+            return "repeated"
+        self.newest.pop(signature.signer, None)
+        self.newest[signature.signer] = (signature.count, max(signature.until, known[1]))
+        self._forget(offset)
+        return "new"
+
+    def _forget(self, offset: int) -> None:
+        while True:
+            oldest = next(iter(self.newest))
+            until = self.newest[oldest][1]
+            if len(self.newest) > config.MAX_SIGNERS:
+                self.void_until = max(self.void_until, until)
+            elif until > offset:
+                return
+            del self.newest[oldest]
+
+
+class Admitted(Struct, frozen=True):
+    """An event that may have its effect."""
+
+    event: AnyEvent
+    authoritative: bool
+    """Whether its role signed it; False for a producer's arrival."""
+
+
+def new_signers(first: int) -> dict[Role, Signers]:
+    """Return what a shard knows of signers before its first record.
+
+    A record that was appended before `first` may be copied behind it.  Its signer knew an end below `first`, so its
+    signature is void below `first` + `SIGNED_FOR`; a signature made from `first` on is valid for longer.
+
+    Args:
+        first: offset of the shard's first record.
+    """
+    return {role: Signers(first + config.SIGNED_FOR[role] - 1) for role in ROLES}
+
+
+def admit(
+    record: Record, event: AnyEvent, signatures: Signatures, signers: Mapping[Role, Signers]
+) -> Admitted | Rejected | None:
+    """Decide whether an event of a type in `SIGNED_BY` may have its effect.
+
+    Args:
+        record: as it was read.
+        event: of the record.
+        signatures: what to ask about its signature.
+        signers: what the shard knows of signers, changed in place.
+
+    Returns:
+        The event; its refusal by the rule ``signature`` or ``stale``; None if it is a repetition, which is silent.
+    """
+    signature = read_signature(record.value or b"")
+    if signature is None and type(event) is Arrival:
+        return Admitted(event, authoritative=False)
+    if problem := signatures.problem(record, event, signature):
+        return refuse("signature", problem, event)
+    if signature is None:  # it was accepted when nobody asked for signatures
+        return Admitted(event, authoritative=True)
+    match signers[SIGNED_BY[type(event)]].find(signature, record.offset):
+        case "stale":
+            detail = (
+                f"the signature of signer {signature.signer} (key {signature.key_id!r}) was valid below offset "
+                f"{signature.until}; this record, at {record.offset}, came too late or is a copy"
+            )
+            return refuse("stale", detail, event)
+        case "repeated":
+            return None
+    return Admitted(event, authoritative=True)
+
+
+def read_signature(value: bytes) -> Signature | None:
+    """Return the signature that a value ends with; None if it does not end with one."""
+    found = _SUFFIX.search(value, max(len(value) - _LONGEST_SUFFIX, 0))
+    if found is None:
+        return None
+    key_id, signer, count, until, mac = found.groups()
+    return Signature(key_id.decode(), signer.decode(), int(count), int(until), mac, value[: found.start(5)])
+
+
+def _needed(event: AnyEvent, role: Role) -> str:
+    what = type_of(event)
+    return f"{'an' if what == 'arrival' else 'a'} {what} needs the signature of an {role}"
+
+
+def _mac(key: Key, topic: str, partition: int, record_key: bytes | None, signed: bytes) -> bytes:
+    """Return the MAC's hex digits; each part has its length before it, so that no two records have the same bytes."""
+    parts = [
+        _with_length(topic.encode()),
+        _with_length(str(partition).encode()),
+        _NO_KEY if record_key is None else _with_length(record_key),
+        _with_length(signed),
+    ]
+    return hmac.digest(key.secret, b"".join(parts), "sha256").hex()[:_MAC_DIGITS].encode()
+
+
+def _with_length(part: bytes) -> bytes:
+    return len(part).to_bytes(4, "big") + part
+
+
+def role_of(text: str) -> Role:
+    """Return a role by its name.
+
+    Raises:
+        ValueError: there is no such role; the message says which there are.
+    """
+    if text not in ROLES:
+        raise ValueError(f"no role {text!r}; there are: {', '.join(ROLES)}")
+    return cast("Role", text)
+
+
+DEV_KEYS = Keys.of(Key(f"dev-{role}", role, b"wakeroll: everybody knows this " + role.encode()) for role in ROLES)
+"""The keys that sign as long as a deployment has none of its own.  They protect from mistakes alone."""

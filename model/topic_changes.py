@@ -1,0 +1,154 @@
+"""What happens to committed offsets when a topic is deleted, made again or truncated, or was committed wrongly.
+
+A route may be late or repeated, so one alone proves nothing about an end: two in a row do.  What is set right is on
+record as a reset by the route.
+"""
+
+from collections.abc import Collection, Iterable
+
+from model import config
+from model.broadcast import forget_topics
+from model.events import Route, RoutedQueue
+from model.group import Doubt, Group, Turn
+from model.offsets import begin_reset, set_offset, set_own
+from model.queue import Queue
+
+BY = "route"
+"""Who resets, as the record says it."""
+
+
+def follow(turn: Turn, route: Route) -> None:
+    """Compare what is committed of a topic with its newest route, and set right what cannot be."""
+    group, topic = turn.group, route.topic
+    if not route.queues:
+        group.gone_topics.setdefault(topic, turn.moment.now_ms)
+        group.remind(turn.moment.now_ms + config.GONE_TOPIC_MS)
+        return
+    known_id = group.topic_ids.get(topic, "")
+    was_gone = group.gone_topics.pop(topic, -1) >= 0
+    is_same = bool(known_id) and known_id == route.topic_id
+    if (was_gone and not is_same) or _is_another(group, route, known_id):
+        group.topic_ids[topic] = route.topic_id
+        _start_anew(turn, route)
+        return
+    if route.topic_id and not known_id:
+        group.topic_ids[topic] = route.topic_id
+    wrong: list[tuple[Queue, int]] = []
+    for routed in route.queues:
+        queue = routed.queue
+        committed = group.offsets.get(queue, -1)
+        if routed.max_offset is None:
+            continue
+        if committed <= routed.max_offset:
+            group.doubts.pop(queue, None)
+            continue
+        doubt = group.doubts.setdefault(queue, Doubt(committed))
+        doubt.routes += 1
+        if doubt.routes > 1:
+            wrong.append((queue, _sure(doubt, routed, bool(route.topic_id))))
+    if wrong:
+        _set_right(turn, wrong, f"{topic} ends below what was committed")
+
+
+def review(turn: Turn, topics: Iterable[str]) -> None:
+    """Compare what is committed with the known routes of topics that nobody subscribed until now."""
+    group = turn.group
+    for topic in sorted(topics):
+        route = turn.routes.get(topic)
+        if route is None or not route.queues:
+            continue
+        known_id = group.topic_ids.setdefault(topic, route.topic_id)
+        if known_id != route.topic_id and known_id and route.topic_id:
+            group.topic_ids[topic] = route.topic_id
+            _start_anew(turn, route)
+            continue
+        for routed in route.queues:
+            committed = group.offsets.get(routed.queue, -1)
+            end = committed if routed.max_offset is None else routed.max_offset
+            if committed > end and routed.queue not in group.doubts:
+                group.doubts[routed.queue] = Doubt(committed)
+
+
+def forget(turn: Turn) -> None:
+    """Forget what a group has of topics that are gone for long, and of topics that it has not used for long."""
+    group, now_ms = turn.group, turn.moment.now_ms
+    gone = [name for name, at_ms in group.gone_topics.items() if now_ms - at_ms >= config.GONE_TOPIC_MS]
+    idle = [name for name, at_ms in group.idle_topics.items() if now_ms - at_ms >= config.FORGET_MS]
+    topics = {*gone, *idle} - set(group.topics)
+    if topics:
+        _forget(group, topics)
+
+
+def note_idle(turn: Turn) -> None:
+    """Note since when the group has offsets of topics that nobody in it subscribes."""
+    group, now_ms = turn.group, turn.moment.now_ms
+    used = set(group.topics)
+    kept = {queue.topic for queue in group.offsets} | {queue.topic for queue in group.freed} | set(group.consumed)
+    group.idle_topics = {name: group.idle_topics.get(name, now_ms) for name in sorted(kept - used)}
+    if group.idle_topics:
+        group.remind(min(group.idle_topics.values()) + config.FORGET_MS)
+
+
+def next_due_ms(group: Group) -> int:
+    """Return when `forget` has something to do next, by the shard's clock."""
+    due = [at_ms + config.FORGET_MS for at_ms in group.idle_topics.values()]
+    due += [at_ms + config.GONE_TOPIC_MS for name, at_ms in group.gone_topics.items() if name in group.idle_topics]
+    return min(due, default=config.NEVER_MS)
+
+
+def _is_another(group: Group, route: Route, known_id: str) -> bool:
+    """Return whether two routes in a row say that the topic is another one under the same name."""
+    if not (known_id and route.topic_id) or known_id == route.topic_id:
+        group.suspected_ids.pop(route.topic, None)
+        return False
+    if group.suspected_ids.get(route.topic) == route.topic_id:
+        del group.suspected_ids[route.topic]
+        return True
+    group.suspected_ids[route.topic] = route.topic_id
+    return False
+
+
+def _sure(doubt: Doubt, routed: RoutedQueue, is_same_topic: bool) -> int:
+    """Return where to go on: what was surely committed if that exists; else where nothing is lost."""
+    end = routed.max_offset or 0
+    if routed.min_offset <= doubt.offset <= end:
+        return doubt.offset
+    return end if is_same_topic and doubt.offset > end else routed.min_offset
+
+
+def _start_anew(turn: Turn, route: Route) -> None:
+    """A topic was deleted and made again: the group starts at the first message of each of its queues.
+
+    What the new topic does not have (yet) is set as well, so that the record says where the old offset went.
+    """
+    group, why = turn.group, f"{route.topic} was deleted and made again"
+    group.suspected_ids.pop(route.topic, None)
+    routed = {one.queue: one for one in route.queues}
+    known = sorted(queue for queue in group.offsets if queue.topic == route.topic)
+    wrong = [(queue, routed[queue].min_offset if queue in routed else 0) for queue in known]
+    if wrong:
+        _set_right(turn, wrong, why)
+    own = {name: [queue for queue in own.offsets if queue in routed] for name, own in group.own_offsets.items()}
+    if count := sum(map(len, own.values())):
+        begin_reset(turn, count, f"{why}; offsets set: {count}")
+        for client_id, queues in sorted(own.items()):
+            for queue in sorted(queues):
+                set_own(turn, queue, routed[queue].min_offset, client_id, why, BY)
+
+
+def _set_right(turn: Turn, offsets: list[tuple[Queue, int]], why: str) -> None:
+    begin_reset(turn, len(offsets), f"{why}; offsets set: {len(offsets)}")
+    for queue, offset in offsets:
+        set_offset(turn, queue, offset, why, BY)
+
+
+def _forget(group: Group, topics: Collection[str]) -> None:
+    """Forget all that a group has of these topics."""
+    for kept in (group.offsets, group.freed, group.added, group.set_anew, group.doubts):
+        for queue in [queue for queue in kept if queue.topic in topics]:
+            del kept[queue]
+    forget_topics(group, topics)
+    group.consumed = [name for name in group.consumed if name not in topics]
+    for names in (group.gone_topics, group.idle_topics, group.topic_ids, group.suspected_ids):
+        for topic in topics:
+            names.pop(topic, None)

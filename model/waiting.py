@@ -1,0 +1,225 @@
+"""Who waits at a queue, by what one looks for: a client, a deadline, a wish and an offset.
+
+An arrival visits each wish once, and of the holds only those that it wakes, or skips for the first time; a tick visits
+those that are due; a cancel and a pull visit one.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from model import config
+from model.config import NEVER_MS
+from model.events import Arrival
+from model.filters import ParsedSubscription, matches, parse
+from model.filters.tags import ALL
+
+_SPARE = 64
+"""Outdated deadlines that are not worth a rebuilding."""
+
+
+class Wish(NamedTuple):
+    """Which messages a pull waits for."""
+
+    expression: str
+    expression_type: str
+
+    @property
+    def cost(self) -> int:
+        """What an arrival may cost for it, in characters."""
+        return 0 if self.expression == ALL else len(self.expression) + config.FILTER_CHARACTERS
+
+
+class Hold(Struct, array_like=True):
+    """A pull that found nothing and waits."""
+
+    request_id: str
+    group_id: str
+    client_id: str
+    from_offset: int
+    since_ms: int
+    """The shard's clock when it came."""
+    until_ms: int
+    """When it is answered in any case, by the shard's clock."""
+    life: bytes
+    """Digest of its client's names and instance."""
+    skipped_ms: int = -1
+    """The shard's clock at the first arrival that its expression did not want; -1 none yet."""
+    wish: int = -1
+    """Number of its wish."""
+
+    @property
+    def number(self) -> int:
+        """The number of its request, which counts up in a life."""
+        return int(self.request_id.rpartition(":")[2])
+
+    @property
+    def due_ms(self) -> int:
+        """When it is answered if nothing happens."""
+        return self.until_ms if self.skipped_ms < 0 else min(self.until_ms, self.skipped_ms + config.SKIP_MS)
+
+
+class Lane:
+    """The holds that have one wish, sorted by offset and number."""
+
+    def __init__(self, wish: Wish, wanted: ParsedSubscription | None = None) -> None:
+        """Begin without holds; `wanted` is the wish in readable form, which is read when it is needed otherwise."""
+        self.wish = wish
+        self.fresh: list[tuple[int, int]] = []
+        """(from_offset, number) of those that no arrival was skipped for."""
+        self.skipped: list[tuple[int, int]] = []
+        self._wanted = wanted
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.skipped)
+
+    def has_below(self, offset: int) -> bool:
+        """Say whether anybody waits from an offset below this one."""
+        return any(side and side[0][0] < offset for side in (self.fresh, self.skipped))
+
+    def above(self, offset: int) -> list[int]:
+        """Return the numbers of those that wait from an offset above this one."""
+        return [
+            number
+            for side in (self.fresh, self.skipped)
+            for _, number in side[bisect_right(side, (offset, NEVER_MS)) :]
+        ]
+
+    def take_below(self, offset: int) -> list[int]:
+        """Take those out that wait from an offset below this one; return their numbers."""
+        taken = []
+        for side in (self.fresh, self.skipped):
+            count = bisect_left(side, (offset,))
+            taken += [number for _, number in side[:count]]
+            del side[:count]
+        return taken
+
+    def skip_below(self, offset: int) -> list[int]:
+        """Have those skip an arrival that wait from an offset below; return the numbers of whom it is the first for."""
+        count = bisect_left(self.fresh, (offset,))
+        skipping = self.fresh[:count]
+        del self.fresh[:count]
+        for each in skipping:
+            insort(self.skipped, each)
+        return [number for _, number in skipping]
+
+    def remove(self, number: int, hold: Hold) -> None:
+        """Take one out."""
+        side = self.fresh if hold.skipped_ms < 0 else self.skipped
+        del side[bisect_left(side, (hold.from_offset, number))]
+
+    def wants(self, arrival: Arrival) -> bool:
+        """Say whether the wish is for the message that arrived; one that says nothing of itself is for everybody."""
+        if arrival.tags_code is None and arrival.tags is None and arrival.properties is None:
+            return True
+        if self._wanted is None:
+            self._wanted = parse(self.wish.expression, self.wish.expression_type)
+        return matches(self._wanted, arrival.tags_code, arrival.tags, arrival.properties)
+
+
+class Waiting:
+    """The holds of a queue, and the indexes over them; whoever else changes the holds breaks the indexes."""
+
+    def __init__(self, holds: dict[int, Hold], wishes: dict[int, Wish]) -> None:
+        """Index what is held; both dicts are changed in place from then on."""
+        self._holds = holds
+        self._wishes = wishes
+        self._numbers = {wish: number for number, wish in wishes.items()}
+        self._lanes = {number: Lane(wish) for number, wish in wishes.items()}
+        self._clients: dict[tuple[str, str], int] = {}
+        self._due: list[tuple[int, int]] = []
+        """A heap of (due_ms, number); those of holds that are gone, or due earlier by now, are ignored when met."""
+        self.filters = sum(wish.cost for wish in wishes.values())
+        """What all wishes cost together."""
+        for number, hold in holds.items():
+            lane = self._lanes[hold.wish]
+            (lane.fresh if hold.skipped_ms < 0 else lane.skipped).append((hold.from_offset, number))
+            self._clients[hold.group_id, hold.client_id] = number
+        for lane in self._lanes.values():
+            lane.fresh.sort()
+            lane.skipped.sort()
+        self._rebuild_due()
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """The holds by wish."""
+        return list(self._lanes.values())
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all, lane by lane."""
+        return [number for lane in self._lanes.values() for _, number in (*lane.fresh, *lane.skipped)]
+
+    def of_client(self, group_id: str, client_id: str) -> int | None:
+        """Return the number of the pull that a client has here; None if it has none."""
+        return self._clients.get((group_id, client_id))
+
+    def costs(self, wish: Wish) -> int:
+        """Return by how much `filters` grows if a pull with this wish is held."""
+        return 0 if wish in self._numbers else wish.cost
+
+    def add(self, number: int, hold: Hold, wish: Wish, wanted: ParsedSubscription) -> None:
+        """Hold a pull, whose client must not have one; `wanted` is its wish in readable form."""
+        if wish not in self._numbers:
+            self._wishes[number] = wish
+            self._numbers[wish] = number
+            self._lanes[number] = Lane(wish, wanted)
+            self.filters += wish.cost
+        hold.wish = self._numbers[wish]
+        self._holds[number] = hold
+        self._clients[hold.group_id, hold.client_id] = number
+        insort(self._lanes[hold.wish].fresh, (hold.from_offset, number))
+        self._note_due(number, hold)
+
+    def remove(self, number: int) -> Hold:
+        """Take one out."""
+        hold = self._holds[number]
+        self._lanes[hold.wish].remove(number, hold)
+        return self.drop(number)
+
+    def drop(self, number: int) -> Hold:
+        """Forget a hold that its lane has forgotten already."""
+        hold = self._holds.pop(number)
+        del self._clients[hold.group_id, hold.client_id]
+        lane = self._lanes.get(hold.wish)
+        if lane is not None and not lane:
+            wish = self._wishes.pop(hold.wish)
+            del self._lanes[hold.wish], self._numbers[wish]
+            self.filters -= wish.cost
+        return hold
+
+    def skip(self, lane: Lane, offset: int, now_ms: int) -> None:
+        """Have the holds of a lane skip an arrival that they do not want."""
+        for number in lane.skip_below(offset):
+            hold = self._holds[number]
+            hold.skipped_ms = now_ms
+            self._note_due(number, hold)
+
+    def due(self, now_ms: int) -> list[int]:
+        """Return the numbers of those whose deadline has come, in their order; they must be removed."""
+        due = set()
+        while self._due and self._due[0][0] <= now_ms:
+            number = heappop(self._due)[1]
+            if number in self._holds:
+                due.add(number)
+        return sorted(due)
+
+    def next_due_ms(self) -> int:
+        """Return the first deadline."""
+        self._tidy()
+        while self._due and self._due[0][1] not in self._holds:
+            heappop(self._due)
+        return self._due[0][0] if self._due else NEVER_MS
+
+    def _note_due(self, number: int, hold: Hold) -> None:
+        heappush(self._due, (hold.due_ms, number))
+
+    def _tidy(self) -> None:
+        """Leave no more outdated deadlines than others: what that costs was paid for when they were noted."""
+        if len(self._due) > 2 * len(self._holds) + _SPARE:
+            self._rebuild_due()
+
+    def _rebuild_due(self) -> None:
+        self._due = [(hold.due_ms, number) for number, hold in self._holds.items()]
+        heapify(self._due)
