@@ -5,13 +5,14 @@ import socket
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
-from model.decisions import Rebalance
+from model.decisions import Cause, Rebalance
 from model.events import Configure, Reset
 from model.partitioner import partition_of
 from model.queue import Queue, TopicName
@@ -20,6 +21,7 @@ from wakeroll.connection import Connection, Topics
 from wakeroll.decision_log import DecisionLog
 from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
 from wakeroll.history import History
+from wakeroll.keys import key_to_sign, read_keys
 from wakeroll.positions import Positions
 from wakeroll.preflight import look
 from wakeroll.reader import FETCH_WAIT_MS
@@ -44,6 +46,7 @@ class Admin:
         *,
         kafka_config: Mapping[str, str] | None = None,
         prefix: str = "wakeroll",
+        keys: str | Path | None = None,
         connect_timeout: float = 10.0,
     ) -> None:
         """Connect.
@@ -52,6 +55,8 @@ class Admin:
             bootstrap: ``host:port[,host:port]`` of the brokers.
             kafka_config: more librdkafka settings, for login and the like.
             prefix: how the control plane's topics begin.
+            keys: file with the operator's key, which signs requests; None: the development key, which a deployment with
+                keys of its own refuses.
             connect_timeout: seconds to wait for a broker, here and for each later answer of it.
 
         Raises:
@@ -60,6 +65,7 @@ class Admin:
         """
         self._connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
         self._timeout = connect_timeout
+        self._keys = read_keys(keys)
         self._consumer = self._connection.consumer(
             **{
                 "auto.offset.reset": "earliest",
@@ -113,7 +119,7 @@ class Admin:
 
         Raises:
             InvalidUsage: `by` is not what it must be.
-            Refused: the coordinator knows no such queue; nothing is set.
+            Refused: the coordinator knows no such queue, or not the key that signs; nothing is set.
             NoAnswer: it has not answered in time; the request is on record.
             NotReachable: Kafka did not take the request in time.
         """
@@ -128,7 +134,7 @@ class Admin:
         with self._asking():
             log = self._log(event.group_id)
             log.from_now_on()
-            return await_reset(log, event, append(self._connection, event, self._timeout), timeout)
+            return await_reset(log, event, self._append(event), timeout)
 
     def configure(self, group_id: str, *, timeout: float = ANSWER_S, **settings: Any) -> Rebalance:
         """Change a group's settings, even before anybody has joined it; what is not named stays as it is.
@@ -145,7 +151,8 @@ class Admin:
 
         Raises:
             InvalidUsage: there is no such setting, or its value is out of bounds.
-            Refused: the settings contradict those that the group has.
+            Refused: the settings contradict those that the group has, or the coordinator does not know the key that
+                signs.
             NoAnswer: the coordinator has not answered in time; the request is on record.
             NotReachable: Kafka did not take the request in time.
         """
@@ -153,7 +160,7 @@ class Admin:
         with self._asking():
             log = self._log(group_id)
             log.from_now_on()
-            return await_target(log, append(self._connection, event, self._timeout), timeout)
+            return await_target(log, self._append(event), timeout)
 
     def close(self) -> None:
         """Let go of the brokers."""
@@ -166,6 +173,9 @@ class Admin:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _append(self, event: Reset | Configure) -> Cause:
+        return append(self._connection, self._consumer, event, key_to_sign(self._keys, "operator"), self._timeout)
 
     def _log(self, group_id: str) -> DecisionLog:
         """Find the partition that tells of a group."""

@@ -11,6 +11,7 @@ from model.client import Client
 from model.client_outputs import Dropped, Give, Output, Refused, Send, Take
 from model.decisions import Rejected, Wake
 from model.events import Commit, Heartbeat
+from model.lives import provable_id
 from model.queue import Queue
 from wakeroll.clock import now_ms
 from wakeroll.errors import Fenced, WakerollError
@@ -61,7 +62,7 @@ class Control:
     def start(self) -> None:
         """Join the group and keep in touch with it."""
         with self._lock:
-            self._do(self._client.join(uuid.uuid4().hex, now_ms()))
+            self._join()
         self._thread.start()
 
     def view(self) -> tuple[dict[Queue, Give], list[Queue]]:
@@ -144,10 +145,13 @@ class Control:
                     if isinstance(decision, Wake | Rejected):
                         self._on_answer(decision)
                 self._outbox.serve()
+                deaf = self._inbox.is_deaf(self._client.session_timeout_ms)
                 with self._lock:
                     for decision in decisions:
                         self._do(self._client.hear(decision, now_ms()))
                     self._do(self._client.on_time(now_ms()))
+                    if deaf:
+                        self._do(self._client.give_up())
         except Exception as problem:  # the application hears of it in its next poll()
             self._failure = problem
             self.changed.set()
@@ -190,17 +194,22 @@ class Control:
             return
         level = logging.WARNING if dropped.queues else logging.DEBUG
         log.log(level, "%s; %s of its queues dropped, joining anew", self._sentence(dropped), len(dropped.queues))
-        self._do(self._client.join(uuid.uuid4().hex, now_ms()))
+        self._join()
+
+    def _join(self) -> None:
+        """Begin a life that only this process can unregister."""
+        secret = uuid.uuid4().hex
+        self._do(self._client.join(provable_id(secret), now_ms(), secret))
 
     def _sentence(self, dropped: Dropped) -> str:
         """Say why a life ended."""
         client = self._client
         who = f"client {client.client_id!r} of group {client.group_id!r}"
         match dropped.reason:
-            case "replaced":
+            case "duplicate":
                 return (
-                    f"{who} was replaced by instance {dropped.by}: another process uses the same client_id; "
-                    "give each its own, or none"
+                    f"{who} is a duplicate: another process, instance {dropped.by}, uses the same client_id; "
+                    "give each process its own, or none"
                 )
             case "refused":
                 return f"{who} was refused: {self._refusal or 'the group has as many members as max_members allows'}"
@@ -208,5 +217,9 @@ class Control:
                 return f"{who} was unregistered; make a new Consumer to come back"
             case "expired":
                 return f"{who} was silent for longer than its session in the coordinator's eyes"
+            case "deaf":
+                return f"{who} cannot read its partition of the inbox"
+            case "epoch":
+                return f"{who} showed an epoch that the coordinator has never given"
             case "silent":
-                return f"{who} had no heartbeat acknowledged by Kafka for {client.session_timeout_ms} ms"
+                return f"{who} had no heartbeat acknowledged by Kafka for almost {client.session_timeout_ms} ms"

@@ -8,6 +8,7 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
+from model.order import order_of
 from model.records import UNREADABLE
 from wakeroll.connection import take
 from wakeroll.errors import NotReachable
@@ -28,6 +29,8 @@ _decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
 class DecisionLog:
     """A reader of the decisions about a group, each once: their delivery is at least once.  For one thread.
 
+    What an older era still appends, once a newer one has decided something, is skipped.
+
     Methods raise KafkaException when the broker does not answer a question in time.
     """
 
@@ -46,8 +49,8 @@ class DecisionLog:
         self._key = group_id.encode()
         self._timeout = timeout
         self._next = 0
-        self._seen: dict[str, int] = {}
-        """Shard -> the highest seq."""
+        self._seen: dict[str, tuple[int, int]] = {}
+        """Shard without its era -> the place of the newest decision that was read, see `model.order`."""
 
     def from_the_start(self) -> None:
         """Begin with the oldest decision that is still there."""
@@ -103,7 +106,8 @@ class DecisionLog:
             decision = _decoder.decode(message.value() or b"")
         except UNREADABLE:
             return None
-        if decision.seq <= self._seen.get(decision.shard, 0):
+        shard, place = decision.shard.rpartition(".")[0], order_of(decision.shard, decision.seq)
+        if place <= self._seen.get(shard, (0, 0)):
             return None
-        self._seen[decision.shard] = decision.seq
+        self._seen[shard] = place
         return decision

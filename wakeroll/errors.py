@@ -17,8 +17,9 @@ class Fenced(WakerollError):
     """This consumer is out of its group and must not come back by itself.
 
     Attributes:
-        reason: ``replaced`` (another process uses the same client_id), ``refused`` (the group is full) or ``left``.
-        by: the instance that replaced it; else empty.
+        reason: ``duplicate`` (another process uses the same client_id), ``refused`` (the group is full, or consumes in
+            another mode) or ``left``.
+        by: of a duplicate, the instance that has the client_id; else empty.
     """
 
     def __init__(self, message: str, reason: str, by: str = "") -> None:

@@ -168,6 +168,8 @@ class _Fetch:
                 ended = self._wait(offset, left)
                 if ended.reason == "truncated":
                     offset = min(offset, ended.next_offset)
+                elif ended.reason == "unknown":
+                    ended = None  # that was a look at the queue, and no wait
 
     def _read(self, offset: int, timeout: float) -> Fetched:
         read = self.reader.read(self.queue, offset, self.most, timeout, self.check)

@@ -8,11 +8,16 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from model.decisions import Assignment, Fenced, Rejected, Wake
 from model.partitioner import partition_of
 from model.records import UNREADABLE
+from wakeroll.clock import now_ms
 from wakeroll.connection import Connection, take
+from wakeroll.hearing import Hearing
 from wakeroll.positions import ends_of
 
 log = logging.getLogger("wakeroll")
 
+LOOK_MS = 5_000
+"""How often the partition's end is asked for."""
+LOOK_TIMEOUT_S = 0.5
 BATCH = 500
 """Records taken at once; a partition holds what many clients must hear."""
 
@@ -40,6 +45,8 @@ class Inbox:
         self._consumer = connection.consumer()
         try:
             end = ends_of(self._consumer, TopicPartition(self._topic, self._partition), timeout)[1]
+            self._hearing = Hearing(end, now_ms())
+            self._look_due_ms = now_ms() + LOOK_MS
             self._consumer.assign([TopicPartition(self._topic, self._partition, end)])
         except KafkaException:
             self._consumer.close()
@@ -49,6 +56,19 @@ class Inbox:
         """Return what has come for this client, in order; wait at most `timeout` seconds for something to come."""
         messages = take(self._consumer, BATCH, timeout)
         return [decision for message in messages if (decision := self._read(message)) is not None]
+
+    def is_deaf(self, session_timeout_ms: int) -> bool:
+        """Return whether for more than a session (ms) it was not read to its end; asks Kafka for that now and then."""
+        now = now_ms()
+        if now >= self._look_due_ms:
+            self._look_due_ms = now + LOOK_MS
+            try:
+                _, end = ends_of(self._consumer, TopicPartition(self._topic, self._partition), LOOK_TIMEOUT_S)
+            except KafkaException as problem:
+                log.debug("no end of %s-%s: %s", self._topic, self._partition, problem)
+                end = None
+            self._hearing.look(end, now_ms())
+        return self._hearing.is_deaf(now_ms(), session_timeout_ms)
 
     def close(self) -> None:
         """Stop reading."""
@@ -60,6 +80,7 @@ class Inbox:
         if error is not None:
             self._recover(error)
             return None
+        self._hearing.next_offset = (message.offset() or 0) + 1
         if message.key() != self._key:
             return None
         try:

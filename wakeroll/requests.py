@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from model import broadcast, config
 from model.decisions import Cause, Offset, Rebalance, Rejected
 from model.events import Configure, Reset
+from model.partitioner import partition_of
 from model.queue import Queue
+from model.signing import Key
 from wakeroll.connection import Connection
 from wakeroll.decision_log import DecisionLog, Said
 from wakeroll.errors import NotReachable, WakerollError
+from wakeroll.keys import new_signer
+from wakeroll.positions import ends_of
 
 _encode = msgspec.json.Encoder().encode
 
@@ -67,13 +71,26 @@ class ResetOutcome:
         return len(counts) == queues and len(set(counts.values())) == 1 and min(counts.values()) >= least
 
 
-def append(connection: Connection, event: Reset | Configure, timeout: float) -> Cause:
-    """Append a request once, and return where it stands.
+def append(
+    connection: Connection, consumer: Consumer, event: Reset | Configure, signing_key: Key, timeout: float
+) -> Cause:
+    """Sign a request, append it once, and return where it stands.
+
+    Args:
+        connection: the brokers.
+        consumer: to ask where the request's partition ends, as its signature must say.
+        event: the request.
+        signing_key: of an operator.
+        timeout: seconds to wait for each answer of the brokers.
 
     Raises:
-        NotReachable: Kafka did not acknowledge it within `timeout` seconds.
+        NotReachable: Kafka did not acknowledge it within `timeout` seconds, has no such topic, or did not tell in time
+            where it ends.
     """
     topic, key = connection.topics.groups, event.group_id.encode()
+    home, end = _place_of(connection, consumer, key, timeout)
+    # Each request has a signer of its own: one that is acknowledged too late does not make the next one a repetition.
+    value = new_signer(signing_key).sign(topic, home, key, _encode(event), end)
     timeout_ms = max(round(timeout * 1_000), 1)
     producer = connection.producer(
         **{
@@ -85,7 +102,7 @@ def append(connection: Connection, event: Reset | Configure, timeout: float) -> 
         }
     )
     receipts: list[tuple[KafkaError | None, Message]] = []
-    producer.produce(topic, value=_encode(event), key=key, on_delivery=lambda *receipt: receipts.append(receipt))
+    producer.produce(topic, value=value, key=key, partition=home, on_delivery=lambda *receipt: receipts.append(receipt))
     producer.flush(timeout + 1)  # by then the message has timed out
     error, message = receipts[0] if receipts else (None, None)
     if message is None or error is not None:
@@ -98,6 +115,22 @@ def append(connection: Connection, event: Reset | Configure, timeout: float) -> 
     assert partition is not None, "a delivered message has a place"
     assert offset is not None, "a delivered message has a place"
     return Cause(topic, partition, offset)
+
+
+def _place_of(connection: Connection, consumer: Consumer, key: bytes, timeout: float) -> tuple[int, int]:
+    """Return the partition of a group's requests, and its end."""
+    topic = connection.topics.groups
+    try:
+        partitions = len(consumer.list_topics(topic, timeout).topics[topic].partitions)
+        if not partitions:
+            raise NotReachable(f"no topic {topic} at {connection.bootstrap}; is the control plane running?")
+        home = partition_of(key, partitions)
+        return home, ends_of(consumer, TopicPartition(topic, home), timeout)[1]
+    except KafkaException as problem:
+        raise NotReachable(
+            f"Kafka at {connection.bootstrap} did not tell within {timeout:g} s where {topic} ends "
+            f"({problem.args[0].str()}); nothing was asked for"
+        ) from None
 
 
 def await_reset(log: DecisionLog, event: Reset, cause: Cause, timeout: float) -> ResetOutcome:
