@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Sequence
 from functools import partial
 
@@ -10,12 +11,15 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from model.events import Arrival
+from model.partitioner import partition_of
 from model.queue import Queue
+from model.signing import Keys
 from pipeline import ends
-from pipeline.cluster import Cluster
+from pipeline.cluster import Cluster, Racks
 from pipeline.ends import ASK_MS, Arrived, EndBook, Pulled, Where
 from pipeline.follower import Follower
-from pipeline.ticks import next_due_s, perishable
+from pipeline.signed import ENDS_MS, SignedProducer
+from pipeline.ticks import next_due_s
 from pipeline.trouble import Trouble
 from wakeroll.connection import Connection, is_legal
 from wakeroll.errors import NotReachable
@@ -31,22 +35,22 @@ _FLUSH_S = 0.5
 
 
 class Announcer:
-    """Asks for the ends of queues, and appends an arrival for each that the log does not know.
+    """Asks for the ends of queues, and appends an arrival for each that the log does not know, or should hear again.
 
     The queues are those of topics that are subscribed, or named by a pull.
     """
 
-    def __init__(self, connection: Connection, stop: threading.Event) -> None:
+    def __init__(self, connection: Connection, keys: Keys, stop: threading.Event) -> None:
         """Make the clients; nothing is asked yet.
 
         Raises:
-            InvalidUsage: Kafka's client does not take the settings.
+            InvalidUsage: Kafka's client does not take the settings, or there is no key of an observer.
         """
         self.subscribed: Sequence[str] = ()
         """Topics of live groups; replaced, never changed, by whoever knows better."""
         self._names = connection.topics
         self._cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
-        self._book = EndBook()
+        self._book = EndBook(observer=uuid.uuid4().hex)
         self._led: dict[str, list[int]] = {}
         """Topic -> its queues with a leader; for the end of another one Kafka's client waits in vain."""
         self._mute: set[Where] = set()
@@ -55,7 +59,10 @@ class Announcer:
         self._failures = 0
         """Of reading ends, in a row, while the brokers say who leads what."""
         self._follower: Follower[Pulled | Arrived] = Follower(connection, connection.topics.queues, ends.read)
-        self._producer = perishable(connection, _TIMEOUT_MS)
+        self._producer = SignedProducer(connection, keys, _TIMEOUT_MS)
+        self._shards = 0
+        """Partitions of the topic where arrivals go."""
+        self._ends_s = 0.0
         self._silence = Trouble(log, "the ends of queues are told again")
         self._gap = Trouble(log, "the ends of all queues are told again")
         self._delivery = Trouble(log, "arrivals get into the log again")
@@ -102,11 +109,12 @@ class Announcer:
         """Find out which queues there are and have a leader, and read the log of their arrivals."""
         self._book.keep(topics, now_ms)
         found = {
-            topic: {} if isinstance(racks, KafkaError) else racks
+            topic: Racks() if isinstance(racks, KafkaError) else racks
             for topic, racks in self._cluster.racks((self._names.queues, *sorted(topics))).items()
         }
-        if shards := len(found.pop(self._names.queues)):
-            self._follower.follow(shards, self._cluster)
+        if racks := found.pop(self._names.queues):
+            self._follower.follow(len(racks), self._cluster)
+            self._learn_ends(racks)
         else:  # as the router says
             found = {}
         self._led = {
@@ -114,6 +122,16 @@ class Announcer:
         }
         leaders = {(topic, queue_id): rack for topic, racks in found.items() for queue_id, rack in racks.items()}
         self._mute = {where for where, rack in leaders.items() if rack is None or where in self._mute}
+
+    def _learn_ends(self, racks: Racks) -> None:
+        """Ask where the partitions of arrivals end, if one is new or it is time to."""
+        led = [partition for partition, rack in racks.items() if rack is not None]
+        known = all(self._producer.knows(self._names.queues, partition) for partition in led)
+        now_s = time.monotonic()
+        if not known or now_s - self._ends_s >= ENDS_MS / 1_000:
+            self._producer.learn(self._cluster.ends((self._names.queues, partition) for partition in led))
+            self._ends_s = now_s
+        self._shards = len(racks)
 
     def _tell(self, now_ms: int) -> None:
         """Ask for the ends that are due, in one request, and append what is news."""
@@ -125,7 +143,7 @@ class Announcer:
             self._gap.began(f"nobody tells where {topic}-{queue_id} ends, nor {len(self._mute) - 1} other queues")
         else:
             self._gap.ended()
-        for arrival in self._book.take_news(told):
+        for arrival in self._book.take_news(told, now_ms):
             self._send(arrival)
 
     def _listen(self, until_s: float) -> None:
@@ -133,28 +151,30 @@ class Announcer:
         while (left_s := until_s - time.monotonic()) > 0:
             for said in self._follower.hear(left_s):
                 self._book.hear(said, _ms(time.monotonic()))
-            self._producer.poll(0)
+            self._producer.poll()
 
     def _send(self, arrival: Arrival) -> None:
+        key = arrival.queue.key.encode()
         try:
             self._producer.produce(
                 self._names.queues,
                 msgspec.json.encode(arrival),
-                key=arrival.queue.key.encode(),
+                partition_of(key, self._shards),
+                key=key,
                 on_delivery=partial(self._delivered, arrival.queue),
             )
         except BufferError:  # more than a producer holds; the next read goes on
-            self._book.unsaid(arrival.queue)
+            self._book.unsaid(arrival.queue, _ms(time.monotonic()))
         except KafkaException as error:
             self._delivery.began(f"cannot send the arrival in {arrival.queue}: {error.args[0].str()}")
-            self._book.unsaid(arrival.queue)
+            self._book.unsaid(arrival.queue, _ms(time.monotonic()))
 
     def _delivered(self, queue: Queue, error: KafkaError | None, _message: Message) -> None:
         if error is None:
             self._delivery.ended()
         else:
             self._delivery.began(f"the arrival in {queue} does not get into the log: {error.str()}")
-            self._book.unsaid(queue)
+            self._book.unsaid(queue, _ms(time.monotonic()))
 
 
 def _ms(clock_s: float) -> int:

@@ -1,10 +1,13 @@
 """The coordinator's own state, read from its checkpoint by Spark's `statestore` source."""
 
 import json
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import Row, SparkSession
 
@@ -12,6 +15,18 @@ from model.shard import Shard
 from pipeline.machines import queries_of, query_of
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
+
+ASIDE = ".set-aside"
+"""Suffix of a checkpoint that was replaced by another one; it can be deleted."""
+
+
+class Progress(NamedTuple):
+    """How far a query has read its topics: (topic, partition) -> offset."""
+
+    next: Mapping[tuple[str, int], int]
+    """The first record behind the last committed batch."""
+    planned: Mapping[tuple[str, int], int]
+    """The end of the last planned batch; its decisions may have been published. Equal to `next` if it was committed."""
 
 
 def has_batches(settings: Settings, query: str = "") -> bool:
@@ -32,12 +47,10 @@ def refuse_foreign(checkpoint: Path, topics: Sequence[str], partitions: int) -> 
     Raises:
         InvalidUsage: it was made with others.
     """
-    planned = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    planned = _batches(checkpoint, "offsets")
     if not planned:
         return
-    # Spark's own file: a version, a line about the batch, and a line a source: {topic: {partition: offset}}.
-    reached = json.loads(planned[-1].read_text(encoding="utf-8").splitlines()[-1])
-    found = {topic: len(offsets) for topic, offsets in reached.items()}
+    found = Counter(topic for topic, _ in _offsets_in(checkpoint / "offsets" / str(planned[-1])))
     expected = dict.fromkeys(topics, partitions)
     if found != expected:
         raise InvalidUsage(
@@ -46,7 +59,54 @@ def refuse_foreign(checkpoint: Path, topics: Sequence[str], partitions: int) -> 
         )
 
 
-def _listed(topics: dict[str, int]) -> str:
+def last_batch(checkpoint: Path) -> int:
+    """Return the number of a query's last committed batch, from 0; -1 before the first."""
+    return max(_batches(checkpoint, "commits"), default=-1)
+
+
+def progress_of(checkpoint: Path) -> Progress | None:
+    """Return how far a query has read; None before its first planned batch."""
+    planned, committed = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
+    if not planned:
+        return None
+    # Before the first commit, the source's own file says where the query begins.
+    last = checkpoint / "offsets" / str(committed[-1]) if committed else checkpoint / "sources" / "0" / "0"
+    if not last.exists():
+        return None
+    return Progress(_offsets_in(last), _offsets_in(checkpoint / "offsets" / str(planned[-1])))
+
+
+def forget_plan(checkpoint: Path) -> None:
+    """Let a query plan its uncommitted batch anew; its records are read again, in batches of another size."""
+    last = last_batch(checkpoint)
+    for batch in _batches(checkpoint, "offsets"):
+        if batch > last:
+            for name in (str(batch), f".{batch}.crc"):
+                (checkpoint / "offsets" / name).unlink(missing_ok=True)
+    if last < 0:
+        shutil.rmtree(checkpoint / "state", ignore_errors=True)  # Spark wants none before the first batch
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Rename a checkpoint, so that its query starts without one; return its new path. An older one there is deleted."""
+    aside = checkpoint.with_name(checkpoint.name + ASIDE)
+    if checkpoint.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        checkpoint.rename(aside)
+    return aside
+
+
+def _batches(checkpoint: Path, folder: str) -> list[int]:
+    return sorted(int(file.name) for file in (checkpoint / folder).glob("[0-9]*") if file.name.isdigit())
+
+
+def _offsets_in(file: Path) -> dict[tuple[str, int], int]:
+    """Read one of Spark's files: a version, perhaps a line about the batch, and {topic: {partition: offset}}."""
+    topics = json.loads(file.read_text(encoding="utf-8").splitlines()[-1])
+    return {(topic, int(partition)): at for topic, offsets in topics.items() for partition, at in offsets.items()}
+
+
+def _listed(topics: Mapping[str, int]) -> str:
     return ", ".join(f"{topic} ({count} partitions)" for topic, count in sorted(topics.items()))
 
 

@@ -22,9 +22,6 @@ from wakeroll.errors import NotReachable
 PATIENCE_S = 10.0
 """Long enough for a broker that is just starting."""
 
-Racks = Mapping[int, str | None]
-"""queue_id -> the rack of its leader; "" if that has none, None if nobody leads.  Empty: there is no such topic."""
-
 _Key = TypeVar("_Key")
 _Answer = TypeVar("_Answer")
 
@@ -44,6 +41,13 @@ _UNREACHABLE = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
+
+
+class Racks(dict[int, str | None]):
+    """queue_id -> the rack of its leader; "" if that has none, None if nobody leads.  Empty: there is no such topic."""
+
+    topic_id: str = ""
+    """Another one if the topic was deleted and made again; empty if the brokers did not say."""
 
 
 class Cluster:
@@ -97,6 +101,21 @@ class Cluster:
         As in `offsets`, ask only for partitions with a leader, and those are missing whose leader did not tell.
         """
         return self._found(self._list(partitions, _AFTER))
+
+    def since(self, moments: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """Ask for the first offset of partitions whose message is not older than a moment, epoch ms.
+
+        As in `offsets`, ask only for partitions with a leader.
+
+        Returns:
+            (topic, partition) -> the offset; the offset of the next message, if all are older.
+        """
+        asked = {TopicPartition(*where): OffsetSpec.for_timestamp(at_ms) for where, at_ms in moments.items()}
+        if not asked:
+            return {}
+        found = self._found(self._admin.list_offsets(asked, request_timeout=self._patience_s))
+        ends = self.ends(where for where, offset in found.items() if offset < 0)
+        return {where: ends.get(where, offset) for where, offset in found.items() if where in ends or offset >= 0}
 
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str] | KafkaError]:
         """Ask for the settings of topics: name -> value, as `kafka-configs` shows them."""
@@ -164,8 +183,10 @@ class Cluster:
 
 def _racks(answer: TopicDescription | KafkaError) -> Racks | KafkaError:
     if isinstance(answer, KafkaError):
-        return {} if answer.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else answer
-    return {
-        partition.id: None if partition.leader is None else partition.leader.rack or ""
+        return Racks() if answer.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else answer
+    racks = Racks(
+        (partition.id, None if partition.leader is None else partition.leader.rack or "")
         for partition in answer.partitions
-    }
+    )
+    racks.topic_id = str(answer.topic_id)
+    return racks

@@ -1,8 +1,11 @@
 """Which machines a deciding query runs: both, or one of them.  What one query keeps, another one cannot read."""
 
+from pathlib import Path
+
 from pipeline.settings import Settings
 
 COORDINATE = "coordinate"
+RECORD = "record"
 _APART = ("groups", "queues")
 
 
@@ -25,3 +28,13 @@ def topics_of(settings: Settings) -> tuple[str, ...]:
     """Return the control topics that the deciding query reads."""
     topics = settings.connection.topics
     return tuple({"groups": topics.groups, "queues": topics.queues}[name] for name in machines_of(settings))
+
+
+def lock_of(settings: Settings, machine: str) -> Path:
+    """Return the file that the process holds which runs a machine."""
+    return settings.checkpoint(f"{COORDINATE}.{machine}.lock")
+
+
+def record_lock(settings: Settings) -> Path:
+    """Return the file that the process holds which writes the tables."""
+    return settings.warehouse / "record.lock"

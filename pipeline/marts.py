@@ -9,14 +9,15 @@ from typing import Any
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
-from model.rows import TABLES
+from model.order import ERA_SQL
+from model.rows import DECIDED, TABLES
 from pipeline.tables import views
 from wakeroll.errors import InvalidUsage, WakerollError
 
 PROJECT = Path(__file__).resolve().parents[1] / "dbt_like_sql"
 
 VIEWS = PROJECT / "macros" / "ledger_views.sql"
-"""The ledger's views, for dbt."""
+"""The ledger's views and the order of its rows, for dbt."""
 
 
 _ENTRY = """
@@ -26,7 +27,13 @@ _ENTRY = """
 {{%- do found.update({{'{name}': query}}) -%}}
 """
 _MACRO = """\
-{{#- The ledger's views, name -> query.  Made by `pipeline.marts.views_macro`; never edited. -#}}
+{{#- Made by `pipeline.marts.views_macro`, of what `model.order` and `pipeline.tables` declare; never edited. -#}}
+
+{{#- The era of a row's shard, as a number: (era, seq) is the order of decisions. -#}}
+{{% macro era() %}}{era}{{% endmacro %}}
+
+
+{{#- The ledger's views, name -> query. -#}}
 {{% macro ledger_views() %}}
 {{%- set found = {{}} -%}}
 {entries}
@@ -107,13 +114,19 @@ def _outcomes(result: Any) -> Iterator[Outcome]:
 
 
 def views_macro() -> str:
-    """Return what stands in `VIEWS`: the macro `ledger_views`, which returns name -> query.
+    """Return what stands in `VIEWS`: the macros `era`, and `ledger_views`, which returns name -> query.
 
     dbt cannot read the declarations in `model`, so it is given what is made of them; a test sees that it is so.
     """
     known = "|".join([*TABLES, *(name for name, _ in views())])
-    from_ledger = re.compile(rf"\b(from|join) ({known})\b")
-    entries = "".join(
-        _ENTRY.format(name=name, query=from_ledger.sub(r"\1 ledger.\2", sql).strip()) for name, sql in views()
-    )
-    return _MACRO.format(entries=entries)
+    read = re.compile(rf"\b(from|join) ({known})\b")
+    entries = "".join(_ENTRY.format(name=name, query=read.sub(_from_ledger, sql).strip()) for name, sql in views())
+    return _MACRO.format(era=ERA_SQL, entries=entries)
+
+
+def _from_ledger(read: re.Match[str]) -> str:
+    """Return what dbt reads instead of a table or view; its tables are Delta's own, without the column `era`."""
+    word, name = read.groups()
+    if name in TABLES and TABLES[name].key == DECIDED:
+        return f"{word} (select *, {ERA_SQL} as era from ledger.{name}) as {name}"
+    return f"{word} ledger.{name}"

@@ -17,13 +17,15 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from model.config import MAX_QUEUES
 from model.events import Route
+from model.signing import Keys
 from pipeline import subscriptions
 from pipeline.arrivals import Announcer
 from pipeline.cluster import Cluster, Racks
 from pipeline.follower import Follower
 from pipeline.routes import RouteBook, Watch
+from pipeline.signed import ENDS_MS, SignedProducer
 from pipeline.subscriptions import Routed, Subscribed
-from pipeline.ticks import Ticker, next_due_s, perishable
+from pipeline.ticks import Ticker, next_due_s
 from pipeline.trouble import Trouble
 from wakeroll.connection import Connection, is_legal
 from wakeroll.errors import NotReachable
@@ -38,18 +40,18 @@ _LISTEN_S = 0.5
 _FLUSH_S = 0.5
 
 
-def observe(connection: Connection, stop: threading.Event) -> None:
-    """Send ticks, routes and arrivals until `stop` is set; return within 2 seconds then.
+def observe(connection: Connection, keys: Keys, stop: threading.Event) -> None:
+    """Send ticks, routes and arrivals, signed, until `stop` is set; return within 2 seconds then.
 
     A broker that is away is waited for, and so are topics that are not there yet.  `stop` is also set on an error.
 
     Raises:
-        InvalidUsage: Kafka's client does not take the settings.
+        InvalidUsage: Kafka's client does not take the settings, or there is no key of an observer.
     """
     cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
-    ticker = Ticker(connection)
-    announcer = Announcer(connection, stop)
-    router = Router(connection, cluster, ticker, announcer)
+    ticker = Ticker(connection, keys)
+    announcer = Announcer(connection, keys, stop)
+    router = Router(connection, keys, cluster, ticker, announcer)
     log.info("observing %s for %s", connection.bootstrap, ", ".join(connection.topics.control))
     # Ticks and arrivals have a thread each: what the rest waits for delays neither the clock nor who is to be woken.
     with ThreadPoolExecutor(2, "observer") as pool:
@@ -67,10 +69,12 @@ def observe(connection: Connection, stop: threading.Event) -> None:
 class Router:
     """Follows who subscribes what, asks the brokers for its queues, and tells the shards."""
 
-    def __init__(self, connection: Connection, cluster: Cluster, ticker: Ticker, announcer: Announcer) -> None:
+    def __init__(
+        self, connection: Connection, keys: Keys, cluster: Cluster, ticker: Ticker, announcer: Announcer
+    ) -> None:
         """Make the clients; nothing is asked yet.
 
-        `ticker` is told which partitions there are, `announcer` which topics are subscribed.
+        `ticker` is told which partitions there are and where they end, `announcer` which topics are subscribed.
         """
         self._names = connection.topics
         self._cluster = cluster
@@ -81,7 +85,10 @@ class Router:
         self._follower: Follower[Subscribed | Routed] = Follower(
             connection, connection.topics.groups, subscriptions.read
         )
-        self._producer = perishable(connection, _ROUTE_TIMEOUT_MS)
+        self._producer = SignedProducer(connection, keys, _ROUTE_TIMEOUT_MS)
+        self._ends: dict[tuple[str, int], int] = {}
+        """Of the control partitions, as they were told last."""
+        self._ends_s = 0.0
         self._silence = Trouble(log, "the broker answers")
         self._absence = Trouble(log, "the control topics are there")
         self._delivery = Trouble(log, "routes arrive again")
@@ -102,7 +109,7 @@ class Router:
             if new := self._book.take_new():
                 self._ask(new, stop)
             self._announcer.subscribed = self._book.topics
-            self._producer.poll(0)
+            self._producer.poll()
 
     def close(self) -> None:
         """Send what is under way, and stop reading."""
@@ -123,6 +130,7 @@ class Router:
         try:
             found = self._cluster.racks(topics)
             self._take(found)
+            self._learn_ends(found)
             if self._shards:
                 self._follower.follow(self._shards, self._cluster)
                 self._tell(found)
@@ -148,11 +156,29 @@ class Router:
             watch.read(racks)
             if topic not in self._control:
                 self._remark(topic, "" if racks or watch.is_told else "does not exist")
-        self._ticker.partitions = {topic: len(watch.rooms) for topic, watch in self._control.items()}
         if missing := [topic for topic, watch in self._control.items() if not watch.rooms]:
             self._absence.began(f"there is no topic {' and no '.join(missing)}; `wakeroll run` makes it; waiting")
         else:
             self._absence.ended()
+
+    def _learn_ends(self, found: dict[str, Racks | KafkaError]) -> None:
+        """Ask where the control partitions end, if one is new or it is time to, and tell the ticker."""
+        led = {
+            (topic, partition)
+            for topic in self._control
+            if not isinstance(racks := found.get(topic, Racks()), KafkaError)
+            for partition, rack in racks.items()
+            if rack is not None
+        }
+        now_s = time.monotonic()
+        if led <= self._ends.keys() and now_s - self._ends_s < ENDS_MS / 1_000:
+            return
+        ends = self._cluster.ends(led)
+        self._ends_s = now_s
+        self._ends.update(ends)
+        self._producer.learn(ends)
+        partitions = ((topic, number) for topic, watch in self._control.items() for number in range(len(watch.rooms)))
+        self._ticker.ends = {where: self._ends[where] for where in partitions if where in self._ends}
 
     def _tell(self, found: dict[str, Racks | KafkaError]) -> None:
         """Send the routes that are due, among the topics that were just looked at, to every shard."""
@@ -185,7 +211,7 @@ class Router:
                 self._producer.produce(
                     self._names.groups,
                     value,
-                    partition=partition,
+                    partition,
                     on_delivery=partial(self._delivered, route.topic),
                 )
             except BufferError:  # a million shards and topics; the next poll goes on

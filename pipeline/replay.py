@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import pandas as pd
@@ -9,9 +10,21 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from model.order import era_of
 from model.records import Record
 from model.replay import encode_decision
-from pipeline.history import Period, Place, Stretch, cut_logs, in_order, place_of, records_of, stretches_of
+from pipeline.history import (
+    Period,
+    Place,
+    Replayable,
+    Stretch,
+    Unknown,
+    cut_logs,
+    in_order,
+    place_of,
+    records_of,
+    stretches_of,
+)
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs
 
@@ -47,6 +60,10 @@ class Checked(Struct, frozen=True, kw_only=True):
     differences: int
     first: list[Difference]
     """Of the differences, at most `SHOWN`."""
+    unknown: int = 0
+    """Decisions of the table that cannot be made again ..."""
+    why: str = ""
+    """... and what is missing for it."""
 
 
 def replay_all(spark: SparkSession, partitions: int, period: Period) -> list[Checked]:
@@ -70,15 +87,16 @@ def replay_all(spark: SparkSession, partitions: int, period: Period) -> list[Che
             f"the tables have records of partition {highest}, this deployment has {partitions} partitions; "
             "give the number that it was made with, by WAKEROLL_PARTITIONS or --config"
         )
-    stretches = stretches_of(spark, asked)
+    found = stretches_of(spark, asked)
     checked = (
-        records_of(spark, stretches)
+        records_of(spark, found.stretches)
         .groupBy("topic", "partition")
         .cogroup(_recorded(spark, period).groupBy("topic", "partition"))
-        .applyInPandas(partial(check_shard, stretches, partitions, period), "checked binary")
+        .applyInPandas(partial(check_shard, found, partitions, period), "checked binary")
         .collect()
     )
-    return sorted((msgspec.json.decode(row.checked, type=Checked) for row in checked), key=lambda one: one.shard)
+    checks = (msgspec.json.decode(row.checked, type=Checked) for row in checked)
+    return sorted(checks, key=lambda one: (one.shard.rpartition(".")[0], era_of(one.shard), one.after))
 
 
 def replay_group(spark: SparkSession, partitions: int, period: Period, group_id: str) -> list[Checked]:
@@ -89,19 +107,14 @@ def replay_group(spark: SparkSession, partitions: int, period: Period, group_id:
     Raises:
         InvalidUsage: nothing was recorded in this period, or the group's shard is not to be found.
     """
-    stretches = stretches_of(spark, _asked(spark, period, place_of(spark, group_id, partitions)))
-    recorded = _recorded(spark, period).where(f.col("group_id") == group_id).collect()
-    return [
-        check(
-            stretch,
-            partitions,
-            in_order(records_of(spark, [stretch])),
-            {row.seq: row.json for row in recorded if row.shard == stretch.shard_name},
-            period,
-            group_id,
-        )
-        for stretch in stretches
+    found = stretches_of(spark, _asked(spark, period, place_of(spark, group_id, partitions)))
+    rows = _recorded(spark, period).where(f.col("group_id") == group_id).collect()
+    recorded = [Recorded(row.shard, row.seq, row.offset, row.json) for row in rows]
+    checks = [
+        check(stretch, partitions, in_order(records_of(spark, [stretch])), _of(stretch, recorded), period, group_id)
+        for stretch in found.stretches
     ]
+    return [*checks, *_unknown(found, recorded)]
 
 
 def check(
@@ -118,7 +131,7 @@ def check(
         stretch: what to decide about, and what to begin with.
         partitions: of the control topic.
         records: of its shard, by offset, from the one behind the beginning to the last one; others are skipped.
-        recorded: seq -> the decision as the table has it, of this shard and era and of the period.
+        recorded: seq -> the decision as the table has it, of this stretch and of the period.
         period: which decisions to compare.
         group_id: only decisions about this group; None: about everybody.
     """
@@ -135,7 +148,7 @@ def check(
         if record.offset < stretch.first or not period.has(record.timestamp_ms):
             continue
         events += 1
-        for decision in () if shard.is_quiet else decisions:
+        for decision in decisions:
             if group_id not in (None, decision.group_id):
                 continue
             was = left.pop(decision.seq, None)
@@ -159,7 +172,7 @@ def check(
 
 
 def check_shard(
-    stretches: list[Stretch],
+    found: Replayable,
     partitions: int,
     period: Period,
     place: tuple[object, ...],
@@ -168,38 +181,53 @@ def check_shard(
 ) -> pd.DataFrame:
     """Check one shard; Spark calls it with its topic and partition."""
     records = records.sort_values("offset")
-    mine = [stretch for stretch in stretches if (stretch.topic, stretch.partition) == place]
-    checks = [
-        check(stretch, partitions, _records(records), _of_era(recorded, stretch.shard_name), period) for stretch in mine
-    ]
-    without = sorted({*recorded["shard"]} - {stretch.shard_name for stretch in mine})
-    checks += [_without_events(shard, _of_era(recorded, shard)) for shard in without]
+    columns = (recorded[name] for name in ("shard", "seq", "offset", "json"))
+    rows = [Recorded(shard, int(seq), int(offset), json) for shard, seq, offset, json in zip(*columns, strict=True)]
+    mine = [stretch for stretch in found.stretches if (stretch.topic, stretch.partition) == place]
+    checks = [check(stretch, partitions, _records(records), _of(stretch, rows), period) for stretch in mine]
+    checks += _unknown(found, rows)
     return pd.DataFrame({"checked": [msgspec.json.encode(one) for one in checks]})
 
 
-def _without_events(shard: str, recorded: Mapping[int, str]) -> Checked:
-    """Return what comes of decisions whose records are not archived: none of them can be made again."""
-    differences = [Difference(seq, was, None) for seq, was in sorted(recorded.items())]
-    return Checked(
-        shard=shard,
-        after=-1,
-        events=0,
-        compared=len(differences),
-        not_recorded=0,
-        differences=len(differences),
-        first=differences[:SHOWN],
-    )
+class Recorded(NamedTuple):
+    """A decision as the table has it."""
+
+    shard: str
+    """With its era."""
+    seq: int
+    offset: int
+    """Of the record that it follows from."""
+    json: str
+
+
+def _of(stretch: Stretch, recorded: Iterable[Recorded]) -> dict[int, str]:
+    """Return what was decided in a stretch: seq -> the decision."""
+    return {row.seq: row.json for row in recorded if _is_in(stretch, row)}
+
+
+def _unknown(found: Replayable, recorded: Iterable[Recorded]) -> list[Checked]:
+    """Return what was decided outside of all stretches: it cannot be made again."""
+    counts: dict[tuple[str, str], int] = {}
+    for row in recorded:
+        if not any(_is_in(stretch, row) for stretch in found.stretches):
+            why = next((one.why for one in found.unknown if _is_in(one, row)), "their records are not archived")
+            counts[row.shard, why] = counts.get((row.shard, why), 0) + 1
+    return [
+        Checked(
+            shard=shard, after=-1, events=0, compared=0, not_recorded=0, differences=0, first=[], unknown=count, why=why
+        )
+        for (shard, why), count in sorted(counts.items())
+    ]
+
+
+def _is_in(part: Stretch | Unknown, row: Recorded) -> bool:
+    return part.shard_name == row.shard and part.first <= row.offset <= part.last
 
 
 def _records(rows: pd.DataFrame) -> Iterator[Record]:
     columns = (rows[name] for name in ("topic", "partition", "offset", "at_ms", "key", "value"))
     for topic, partition, offset, at_ms, key, value in zip(*columns, strict=True):
         yield Record(topic, int(partition), int(offset), int(at_ms), key, value)
-
-
-def _of_era(recorded: pd.DataFrame, shard: str) -> dict[int, str]:
-    rows = recorded[recorded["shard"] == shard]
-    return {int(seq): json for seq, json in zip(rows["seq"], rows["json"], strict=True)}
 
 
 def _asked(spark: SparkSession, period: Period, place: Place | None = None) -> dict[Place, tuple[int, int]]:
@@ -235,6 +263,6 @@ def _recorded(spark: SparkSession, period: Period) -> DataFrame:
         spark.table("decisions")
         .where(period.condition & begun)
         .select(
-            cause["topic"].alias("topic"), cause["partition"].alias("partition"), "shard", "seq", "group_id", "json"
+            *(cause[name].alias(name) for name in ("topic", "partition", "offset")), "shard", "seq", "group_id", "json"
         )
     )

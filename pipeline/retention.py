@@ -4,7 +4,8 @@
 - `decisions` go with the record that caused them, but for the last words: what was said last, before that snapshot,
   about each queue, offset, member and group that is still there.  So the state of then is known, and all since.
 - `assignments` and `offsets` go with their decisions.
-- `snapshots` of before that one go; of those of more than a day ago, the last of each day stays.
+- `snapshots` of before that one go; of those of more than a day ago, the last of each day stays, and what an era began
+  with.
 
 The highest row of a stream never goes: it says how far a table has come.
 """
@@ -21,11 +22,14 @@ from pyspark.sql import functions as f
 
 from model import config
 from model.decisions import Handover, Membership, Offset, Rebalance
+from model.order import ORDER
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, Table
 from model.shard import VERSION
-from pipeline.tables import path_of
+from pipeline.tables import path_of, with_era
 
 DAY_MS = 24 * 3_600_000
+_PRESENT = ("joined", "resubscribed", "replaced")
+"""The last change of a client that is a member; `replaced` stands in ledgers of before protocol version 2."""
 
 
 class Past(Struct, frozen=True):
@@ -110,24 +114,24 @@ def _decisions(spark: SparkSession, warehouse: Path, table: Table, past: Past) -
     is_past = _up_to(past, "cause.topic", "cause.partition", "cause.offset")
     old = _read(spark, warehouse, table).where((f.col(table.at) < past.decisions_before_ms) & is_past)
     names = "change string, strategy string, mode string, queue struct<topic: string, broker: string, queue_id: int>"
-    said = old.withColumn("said", f.from_json("json", names)).withColumn("at", f.struct(table.at, "shard", "seq"))
+    said = with_era(old).withColumn("said", f.from_json("json", names)).withColumn("order", f.struct(*ORDER))
     kind, change = f.col("kind"), f.col("said.change")
     is_membership = kind == _tag(Membership)
     is_own = (kind == _tag(Offset)) & (f.col("said.mode") == "broadcasting")
     client = f.when(is_membership | is_own, f.col("client_id"))
     subject = Window.partitionBy(
         "kind", "group_id", client, f.to_json("said.queue"), change, f.col("said.strategy") == ""
-    ).orderBy(f.desc("at"))
-    coming_or_going = f.when(is_membership & ~change.isin("conflict", "agreed"), f.col("at"))
+    ).orderBy(f.desc("order"))
+    coming_or_going = f.when(is_membership & ~change.isin("conflict", "agreed"), f.col("order"))
     its_last = f.max_by(change, coming_or_going).over(Window.partitionBy("group_id", "client_id"))
-    forgotten = f.max(f.when(change == "forgotten", f.col("at"))).over(Window.partitionBy("group_id"))
+    forgotten = f.max(f.when(change == "forgotten", f.col("order"))).over(Window.partitionBy("group_id"))
     return said.select(
         *table.key,
         (
             kind.isin([_tag(one) for one in (Membership, Rebalance, Handover, Offset)])
             & (f.row_number().over(subject) == 1)
-            & ~(client.isNotNull() & f.coalesce(its_last.isin("left", "expired"), f.lit(False)))
-            & f.coalesce(f.col("at") > forgotten, f.lit(True))
+            & ~(client.isNotNull() & f.coalesce(~its_last.isin(*_PRESENT), f.lit(False)))
+            & f.coalesce(f.col("order") > forgotten, f.lit(True))
         ).alias("is_last_word"),
         (f.col("seq") == f.max("seq").over(Window.partitionBy(*table.stream, "kind"))).alias("is_highest"),
     ).where(~f.col("is_last_word") & ~f.col("is_highest"))
@@ -152,6 +156,7 @@ def _snapshots(spark: SparkSession, warehouse: Path, table: Table, past: Past) -
     shard = Window.partitionBy(*table.stream)
     day = f.floor(f.col(table.at) / DAY_MS)
     last_of_day = f.max("offset").over(Window.partitionBy(*table.stream, "era", "version", day))
+    first_of_era = f.min("offset").over(Window.partitionBy(*table.stream, "era", "version"))
     begin = reduce(
         lambda found, item: f.when(_is_at(item[0], "topic", "partition"), item[1]).otherwise(found),
         past.begins.items(),
@@ -163,10 +168,14 @@ def _snapshots(spark: SparkSession, warehouse: Path, table: Table, past: Past) -
             *table.key,
             (f.col(table.at) < f.max(table.at).over(shard) - config.KEEP_SNAPSHOTS_MS).alias("is_old"),
             (f.col("offset") == last_of_day).alias("is_last_of_day"),
+            ((f.col("era") > 1) & (f.col("offset") == first_of_era)).alias("is_begin_of_era"),
             (f.col("offset") < begin).alias("is_before"),
             (f.col("offset") == begin).alias("is_begin"),
         )
-        .where(f.col("is_before") | (f.col("is_old") & ~f.col("is_last_of_day") & ~f.col("is_begin")))
+        .where(
+            f.col("is_before")
+            | (f.col("is_old") & ~f.col("is_last_of_day") & ~f.col("is_begin") & ~f.col("is_begin_of_era"))
+        )
     )
 
 

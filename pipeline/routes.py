@@ -8,8 +8,9 @@ import msgspec
 from model.events import Route, RoutedQueue
 from pipeline.cluster import Racks
 
-REFRESH_MS = 60_000
-"""All routes are told this often: for fresh offsets, and for a shard that started without its state."""
+REFRESH_MS = 30_000
+"""All routes are told this often, which is less than a session: for fresh offsets, for a shard that started without its
+state, and for a route that was lost."""
 FORGET_READS = 600
 """A topic that nobody has asked for during so many reads, of a second each, is dropped: ten minutes.  Reads are counted
 rather than minutes, so that a broker's outage, in which nobody can be heard, is not taken for silence."""
@@ -30,17 +31,22 @@ class Watch:
         """Reads in a row, up to two, in which the topic did not exist."""
         self.reads_unheard = 0
         self._doubtful: set[int] = set()
-        self._offsets: dict[int, tuple[int, int]] = {}
+        self._offsets: dict[int, tuple[int, int | None]] = {}
         self._told_version: str | None = None
         self._told_ms = 0
+        self.topic_id = ""
+        """Of the topic that the brokers have now; empty: not known."""
+        self._told_ids = ["", ""]
+        """Of the last two routes: a shard believes in another topic when two routes in a row say so."""
 
-    def read(self, racks: Racks) -> None:
+    def read(self, racks: Racks | dict[int, str | None]) -> None:
         """Take what the brokers say of the topic now.
 
         A broker that is starting, or behind, may know less than there is: a queue is gone when two reads in a row do
         not show it.  One without a leader is not gone, and stays in its room.
         """
         self.absences = 0 if racks else min(self.absences + 1, 2)
+        self.topic_id = getattr(racks, "topic_id", "") or self.topic_id
         before = dict(self.rooms)
         missing = self.rooms.keys() - racks.keys()
         for queue_id in missing & self._doubtful:
@@ -64,7 +70,7 @@ class Watch:
     @property
     def is_news(self) -> bool:
         """Whether queues or rooms are others than the shards were told."""
-        return self.version != self._told_version
+        return self.version != self._told_version or self._told_ids != [self.topic_id] * 2
 
     @property
     def is_told(self) -> bool:
@@ -72,10 +78,13 @@ class Watch:
         return self._told_version is not None
 
     def tell(self, topic: str, offsets: Offsets, now_ms: int) -> Route:
-        """Return the route as it is now; a queue whose offsets are not known has its last ones, 0 at first."""
+        """Return the route as it is now; a queue whose offsets are not known has its last ones, none at first."""
         self._offsets = {
-            queue_id: offsets.get((topic, queue_id)) or self._offsets.get(queue_id, (0, 0)) for queue_id in self.rooms
+            queue_id: offsets.get((topic, queue_id)) or self._offsets.get(queue_id, (0, None))
+            for queue_id in self.rooms
         }
+        # Nobody has to be convinced by the first route of all.
+        self._told_ids = [self._told_ids[1] if self.is_told else self.topic_id, self.topic_id]
         self._told_version, self._told_ms = self.version, now_ms
         queues = [
             RoutedQueue(
@@ -88,7 +97,7 @@ class Watch:
             )
             for queue_id in sorted(self.rooms)
         ]
-        return Route(topic=topic, queues=queues, version=self.version)
+        return Route(topic=topic, queues=queues, version=self.version, topic_id=self.topic_id)
 
     def unsaid(self) -> None:
         """The last telling did not arrive: tell it again."""

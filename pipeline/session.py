@@ -138,6 +138,8 @@ _LATENCY = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "10",
+    # However large its records are, a batch comes to Python in pieces of this size (or of one record).
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
     # Between JVM and Python a batch goes to and fro in small pieces, which loopback TCP holds back: 191 ms become 166.
     "spark.python.unix.domain.socket.enabled": "true",
 }

@@ -9,8 +9,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from model import config
+from model.signing import Keys
 from wakeroll.connection import Connection, Topics, read_properties
 from wakeroll.errors import InvalidUsage
+from wakeroll.keys import read_keys
 
 PREFIX = "WAKEROLL_"
 """Of environment variables: WAKEROLL_BOOTSTRAP is `bootstrap`."""
@@ -27,6 +29,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kafka_config: Annotated[str | None, Meta(description="properties file with more client settings, for a login")] = (
         None
     )
+    keys: Annotated[
+        str | None, Meta(description="file of the keys that sign and verify records; none: the development keys")
+    ] = None
     prefix: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,200}\Z", description="of the control plane's topics")] = (
         "wakeroll"
     )
@@ -87,6 +92,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         login = read_properties(Path(self.kafka_config)) if self.kafka_config else {}
         return Connection(self.bootstrap, login, Topics(self.prefix))
+
+    def read_keys(self) -> Keys:
+        """Return the keys of this deployment; the development keys if it names no file.
+
+        Raises:
+            InvalidKeys: the file cannot be used.
+        """
+        return read_keys(self.keys)
 
     @property
     def warehouse(self) -> Path:

@@ -1,21 +1,21 @@
 """Snapshots: the state of every shard as rows of Delta, so that a lost checkpoint is no lost group."""
 
+from collections.abc import Iterator
 from threading import Lock
 
-from pyspark.sql import SparkSession
+from delta.tables import DeltaTable
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
-from model.rows import DECISIONS, SNAPSHOTS
-from model.shard import VERSION
-from pipeline.checkpoints import has_batches, read_states
-from pipeline.cluster import Cluster
-from pipeline.decided import has_decided
-from pipeline.machines import query_of, topics_of
-from pipeline.restore import Restore, ShardSnapshot, restore_file, write_restore
+from model.rows import SNAPSHOTS
+from model.shard import VERSION, Shard
+from pipeline.checkpoints import read_states
+from pipeline.machines import queries_of, topics_of
+from pipeline.restore import Place, place_of, read_restore
 from pipeline.schemas import schema_of
 from pipeline.settings import Settings
 from pipeline.sinks.delta import append
-from pipeline.tables import highest_positions, path_of
+from pipeline.tables import path_of
 from wakeroll.errors import InvalidUsage
 
 APPENDING = Lock()
@@ -23,73 +23,66 @@ APPENDING = Lock()
 
 
 def take_snapshots(spark: SparkSession, settings: Settings) -> int:
-    """Append the state of each shard that has moved since its last snapshot; return how many."""
-    known = highest_positions(spark, settings.warehouse, SNAPSHOTS)
-    rows = []
-    for shard, body in read_states(spark, settings):
-        if shard.offset > known.get((shard.topic, shard.partition), -1):
-            rows.append((shard.topic, shard.partition, shard.offset, shard.era, VERSION, shard.now_ms, bytearray(body)))
+    """Append the state of each shard that has moved since its last snapshot; return how many.
+
+    Append also, once, what a restored shard began with: a replay of its era starts there.
+    """
+    path = str(path_of(settings.warehouse, SNAPSHOTS))
+    snapshots = spark.read.format("delta").load(path)
+    newest = snapshots.groupBy("topic", "partition", "era").agg(f.max("offset").alias("at")).collect()
+    known = {(row.topic, row.partition, row.era): int(row["at"]) for row in newest}
+
+    def is_new(shard: Shard, offset: int) -> bool:
+        return offset > known.get((shard.topic, shard.partition, shard.era), -2)
+
+    moved = [(shard, shard.offset, body) for shard, body in read_states(spark, settings) if is_new(shard, shard.offset)]
+    begun = [(shard, offset, shard.body()) for shard, offset in _begun(settings) if is_new(shard, offset)]
+    rows = [
+        (shard.topic, shard.partition, offset, shard.era, VERSION, shard.now_ms, bytearray(body))
+        for shard, offset, body in (*begun, *moved)
+    ]
     if rows:
         frame = spark.createDataFrame(rows, schema_of(SNAPSHOTS.row))
         with APPENDING:
             append(frame, path_of(settings.warehouse, SNAPSHOTS))
-    return len(rows)
+    return len(moved)
 
 
-def prepare_restore(spark: SparkSession, settings: Settings) -> Restore:
-    """Let the next `run` start from the newest snapshots; it reads the log on from there.
+def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
+    """Yield each restored shard as it began, and the offset before its first record."""
+    for query in queries_of(settings):
+        for name, its in read_restore(settings, query).shards.items():
+            place = place_of(name)
+            shard = Shard(*place, settings.partitions, its.body, era=its.era, quiet_until=its.quiet_until)
+            yield shard, its.offset - 1
+
+
+def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[Place, Row]:
+    """Return the newest snapshot of each shard of the deciding query: its era, offset and body.
 
     Raises:
-        InvalidUsage: there is a checkpoint, which knows better.
-        NotReachable: no broker answered.
+        InvalidUsage: there are no tables; or the newest snapshots are of another version of the machines.
     """
-    if has_batches(settings):
-        raise InvalidUsage(f"{settings.checkpoint(query_of(settings))} has a state, which `wakeroll run` goes on from")
+    path = str(path_of(settings.warehouse, SNAPSHOTS))
+    if not DeltaTable.isDeltaTable(spark, path):
+        raise InvalidUsage(f"no table 'snapshots' in {settings.warehouse}; {NO_TABLES}")
+    newest = f.struct("era", "offset")
     rows = (
         spark.read.format("delta")
-        .load(str(path_of(settings.warehouse, SNAPSHOTS)))
-        .where(f.col("version") == VERSION)
+        .load(path)
+        .where(f.col("topic").isin(*topics_of(settings)))
         .groupBy("topic", "partition")
-        .agg(f.max("offset").alias("offset"), f.max_by("body", "offset").alias("body"))
+        .agg(*(f.max_by(name, newest).alias(name) for name in ("era", "offset", "version", "body")))
         .collect()
     )
-    eras = (
-        spark.read.format("delta")
-        .load(str(path_of(settings.warehouse, DECISIONS)))
-        .select(f.max(f.substring_index("shard", ".", -1).cast("int")).alias("era"))
-        .collect()
-    )
-    topics = topics_of(settings)
-    partitions = [(topic, partition) for topic in topics for partition in range(settings.partitions)]
-    ends = Cluster(settings.connection).offsets(partitions)
-    restore = Restore(
-        era=(eras[0].era or 0) + 1,
-        snapshots={
-            f"{row.topic}-{row.partition}": ShardSnapshot(row.offset, bytes(row.body))
-            for row in rows
-            if row.topic in topics
-        },
-        ends={f"{topic}-{partition}": end for (topic, partition), (_, end) in ends.items()},
-    )
-    write_restore(settings, restore)
-    return restore
-
-
-def refuse_to_forget(settings: Settings) -> None:
-    """Refuse to start from nothing where decisions exist: identities would be used twice, and everybody evicted.
-
-    Raises:
-        InvalidUsage: the checkpoint is empty, decisions exist, and `wakeroll restore` was not asked.
-        NotReachable: no broker answered.
-    """
-    if has_batches(settings):
-        restore_file(settings).unlink(missing_ok=True)
-        return
-    if restore_file(settings).exists():
-        return
-    if has_decided(settings):
+    if other := sorted({row.version for row in rows} - {VERSION}):
         raise InvalidUsage(
-            f"{settings.checkpoint(query_of(settings))} is empty, but {settings.connection.topics.decisions} has "
-            "decisions of its shards; if the checkpoint was lost, or another query had them, start with "
-            "`wakeroll restore`; for a new deployment choose another --prefix"
+            f"the newest snapshots are of version {other[0]}, this program reads version {VERSION}; run the program "
+            "that made them, or restore with --from-log: then a new era begins with the log, and settings and offsets "
+            "that are older than the log are lost"
         )
+    return {(row.topic, row.partition): row for row in rows}
+
+
+NO_TABLES = "name the --home of the deployment, or, if its tables are lost too, restore with --from-log"
+"""What to do where there are no tables."""

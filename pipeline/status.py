@@ -31,6 +31,8 @@ class Status(Struct):
     queries: dict[str, QueryStatus]
     failures: int = 0
     """Events that the machine itself failed at since then, rejected by the rule `internal`."""
+    states: dict[str, int] = {}
+    """Shard, like ``groups-3`` -> bytes of its state; those that have had a batch since then."""
 
     @property
     def is_alive(self) -> bool:

@@ -8,11 +8,12 @@ from importlib import resources
 from pathlib import Path
 
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from model import config, decisions
-from model.rows import TABLES, Table
+from model.order import ERA_SQL
+from model.rows import DECIDED, TABLES, Table
 from pipeline.evolution import CHECK, evolve, properties_there
 from pipeline.schemas import checks_of, schema_of
 from wakeroll.errors import InvalidUsage
@@ -26,8 +27,9 @@ KINDS: Mapping[str, type[decisions.Decision]] = {
     "locks": decisions.Lock,
     "wake_decisions": decisions.Wake,
     "rejections": decisions.Rejected,
+    "fencings": decisions.Fenced,
 }
-"""View -> the kind of decision that it shows, a column a field."""
+"""View -> the kind of decision that it shows: one column per field, and `era`."""
 
 _SQL_VIEWS = ("current_assignments", "current_offsets", "current_members", "groups", "wakes")
 """Those of the folder `views`; each may build on the ones before it."""
@@ -100,8 +102,16 @@ def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dic
     return {tuple(row[column] for column in table.stream): row["highest"] for row in rows}
 
 
+def with_era(rows: DataFrame) -> DataFrame:
+    """Add the column `era` behind `shard`: rows that decisions make are ordered by it (`model.order.ORDER`)."""
+    era = f.expr(ERA_SQL).alias("era", metadata={"comment": "era of the shard; (era, seq) is the order of decisions"})
+    return rows.select([column for name in rows.columns for column in ((name, era) if name == "shard" else (name,))])
+
+
 def open_views(spark: SparkSession, warehouse: Path, versions: Mapping[str, int] | None = None) -> list[str]:
     """Make tables and views known to this session's SQL; return their names.
+
+    A table whose rows are made by decisions has the column `era` besides: see `with_era`.
 
     `versions`: table -> its Delta version; None: the newest of each.
 
@@ -115,7 +125,8 @@ def open_views(spark: SparkSession, warehouse: Path, versions: Mapping[str, int]
         reader = spark.read.format("delta")
         if versions is not None:
             reader = reader.option("versionAsOf", versions[table.name])
-        reader.load(str(path)).createOrReplaceTempView(table.name)
+        rows = reader.load(str(path))
+        (with_era(rows) if table.key == DECIDED else rows).createOrReplaceTempView(table.name)
     names = [*TABLES]
     for name, sql in views():
         spark.sql(f"create or replace temporary view {name} as {sql}")
@@ -135,15 +146,19 @@ def read_once(spark: SparkSession, names: Iterable[str]) -> Iterator[None]:
 
 
 def views() -> Iterator[tuple[str, str]]:
-    """Yield name and query of each view; each may build on the ones before it."""
+    """Yield name and query of each view; each may build on the ones before it.
+
+    They expect that tables whose rows are made by decisions have the column `era`.
+    """
     for name, declared in KINDS.items():
         fields = schema_of(declared)
         tag = declared.__struct_config__.tag
-        columns = ", ".join(f"said.`{field.name}`" for field in fields)
+        said = [f"said.`{field.name}`" for field in fields]
+        said.insert(fields.names.index("shard") + 1, "era")
         yield (
             name,
-            f"select {columns}, published_ms from ("
-            f"select from_json(json, '{fields.simpleString()}') as said, published_ms "
+            f"select {', '.join(said)}, published_ms from ("
+            f"select from_json(json, '{fields.simpleString()}') as said, era, published_ms "
             f"from decisions where kind = '{tag}')",
         )
     for name in _SQL_VIEWS:

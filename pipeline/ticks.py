@@ -4,32 +4,38 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping
+import uuid
+from typing import NamedTuple
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from model.config import MAX_RECORD_BYTES, TICK_MS
+from model.config import TICK_MS
 from model.events import Tick
+from model.records import Record
+from model.signing import Keys, read_signature
+from pipeline.signed import Ends, SignedProducer
 from pipeline.trouble import Trouble
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 
 log = logging.getLogger(__name__)
 
-_TICK = msgspec.json.encode(Tick())
 _PERIOD_S = TICK_MS / 1000
 _LAST_RECORDS = 2_000
+_TICK = b'{"type":"tick"'
 
 
 class Ticker:
     """Appends a tick to every control partition, each `TICK_MS`."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.partitions: Mapping[str, int] = {}
-        """Control topic -> how many partitions it has; replaced, never changed, by whoever knows better."""
+    def __init__(self, connection: Connection, keys: Keys) -> None:
+        self.ends: Ends = {}
+        """The control partitions, and where they end; replaced, never changed, by whoever knows better."""
+        self._learnt: Ends = self.ends
+        self._observer = uuid.uuid4().hex
         self._trouble = Trouble(log, "ticks arrive again")
-        self._producer = perishable(connection, 2 * TICK_MS)
+        self._producer = SignedProducer(connection, keys, 2 * TICK_MS)
 
     def run(self, stop: threading.Event) -> None:
         """Tick until `stop` is set, on a grid of periods: late ticks do not make the next ones later.
@@ -45,13 +51,17 @@ class Ticker:
             stop.set()
 
     def _tick(self) -> None:
-        for topic, count in self.partitions.items():
-            for partition in range(count):
-                try:
-                    self._producer.produce(topic, _TICK, partition=partition, on_delivery=self._delivered)
-                except KafkaException as error:  # the topic has fewer partitions by now
-                    self._trouble.began(f"cannot send ticks to {topic}: {error.args[0].str()}")
-        self._producer.poll(0)
+        ends = self.ends
+        if ends is not self._learnt:  # else the receipts of ticks know better
+            self._producer.learn(ends)
+            self._learnt = ends
+        value = msgspec.json.encode(Tick(observer=self._observer, uptime_ms=time.monotonic_ns() // 1_000_000))
+        for topic, partition in ends:
+            try:
+                self._producer.produce(topic, value, partition, on_delivery=self._delivered)
+            except KafkaException as error:  # the topic has fewer partitions by now
+                self._trouble.began(f"cannot send ticks to {topic}: {error.args[0].str()}")
+        self._producer.poll()
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
@@ -60,10 +70,29 @@ class Ticker:
             self._trouble.began(f"ticks do not arrive in {message.topic()}: {error.str()}")
 
 
-def newest_tick_ms(connection: Connection, patience_s: float = 10.0) -> int | None:
-    """Return the log time of the newest tick, epoch ms; None if there is none among the last records.
+class NewestTick(NamedTuple):
+    """The newest tick of the log."""
+
+    at_ms: int
+    """Log time, epoch ms."""
+    problem: str
+    """Why its signature is refused; empty if it is verified."""
+
+
+def is_tick(value: bytes | None) -> bool:
+    """Return whether a record of a control topic is a tick."""
+    return value is not None and value.startswith(_TICK)
+
+
+def newest_tick(connection: Connection, keys: Keys, patience_s: float = 10.0) -> NewestTick | None:
+    """Return the newest tick that the keys verify, else the newest one; None if there is none among the last records.
 
     It is looked for in one partition of the queues topic, whose records are few.
+
+    Args:
+        connection: the brokers.
+        keys: without one of an observer, every tick counts as verified.
+        patience_s: how long to wait for the brokers, in seconds.
 
     Raises:
         NotReachable: no broker answered within `patience_s` seconds.
@@ -73,42 +102,27 @@ def newest_tick_ms(connection: Connection, patience_s: float = 10.0) -> int | No
     try:
         first, after = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=patience_s)
         consumer.assign([TopicPartition(topic, 0, max(first, after - _LAST_RECORDS))])
-        newest = None
+        verified: NewestTick | None = None
+        newest: NewestTick | None = None
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             message = consumer.poll(0.1)
             if message is None:
                 continue
             if message.error() is not None:
-                return newest
-            if message.value() == _TICK:
-                newest = message.timestamp()[1]
+                return verified or newest
+            value, offset = message.value(), message.offset()
+            if value is not None and offset is not None and is_tick(value):
+                at_ms = message.timestamp()[1]
+                record = Record(topic, 0, offset, at_ms, message.key(), value)
+                problem = keys.problem(record, Tick(), read_signature(value)) if keys.of_role("observer") else ""
+                newest = NewestTick(at_ms, problem)
+                verified = verified if problem else newest
         raise NotReachable(f"{topic} could not be read within {patience_s:g} s at {connection.bootstrap}")
     except KafkaException as error:
         raise NotReachable(f"{topic} cannot be read at {connection.bootstrap}: {error.args[0].str()}") from None
     finally:
         consumer.close()
-
-
-def perishable(connection: Connection, timeout_ms: int) -> Producer:
-    """Make a producer of what is true now and worth nothing later.
-
-    What a broker did not take within `timeout_ms` is dropped, so that its return is not greeted with all that it
-    missed.  An idempotent producer numbers its records and must recover from each one that it drops; ticks and routes
-    may come twice, so this one does not number them.  It has one request in flight: that keeps routes in order, and a
-    broker that hangs, and goes on, does not find a heap of ticks.
-    """
-    return connection.producer(
-        **{
-            "enable.idempotence": False,
-            "message.timeout.ms": timeout_ms,
-            "max.in.flight.requests.per.connection": 1,
-            "message.max.bytes": MAX_RECORD_BYTES,
-            "reconnect.backoff.max.ms": 1_000,
-            "log_level": 0,  # the troubles are told where they are met, once
-            "error_cb": lambda _: None,
-        }
-    )
 
 
 def next_due_s(due_s: float, now_s: float, period_s: float) -> float:

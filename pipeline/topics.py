@@ -157,12 +157,7 @@ def _about(
         return [Finding(topic, text, fatal=True)]
     findings = []
     if len(racks) != expected.partitions:
-        # A key's partition follows from their number: half of the groups would have two coordinators.
-        text = (
-            f"{topic} has {len(racks)} partitions, this deployment was made with {expected.partitions}; "
-            f"set {expected.setting} to {len(racks)} and start from an empty checkpoint, or use another prefix"
-        )
-        findings.append(Finding(topic, text, fatal=True))
+        findings.append(Finding(topic, _other_number(expected, len(racks)), fatal=True))
     if isinstance(settings, KafkaError):
         text = f"the settings of {topic} cannot be read ({settings.str()}); {_TIME[0]} must be {_TIME[1]}"
         return [*findings, Finding(topic, text, fatal=False)]
@@ -182,3 +177,17 @@ def _about(
         text = f"{topic} keeps records for {settings[_RETENTION]} ms, it should be {expected.retention_ms} ms or longer"
         findings.append(Finding(topic, f"{text}; {mend(_RETENTION, str(expected.retention_ms))}", fatal=False))
     return findings
+
+
+def _other_number(expected: _Expected, found: int) -> str:
+    """Say what to do about another number of partitions: a key's partition follows from it.
+
+    A client looks for its inbox once.  A group would be decided about in two shards, one of which expires its members.
+    """
+    text = f"{expected.topic} has {found} partitions, `{expected.setting}` is {expected.partitions}; "
+    if expected.setting == "inbox_partitions":
+        return text + f"set it to {found}, and restart the clients if the topic got more since they were started"
+    return (
+        text + f"if the deployment was made with {found}, set it to {found}; if the topic got more since, it cannot be "
+        "used any longer, for the number is fixed for the life of a deployment: make a new one, with another --prefix"
+    )

@@ -1,5 +1,6 @@
 """Commands that change a group: its committed offsets and its settings.  They do without Spark."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -10,13 +11,15 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.cli.ask import GroupName
-from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, Prefix, settings_of
+from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.settings import Settings
 from wakeroll.admin import Admin
 from wakeroll.errors import InvalidUsage
+from wakeroll.keys import warning_of
 from wakeroll.requests import ResetOutcome
 from wakeroll.reset import ResetPlan, Where, queue_of, time_of
 
+log = logging.getLogger("wakeroll")
 out = Console(highlight=False)
 
 ToFirst = Annotated[bool, typer.Option("--to-first", help="To the first message that is there.")]
@@ -48,6 +51,7 @@ def reset_offsets(
     by: By = None,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
     prefix: Prefix = None,
     home: Home = None,
     config: ConfigFile = None,
@@ -57,7 +61,7 @@ def reset_offsets(
         raise InvalidUsage("--execute and --dry-run are given; give one of them")
     where = _where(to_first, to_last, to_offset, to_time)
     only = None if queue is None else queue_of(queue)
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home)
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     with _admin(settings) as admin:
         plan = admin.plan_reset(group, where, topic=topic, queue=only)
         out.print(_plan_table(plan))
@@ -83,6 +87,7 @@ def configure(
     max_members: Annotated[int | None, typer.Option(help="Whoever comes beyond it is refused.")] = None,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
     prefix: Prefix = None,
     home: Home = None,
     config: ConfigFile = None,
@@ -100,7 +105,7 @@ def configure(
         "revoke_timeout_ms": revoke_timeout_ms,
         "max_members": max_members,
     }
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home)
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     with _admin(settings) as admin, out.status("waiting for the coordinator"):
         done = admin.configure(group, **{name: value for name, value in named.items() if value is not None})
     out.print(
@@ -114,7 +119,14 @@ def configure(
 @contextmanager
 def _admin(settings: Settings) -> Iterator[Admin]:
     connection = settings.connection
-    with Admin(connection.bootstrap, kafka_config=connection.config, prefix=connection.topics.prefix) as admin:
+    if settings.keys and (warning := warning_of(settings.keys)):
+        log.warning("%s", warning)
+    with Admin(
+        connection.bootstrap,
+        kafka_config=connection.config,
+        prefix=connection.topics.prefix,
+        keys=settings.keys,
+    ) as admin:
         yield admin
 
 

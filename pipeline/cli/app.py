@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import typer
 from rich.console import Console
 
-from pipeline.cli import admin, ask, check, doctor, explain, marts, replay, sql, system, what_if
+from pipeline.cli import admin, ask, check, doctor, explain, keys, marts, replay, sql, system, what_if
 from wakeroll.errors import InvalidUsage, WakerollError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
+app.add_typer(keys.app, name="keys", rich_help_panel="Change")
 
 
 def run_app(arguments: Sequence[str]) -> int:

@@ -6,9 +6,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from model.order import ORDER
 from pipeline.cli.ledger import ledger, session
 from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Machines, Prefix, settings_of
-from pipeline.machines import machines_of
 from pipeline.status import now_ms
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 out = Console()
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+FromLog = Annotated[
+    bool,
+    typer.Option("--from-log", help="Without snapshots: what the log in Kafka does not have any more is lost."),
+]
 Holds = Annotated[bool, typer.Option("--holds", help="Also who waits for messages, by the coordinator's checkpoint.")]
 
 
@@ -58,7 +62,7 @@ def describe(
         [found] = _rows(spark, "groups", group)
         members = _rows(spark, "current_members", group, "client_id")
         queues = _rows(spark, "current_assignments", group, "topic", "broker", "queue_id")
-        rebalances = _rows(spark, "rebalances", group, "epoch")[:-6:-1]
+        rebalances = _rows(spark, "rebalances", group, *ORDER)[:-6:-1]
         tick_ms = spark.sql("select max(at_ms) as at_ms from events where type = 'tick'").collect()[0].at_ms
         waits = holds_tables(spark, settings, group) if holds else []
     _show_group(found, tick_ms)
@@ -102,6 +106,7 @@ def state(
 
 
 def restore(
+    from_log: FromLog = False,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
     prefix: Prefix = None,
@@ -110,8 +115,9 @@ def restore(
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
 ) -> None:
-    """After the checkpoints were lost: let the next `run` go on from the snapshots in the tables."""
-    from pipeline.snapshots import prepare_restore
+    """After the checkpoints were lost, or the log was: let the next `run` go on from the snapshots in the tables."""
+    from pipeline.recover import prepare_restore
+    from pipeline.snapshots import NO_TABLES
 
     settings = settings_of(
         config,
@@ -122,14 +128,17 @@ def restore(
         home=home,
         checkpoints=checkpoints,
     )
-    if not settings.warehouse.is_dir():
-        raise InvalidUsage(f"no tables in {settings.warehouse}; name the --home of the deployment")
+    if not settings.warehouse.is_dir() and not from_log:
+        raise InvalidUsage(f"no tables in {settings.warehouse}; {NO_TABLES}")
     with session(settings, out) as spark:
-        restored = prepare_restore(spark, settings)
-    shards = len(machines_of(settings)) * settings.partitions
-    out.print(f"{len(restored.snapshots)} of {shards} shards go on from their snapshots")
-    if len(restored.snapshots) < shards:
-        out.print(f"the others read the log from its start, in era {restored.era}")
+        restored = prepare_restore(spark, settings, from_log=from_log)
+    for plan in restored.plans.values():
+        out.print(plan.text, soft_wrap=True, highlight=False)
+    for note in restored.notes:
+        out.print(note, soft_wrap=True, highlight=False)
+    if restored.plans:
+        same = sum(not plan.is_new_era for plan in restored.plans.values())
+        out.print(f"{same} of {len(restored.plans)} shards go on where they were")
     out.print("next: wakeroll run" + ("" if settings.machines == "both" else f" --machines {settings.machines}"))
 
 

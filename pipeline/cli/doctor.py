@@ -1,23 +1,26 @@
 """doctor: what a deployment stands on, looked at one thing after the other."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Prefix, settings_of
+from model import config
+from model.signing import Keys
+from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cluster import Cluster
 from pipeline.jars import JarsMissing, broker_jars, spark_jars
 from pipeline.local.preflight import Check, checks
 from pipeline.settings import Settings
 from pipeline.status import Status, now_ms, read_status
-from pipeline.ticks import newest_tick_ms
+from pipeline.ticks import newest_tick
 from pipeline.topics import check_topics
 from wakeroll.connection import Connection
 from wakeroll.errors import WakerollError
+from wakeroll.keys import warning_of
 
 STALE_TICK_MS = 10_000
 """Ticks come once a second; without them nobody expires and no timer fires."""
@@ -28,14 +31,21 @@ out = Console(highlight=False, soft_wrap=True)
 def doctor(
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
     prefix: Prefix = None,
     home: Home = None,
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
 ) -> None:
-    """Check Java, JARs, ports, broker, topics, jobs and the clock; exit code 1 if something is wrong."""
+    """Check Java, JARs, ports, keys, broker, topics, jobs and the clock; exit code 1 if something is wrong."""
     settings = settings_of(
-        config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home, checkpoints=checkpoints
+        config,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        home=home,
+        checkpoints=checkpoints,
     )
     wrong = 0
     for check in _all(settings):
@@ -50,6 +60,7 @@ def _all(settings: Settings) -> Iterator[Check]:
     yield from checks(Path.cwd())
     yield _jars()
     yield _ports()
+    yield _asked("keys", lambda: _keys(settings))
     yield from _jobs(settings)
     if not settings.bootstrap:
         yield Check("broker", False, "no broker is named", "give --bootstrap, or start `wakeroll up`")
@@ -59,7 +70,7 @@ def _all(settings: Settings) -> Iterator[Check]:
     yield broker
     if broker.ok:
         yield _asked("topics", lambda: _topics(connection, settings))
-        yield _asked("clock", lambda: _clock(connection))
+        yield _asked("clock", lambda: _clock(connection, settings.read_keys()))
 
 
 def _asked(name: str, ask: Callable[[], Check]) -> Check:
@@ -88,6 +99,13 @@ def _ports() -> Check:
         return Check("ports", False, f"no port on 127.0.0.1: {error}", "see what forbids listening on loopback")
 
 
+def _keys(settings: Settings) -> Check:
+    """Development keys are no fault of a laptop; that is said, and is all."""
+    keys, warning = settings.read_keys(), warning_of(settings.keys)
+    found = ", ".join(f"{key.key_id} ({key.role})" for key in keys.by_id.values())
+    return Check("keys", True, found, warning)
+
+
 def _jobs(settings: Settings) -> Iterator[Check]:
     status = read_status(Path(settings.home))
     if status is None or not status.is_alive:
@@ -105,6 +123,21 @@ def _jobs(settings: Settings) -> Iterator[Check]:
     else:
         yield Check("jobs", True, f"process {status.pid}: {told}", "")
     yield _decisions(status)
+    if status.states:
+        yield state_check(status.states)
+
+
+def state_check(states: Mapping[str, int]) -> Check:
+    """Look at the sizes of the shards' states: each is one value of Spark's state store, written in every batch."""
+    name, size = max(states.items(), key=lambda item: item[1])
+    found = f"the largest of {len(states)} shards is {name}, of {size / 2**20:.1f} MiB"
+    if size < config.LARGE_STATE_BYTES:
+        return Check("state", True, found, "")
+    fix = (
+        f"more than {config.LARGE_STATE_BYTES >> 20} MiB makes each batch slow, and Spark stores less than 2 GiB: "
+        "`wakeroll state` shows its groups; let some of them use another deployment, with another --prefix"
+    )
+    return Check("state", False, found, fix)
 
 
 def _decisions(status: Status) -> Check:
@@ -130,11 +163,15 @@ def _topics(connection: Connection, settings: Settings) -> Check:
     return Check("topics", True, ", ".join(connection.topics.all), "")
 
 
-def _clock(connection: Connection) -> Check:
-    tick_ms = newest_tick_ms(connection)
-    if tick_ms is None:
+def _clock(connection: Connection, keys: Keys) -> Check:
+    tick = newest_tick(connection, keys)
+    if tick is None:
         return Check("clock", False, "there has never been a tick", "start the observer: wakeroll observe")
-    age_ms = now_ms() - tick_ms
+    if tick.problem:
+        return Check(
+            "clock", False, f"ticks do not count: {tick.problem}", "see docs/security.md for who needs which key"
+        )
+    age_ms = now_ms() - tick.at_ms
     if age_ms > STALE_TICK_MS:
         return Check("clock", False, f"the newest tick is {age_ms / 1000:.0f} s old", "see why the observer is silent")
     return Check("clock", True, f"the newest tick is {age_ms / 1000:.1f} s old", "")

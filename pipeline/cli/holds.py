@@ -41,7 +41,7 @@ def waiting_of(shards: Iterable[Shard], group_id: str) -> list[Waiting]:
                         pulls=len(holds),
                         oldest_ms=shard.now_ms - min(hold.since_ms for hold in holds),
                         next_ms=min(hold.until_ms for hold in holds) - shard.now_ms,
-                        next_offset=queue.next_offset,
+                        next_offset=queue.end.believed(shard.now_ms),
                     )
                 )
     return sorted(found, key=lambda waiting: waiting.queue)

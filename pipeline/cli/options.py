@@ -17,6 +17,12 @@ KafkaConfig = Annotated[
     str | None,
     typer.Option("--kafka-config", metavar="FILE", help="Properties file with more Kafka client settings (a login)."),
 ]
+KeyFile = Annotated[
+    str | None,
+    typer.Option(
+        "--keys", metavar="FILE", help="The keys that sign and verify records; default: the development keys."
+    ),
+]
 Prefix = Annotated[str | None, typer.Option("--prefix", help="Prefix of the control plane's topics.")]
 Machines = Annotated[
     str | None,

@@ -32,7 +32,7 @@ OnlyGroup = Annotated[
 def replay(
     from_: From = None, to: To = None, group: OnlyGroup = None, home: Home = None, config: ConfigFile = None
 ) -> None:
-    """Decide again from the archived log, and compare with the tables byte for byte; exit code 1 if they differ."""
+    """Decide again from the archived log, compare with the tables byte for byte; exit code 1 if not all is equal."""
     from pipeline.history import Period
     from pipeline.replay import replay_all, replay_group
 
@@ -53,9 +53,12 @@ def replay(
     counts = f"{shards} shards" if shards > 1 else "1 shard"
     counts += f", {_sum(checks, 'events')} events, {_sum(checks, 'compared')} decisions compared"
     out.print(f"{counts}: [red]{differences} differ[/]" if differences else f"{counts}: [green]equal[/]")
+    for one in checks:
+        if one.unknown:
+            out.print(f"{one.shard}: {one.unknown} decisions cannot be compared: {one.why}", soft_wrap=True)
     if not_recorded := _sum(checks, "not_recorded"):
         out.print(f"{not_recorded} more follow from the log, which the tables do not have yet")
-    raise typer.Exit(1 if differences else 0)
+    raise typer.Exit(1 if differences or _sum(checks, "unknown") else 0)
 
 
 def _sum(checks: "Sequence[Checked]", name: str) -> int:
@@ -69,6 +72,8 @@ def _shards_table(checks: "Sequence[Checked]") -> Table:
     for name in ("events", "decisions", "differ"):
         table.add_column(name, justify="right")
     for one in checks:
+        if one.unknown:
+            continue
         begin = "the start" if one.after < 0 else f"the snapshot at {one.after}"
         table.add_row(one.shard, begin, str(one.events), str(one.compared), str(one.differences))
     return table

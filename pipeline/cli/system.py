@@ -3,6 +3,7 @@
 What a command needs is imported when it runs: the observer does without Spark, and so does a help text.
 """
 
+import logging
 import os
 import signal
 import threading
@@ -11,10 +12,22 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Machines, Prefix, settings_of
+from pipeline.cli.options import (
+    Bootstrap,
+    Checkpoints,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    Machines,
+    Prefix,
+    settings_of,
+)
 from pipeline.settings import load
 from wakeroll.errors import InvalidUsage
+from wakeroll.keys import warning_of
 
+log = logging.getLogger("wakeroll")
 out = Console()
 
 Only = Annotated[
@@ -26,6 +39,7 @@ TopicNames = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topic
 def up(
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
     prefix: Prefix = None,
     home: Home = None,
     checkpoints: Checkpoints = None,
@@ -39,10 +53,14 @@ def up(
         config,
         bootstrap=bootstrap,
         kafka_config=kafka_config,
+        keys=keys,
         prefix=prefix,
         home=home,
         checkpoints=checkpoints,
     )
+    settings.read_keys()  # a mistake in them is better told here than in a log
+    if warning := warning_of(settings.keys):
+        out.print(warning, style="yellow", markup=False)
     stop = stop_on_signals()
     out.print("starting broker, observer and jobs; about 20 s", style="dim")
     try:
@@ -63,6 +81,7 @@ def run(
     machines: Machines = None,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
     prefix: Prefix = None,
     home: Home = None,
     checkpoints: Checkpoints = None,
@@ -78,6 +97,7 @@ def run(
         config,
         bootstrap=bootstrap,
         kafka_config=kafka_config,
+        keys=keys,
         prefix=prefix,
         machines=machines,
         home=home,
@@ -107,6 +127,7 @@ def tap(
 def observe(
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
     prefix: Prefix = None,
     home: Home = None,
     config: ConfigFile = None,
@@ -114,8 +135,11 @@ def observe(
     """Run the observer: the clock's ticks, the routes of subscribed topics, and which queues have grown."""
     from pipeline.observer import observe as run_observer
 
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home)
-    run_observer(settings.connection, stop_on_signals())
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    connection, signing = settings.connection, settings.read_keys()
+    if warning := warning_of(settings.keys):
+        log.warning("%s", warning)
+    run_observer(connection, signing, stop_on_signals())
 
 
 def demo(

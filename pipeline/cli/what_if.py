@@ -181,7 +181,7 @@ def _notes(answer: Prediction) -> list[str]:
         notes.append("nobody is in the group; --at TIME asks about a moment when somebody was")
     if answer.unassigned:
         reasons = sorted({one.reason for one in answer.unassigned})
-        notes.append(f"{len(answer.unassigned)} queues are nobody's: {'; '.join(reasons)}")
+        notes.append(f"{answer.unassigned_count} queues are nobody's: {'; '.join(reasons)}")
     if not answer.is_calm:
         notes.append("there was no end of it; this is how it stood when ten minutes had passed")
     return notes

@@ -1,12 +1,12 @@
 """coordinate: control topics in, decisions out."""
 
-from pyspark import Accumulator
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.machines import COORDINATE, query_of, topics_of
-from pipeline.operators.shard import decide
-from pipeline.restore import read_restore
+from pipeline.operators.shard import Counts, decide
+from pipeline.restore import adopt, read_restore
+from pipeline.resume import resume_deciding
 from pipeline.settings import Settings
 from pipeline.sinks.kafka import publish
 from pipeline.sources.kafka import kafka_options, records
@@ -14,17 +14,22 @@ from pipeline.sources.kafka import kafka_options, records
 NAME = COORDINATE
 
 
-def start(spark: SparkSession, settings: Settings, failures: Accumulator[int] | None = None) -> StreamingQuery:
-    """Start the deciding query: events → machines → Kafka; `failures` counts what the machines themselves fail at."""
+def start(spark: SparkSession, settings: Settings, counts: Counts | None = None) -> StreamingQuery:
+    """Start the deciding query: events → machines → Kafka; `counts` is what the shards report.
+
+    Where Kafka has deleted records before they were read, their shards begin a new era.
+    """
     connection, topics, name = settings.connection, topics_of(settings), query_of(settings)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
+    adopt(settings)
+    resume_deciding(spark, settings)
     restore = read_restore(settings)
     start = restore.starting_offsets(topics, settings.partitions)
     events = records(spark, connection, topics, settings.max_offsets_per_batch, start)
     if settings.state_partitions == 1:
         # All of it ends in one task.  Read there too, it needs no shuffle: a second stage costs more than the reading.
         events = events.coalesce(1)
-    failures = failures or spark.sparkContext.accumulator(0)
-    decisions = decide(events, settings.partitions, connection.topics, restore, failures)
+    counts = counts or Counts.start(spark)
+    decisions = decide(events, settings.partitions, connection.topics, restore, settings.read_keys(), counts)
     options, checkpoint = kafka_options(connection), settings.checkpoint(name)
     return publish(decisions, options, name, checkpoint, settings.batch_interval_ms)

@@ -1,5 +1,6 @@
 """record: events and decisions into Delta, each row once."""
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,18 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, RECORDED, Table
-from pipeline.operators.ledger import assignment_rows, decision_rows, event_rows, not_yet_in, offset_rows
+from pipeline.machines import RECORD
+from pipeline.operators.ledger import (
+    Positions,
+    assignment_rows,
+    decision_rows,
+    event_rows,
+    newest_of,
+    not_yet_in,
+    offset_rows,
+    position_of,
+)
+from pipeline.resume import resume_recording
 from pipeline.settings import Settings
 from pipeline.sinks.delta import append
 from pipeline.sources.kafka import records
@@ -17,19 +29,25 @@ from pipeline.tables import ensure_tables, highest_positions, path_of
 from pipeline.upkeep import Upkeep
 from wakeroll.connection import Topics
 
-NAME = "record"
+NAME = RECORD
 
-Positions = dict[tuple[object, ...], int]
-"""Stream -> the highest position in it."""
+log = logging.getLogger("wakeroll.run")
+
+Highest = dict[tuple[object, ...], int]
+"""Stream, with its era -> the highest position in it."""
 
 
 def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
-    """Start the recording query: control topics and decisions → Delta."""
+    """Start the recording query: control topics and decisions → Delta.
+
+    What Kafka has deleted before it was read is said in the log.
+    """
     connection = settings.connection
     ensure_tables(spark, settings.warehouse, settings.keep_versions_ms)
     topics = (*connection.topics.control, connection.topics.decisions)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
-    archived = records(spark, connection, topics, settings.max_offsets_per_batch)
+    begin = resume_recording(settings, NAME)
+    archived = records(spark, connection, topics, settings.max_offsets_per_batch, begin)
     write, upkeep = writer(spark, settings.warehouse, connection.topics), Upkeep(spark, settings)
 
     def write_and_look_after(batch: DataFrame, batch_id: int) -> None:
@@ -49,10 +67,12 @@ def writer(spark: SparkSession, warehouse: Path, topics: Topics) -> Callable[[Da
     """Make the function that writes a batch: every table in a thread of its own, for each commit takes half a second.
 
     A row is written once, for what is not above the highest position of its stream that the table has is dropped: a
-    batch that is repeated, a decision that Kafka holds twice, all of it after a checkpoint was lost.  Positions are a
-    table's own, so a crash between the commits of two tables leaves each right.
+    batch that is repeated, a decision that Kafka holds twice, all of it after a checkpoint was lost.  So are decisions
+    of an older era than a shard is in: another coordinator made them.  Positions are a table's own, so a crash between
+    the commits of two tables leaves each right.
     """
-    highest = {table.name: highest_positions(spark, warehouse, table) for table in RECORDED}
+    newest = {table.name: newest_of(table, highest_positions(spark, warehouse, table)) for table in RECORDED}
+    stale: set[str] = set()
 
     def write(batch: DataFrame, _batch_id: int) -> None:
         decided = decision_rows(batch.where(f.col("topic") == topics.decisions))
@@ -66,11 +86,13 @@ def writer(spark: SparkSession, warehouse: Path, topics: Topics) -> Callable[[Da
         decided.persist()
         try:
             reached = _reached(batch, decided, topics)
+            _warn_of_stale(reached[DECISIONS.name], newest[DECISIONS.name], stale)
 
             def write_table(table: Table) -> None:
                 spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
-                seen = highest[table.name]
-                news = {stream: at for stream, at in reached[table.name].items() if at > seen.get(stream, -1)}
+                seen = newest[table.name]
+                its = newest_of(table, reached[table.name])
+                news = {stream: at for stream, at in its.items() if at > seen.get(stream, _NOWHERE)}
                 if news:
                     fresh = rows[table.name].where(not_yet_in(table, seen))
                     append(fresh, path_of(warehouse, table))
@@ -85,12 +107,31 @@ def writer(spark: SparkSession, warehouse: Path, topics: Topics) -> Callable[[Da
     return write
 
 
-def _reached(batch: DataFrame, decided: DataFrame, topics: Topics) -> dict[str, Positions]:
+_NOWHERE = (-1, -1)
+
+
+def _warn_of_stale(reached: Highest, newest: Positions, known: set[str]) -> None:
+    """Warn once of each shard whose decisions come from an older era than it is in; remember it in `known`."""
+    for its_stream, position in reached.items():
+        stream, (era, _) = position_of(DECISIONS, its_stream, position)
+        current, _ = newest.get(stream, _NOWHERE)
+        shard = str(its_stream[1])
+        if era < current and shard not in known:
+            known.add(shard)
+            log.warning(
+                "decisions of %s are left out, for this shard is in era %d: another `wakeroll run` goes on from an old "
+                "checkpoint; stop it",
+                shard,
+                current,
+            )
+
+
+def _reached(batch: DataFrame, decided: DataFrame, topics: Topics) -> dict[str, Highest]:
     """Return the highest position of each stream in a batch: table -> stream -> position.
 
     One look for all tables, and a second one if there are decisions: each costs as much as an append of some rows.
     """
-    found: dict[str, Positions] = {table.name: {} for table in RECORDED}
+    found: dict[str, Highest] = {table.name: {} for table in RECORDED}
     has_decisions = False
     for row in batch.groupBy(*EVENTS.stream).agg(f.max(EVENTS.position).alias("at")).collect():
         if row.topic == topics.decisions:

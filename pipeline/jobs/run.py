@@ -12,19 +12,24 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from model import config
 from pipeline.checkpoints import has_batches, refuse_foreign
 from pipeline.cluster import Cluster
 from pipeline.jobs import coordinate, record
+from pipeline.jobs.catch_up import catch_up
 from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches, wait_until
 from pipeline.lock import only_one
-from pipeline.machines import machines_of, queries_of, query_of, topics_of
+from pipeline.machines import lock_of, machines_of, queries_of, query_of, record_lock, topics_of
+from pipeline.operators.shard import Counts
+from pipeline.resume import refuse_shortened, refuse_to_forget
 from pipeline.session import start_session
 from pipeline.settings import Settings
-from pipeline.snapshots import refuse_to_forget, take_snapshots
+from pipeline.snapshots import take_snapshots
 from pipeline.status import QueryStatus, Status, now_ms, write_status
 from pipeline.topics import ensure_topics
 from wakeroll.connection import Connection
 from wakeroll.errors import WakerollError
+from wakeroll.keys import key_to_sign, warning_of
 
 log = logging.getLogger("wakeroll.run")
 
@@ -43,13 +48,18 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
     Raises:
         JobFailed: a query ended by itself.
         InvalidTopics: the control topics are not as this deployment needs them.
-        InvalidUsage: a checkpoint is another deployment's, is used by another process, or was lost.
+        InvalidUsage: a checkpoint is another deployment's, is used by another process, was lost, or has read more than
+            the log has.
+        InvalidKeys: the keys cannot be read, or none is an observer's.
         NotReachable: no broker answered.
         SparkFailed, JarsMissing: there is no session to be had.
     """
     stop = threading.Event()
     on_signals(lambda: os._exit(130))  # nothing has begun that would have to be ended
     if coordinate.NAME in jobs:
+        key_to_sign(settings.read_keys(), "observer")  # without it no tick would count
+        if warning := warning_of(settings.keys):
+            log.warning("%s", warning)
         refuse_foreign(settings.checkpoint(query_of(settings)), topics_of(settings), settings.partitions)
     if record.NAME in jobs:
         topics = settings.connection.topics
@@ -63,30 +73,40 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
     with ExitStack() as stack:
         if coordinate.NAME in jobs:
             for machine in machines_of(settings):
-                lock = settings.checkpoint(f"{coordinate.NAME}.{machine}.lock")
-                stack.enter_context(only_one(lock, "decides from this checkpoint"))
+                stack.enter_context(only_one(lock_of(settings, machine), "decides from this checkpoint"))
             refuse_to_forget(settings)
+            refuse_shortened(settings, query_of(settings))
         if record.NAME in jobs:
-            stack.enter_context(only_one(settings.warehouse / "record.lock", "writes these tables"))
+            stack.enter_context(only_one(record_lock(settings), "writes these tables"))
+            refuse_shortened(settings, record.NAME)
         _run(settings, jobs, stop)
 
 
 def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event) -> None:
     spark = start_session(settings, "wakeroll")
     started_ms = now_ms()
-    failures = spark.sparkContext.accumulator(0)
-    starts: dict[str, Start] = {**JOBS, coordinate.NAME: partial(coordinate.start, failures=failures)}
-    queries = [starts[name](spark, settings) for name in jobs]
+    counts = Counts.start(spark)
+    starts: dict[str, Start] = {**JOBS, coordinate.NAME: partial(coordinate.start, counts=counts)}
+    topics = settings.connection.topics
+    reads = {coordinate.NAME: topics_of(settings), record.NAME: (*topics.control, topics.decisions)}
+    queries = []
+    for name in jobs:
+        its_name = record.NAME if name == record.NAME else query_of(settings)
+        catch_up(settings, its_name, reads[name], partial(starts[name], spark))
+        queries.append(starts[name](spark, settings))
     on_signals(stop.set)
     snapshot_due_ms = started_ms + min(settings.snapshot_interval_ms, _FIRST_SNAPSHOT_MS)
+    large: frozenset[str] = frozenset()
     log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
     try:
         while not stop.wait(POLL_S):
             for query in queries:
                 raise_if_dead(query)
             last = {str(query.name): _status_of(query) for query in queries}
-            status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, failures.value)
+            states = dict(sorted(counts.bytes.value.items()))
+            status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, counts.failures.value, states)
             write_status(Path(settings.home), status)
+            large = _warn_of_large(states, large)
             is_known = any(has_batches(settings, query) for query in queries_of(settings))
             if record.NAME in jobs and now_ms() >= snapshot_due_ms and is_known:
                 snapshot_due_ms = now_ms() + settings.snapshot_interval_ms
@@ -98,6 +118,14 @@ def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event) -> None
             stop_between_batches(query)
     finally:
         spark.stop()
+
+
+def _warn_of_large(states: Mapping[str, int], known: frozenset[str]) -> frozenset[str]:
+    """Warn of each shard whose state has become large; return all that are."""
+    large = frozenset(name for name, size in states.items() if size >= config.LARGE_STATE_BYTES)
+    for name in sorted(large - known):
+        log.warning("the state of %s has %d MiB; see `wakeroll doctor`", name, states[name] >> 20)
+    return large
 
 
 def _await_record(query: StreamingQuery, connection: Connection, partitions: int) -> None:

@@ -13,13 +13,13 @@ select
     coalesce(client_id, '(nobody)') as owner,
     date_format(timestamp_millis(from_ms), 'HH:mm:ss.SSS') as since,
     date_format(
-        timestamp_millis(lead(from_ms) over (partition by topic, broker, queue_id order by seq)), 'HH:mm:ss.SSS'
+        timestamp_millis(lead(from_ms) over (partition by topic, broker, queue_id order by era, seq)), 'HH:mm:ss.SSS'
     ) as until,
     epoch,
     how
 from assignments
 where group_id = '{group}' and concat(topic, '-', queue_id) = '{queue}'
-order by seq
+order by era, seq
 """
 
 WHAT_MOVED = """
@@ -43,7 +43,7 @@ WHAT_WAS_REJECTED = """
 select rule, detail, client_id, cause.partition, cause.offset
 from rejections
 where group_id = '{group}'
-order by shard, seq
+order by era, seq
 """
 
 HOW_FAST = """

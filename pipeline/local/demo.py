@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import msgspec
 from confluent_kafka.admin import NewTopic
 from msgspec import structs
 from rich.console import Console
@@ -20,7 +19,7 @@ from pipeline.cluster import Cluster
 from pipeline.local.answers import show_answers
 from pipeline.local.process import Child
 from pipeline.local.system import LocalSystem, Stopped, local_system
-from pipeline.local.traffic import Probe, Traffic
+from pipeline.local.traffic import Probe, Traffic, configure
 from pipeline.local.witness import GroupView, Watcher, balance, doubly_owned, read_handled, repeats
 from pipeline.settings import Settings
 from pipeline.status import now_ms
@@ -30,7 +29,7 @@ from wakeroll.errors import WakerollError
 GROUP = "billing"
 QUEUES = 8
 PER_SECOND = 200
-SESSION_MS = 6_000
+SESSION_MS = 9_000
 """Short, so that the story is: a killed consumer's queues move after this."""
 _STEP_S = 180.0
 
@@ -86,10 +85,12 @@ class Story:
         self._handled = Path(system.settings.home) / "handled"
         self._handled.mkdir(parents=True)
         _make_topic(self._connection, topic)
-        _configure(self._connection)
+        keys = system.settings.read_keys()
+        # Short sessions, or the story would be told in minutes.
+        configure(self._connection, keys, Configure(group_id=GROUP, heartbeat_ms=1_000, session_timeout_ms=SESSION_MS))
         self._watcher = Watcher(self._connection, GROUP)
         self._traffic = Traffic(self._connection, topic, PER_SECOND)
-        self._probe = Probe(self._connection, topic)
+        self._probe = Probe(self._connection, topic, keys)
         self._graceful_ns = 0
 
     def tell(self) -> None:
@@ -270,12 +271,3 @@ def _make_topic(connection: Connection, topic: str) -> None:
     error = Cluster(connection).create([NewTopic(topic, QUEUES)])[topic]
     if error is not None:
         raise DemoFailed(f"the topic {topic} cannot be made: {error.str()}")
-
-
-def _configure(connection: Connection) -> None:
-    """Give the group short sessions, or the story would be told in minutes."""
-    producer = connection.producer(log_level=0)
-    event = Configure(group_id=GROUP, heartbeat_ms=1_000, session_timeout_ms=SESSION_MS)
-    producer.produce(connection.topics.groups, msgspec.json.encode(event), key=GROUP)
-    if producer.flush(30):
-        raise DemoFailed("the broker does not take the group's settings")

@@ -7,10 +7,14 @@ import uuid
 import msgspec
 from confluent_kafka import KafkaError, Message
 
-from model.events import Configure, Event, Heartbeat, Subscription
+from model.events import Configure, Heartbeat, Subscription
+from model.signing import DEV_KEYS, Keys
 from wakeroll.connection import Connection
+from wakeroll.keys import key_to_sign
+from wakeroll.requests import append
 
 PROBE_GROUP = "latency-probe"
+_PATIENCE_S = 30.0
 
 
 class Traffic(threading.Thread):
@@ -53,26 +57,39 @@ class Probe(threading.Thread):
     Each is decided at once (settle_ms 0), so heartbeat and assignment give a pair of broker timestamps.
     """
 
-    def __init__(self, connection: Connection, topic: str) -> None:
+    def __init__(self, connection: Connection, topic: str, keys: Keys = DEV_KEYS) -> None:
         super().__init__(name="probe", daemon=True)
         self._connection = connection
+        self._keys = keys
         self._topic = topic
         self._ended = threading.Event()
 
     def run(self) -> None:
         """Probe until `close`."""
         producer = self._connection.producer(log_level=0)
-        event: Event = Configure(group_id=PROBE_GROUP, settle_ms=0)
-        while not self._ended.is_set():
-            producer.produce(self._connection.topics.groups, msgspec.json.encode(event), key=PROBE_GROUP)
-            producer.poll(0)
-            self._ended.wait(0.2)
-            wanted = [Subscription(topic=self._topic)]
+        configure(self._connection, self._keys, Configure(group_id=PROBE_GROUP, settle_ms=0))
+        wanted = [Subscription(topic=self._topic)]
+        while not self._ended.wait(0.2):
             instance_id = uuid.uuid4().hex
             event = Heartbeat(group_id=PROBE_GROUP, client_id="probe", instance_id=instance_id, subscriptions=wanted)
+            producer.produce(self._connection.topics.groups, msgspec.json.encode(event), key=PROBE_GROUP)
+            producer.poll(0)
         producer.flush(10)
 
     def close(self) -> None:
         """Stop probing."""
         self._ended.set()
         self.join()
+
+
+def configure(connection: Connection, keys: Keys, event: Configure) -> None:
+    """Append a group's settings, signed, without waiting for what the coordinator makes of them.
+
+    Raises:
+        NotReachable: the broker does not take them.
+    """
+    consumer = connection.consumer(log_level=0)
+    try:
+        append(connection, consumer, event, key_to_sign(keys, "operator"), _PATIENCE_S)
+    finally:
+        consumer.close()

@@ -1,9 +1,14 @@
 """From records of Kafka to rows of the ledger's tables; each transform ends with the select that is its contract."""
 
+from collections.abc import Mapping
+from functools import reduce
+from operator import and_
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from model.decisions import Assignment, Handover, Offset
+from model.order import ERA_SQL, SHARD_SQL, order_of
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, Table
 from pipeline.schemas import checks_of, schema_of
 
@@ -24,18 +29,21 @@ def event_rows(records: DataFrame) -> DataFrame:
 def decision_rows(records: DataFrame) -> DataFrame:
     """Read the header of each decision, and drop the repetitions within this batch.
 
-    As every reader does: per (Kafka partition, shard) a seq that is not above the highest before it was seen already.
+    As every reader does: per (Kafka partition, shard without its era) an (era, seq) that is not above the highest
+    before it was seen already, or comes from a coordinator that another one has replaced.
     """
     header = "kind string, shard string, seq bigint, group_id string, client_id string, at_ms bigint, " + (
         f"cause {schema_of(Assignment)['cause'].dataType.simpleString()}"
     )
     json = f.col("value").cast("string")
-    before = Window.partitionBy("partition", "shard").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    shard = Window.partitionBy("partition", f.expr(SHARD_SQL)).orderBy("offset")
+    before = shard.rowsBetween(Window.unboundedPreceding, -1)
     return (
         records.select("partition", "offset", "timestamp_ms", json.alias("json"), f.from_json(json, header).alias("d"))
         .select("partition", "offset", f.col("timestamp_ms").alias("published_ms"), "json", "d.*")
-        .withColumn("highest_before", f.coalesce(f.max("seq").over(before), f.lit(0)))
-        .where(f.col("seq") > f.col("highest_before"))
+        .withColumn("place", f.struct(_era().alias("era"), f.col("seq").alias("seq")))
+        .withColumn("newest_before", f.max("place").over(before))
+        .where((f.col("seq") > 0) & f.coalesce(f.col("place") > f.col("newest_before"), f.lit(True)))
         .select(*_names(DECISIONS))
         .where(_keeps_to(DECISIONS))
     )
@@ -63,15 +71,44 @@ def offset_rows(decisions: DataFrame) -> DataFrame:
     ).select(*_names(OFFSETS))
 
 
-def not_yet_in(table: Table, highest: dict[tuple[object, ...], int]) -> Column:
-    """Condition on rows: they stand above the highest position that the table has of their stream."""
-    above = f.lit(-1)
-    for stream, position in sorted(highest.items(), key=repr):
-        mine = f.lit(True)
-        for column, value in zip(table.stream, stream, strict=True):
-            mine = mine & (f.col(column) == f.lit(value))
-        above = f.when(mine, f.lit(position)).otherwise(above)
-    return f.col(table.position) > above
+Positions = dict[tuple[object, ...], tuple[int, int]]
+"""How far a table has come: of each stream, the highest (era, position).
+
+A stream of decisions is (Kafka partition, shard without its era).  That of events has no eras, and 0 for them.
+"""
+
+
+def position_of(table: Table, stream: tuple[object, ...], position: int) -> tuple[tuple[object, ...], tuple[int, int]]:
+    """Return a stream without its era, and (era, position); `stream` is as the table's rows have it."""
+    if table is EVENTS:
+        return stream, (0, position)
+    partition, shard = stream
+    return (partition, str(shard).rpartition(".")[0]), order_of(str(shard), position)
+
+
+def newest_of(table: Table, highest: Mapping[tuple[object, ...], int]) -> Positions:
+    """Return the highest (era, position) of each stream, of the highest position of each stream and era."""
+    newest: Positions = {}
+    for its_stream, its_position in highest.items():
+        stream, position = position_of(table, its_stream, its_position)
+        newest[stream] = max(newest.get(stream, position), position)
+    return newest
+
+
+def not_yet_in(table: Table, newest: Positions) -> Column:
+    """Condition on rows: they stand above the highest (era, position) that the table has of their stream."""
+    is_event, position = table is EVENTS, f.col(table.position)
+    names = ["topic", "partition"] if is_event else ["partition", SHARD_SQL]
+    is_new = f.lit(True)
+    for stream, (era, at) in sorted(newest.items(), key=repr):
+        mine = reduce(and_, (f.expr(name) == f.lit(value) for name, value in zip(names, stream, strict=True)))
+        above = position > at
+        is_new = f.when(mine, above if is_event else (_era() > era) | ((_era() == era) & above)).otherwise(is_new)
+    return is_new
+
+
+def _era() -> Column:
+    return f.coalesce(f.expr(ERA_SQL), f.lit(0))
 
 
 def _said(decisions: DataFrame, kind: type[Handover | Offset], *columns: Column | str) -> DataFrame:

@@ -13,7 +13,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from model.decisions import AnyDecision, Cause, Handover, Membership, Offset
+from model.decisions import AnyDecision, Cause, Decision, Handover, Membership, Offset
 from model.invariants import (
     broken_answers,
     broken_epochs,
@@ -24,6 +24,7 @@ from model.invariants import (
 )
 from model.queue import Queue
 from model.records import UNREADABLE
+from pipeline.quality.declared import FORMER_WORDS
 from pipeline.quality.rule import Rule, rows_rule
 from pipeline.quality.streams import Broken, Frames, frame_of, in_order, rows_of
 from pipeline.schemas import schema_of
@@ -121,8 +122,9 @@ def _ask_decisions(frames: Frames) -> Frames:
             try:
                 decision = _decode(row.json)
             except UNREADABLE as error:
-                found.append(Broken(JSON.name, at, row.json[:_SHOWN], str(error)))
                 unread += 1
+                if not _has_former_word(row.json):
+                    found.append(Broken(JSON.name, at, row.json[:_SHOWN], str(error)))
                 continue
             decisions.append(decision)
             found += _wrong_in_header(at, row, decision)
@@ -134,6 +136,16 @@ def _ask_decisions(frames: Frames) -> Frames:
 
 def _ask(questions: Sequence[Question], shard: str, decisions: Sequence[AnyDecision], *, whole: bool) -> list[Broken]:
     return [Broken(rule.name, shard, sentence, None) for rule, ask in questions for sentence in ask(decisions, whole)]
+
+
+def _has_former_word(text: str) -> bool:
+    """Say whether a decision uses a word that only an earlier version knew."""
+    try:
+        said = msgspec.json.decode(text)
+    except UNREADABLE:
+        return False
+    former = _FORMER_WORDS.get(str(said.get("kind")), {}) if isinstance(said, dict) else {}
+    return any(said.get(field) in words for field, words in former.items())
 
 
 def _wrong_in_header(at: str, row: Any, decision: AnyDecision) -> Iterator[Broken]:
@@ -181,6 +193,11 @@ def _queue(row: Any) -> Queue:
     return Queue(row.topic, row.broker, int(row.queue_id))
 
 
+_FORMER_WORDS = {
+    str(declared.__struct_config__.tag): words
+    for declared, words in FORMER_WORDS.items()
+    if issubclass(declared, Decision)
+}
 _decode = msgspec.json.Decoder(AnyDecision).decode
 _SHOWN = 200
 """Characters of a text that is shown."""

@@ -8,11 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from model.clock import ShardClock
 from model.decisions import Rejected
 from model.events import Pull, Tick
 from model.records import Record, read_event
+from model.signing import Admitted, OnRecord, Role, Signers, admit, new_signers
 from pipeline.quality.streams import Frames, frame_of, in_order, rows_of
 from pipeline.schemas import schema_of
 
@@ -32,9 +34,15 @@ class Awaited(Struct, frozen=True):
     why: str
 
 
-def awaited(events: DataFrame) -> DataFrame:
-    """Return what the rows of `events` must have as answers, a row each."""
-    rows = events.select("topic", "partition", "offset", "at_ms", "key", "value")
+def awaited(events: DataFrame, decisions: DataFrame) -> DataFrame:
+    """Return what the rows of `events` must have as answers, a row each.
+
+    A record whose signature was refused has its answer: without secrets, `decisions` alone know of it.
+    """
+    is_refusal = (f.col("kind") == "rejected") & (f.get_json_object("json", "$.rule") == "signature")
+    at = ("topic", "partition", "offset")
+    refused = decisions.where(is_refusal).select(*(f.col("cause")[name].alias(name) for name in at))
+    rows = events.select(*at, "at_ms", "key", "value").join(f.broadcast(refused), on=[*at], how="left_anti")
     return in_order(rows, ("topic", "partition"), "offset").mapInPandas(_await, schema_of(Awaited))
 
 
@@ -46,12 +54,16 @@ def _await(frames: Frames) -> Frames:
 def _awaited_in(rows: Iterable[Any]) -> Iterator[Awaited]:
     """Yield what the records of one partition must have as answers; they come in order."""
     clock = ShardClock()
+    signers: dict[Role, Signers] = {}
     newest: dict[tuple[str, str, str, str], int] = {}
     held: list[tuple[int, int, Pull]] = []
     for row in rows:
         record = _record(row)
         event = read_event(record, partitions=1)
-        now_ms = clock.read(record.timestamp_ms, tick=isinstance(event, Tick)).now_ms
+        signers = signers or new_signers(record.offset)
+        # A copy of a tick moves no clock.
+        is_tick = isinstance(event, Tick) and isinstance(admit(record, event, OnRecord(), signers), Admitted)
+        now_ms = clock.read(record.timestamp_ms, event if is_tick and isinstance(event, Tick) else None).now_ms
         where = record.topic, int(row.partition)
         if isinstance(event, Pull):
             number = int(event.request_id.rpartition(":")[2])
@@ -60,7 +72,7 @@ def _awaited_in(rows: Iterable[Any]) -> Iterator[Awaited]:
             if number > newest.get(life, -1):
                 newest[life] = number
                 heapq.heappush(held, (now_ms + event.timeout_ms, record.offset, event))
-        elif isinstance(event, Tick):
+        elif is_tick:
             while held and held[0][0] <= now_ms:
                 _, offset, pull = heapq.heappop(held)
                 why = f"pull {pull.request_id} of {pull.client_id}, due at offset {record.offset}"

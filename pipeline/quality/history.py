@@ -23,6 +23,7 @@ from pipeline.quality.asked import (
 from pipeline.quality.awaited import awaited
 from pipeline.quality.rule import Rule, rows_rule
 from pipeline.quality.views import VIEW_RULES, broken_views
+from pipeline.tables import with_era
 
 _FOLDER = resources.files("pipeline") / "quality"
 
@@ -67,12 +68,12 @@ def broken_rows(spark: SparkSession, rules: Collection[Rule] | None = None) -> I
         rules: of `history_rules`; only for these is looked, and what is found beside them does no harm.  None: all.
     """
     decisions = spark.table("decisions")
-    assignment_rows(decisions).createOrReplaceTempView("decided_assignments")
-    offset_rows(decisions).createOrReplaceTempView("decided_offsets")
+    with_era(assignment_rows(decisions)).createOrReplaceTempView("decided_assignments")
+    with_era(offset_rows(decisions)).createOrReplaceTempView("decided_offsets")
     for view in ("reach", "told"):
         spark.sql(f"create or replace temporary view {view} as {_text(f'{view}.sql')}")
     # Two rules look at it, and Python is not asked twice.
-    answers = awaited(spark.table("events")).persist()
+    answers = awaited(spark.table("events"), decisions).persist()
     answers.createOrReplaceTempView("awaited")
     spark.sql(f"create or replace temporary view unanswered as {_text('unanswered.sql')}")
     wanted = {rule.name for rule in (history_rules() if rules is None else rules)}

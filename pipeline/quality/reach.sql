@@ -5,7 +5,7 @@ with eras as (
     select
         decisions.cause.topic,
         decisions.cause.partition,
-        cast(substring_index(shard, '.', -1) as int) as era,
+        era,
         min(seq) as first_seq,
         min(decisions.cause.offset) as first_offset,
         max(decisions.cause.offset) as last_offset

@@ -10,7 +10,9 @@ from wakeroll.connection import Connection
 # Spark's consumers wait this long (ms) for each partition's first record; Kafka's default of 500 made a batch of 16
 # quiet partitions take 2.9 s.
 _FETCH_WAIT_MS = 10
-_FETCH_BYTES = 16 * 1024 * 1024
+# Each task has a consumer that holds what it has fetched: with Kafka's default of 50 MiB, four of them would take a
+# quarter of the heap.  A larger record is fetched all the same, alone.
+_FETCH_BYTES = 4 * 1024 * 1024
 
 
 def records(
@@ -27,6 +29,7 @@ def records(
         .option("startingOffsets", start)
         .option("maxOffsetsPerTrigger", most)
         .option("kafka.fetch.max.wait.ms", _FETCH_WAIT_MS)
+        .option("kafka.fetch.max.bytes", _FETCH_BYTES)
         .option("kafka.max.partition.fetch.bytes", _FETCH_BYTES)
         .load()
         .select("topic", "partition", "offset", f.unix_millis("timestamp").alias("timestamp_ms"), "key", "value")

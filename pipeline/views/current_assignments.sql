@@ -1,18 +1,30 @@
--- Who owns what now?  One row a (group_id, topic, broker, queue_id); client_id null: nobody.
-with ranked as (
+-- Who owns what now?  One row per (group_id, topic, broker, queue_id); client_id null: nobody.
+--
+-- A new era of a shard begins without owners: what an earlier one said of them is over.
+with newest_eras as (
     select
-        *,
+        split_part(shard, '.', 1) as shard_name,
+        max(era) as era
+    from decisions
+    group by 1
+),
+
+ranked as (
+    select
+        assignments.*,
         row_number() over (
             partition by group_id, topic, broker, queue_id
-            order by from_ms desc, shard desc, seq desc
-        ) as newest
+            order by assignments.era desc, assignments.seq desc
+        ) as nth_newest
     from assignments
+    inner join newest_eras
+        on split_part(assignments.shard, '.', 1) = newest_eras.shard_name and assignments.era = newest_eras.era
 ),
 
 final as (
     select group_id, topic, broker, queue_id, client_id, epoch, from_ms, previous_client_id, how
     from ranked
-    where newest = 1
+    where nth_newest = 1
 )
 
 select * from final

@@ -1,11 +1,33 @@
--- Who is in which group now?  One row a (group_id, client_id).
-with ranked as (
+-- Who is in which group now?  One row per (group_id, client_id).
+--
+-- A new era of a shard begins without members: what an earlier one said of them is over.  The change `replaced` stands in
+-- ledgers of before protocol version 2: a new instance took the place of a live one.
+with newest_eras as (
+    select
+        split_part(shard, '.', 1) as shard_name,
+        max(era) as era
+    from decisions
+    group by 1
+),
+
+changes as (
+    select memberships.*
+    from memberships
+    inner join newest_eras
+        on split_part(memberships.shard, '.', 1) = newest_eras.shard_name and memberships.era = newest_eras.era
+    -- A conflict, and its end, do not say whether the client is a member.
+    where client_id <> '' and change not in ('conflict', 'agreed')
+),
+
+ranked as (
     select
         *,
-        row_number() over (partition by group_id, client_id order by at_ms desc, shard desc, seq desc) as newest
-    from memberships
-    -- The others say how a member that is here differs from the oldest one.
-    where client_id <> '' and change not in ('conflict', 'agreed')
+        row_number() over (partition by group_id, client_id order by era desc, seq desc) as nth_newest,
+        row_number() over (
+            partition by group_id, client_id, instance_id, change in ('joined', 'replaced')
+            order by era desc, seq desc
+        ) as nth_newest_entry
+    from changes
 ),
 
 entered as (
@@ -13,10 +35,9 @@ entered as (
         group_id,
         client_id,
         instance_id,
-        max(at_ms) as joined_ms
-    from memberships
-    where change in ('joined', 'replaced')
-    group by group_id, client_id, instance_id
+        at_ms as joined_ms
+    from ranked
+    where change in ('joined', 'replaced') and nth_newest_entry = 1
 ),
 
 owned as (
@@ -39,7 +60,7 @@ final as (
     from ranked
     inner join entered using (group_id, client_id, instance_id)
     left join owned using (group_id, client_id)
-    where ranked.newest = 1 and ranked.change in ('joined', 'replaced', 'resubscribed')
+    where ranked.nth_newest = 1 and ranked.change in ('joined', 'resubscribed', 'replaced')
 )
 
 select * from final

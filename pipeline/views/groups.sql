@@ -1,4 +1,4 @@
--- Which groups are there, and how are they?  One row a group_id.
+-- Which groups are there, and how are they?  One row per group_id.
 with known as (
     select group_id from memberships
     union
@@ -23,28 +23,18 @@ queues as (
     group by group_id
 ),
 
-strategies as (
-    select
-        group_id,
-        max_by(strategy, epoch) as strategy
-    from rebalances
-    where strategy <> ''
-    group by group_id
-),
-
 ranked as (
     select
         *,
-        row_number() over (partition by group_id order by epoch desc) as newest
+        row_number() over (partition by group_id order by era desc, seq desc) as nth_newest,
+        row_number() over (partition by group_id, strategy = '' order by era desc, seq desc) as nth_newest_with_strategy
     from rebalances
 ),
 
+rebalanced as (select * from ranked where nth_newest = 1),
+
 -- A broadcasting group has none, nor has one whose topics are not there.
-rebalanced as (
-    select *
-    from ranked
-    where newest = 1
-),
+strategies as (select * from ranked where nth_newest_with_strategy = 1 and strategy <> ''),
 
 final as (
     select

@@ -1,4 +1,4 @@
--- Who waited for messages, for how long, and what ended it?  One row a pull.
+-- Who waited for messages, for how long, and what ended it?  One row per pull.
 --
 -- at_ms is the log time of what woke it.  A pull that was answered at once was woken by no arrival, but by itself.
 with causes as (
@@ -24,6 +24,7 @@ select
     wake_decisions.published_ms,
     case when causes.type = 'arrival' then wake_decisions.published_ms - wake_decisions.at_ms end as arrival_to_wake_ms,
     wake_decisions.shard,
+    wake_decisions.era,
     wake_decisions.seq
 from wake_decisions
 left join causes

@@ -3,9 +3,9 @@ with latest as (
     select
         group_id,
         client_id,
-        max_by(struct(change, shard, seq, memberships.cause.offset as cause_offset), struct(at_ms, shard, seq)) as last
+        max_by(struct(change, shard, seq, memberships.cause.offset as cause_offset), struct(era, seq)) as last
     from memberships
-    -- The others say how a member that is here differs from the oldest one.
+    -- A conflict, and its end, do not say whether the client is a member.
     where client_id <> '' and change not in ('conflict', 'agreed')
     group by group_id, client_id
 ),
@@ -27,4 +27,4 @@ select
 from current_assignments
 inner join latest using (group_id, client_id)
 inner join settled on latest.last.shard = settled.shard
-where last.change not in ('joined', 'replaced', 'resubscribed') and last.cause_offset < settled.cause_offset
+where last.change not in ('joined', 'resubscribed', 'replaced') and last.cause_offset < settled.cause_offset

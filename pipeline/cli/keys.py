@@ -1,0 +1,42 @@
+"""The command that makes keys."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from model.signing import ROLES, role_of
+from wakeroll.errors import InvalidUsage
+from wakeroll.keys import add_key, entry_of, new_key
+
+out = Console(highlight=False, soft_wrap=True)
+app = typer.Typer(help="Make keys for signed records; how they are rotated: docs/security.md.", no_args_is_help=True)
+
+RoleName = Annotated[str, typer.Option("--role", help=f"Who signs with it: {' or '.join(ROLES)}.")]
+KeyId = Annotated[
+    str | None,
+    typer.Option("--id", help="1 to 32 letters, digits, hyphens, underscores; default: the role and six hex digits."),
+]
+NewKeyFile = Annotated[
+    Path | None, typer.Option("--file", metavar="FILE", help="Append it to this file instead of printing it.")
+]
+
+
+@app.callback()
+def keys() -> None:
+    """Make keys for signed records."""
+
+
+@app.command()
+def new(role: RoleName, key_id: KeyId = None, file: NewKeyFile = None) -> None:
+    """Print an entry for a file of keys, with a new secret; or append it to a file."""
+    try:
+        key = new_key(role_of(role), key_id)
+    except ValueError as error:
+        raise InvalidUsage(f"--role: {error}") from None
+    if file is None:
+        out.print(entry_of(key), markup=False, end="")
+        return
+    add_key(file, key)
+    out.print(f"{file} has the key {key.key_id!r} of an {key.role}", markup=False)
