@@ -3,6 +3,8 @@ with timeline as (select * from {{ ref('ownership_timeline') }}),
 
 final as (
     select
+        era,
+        seq,
         owned_from,
         owned_to,
         owned_s,
@@ -13,4 +15,4 @@ final as (
     where group_id = 'billing' and topic = 'orders' and queue_id = 3
 )
 
-select * from final order by epoch, owned_from
+select * except (era, seq) from final order by era, seq

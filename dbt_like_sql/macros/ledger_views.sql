@@ -1,53 +1,76 @@
-{#- The ledger's views, name -> query.  Made by `pipeline.marts.views_macro`; never edited. -#}
+{#- Made by `pipeline.marts.views_macro`, of what `model.order` and `pipeline.tables` declare; never edited. -#}
+
+{#- The era of a row's shard, as a number: (era, seq) is the order of decisions. -#}
+{% macro era() %}try_cast(split_part(shard, '.', -1) as int){% endmacro %}
+
+
+{#- The ledger's views, name -> query. -#}
 {% macro ledger_views() %}
 {%- set found = {} -%}
 
 {%- set query -%}
-select said.`shard`, said.`seq`, said.`at_ms`, said.`cause`, said.`group_id`, said.`client_id`, said.`instance_id`, said.`change`, said.`epoch`, said.`detail`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,group_id:string,client_id:string,instance_id:string,change:string,epoch:bigint,detail:string>') as said, published_ms from ledger.decisions where kind = 'membership')
+select said.`shard`, era, said.`seq`, said.`at_ms`, said.`cause`, said.`group_id`, said.`client_id`, said.`instance_id`, said.`change`, said.`epoch`, said.`detail`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,group_id:string,client_id:string,instance_id:string,change:string,epoch:bigint,detail:string>') as said, era, published_ms from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'membership')
 {%- endset -%}
 {%- do found.update({'memberships': query}) -%}
 
 {%- set query -%}
-select said.`shard`, said.`seq`, said.`at_ms`, said.`cause`, said.`group_id`, said.`epoch`, said.`trigger`, said.`causes`, said.`strategy`, said.`clients`, said.`queues`, said.`moved`, said.`unassigned`, said.`spread`, said.`notes`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,group_id:string,epoch:bigint,trigger:string,causes:array<struct<topic:string,partition:bigint,offset:bigint>>,strategy:string,clients:bigint,queues:bigint,moved:bigint,unassigned:array<struct<queue:struct<topic:string,broker:string,queue_id:int>,reason:string>>,spread:bigint,notes:array<string>>') as said, published_ms from ledger.decisions where kind = 'rebalance')
+select said.`shard`, era, said.`seq`, said.`at_ms`, said.`cause`, said.`group_id`, said.`epoch`, said.`trigger`, said.`causes`, said.`strategy`, said.`clients`, said.`queues`, said.`moved`, said.`unassigned`, said.`unassigned_count`, said.`spread`, said.`notes`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,group_id:string,epoch:bigint,trigger:string,causes:array<struct<topic:string,partition:bigint,offset:bigint>>,strategy:string,clients:bigint,queues:bigint,moved:bigint,unassigned:array<struct<queue:struct<topic:string,broker:string,queue_id:int>,reason:string>>,unassigned_count:bigint,spread:bigint,notes:array<string>>') as said, era, published_ms from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'rebalance')
 {%- endset -%}
 {%- do found.update({'rebalances': query}) -%}
 
 {%- set query -%}
-select said.`shard`, said.`seq`, said.`at_ms`, said.`cause`, said.`group_id`, said.`queue`, said.`from`, said.`to`, said.`epoch`, said.`revoked_ms`, said.`released_ms`, said.`assigned_ms`, said.`how`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,group_id:string,queue:struct<topic:string,broker:string,queue_id:int>,from:string,to:string,epoch:bigint,revoked_ms:bigint,released_ms:bigint,assigned_ms:bigint,how:string>') as said, published_ms from ledger.decisions where kind = 'handover')
+select said.`shard`, era, said.`seq`, said.`at_ms`, said.`cause`, said.`group_id`, said.`queue`, said.`from`, said.`to`, said.`epoch`, said.`revoked_ms`, said.`released_ms`, said.`assigned_ms`, said.`how`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,group_id:string,queue:struct<topic:string,broker:string,queue_id:int>,from:string,to:string,epoch:bigint,revoked_ms:bigint,released_ms:bigint,assigned_ms:bigint,how:string>') as said, era, published_ms from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'handover')
 {%- endset -%}
 {%- do found.update({'handovers': query}) -%}
 
 {%- set query -%}
-select said.`shard`, said.`seq`, said.`at_ms`, said.`cause`, said.`group_id`, said.`client_id`, said.`queue`, said.`outcome`, said.`until_ms`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,group_id:string,client_id:string,queue:struct<topic:string,broker:string,queue_id:int>,outcome:string,until_ms:bigint>') as said, published_ms from ledger.decisions where kind = 'lock')
+select said.`shard`, era, said.`seq`, said.`at_ms`, said.`cause`, said.`group_id`, said.`client_id`, said.`queue`, said.`outcome`, said.`until_ms`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,group_id:string,client_id:string,queue:struct<topic:string,broker:string,queue_id:int>,outcome:string,until_ms:bigint>') as said, era, published_ms from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'lock')
 {%- endset -%}
 {%- do found.update({'locks': query}) -%}
 
 {%- set query -%}
-select said.`shard`, said.`seq`, said.`at_ms`, said.`cause`, said.`request_id`, said.`group_id`, said.`client_id`, said.`queue`, said.`reason`, said.`next_offset`, said.`held_ms`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,request_id:string,group_id:string,client_id:string,queue:struct<topic:string,broker:string,queue_id:int>,reason:string,next_offset:bigint,held_ms:bigint>') as said, published_ms from ledger.decisions where kind = 'wake')
+select said.`shard`, era, said.`seq`, said.`at_ms`, said.`cause`, said.`request_id`, said.`group_id`, said.`client_id`, said.`queue`, said.`reason`, said.`next_offset`, said.`held_ms`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,request_id:string,group_id:string,client_id:string,queue:struct<topic:string,broker:string,queue_id:int>,reason:string,next_offset:bigint,held_ms:bigint>') as said, era, published_ms from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'wake')
 {%- endset -%}
 {%- do found.update({'wake_decisions': query}) -%}
 
 {%- set query -%}
-select said.`shard`, said.`seq`, said.`at_ms`, said.`cause`, said.`rule`, said.`detail`, said.`raw`, said.`group_id`, said.`client_id`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,rule:string,detail:string,raw:string,group_id:string,client_id:string>') as said, published_ms from ledger.decisions where kind = 'rejected')
+select said.`shard`, era, said.`seq`, said.`at_ms`, said.`cause`, said.`rule`, said.`detail`, said.`raw`, said.`group_id`, said.`client_id`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,rule:string,detail:string,raw:string,group_id:string,client_id:string>') as said, era, published_ms from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'rejected')
 {%- endset -%}
 {%- do found.update({'rejections': query}) -%}
 
 {%- set query -%}
--- Who owns what now?  One row a (group_id, topic, broker, queue_id); client_id null: nobody.
-with ranked as (
+select said.`shard`, era, said.`seq`, said.`at_ms`, said.`cause`, said.`group_id`, said.`client_id`, said.`instance_id`, said.`reason`, said.`by`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,group_id:string,client_id:string,instance_id:string,reason:string,by:string>') as said, era, published_ms from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'fenced')
+{%- endset -%}
+{%- do found.update({'fencings': query}) -%}
+
+{%- set query -%}
+-- Who owns what now?  One row per (group_id, topic, broker, queue_id); client_id null: nobody.
+--
+-- A new era of a shard begins without owners: what an earlier one said of them is over.
+with newest_eras as (
     select
-        *,
+        split_part(shard, '.', 1) as shard_name,
+        max(era) as era
+    from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions
+    group by 1
+),
+
+ranked as (
+    select
+        assignments.*,
         row_number() over (
             partition by group_id, topic, broker, queue_id
-            order by from_ms desc, shard desc, seq desc
-        ) as newest
-    from ledger.assignments
+            order by assignments.era desc, assignments.seq desc
+        ) as nth_newest
+    from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.assignments) as assignments
+    inner join newest_eras
+        on split_part(assignments.shard, '.', 1) = newest_eras.shard_name and assignments.era = newest_eras.era
 ),
 
 final as (
     select group_id, topic, broker, queue_id, client_id, epoch, from_ms, previous_client_id, how
     from ranked
-    where newest = 1
+    where nth_newest = 1
 )
 
 select * from final
@@ -55,36 +78,29 @@ select * from final
 {%- do found.update({'current_assignments': query}) -%}
 
 {%- set query -%}
--- How far is each queue consumed?  One row a (group_id, topic, broker, queue_id) of a clustering group; in a
--- broadcasting one each client has offsets of its own: one row a (group_id, client_id, topic, broker, queue_id).
-with modes as (
+-- How far is each queue consumed?  One row per (group_id, topic, broker, queue_id) of a clustering group; in a
+-- broadcasting one each client has offsets of its own: one row per (group_id, client_id, topic, broker, queue_id).
+with ranked as (
     select
-        group_id,
-        max_by(mode, struct(at_ms, shard, seq)) as mode
-    from ledger.offsets
-    group by group_id
-),
-
-ranked as (
-    select
-        offsets.*,
+        *,
+        first_value(mode) over (partition by group_id order by era desc, seq desc) as group_mode,
         row_number() over (
             partition by
-                offsets.group_id,
-                offsets.topic,
-                offsets.broker,
-                offsets.queue_id,
-                case when offsets.mode = 'broadcasting' then offsets.client_id end
-            order by offsets.at_ms desc, offsets.shard desc, offsets.seq desc
+                group_id,
+                mode,
+                topic,
+                broker,
+                queue_id,
+                case when mode = 'broadcasting' then client_id end
+            order by era desc, seq desc
         ) as newest
-    from ledger.offsets
-    inner join modes using (group_id, mode)
+    from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.offsets) as offsets
 ),
 
 final as (
     select group_id, topic, broker, queue_id, client_id, committed_offset, epoch, at_ms, reset_by, mode
     from ranked
-    where newest = 1
+    where newest = 1 and mode = group_mode
 )
 
 select * from final
@@ -92,14 +108,36 @@ select * from final
 {%- do found.update({'current_offsets': query}) -%}
 
 {%- set query -%}
--- Who is in which group now?  One row a (group_id, client_id).
-with ranked as (
+-- Who is in which group now?  One row per (group_id, client_id).
+--
+-- A new era of a shard begins without members: what an earlier one said of them is over.  The change `replaced` stands in
+-- ledgers of before protocol version 2: a new instance took the place of a live one.
+with newest_eras as (
+    select
+        split_part(shard, '.', 1) as shard_name,
+        max(era) as era
+    from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions
+    group by 1
+),
+
+changes as (
+    select memberships.*
+    from ledger.memberships
+    inner join newest_eras
+        on split_part(memberships.shard, '.', 1) = newest_eras.shard_name and memberships.era = newest_eras.era
+    -- A conflict, and its end, do not say whether the client is a member.
+    where client_id <> '' and change not in ('conflict', 'agreed')
+),
+
+ranked as (
     select
         *,
-        row_number() over (partition by group_id, client_id order by at_ms desc, shard desc, seq desc) as newest
-    from ledger.memberships
-    -- The others say how a member that is here differs from the oldest one.
-    where client_id <> '' and change not in ('conflict', 'agreed')
+        row_number() over (partition by group_id, client_id order by era desc, seq desc) as nth_newest,
+        row_number() over (
+            partition by group_id, client_id, instance_id, change in ('joined', 'replaced')
+            order by era desc, seq desc
+        ) as nth_newest_entry
+    from changes
 ),
 
 entered as (
@@ -107,10 +145,9 @@ entered as (
         group_id,
         client_id,
         instance_id,
-        max(at_ms) as joined_ms
-    from ledger.memberships
-    where change in ('joined', 'replaced')
-    group by group_id, client_id, instance_id
+        at_ms as joined_ms
+    from ranked
+    where change in ('joined', 'replaced') and nth_newest_entry = 1
 ),
 
 owned as (
@@ -133,7 +170,7 @@ final as (
     from ranked
     inner join entered using (group_id, client_id, instance_id)
     left join owned using (group_id, client_id)
-    where ranked.newest = 1 and ranked.change in ('joined', 'replaced', 'resubscribed')
+    where ranked.nth_newest = 1 and ranked.change in ('joined', 'resubscribed', 'replaced')
 )
 
 select * from final
@@ -141,7 +178,7 @@ select * from final
 {%- do found.update({'current_members': query}) -%}
 
 {%- set query -%}
--- Which groups are there, and how are they?  One row a group_id.
+-- Which groups are there, and how are they?  One row per group_id.
 with known as (
     select group_id from ledger.memberships
     union
@@ -166,28 +203,18 @@ queues as (
     group by group_id
 ),
 
-strategies as (
-    select
-        group_id,
-        max_by(strategy, epoch) as strategy
-    from ledger.rebalances
-    where strategy <> ''
-    group by group_id
-),
-
 ranked as (
     select
         *,
-        row_number() over (partition by group_id order by epoch desc) as newest
+        row_number() over (partition by group_id order by era desc, seq desc) as nth_newest,
+        row_number() over (partition by group_id, strategy = '' order by era desc, seq desc) as nth_newest_with_strategy
     from ledger.rebalances
 ),
 
+rebalanced as (select * from ranked where nth_newest = 1),
+
 -- A broadcasting group has none, nor has one whose topics are not there.
-rebalanced as (
-    select *
-    from ranked
-    where newest = 1
-),
+strategies as (select * from ranked where nth_newest_with_strategy = 1 and strategy <> ''),
 
 final as (
     select
@@ -211,7 +238,7 @@ select * from final
 {%- do found.update({'groups': query}) -%}
 
 {%- set query -%}
--- Who waited for messages, for how long, and what ended it?  One row a pull.
+-- Who waited for messages, for how long, and what ended it?  One row per pull.
 --
 -- at_ms is the log time of what woke it.  A pull that was answered at once was woken by no arrival, but by itself.
 with causes as (
@@ -237,6 +264,7 @@ select
     wake_decisions.published_ms,
     case when causes.type = 'arrival' then wake_decisions.published_ms - wake_decisions.at_ms end as arrival_to_wake_ms,
     wake_decisions.shard,
+    wake_decisions.era,
     wake_decisions.seq
 from ledger.wake_decisions
 left join causes

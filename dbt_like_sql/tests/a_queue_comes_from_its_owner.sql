@@ -1,6 +1,7 @@
 -- Invariant 1, as a chain: a queue comes from whoever had it last, and a hand-over changes something.
 --
--- A group that is forgotten begins anew: its queues come from nobody.
+-- A group that is forgotten begins anew: its queues come from nobody.  So may they in a new era, which begins without
+-- the state of the era before it.
 with handovers as (select * from {{ ref('stg_handovers') }}),
 
 memberships as (select * from {{ ref('stg_memberships') }}),
@@ -40,7 +41,7 @@ final as (
                 or struct(linked.last_era, linked.last_seq) < struct(forgotten.era, forgotten.seq)
             )
     where
-        not (from_client_id <=> last_owner)
+        not (from_client_id <=> last_owner or (from_client_id is null and linked.era > linked.last_era))
         or ((how = 'first') <> (from_client_id is null))
         or (to_client_id is null and last_to is null)
 )

@@ -9,6 +9,7 @@ rejections as (select * from {{ ref('stg_rejections') }}),
 
 events as (select * from {{ ref('stg_events') }}),
 
+-- A tick that was refused, for nobody had signed it, moves no clock.
 ticks as (
     select
         topic,
@@ -16,6 +17,11 @@ ticks as (
         offset,
         unix_millis(event_at) - unix_millis(lag(event_at) over (partition by topic, partition order by offset)) as step_ms
     from events
+    left anti join rejections
+        on
+            events.topic = rejections.cause_topic
+            and events.partition = rejections.cause_partition
+            and events.offset = rejections.cause_offset
     where type = 'tick'
 ),
 

@@ -1,4 +1,5 @@
--- Invariant 3: a committed offset only grows, but for a reset, and for a group that was forgotten in between.
+-- Invariant 3: a committed offset only grows, except by a reset, after its group was forgotten, and in a new era, which may
+-- have lost it.
 with offsets as (select * from {{ ref('stg_offsets') }}),
 
 memberships as (select * from {{ ref('stg_memberships') }}),
@@ -30,7 +31,7 @@ final as (
             beside_the_last.group_id = forgotten.group_id
             and struct(forgotten.era, forgotten.seq) < struct(beside_the_last.era, beside_the_last.seq)
             and struct(beside_the_last.last_era, beside_the_last.last_seq) < struct(forgotten.era, forgotten.seq)
-    where reset_by is null and committed_offset <= last_offset
+    where reset_by is null and committed_offset <= last_offset and era = last_era
 )
 
 select * from final

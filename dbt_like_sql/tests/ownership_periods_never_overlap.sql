@@ -1,21 +1,35 @@
--- Invariant 1: a queue has one owner at most at any time.
+-- Invariant 1: a queue has one owner at most at any point of the log.
 --
--- Periods are put in order of time, not as the coordinator numbered them: what it decided first must have ended first.
-with timeline as (select * from {{ ref('ownership_timeline') }} where client_id is not null),
+-- Each period ends where the next one begins, so they overlap only if the order of decisions is not that of the records
+-- that caused them.  Log times are no measure: they step back with a leader's clock.
+with timeline as (select * from {{ ref('ownership_timeline') }}),
+
+decisions as (select * from {{ ref('stg_decisions') }}),
 
 beside_the_last as (
     select
-        *,
-        lag(owned_from) over before_it as last_from,
-        lag(coalesce(owned_to, timestamp '9999-12-31')) over before_it as last_to
+        timeline.*,
+        decisions.cause_offset,
+        lag(decisions.cause_offset) over before_it as last_cause_offset,
+        lag(timeline.owned_to) over before_it as last_to
     from timeline
-    window before_it as (partition by group_id, topic, broker, queue_id order by owned_from, era, seq)
+    inner join decisions using (shard, seq)
+    window before_it as (
+        partition by
+            timeline.group_id,
+            timeline.topic,
+            timeline.broker,
+            timeline.queue_id,
+            decisions.cause_topic,
+            decisions.cause_partition
+        order by timeline.era, timeline.seq
+    )
 ),
 
 final as (
     select *
     from beside_the_last
-    where owned_from < last_to or owned_to < owned_from
+    where cause_offset < last_cause_offset or owned_from < last_to or owned_to < owned_from
 )
 
 select * from final

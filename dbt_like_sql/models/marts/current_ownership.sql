@@ -1,20 +1,34 @@
--- Who owns what now?  One row a (group_id, topic, broker, queue_id); client_id null: nobody.
+-- Who owns what now?  One row per (group_id, topic, broker, queue_id); client_id null: nobody.
+--
+-- A new era of a shard begins without owners: what an earlier one said of them is over.
 with timeline as (select * from {{ ref('ownership_timeline') }}),
+
+decisions as (select * from {{ ref('stg_decisions') }}),
+
+newest_eras as (
+    select
+        split_part(shard, '.', 1) as shard_name,
+        max(era) as era
+    from decisions
+    group by 1
+),
 
 final as (
     select
-        group_id,
-        topic,
-        broker,
-        queue_id,
-        client_id,
-        previous_client_id,
-        epoch,
-        how,
-        owned_from
+        timeline.group_id,
+        timeline.topic,
+        timeline.broker,
+        timeline.queue_id,
+        timeline.client_id,
+        timeline.previous_client_id,
+        timeline.epoch,
+        timeline.how,
+        timeline.owned_from
     from timeline
+    left semi join newest_eras
+        on split_part(timeline.shard, '.', 1) = newest_eras.shard_name and timeline.era = newest_eras.era
     -- A queue whose topic is gone, or that nobody reads any more, is nobody's business.
-    where owned_to is null and not (how = 'removed' and client_id is null)
+    where timeline.owned_to is null and not (timeline.how = 'removed' and timeline.client_id is null)
 )
 
 select * from final

@@ -1,16 +1,55 @@
--- Which names do two processes use?  One row a (group_id, client_id).
+-- Which names do two processes use?  One row per (group_id, client_id).
+--
+-- A client is listed when one of its instances was fenced as a duplicate of a live one, or when a conflict says so.
 with memberships as (select * from {{ ref('stg_memberships') }}),
+
+fencings as (select * from {{ ref('stg_fencings') }}),
+
+-- Each heartbeat of an instance that has ended is fenced again: the first time counts.
+duplicates as (
+    select
+        group_id,
+        client_id,
+        instance_id,
+        min(struct(era, seq, fenced_at, by_instance_id)) as found
+    from fencings
+    where reason = 'duplicate'
+    group by group_id, client_id, instance_id
+),
+
+reported as (
+    select
+        group_id,
+        client_id,
+        era,
+        seq,
+        changed_at as reported_at,
+        detail
+    from memberships
+    where is_duplicate_id
+    union all
+    select
+        group_id,
+        client_id,
+        found.era,
+        found.seq,
+        found.fenced_at as reported_at,
+        concat(
+            'duplicate id: instance ', instance_id, ' was fenced',
+            case when found.by_instance_id = '' then '' else concat(', ', found.by_instance_id, ' lives') end
+        ) as detail
+    from duplicates
+),
 
 reports as (
     select
         group_id,
         client_id,
         count(*) as reports,
-        min(changed_at) as first_reported_at,
-        max(changed_at) as last_reported_at,
+        min(reported_at) as first_reported_at,
+        max(reported_at) as last_reported_at,
         max_by(detail, struct(era, seq)) as last_detail
-    from memberships
-    where is_duplicate_id
+    from reported
     group by group_id, client_id
 ),
 
@@ -18,10 +57,26 @@ lives as (
     select
         group_id,
         client_id,
-        count_if(change = 'replaced') as replacements,
-        count(distinct instance_id) as instances
+        instance_id,
+        false as is_fenced
     from memberships
     where instance_id <> ''
+    union all
+    select
+        group_id,
+        client_id,
+        instance_id,
+        reason in ('duplicate', 'replaced') as is_fenced
+    from fencings
+),
+
+counted as (
+    select
+        group_id,
+        client_id,
+        count(distinct case when is_fenced then instance_id end) as fenced_instances,
+        count(distinct instance_id) as instances
+    from lives
     group by group_id, client_id
 ),
 
@@ -30,13 +85,13 @@ final as (
         reports.group_id,
         reports.client_id,
         reports.reports,
-        lives.replacements,
-        lives.instances,
+        counted.fenced_instances,
+        counted.instances,
         reports.first_reported_at,
         reports.last_reported_at,
         reports.last_detail
     from reports
-    left join lives using (group_id, client_id)
+    left join counted using (group_id, client_id)
 )
 
 select * from final

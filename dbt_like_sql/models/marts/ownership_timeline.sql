@@ -62,11 +62,23 @@ periods as (
 periods as (select * from assignments),
 {% endif %}
 
+-- A leader's clock may step back, the order of decisions does not: a period begins no earlier than the one before it.
+begun as (
+    select
+        * except (owned_from),
+        max(owned_from) over (
+            partition by group_id, topic, broker, queue_id
+            order by era, seq
+            rows between unbounded preceding and current row
+        ) as owned_from
+    from periods
+),
+
 ended as (
     select
         *,
         lead(owned_from) over (partition by group_id, topic, broker, queue_id order by era, seq) as owned_to
-    from periods
+    from begun
 ),
 
 final as (

@@ -1,6 +1,7 @@
 -- How does each queue of a group do?  One row a (group_id, topic, broker, queue_id, offset_owner).
 --
--- Burrow's rules, which need no threshold: the last commits are looked at as they come, each with the lag it left.
+-- Burrow's rules, which need no threshold: the last commits are looked at as they stand in the log, each with the lag it
+-- left.
 --   STOP    nothing was committed for longer than the whole window lasted
 --   REWIND  an offset went back
 --   STALL   the offset stands still, the lag does not fall
@@ -12,9 +13,11 @@ commits as (select * from {{ ref('stg_commits') }}),
 
 offsets as (select * from {{ ref('stg_offsets') }}),
 
+decisions as (select * from {{ ref('stg_decisions') }}),
+
 queues as (select * from {{ ref('stg_queues') }}),
 
--- A reset is a step too, though no client's.
+-- A reset is a step too, though no client's.  A group's records are in one partition, so their offsets order its steps.
 steps as (
     select
         group_id,
@@ -23,19 +26,22 @@ steps as (
         queue_id,
         client_id,
         committed_offset,
-        committed_at
+        committed_at,
+        offset as record_offset
     from commits
     union all
     select
-        group_id,
-        topic,
-        broker,
-        queue_id,
-        client_id,
-        committed_offset,
-        committed_at
+        offsets.group_id,
+        offsets.topic,
+        offsets.broker,
+        offsets.queue_id,
+        offsets.client_id,
+        offsets.committed_offset,
+        offsets.committed_at,
+        decisions.cause_offset as record_offset
     from offsets
-    where reset_by is not null
+    inner join decisions using (shard, seq)
+    where offsets.reset_by is not null
 ),
 
 numbered as (
@@ -49,7 +55,7 @@ numbered as (
         steps.committed_at,
         row_number() over (
             partition by lag.group_id, lag.topic, lag.broker, lag.queue_id, lag.offset_owner
-            order by steps.committed_at desc, steps.committed_offset desc
+            order by steps.record_offset desc, steps.committed_offset desc
         ) as nth_newest
     from lag
     inner join steps using (group_id, topic, broker, queue_id)

@@ -96,13 +96,9 @@ each_handover as (
         case
             when changed_hands.to_client_id is not null
                 then
-                    (
-                        unix_millis(changed_hands.assigned_at)
-                        - unix_millis(coalesce(changed_hands.released_at, changed_hands.assigned_at))
-                    )
-                    / 1000
+                    {{ seconds_between('coalesce(changed_hands.released_at, changed_hands.assigned_at)', 'changed_hands.assigned_at') }}
         end as free_s,
-        (unix_millis(changed_hands.released_at) - unix_millis(changed_hands.revoked_at)) / 1000 as release_s,
+        {{ seconds_between('changed_hands.revoked_at', 'changed_hands.released_at') }} as release_s,
         greatest(reached_then.end_offset - committed.committed_offset, 0) as repeats_possible
     from changed_hands
     left join committed using (shard, seq)
@@ -140,7 +136,7 @@ final as (
         coalesce(handed_over.handed_over_abruptly, 0) as handed_over_abruptly,
         rebalances.rebalanced_at,
         handed_over.last_assigned_at,
-        (unix_millis(handed_over.last_assigned_at) - unix_millis(rebalances.rebalanced_at)) / 1000 as handover_s,
+        {{ seconds_between('rebalances.rebalanced_at', 'handed_over.last_assigned_at') }} as handover_s,
         coalesce(handed_over.longest_release_s, 0) as longest_release_s,
         coalesce(handed_over.longest_pause_s, 0) as longest_pause_s,
         coalesce(handed_over.total_pause_s, 0) as total_pause_s,

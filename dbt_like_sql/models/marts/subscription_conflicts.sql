@@ -1,6 +1,6 @@
--- Which members want something else than the oldest one, by which their group goes?  One row a (shard, seq).
+-- Which members want something else than the oldest one, by which their group goes?  One row per (shard, seq).
 --
--- It lasts until the client agrees, says something else, or is gone.
+-- It lasts until the client agrees, differs otherwise, is gone, or joins anew.
 with memberships as (select * from {{ ref('stg_memberships') }}),
 
 about_clients as (select * from memberships where client_id <> '' and not is_duplicate_id),
@@ -11,8 +11,8 @@ followed as (
         lead(changed_at) over next_change as next_at,
         lead(change) over next_change as next_change
     from about_clients
-    -- Coming, and wanting another topic, say nothing of whether it still differs.
-    where change in ('conflict', 'agreed', 'left', 'expired', 'replaced')
+    -- Wanting another topic says nothing of whether it still differs.
+    where change in ('conflict', 'agreed', 'joined', 'left', 'expired', 'replaced')
     window next_change as (partition by group_id, client_id order by era, seq)
 ),
 
@@ -26,9 +26,10 @@ final as (
         epoch,
         detail,
         changed_at as began_at,
-        next_at as ended_at,
+        -- A leader's clock may step back.
+        case when next_at < changed_at then changed_at else next_at end as ended_at,
         next_change as ended_by,
-        next_at is null as is_open
+        next_change is null as is_open
     from followed
     where change = 'conflict'
 )

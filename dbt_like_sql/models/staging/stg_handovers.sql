@@ -14,8 +14,8 @@ final as (
         `to` as to_client_id,
         epoch,
         how,
-        -- Asked for, the owner says that it has let go.  Otherwise it may have worked on what it had not committed.
-        how in ('expired', 'replaced', 'timeout', 'eager') as is_abrupt,
+        -- In these cases the owner said that it has let go.  Otherwise it may have worked on what it had not committed.
+        how not in ('first', 'released', 'unregistered', 'removed') as is_abrupt,
         timestamp_millis(at_ms) as decided_at,
         timestamp_millis(revoked_ms) as revoked_at,
         timestamp_millis(released_ms) as released_at,

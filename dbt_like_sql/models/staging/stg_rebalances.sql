@@ -13,7 +13,7 @@ final as (
         clients,
         queues,
         moved,
-        size(unassigned) as unassigned,
+        coalesce(unassigned_count, size(unassigned)) as unassigned,
         spread,
         concat_ws('; ', notes) as notes,
         timestamp_millis(at_ms) as rebalanced_at

@@ -1,0 +1,20 @@
+-- Every instance that was put out of its group.  One row per (shard, seq).
+--
+-- Each heartbeat of an instance that has ended is fenced again.
+with fencings as (select * from {{ source('ledger', 'fencings') }}),
+
+final as (
+    select
+        shard,
+        {{ era() }} as era,
+        seq,
+        group_id,
+        client_id,
+        instance_id,
+        reason,
+        `by` as by_instance_id,
+        timestamp_millis(at_ms) as fenced_at
+    from fencings
+)
+
+select * from final
