@@ -1,7 +1,7 @@
 # Everything that a checkout can do; plain `make` lists it.  Nothing is needed beforehand but Python 3.11, Java 17 and
 # make itself, and nothing is installed outside this folder.  All paths are relative, so it may be called anything.
 
-.PHONY: help setup run test simulate bench lint check clean jars
+.PHONY: help setup run test simulate exhaustive bench lint check clean jars
 .DEFAULT_GOAL := help
 # Each step needs the one before; with -j, they would still come one at a time.
 .NOTPARALLEL:
@@ -26,7 +26,7 @@ OR_SAY_SO := || { echo "setup: pip could not install all of it (see above); chec
 SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 help: ## list what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s%s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s%s\n", $$1, $$2 }' Makefile
 
 setup: jars ## all that `make run` needs, without running it (about 3 minutes and 1.5 GB, once)
 	@echo "ready; next: make run"
@@ -39,6 +39,9 @@ test: .venv/.installed-dev jars ## every test, those with Spark and a broker too
 
 simulate: .venv/.installed-dev ## worlds made from seeds, in which everything goes wrong: SEEDS=1000
 	@exec $(OURS) tests/simulation/simulate.py --seeds $(or $(SEEDS),1000)
+
+exhaustive: .venv/.installed-dev ## every interleaving in small worlds, up to a depth: some minutes
+	@exec $(OURS) tests/exhaustive/explore.py --long --jobs 2 --heal-every 4 $(ARGS)
 
 bench: .venv/.installed jars ## what things cost on this machine, beside Kafka's own; makes docs/performance.md
 	@exec $(OURS) -m bench $(ARGS)
