@@ -1,11 +1,40 @@
 """The coordinators of a world, of either kind: a shard for each partition of a control topic, run in batches."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 
 from model.decisions import AnyDecision
 from model.records import Record
 from model.replay import encode_decision
 from model.shard import Shard
+
+
+@dataclass
+class Era:
+    """What a coordinator decided between two losses of its state."""
+
+    number: int
+    position: int
+    """Offset of the first record that it read."""
+    quiet_until: int
+    """Offset of the first record that it decides about."""
+    body: bytes | None
+    """What it began with; None: nothing."""
+    base: "Era | None"
+    """The era that the body is of."""
+    base_position: int
+    """Offset of the first record that the body does not know."""
+    first: int
+    """Number of its first decision."""
+    ended_at: int = 2**62
+    """Offset of the first record that it did not decide about, for its state was lost."""
+
+    def knows(self, offset: int) -> bool:
+        """Whether it has learnt from a record before its end, or what it began with has."""
+        if offset >= self.position:
+            return True
+        return self.base is not None and offset < self.base_position and self.base.knows(offset)
 
 
 class Coordinator:
@@ -20,18 +49,32 @@ class Coordinator:
         self.encoded: list[bytes] = []
         self.differing: list[str] = []
         """Decisions of a repeated batch that are not what they were."""
+        self.eras = [Era(1, 0, 0, None, None, 0, 0)]
         self._where = topic, partition, partitions
         self._rng = rng
         self._shard = self._shard_from(None)
         self.saved: list[tuple[int, bytes]] = [(0, self._shard.body())]
-        """After each complete batch, the offset of the next record and the state."""
+        """After each complete batch of this era, the offset of the next record and the state."""
+        self._snapshots = [(self.eras[0], *self.saved[0])]
         self._repeat_to = -1
         self._kill_percent = -1
+        self._reached = 0
+        """Offset of the first record that it has not decided about yet."""
 
     @property
     def is_done(self) -> bool:
         """Whether it has applied all there is."""
         return self.saved[-1][0] == len(self.log)
+
+    def decided(self, era: Era) -> Sequence[AnyDecision]:
+        """Return what was decided in an era."""
+        number = self.eras.index(era)
+        return self.decisions[era.first : self.eras[number + 1].first if era is not self.eras[-1] else None]
+
+    def end_of(self, era: Era) -> int:
+        """Return the offset of the first record that another era decides about; the end of the log if there is none."""
+        number = self.eras.index(era)
+        return self.eras[number + 1].quiet_until if era is not self.eras[-1] else len(self.log)
 
     def kill_in_next_batch(self, percent: int) -> None:
         """Die in the next batch, after this part of its decisions was published."""
@@ -41,6 +84,28 @@ class Coordinator:
         """Lose the checkpoints, and go on from an older state, as from a snapshot: what was decided since is again."""
         del self.saved[max(1, len(self.saved) * percent // 100) :]
         self._shard = self._shard_from(self.saved[-1][1])
+        self._kill_percent = self._repeat_to = -1
+
+    def lose(self, snapshot_percent: int, kept_percent: int) -> None:
+        """Lose the state, and begin a new era.
+
+        Args:
+            snapshot_percent: which of all snapshots there is; below 0: none.
+            kept_percent: how much of the log is there, at its end; what is older is read by nobody any more.  A log
+                that begins before the snapshot is read from there.
+        """
+        end = len(self.log)
+        position = end * (100 - kept_percent) // 100
+        self.eras[-1].ended_at, self._reached = self._reached, position
+        if snapshot_percent < 0:
+            base, base_position, body = None, 0, None
+        else:
+            base, base_position, body = self._snapshots[(len(self._snapshots) - 1) * snapshot_percent // 100]
+            position = max(position, base_position)
+        number = self.eras[-1].number + 1
+        self.eras.append(Era(number, position, end, body, base, base_position, len(self.decisions)))
+        self._shard = self._shard_from(body)
+        self.saved = [(position, self._shard.body())]
         self._kill_percent = self._repeat_to = -1
 
     def batch(self, *, all_of_it: bool = False) -> list[AnyDecision]:
@@ -55,6 +120,7 @@ class Coordinator:
             return []
         decisions = [decision for record in self.log[position:to] for decision in self._shard.apply(record)]
         self._record(decisions)
+        self._reached = max(self._reached, to)
         if self._kill_percent >= 0 and decisions:
             published = decisions[: len(decisions) * self._kill_percent // 100]
             self._kill_percent, self._repeat_to = -1, to
@@ -62,18 +128,22 @@ class Coordinator:
             return published
         self._repeat_to = -1
         self.saved.append((to, self._shard.body()))
+        if len(self.saved) % 10 == 0:
+            self._snapshots.append((self.eras[-1], *self.saved[-1]))
         if self._rng.random() < 0.25:
             self._shard = self._shard_from(self.saved[-1][1])
         return decisions
 
     def _shard_from(self, body: bytes | None) -> Shard:
-        return Shard(*self._where, body, raises=True)
+        era = self.eras[-1]
+        return Shard(*self._where, body, era=era.number, quiet_until=era.quiet_until, raises=True)
 
     def _record(self, decisions: list[AnyDecision]) -> None:
+        first = self.eras[-1].first
         for decision in decisions:
             text = encode_decision(decision)
-            if decision.seq > len(self.decisions):
+            if first + decision.seq > len(self.decisions):
                 self.decisions.append(decision)
                 self.encoded.append(text)
-            elif self.encoded[decision.seq - 1] != text:
+            elif self.encoded[first + decision.seq - 1] != text:
                 self.differing.append(f"{decision.shard}/{decision.seq} is {text!r}")

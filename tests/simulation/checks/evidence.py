@@ -4,15 +4,26 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
+import msgspec
+
+from coordinator import Coordinator, Era
 from model.clock import ShardClock
 from model.config import LONGEST_STEP_MS
-from model.decisions import AnyDecision, Assignment, Handover, Membership, Offset, Rebalance
-from model.events import GroupEvent, Heartbeat, Tick
+from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership, Offset, Rebalance
+from model.events import Commit, GroupEvent, Heartbeat, Reset, Tick, Unregister
+from model.partitioner import partition_of
 from model.queue import Queue
+from model.shard import ShardState
 from world.seen import Handling
 from world.strategies import CARELESS
 from world.world import World
+
+ERA = "era"
+"""The coordinator lost its state."""
+AnyEvent = TypeVar("AnyEvent", bound=GroupEvent)
+_state_of = msgspec.msgpack.Decoder(ShardState).decode
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,30 @@ class Page:
         return isinstance(self.event, Tick)
 
 
+@dataclass
+class Book:
+    """What one era of a control partition decided, from its first record to its last."""
+
+    era: Era
+    pages: list[Page]
+    undecided: list[Page]
+    """What came after these, until the next era began to decide: the state was lost before."""
+    before: list[GroupEvent]
+    """What it had learnt from its log, or with its state, when it began to decide."""
+
+    ended: set[tuple[str, str]]
+    """Client and life of those that had ended before: they may be remembered."""
+
+    @cached_property
+    def heard(self) -> set[tuple[str, str]]:
+        """Client and life of those that had been heard before, and may have ended in silence."""
+        return {(one.client_id, one.instance_id) for one in self.known(Heartbeat)}
+
+    def known(self, kind: type[AnyEvent]) -> Iterator[AnyEvent]:
+        """Yield what it had learnt of one kind."""
+        return (event for event in self.before if isinstance(event, kind))
+
+
 class Evidence:
     """A world that has ended."""
 
@@ -56,22 +91,49 @@ class Evidence:
         self.seen = world.seen
 
     @cached_property
-    def pages(self) -> list[list[Page]]:
-        """Each control partition from its beginning; a group stands in one of them only."""
+    def books(self) -> list[Book]:
+        """Each era of each control partition; a group stands in one partition only."""
         books = []
         for coordinator in self.world.coordinators:
-            partition, clock = coordinator.partition, ShardClock()
-            decided: dict[int, list[AnyDecision]] = defaultdict(list)
-            for decision in coordinator.decisions:
-                decided[decision.cause.offset].append(decision)
-            book = []
-            appended = self.world.broker.appended[partition]
-            for record, (at_ms, event) in zip(self.world.broker.log[partition], appended, strict=True):
-                moment = clock.read(record.timestamp_ms, tick=isinstance(event, Tick))
-                now = (moment.now_ms, moment.may_expire)
-                book.append(Page(partition, record.offset, at_ms, *now, event, decided.get(record.offset, [])))
-            books.append(book)
+            appended = self.world.broker.appended[coordinator.partition]
+            ended = set[tuple[str, str]]()
+            for era in coordinator.eras:
+                before = [event for offset, (_, event) in enumerate(appended[: era.quiet_until]) if era.knows(offset)]
+                pages = list(self._pages_of(coordinator, era))
+                decided = [page for page in pages if page.offset < era.ended_at]
+                undecided = pages[len(decided) :]
+                known = [event for event in before if event is not None]
+                over = {(one.client_id, one.instance_id) for one in known if isinstance(one, Unregister)}
+                books.append(Book(era, decided, undecided, known, ended | over))
+                for decision in coordinator.decided(era):
+                    if isinstance(decision, Fenced):
+                        ended.add((decision.client_id, decision.instance_id))
         return books
+
+    @cached_property
+    def last_books(self) -> list[Book]:
+        """Of each control partition, what was decided in the last era."""
+        return [book for book in self.books if book.era in [one.eras[-1] for one in self.world.coordinators]]
+
+    @property
+    def pages(self) -> Iterator[Page]:
+        """All of them."""
+        return (page for book in self.books for page in (*book.pages, *book.undecided))
+
+    def _pages_of(self, coordinator: Coordinator, era: Era) -> Iterator[Page]:
+        """Yield the pages that an era decided about; its clock has run through those before, as far as it has them."""
+        partition = coordinator.partition
+        appended = self.world.broker.appended[partition]
+        decided: dict[int, list[AnyDecision]] = defaultdict(list)
+        for decision in coordinator.decided(era):
+            decided[decision.cause.offset].append(decision)
+        clock = ShardClock() if era.body is None else _state_of(era.body).clock
+        for record in coordinator.log[era.position : coordinator.end_of(era)]:
+            at_ms, event = appended[record.offset]
+            moment = clock.read(record.timestamp_ms, event if isinstance(event, Tick) else None)
+            if record.offset >= era.quiet_until:
+                now = moment.now_ms, moment.may_expire
+                yield Page(partition, record.offset, at_ms, *now, event, decided.get(record.offset, []))
 
     @cached_property
     def decisions(self) -> list[AnyDecision]:
@@ -86,10 +148,9 @@ class Evidence:
     def beats(self) -> dict[tuple[str, str], list[Page]]:
         """(group_id, instance_id) -> the pages of its heartbeats."""
         beats: dict[tuple[str, str], list[Page]] = defaultdict(list)
-        for book in self.pages:
-            for page in book:
-                if isinstance(page.event, Heartbeat):
-                    beats[page.event.group_id, page.event.instance_id].append(page)
+        for page in self.pages:
+            if isinstance(page.event, Heartbeat):
+                beats[page.event.group_id, page.event.instance_id].append(page)
         return beats
 
     @cached_property
@@ -105,16 +166,35 @@ class Evidence:
         """(group_id, queue) -> whose it was, one after the other."""
         chains: dict[tuple[str, Queue], Chain] = defaultdict(Chain)
         lives: dict[tuple[str, str | None], str] = {}
+        shards: dict[str, str] = {}
         for decision in self.decisions:
-            if isinstance(decision, Membership) and decision.change in ("joined", "replaced"):
-                lives[decision.group_id, decision.client_id] = decision.instance_id
+            if not isinstance(decision, Membership | Handover | Offset):
+                continue
+            group_id = decision.group_id
+            if shards.setdefault(group_id, decision.shard) != decision.shard:
+                shards[group_id] = decision.shard
+                for (name, _), chain in chains.items():
+                    if name == group_id:
+                        chain.add(Link("", 0, ERA, decision.seq, decision.cause.offset))
+            if isinstance(decision, Membership) and decision.change == "joined":
+                lives[group_id, decision.client_id] = decision.instance_id
             elif isinstance(decision, Handover):
-                life = lives.get((decision.group_id, decision.to), "")
+                life = lives.get((group_id, decision.to), "")
                 link = Link(life, decision.epoch, decision.how, decision.seq, decision.cause.offset)
-                chains[decision.group_id, decision.queue].add(link)
+                chains[group_id, decision.queue].add(link)
             elif isinstance(decision, Offset) and decision.reset_by is not None and decision.mode == "clustering":
-                chains[decision.group_id, decision.queue].reset(decision)
+                chains[group_id, decision.queue].reset(decision)
         return chains
+
+    def is_twisted(self, scope: str, queue: Queue) -> bool:
+        """Whether a queue's offsets do not tell which messages are meant: it was made again, truncated or lied of."""
+        is_new = any(queue.topic == topic for _, topic in self.seen.made_again)
+        return is_new or queue in self.seen.truncated or (scope, queue) in self.seen.far_commits
+
+    def has_eras(self, scope: str) -> bool:
+        """Whether the coordinator of a group has lost its state."""
+        partition = partition_of(scope.partition("/")[0].encode(), len(self.world.coordinators))
+        return len(self.world.coordinators[partition].eras) > 1
 
     @cached_property
     def offsets(self) -> dict[tuple[str, Queue], list[Offset]]:
@@ -125,6 +205,20 @@ class Evidence:
                 scope = self.plan.scope(decision.group_id, decision.client_id)
                 offsets[scope, decision.queue].append(decision)
         return offsets
+
+    @cached_property
+    def said_offsets(self) -> dict[tuple[str, Queue], set[int]]:
+        """(scope, queue) -> what was ever put on record of it, or wanted to be: a new era may have learnt that."""
+        said: dict[tuple[str, Queue], set[int]] = defaultdict(set)
+        for key, offsets in self.offsets.items():
+            said[key] |= {one.offset for one in offsets}
+        for page in self.pages:
+            if isinstance(page.event, Commit | Reset):
+                client_ids = [page.event.client_id] if isinstance(page.event, Commit) else ["c1", "c2", "c3", "c4"]
+                for scope in {self.plan.scope(page.event.group_id, client_id) for client_id in client_ids}:
+                    for entry in page.event.offsets:
+                        said[scope, entry.queue].add(entry.offset)
+        return said
 
     @cached_property
     def told(self) -> dict[str, list[Assignment]]:
@@ -152,7 +246,7 @@ class Evidence:
 
     @cached_property
     def left_well(self) -> set[str]:
-        """The lives that ended their work, committed and unregistered, before anybody replaced them."""
+        """The lives that ended their work, committed and unregistered, and whose `unregister` was heard."""
         left = {one.instance_id for one in self.decisions if isinstance(one, Membership) and one.change == "left"}
         return left & self.seen.left_well
 
@@ -164,12 +258,15 @@ class Evidence:
             counted_ms = max(counted_ms, ends)
         return dark_ms
 
-    def steps_forth(self, since_ms: int, to_ms: int | None = None) -> int:
-        """Return how often the log's clock was set forth in this time; each counts as 5 s (see docs/decisions/0002)."""
-        until_ms = self.world.now_ms if to_ms is None else to_ms
-        return sum(
-            1 for one in self.plan.faults if one.kind == "step" and one.amount > 0 and since_ms <= one.at_ms <= until_ms
-        )
+    @cached_property
+    def gave_up_ms(self) -> dict[str, int]:
+        """Life -> when its client dropped everything, in world time."""
+        return {dropped_life: at_ms for at_ms, _, dropped_life, _ in self.seen.drops}
+
+    @cached_property
+    def deaf(self) -> set[str]:
+        """The lives that were evicted although they live, because they heard nothing."""
+        return {one.instance_id for one in self.decisions if isinstance(one, Fenced) and one.reason == "deaf"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +277,7 @@ class Link:
     """Who has it from now on; empty: nobody."""
     epoch: int
     how: str
-    """How it came free, or ``reset``: it starts anew with whoever has it."""
+    """How it came free; ``reset``: it starts anew with whoever has it; `ERA`: nobody knows any more whose it is."""
     seq: int
     """Of the decision, in its shard."""
     offset: int
@@ -204,12 +301,13 @@ class Chain:
 
     def given(self, life: str, epoch: int) -> Link | None:
         """Return how a life was given the queue in an epoch."""
-        return next((link for link in self._links if (link.life, link.epoch) == (life, epoch)), None)
+        claimed = (link for link in self._links if epoch == 0 and (link.life, link.how) == (life, "first"))
+        return next((link for link in self._links if (link.life, link.epoch) == (life, epoch)), next(claimed, None))
 
     def hows(self, earlier: Handling, later: Handling) -> list[str]:
         """Return all that happened to the queue between two givings."""
         start, end = self._index(earlier), self._index(later)
-        if end < start:  # whoever was replaced may hand out the same message after its successor
+        if end < start:  # who lost it by a timeout may hand out the same message after its successor
             start, end = end, start
         return [link.how for link in self._links[start + 1 : end + 1]]
 
@@ -222,10 +320,15 @@ class Chain:
         return next(self._ends(handling), "")
 
     def _ends(self, handling: Handling) -> Iterator[str]:
-        return (link.how for link in self._links[self._index(handling) + 1 :] if link.how != "reset")
+        """Of a coordinator that has lost its state, who reads on claims the queue: that is no end."""
+        for link in self._links[self._index(handling) + 1 :]:
+            if link.how not in ("reset", ERA) and not (link.how == "first" and link.life == handling.life):
+                yield link.how
 
     def _index(self, handling: Handling) -> int:
         for number, link in enumerate(self._links):
             if (link.life, link.epoch) == (handling.life, handling.given):
+                return number
+            if handling.given == 0 and link.how == "first" and link.life == handling.life:  # it was claimed
                 return number
         return -1

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from checks.evidence import Broken, Evidence, Page
+from checks.evidence import Book, Broken, Evidence, Page
+from model.config import REVOKE_TIMEOUT_MS, SLACK_MS
 from model.decisions import Assignment, Handover
 from model.events import Configure, Heartbeat
 from model.queue import Queue
@@ -27,22 +28,25 @@ class Asked:
 
 def check(evidence: Evidence) -> Iterator[Broken]:
     """4d. A timeout counts from when the log shows that its client has heard; then it comes, but not in order."""
-    for book in evidence.pages:
-        following = _Following(evidence)
-        for page in book:
+    for book in evidence.books:
+        following = _Following(evidence, book)
+        for page in book.pages:
             yield from following.take(page)
 
 
 class _Following:
     """Who was asked for what, page after page of a partition."""
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, book: Book) -> None:
         self._evidence = evidence
         self._owners: dict[tuple[str, Queue], str | None] = {}
         self._asked: dict[tuple[str, str, Queue], Asked] = {}
         """By group, client and queue."""
         self._timeout_ms: dict[str, int] = {}
         """Group -> its revoke timeout as it is now."""
+        for event in book.known(Configure):
+            if isinstance(event.revoke_timeout_ms, int):
+                self._timeout_ms[event.group_id] = event.revoke_timeout_ms
 
     def take(self, page: Page) -> Iterator[Broken]:
         """Go on by a page, and say what is wrong with it."""
@@ -75,7 +79,7 @@ class _Following:
         group_id, client_id = assignment.group_id, assignment.client_id
         for queue in assignment.revoke:
             if self._owners.get((group_id, queue)) == client_id:
-                one = Asked(assignment.instance_id, assignment.epoch, self._timeout_ms[group_id])
+                one = Asked(assignment.instance_id, assignment.epoch, self._timeout_ms.get(group_id, REVOKE_TIMEOUT_MS))
                 self._asked.setdefault((group_id, client_id, queue), one)
 
     def _hand_over(self, page: Page, handover: Handover) -> Iterator[Broken]:
@@ -91,8 +95,7 @@ class _Following:
             return
         since_ms = asked.shown.at_ms
         counted_ms = page.at_ms - since_ms - self._evidence.dark_ms(since_ms, page.at_ms)
-        counted_ms += self._evidence.steps_forth(since_ms - 1_000) * 5_000
-        if counted_ms < asked.timeout_ms - TOLERANCE_MS:
+        if counted_ms < asked.timeout_ms - SLACK_MS - TOLERANCE_MS:
             says = f"{queue} is taken from {handover.from_} after {counted_ms} ms of {asked.timeout_ms}"
             yield Broken("too early", page.at_ms, says, queue, group_id)
 

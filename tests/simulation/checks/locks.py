@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from checks.evidence import Broken, Evidence, Page
 from checks.roll import Roll
-from model.config import LOCK_MS
+from model.config import LOCK_MS, SLACK_MS
 from model.decisions import Handover
 from model.decisions import Lock as Answer
 from model.events import Lock, Unlock
@@ -18,9 +18,9 @@ Held = dict[tuple[str, Queue], tuple[str, Page]]
 
 def check(evidence: Evidence) -> Iterator[Broken]:
     """9. A lock is its owner's, ends a minute after it was granted last, and in any case with the ownership."""
-    for book in evidence.pages:
-        roll, held = Roll(), Held()
-        for page in book:
+    for book in evidence.books:
+        roll, held = Roll(book), Held()
+        for page in book.pages:
             if isinstance(page.event, Lock | Unlock):
                 for queue, says in _wrong_answers(roll, page, page.event, held):
                     yield Broken(RULE, page.at_ms, says, queue, page.event.group_id)
@@ -71,5 +71,4 @@ def _wrong_ends(evidence: Evidence, page: Page, held: Held) -> Iterator[tuple[st
 
 def _counted_ms(evidence: Evidence, granted: Page, page: Page) -> int:
     """Return how long a lock was held, as far as the time counts; two ticks may be a little too near."""
-    counted_ms = page.at_ms - granted.at_ms - evidence.dark_ms(granted.at_ms, page.at_ms) + 100
-    return counted_ms + evidence.steps_forth(granted.at_ms - 1_000) * 5_000
+    return page.at_ms - granted.at_ms - evidence.dark_ms(granted.at_ms, page.at_ms) + SLACK_MS + 100

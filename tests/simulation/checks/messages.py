@@ -1,15 +1,15 @@
 """Is every message handled, from where it should be, and once?  Judged by what applications handled and committed."""
 
+from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
 
-from checks.evidence import Broken, Evidence
+from checks.evidence import ERA, Broken, Evidence
 from model.events import Commit, Route
 from model.queue import Queue
 from world.plan import TOPICS
 from world.seen import Giving, Handling
 
-UNCLEAN = ("timeout", "expired", "replaced", "eager", "unregistered", "reset")
+UNCLEAN = ("timeout", "expired", "eager", "unregistered", "reset", ERA)
 """How a queue may come free of an owner that has not said that it is done; a reset wants messages again."""
 
 
@@ -33,6 +33,9 @@ def _starts(evidence: Evidence) -> Iterator[Broken]:
         if evidence.plan.broadcasts(one.scope.partition("/")[0]):
             yield from _own_start(evidence, one)
             continue
+        if evidence.has_eras(one.scope) or evidence.is_twisted(one.scope, one.queue):
+            yield from _loose_start(evidence, one)
+            continue
         given = evidence.chains[one.scope, one.queue].given(one.life, one.given)
         assert given is not None, f"{one.life} was never given {one.queue} in epoch {one.given}"
         committed = None
@@ -42,26 +45,39 @@ def _starts(evidence: Evidence) -> Iterator[Broken]:
         if one.start.offset != committed:
             yield _wrong_start(one, f"{one.start.offset or one.start.policy}, {committed} is committed")
     for one in evidence.seen.givings:
-        if one.start.policy == "last" and (one.scope, one.queue) in added:
+        is_known = not evidence.has_eras(one.scope) and not evidence.is_twisted(one.scope, one.queue)
+        if one.start.policy == "last" and (one.scope, one.queue) in added and is_known:
             yield _wrong_start(one, "last; it was added to a topic that is consumed")
+
+
+def _loose_start(evidence: Evidence, one: Giving) -> Iterator[Broken]:
+    """After a loss of state, or of messages: what is committed may be forgotten, but it is not made up."""
+    said = evidence.said_offsets[one.scope, one.queue]
+    if evidence.is_twisted(one.scope, one.queue):  # it may have been set to the first message, or the last, unseen
+        return
+    if one.start.offset is not None and one.start.offset not in said:
+        yield _wrong_start(one, f"{one.start.offset}, which was never committed")
 
 
 def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
     """A giving that begins by a policy puts that on record first: asked again later, it would have another answer."""
     commits: dict[tuple[str, Queue], list[tuple[int, int, int]]] = {}
-    for page in chain.from_iterable(evidence.pages):
+    for page in evidence.pages:
         if isinstance(page.event, Commit):
             for entry in page.event.offsets:
                 key = page.event.instance_id, entry.queue
                 commits.setdefault(key, []).append((page.at_ms, page.event.epoch, entry.offset))
     next_ms: dict[tuple[str, Queue], int] = {}  # when a life was given the queue anew: then its new start counts
+    times = Counter((one.life, one.queue, one.given) for one in evidence.seen.givings)
     for one in reversed(evidence.seen.givings):
         key = one.life, one.queue
+        if times[*key, one.given] > 1:  # in broadcasting a topic may go and come back in one epoch
+            continue
         until_ms = next_ms.get(key, evidence.world.now_ms)
         next_ms[key] = one.at_ms
         mine = [(at_ms, offset) for at_ms, epoch, offset in commits.get(key, ()) if epoch >= one.given]
         offsets = [offset for at_ms, offset in mine if one.at_ms <= at_ms < until_ms]
-        if one.start.offset is None and offsets and offsets[0] > one.offset:
+        if one.start.offset is None and offsets and offsets[0] > one.offset and one.life not in evidence.seen.straggled:
             yield _wrong_start(one, f"{one.offset}, and first puts {offsets[0]} on record")
 
 
@@ -72,7 +88,9 @@ def _own_start(evidence: Evidence, one: Giving) -> Iterator[Broken]:
         if offset.reset_by is not None and offset.epoch <= one.given:
             own = []
         own.append(offset.offset)
-    if one.start.offset is not None and one.start.offset not in own:
+    if evidence.has_eras(one.scope):
+        yield from _loose_start(evidence, one)
+    elif one.start.offset is not None and one.start.offset not in own:
         yield _wrong_start(one, f"{one.start.offset}, its own offsets were {own}")
 
 
@@ -88,7 +106,9 @@ def _added(evidence: Evidence) -> set[tuple[str, Queue]]:
     routed: set[Queue] = set()
     begun = sorted(evidence.seen.givings, key=lambda one: one.at_ms)
     number = 0
-    for page in evidence.pages[0]:
+    for page in evidence.pages:
+        if page.partition:
+            continue
         while number < len(begun) and begun[number].at_ms < page.at_ms:
             reads.setdefault(begun[number].queue.topic, set()).add(begun[number].scope)
             number += 1
@@ -101,20 +121,26 @@ def _added(evidence: Evidence) -> set[tuple[str, Queue]]:
 
 def _committed_unhandled(evidence: Evidence) -> Iterator[Broken]:
     """5b. Who commits has handled all messages since the last committed offset, in the giving that it has now."""
-    givings: dict[tuple[str, Queue, str], Giving] = {}
+    givings: dict[tuple[str, Queue, str], list[Giving]] = {}
     for one in evidence.seen.givings:
-        givings.setdefault((one.scope, one.queue, one.life), one)
+        givings.setdefault((one.scope, one.queue, one.life), []).append(one)
     for (scope, queue), offsets in evidence.offsets.items():
         handlings = evidence.handlings.get((scope, queue), [])
-        before, reset_epoch = -1, 0
+        if evidence.is_twisted(scope, queue):
+            continue
+        before, reset_epoch, shard = -1, 0, ""
         for offset in offsets:
+            if offset.shard != shard:
+                before, reset_epoch, shard = -1 if reset_epoch else before, 0, offset.shard  # a reset may be lost
             if offset.reset_by is not None:
                 before, reset_epoch = offset.offset, offset.epoch
                 continue
             at_ms, event = evidence.world.broker.appended[offset.cause.partition][offset.cause.offset]
             life = event.instance_id if isinstance(event, Commit) else ""
-            begun = givings.get((scope, queue, life))
-            since = before if before >= 0 else begun.offset if begun else offset.offset
+            begun = [one.offset for one in givings.get((scope, queue, life), ()) if one.at_ms <= at_ms]
+            since = before if before >= 0 else begun[0] if begun else offset.offset
+            if evidence.has_eras(scope) and begun:  # what was committed may be lost, and where to begin is a policy
+                since = max(since, *begun)
             done = {
                 one.offset
                 for one in handlings
@@ -136,7 +162,8 @@ def _lost(evidence: Evidence) -> Iterator[Broken]:
         scopes = sorted({process.scope for process in evidence.world.living() if topic in process.topics})
         for queue in evidence.world.observer.queues(topic):
             for scope in scopes:
-                if (scope, queue) not in evidence.left_out and (says := _missing(evidence, scope, queue)):
+                is_told = (scope, queue) not in evidence.left_out and not evidence.is_twisted(scope, queue)
+                if is_told and not (evidence.has_eras(scope)) and (says := _missing(evidence, scope, queue)):
                     yield Broken("lost", evidence.plan.end_ms, says, queue, scope)
 
 
@@ -157,6 +184,8 @@ def _repeated(evidence: Evidence) -> Iterator[Broken]:
     if evidence.plan.eager:
         return
     for (scope, queue), handlings in evidence.handlings.items():
+        if evidence.is_twisted(scope, queue):
+            continue
         excuse = _own_excuse if evidence.plan.broadcasts(scope.partition("/")[0]) else _excuse
         first: dict[int, Handling] = {}
         for handling in handlings:
@@ -192,8 +221,8 @@ def _reset_unheard(evidence: Evidence, scope: str, before: Handling) -> bool:
 def _own_excuse(evidence: Evidence, scope: str, before: Handling, handling: Handling) -> bool:
     """The same in broadcasting, where nobody says how: another life, or another giving of the same one.
 
-    After a client that has ended its work well there is no excuse - but for a reset, for a queue that it did not keep
-    to its end, or for a former life that goes on until it hears that it was replaced.
+    After a client that has ended its work well there is no excuse - but for a reset, or for a queue that it did not
+    keep to its end.
     """
     if before.life == handling.life:
         return before.given != handling.given or _was_given_up(evidence, scope, before, handling)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from checks.evidence import Broken, Evidence, Page
+from checks.evidence import Book, Broken, Evidence
 from model import invariants
+from model.config import ERA_EPOCHS
 from model.decisions import Handover, Membership, Offset, Rebalance
 from model.events import Commit, Reset, Route
 from model.queue import Queue
@@ -14,17 +15,20 @@ RULE = "offsets"
 def check(evidence: Evidence) -> Iterator[Broken]:
     """3. Epochs only grow, offsets only grow but for resets; hand-overs form a chain."""
     for coordinator in evidence.world.coordinators:
-        for says in invariants.broken(coordinator.decisions):
-            yield Broken("not growing", 0, says)
+        for era in coordinator.eras:
+            for says in invariants.broken(coordinator.decided(era)):
+                yield Broken("not growing", 0, says)
     for (scope, queue), offsets in evidence.offsets.items():
-        before = -1
+        before, shard = -1, ""
         for offset in offsets:
+            if offset.shard != shard:  # what was committed may be lost
+                before, shard = -1, offset.shard
             if offset.reset_by is None and offset.offset <= before:
                 says = f"the committed offset of {queue} goes from {before} to {offset.offset}"
                 yield Broken("not growing", evidence.at_ms(offset), says, queue, scope)
             before = offset.offset
     yield from _commits_of_others(evidence)
-    for book in evidence.pages:
+    for book in evidence.books:
         yield from _resets(book)
 
 
@@ -35,11 +39,16 @@ def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
     """
     owner: dict[tuple[str, Queue], tuple[str, int]] = {}
     lives: dict[tuple[str, str | None], str] = {}
+    shard = ""
     for decision in evidence.decisions:
-        if isinstance(decision, Membership) and decision.change in ("joined", "replaced"):
+        if decision.shard != shard:
+            shard, owner, lives = decision.shard, {}, {}
+        if isinstance(decision, Membership) and decision.change == "joined":
             lives[decision.group_id, decision.client_id] = decision.instance_id
         elif isinstance(decision, Handover):
-            owner[decision.group_id, decision.queue] = lives.get((decision.group_id, decision.to), ""), decision.epoch
+            # After a loss of state, what is claimed counts as given before all epochs.
+            given = 0 if decision.how == "first" and decision.epoch >= ERA_EPOCHS else decision.epoch
+            owner[decision.group_id, decision.queue] = lives.get((decision.group_id, decision.to), ""), given
         elif isinstance(decision, Offset) and decision.reset_by is not None:
             key = (decision.group_id, decision.queue)
             owner[key] = owner.get(key, ("", 0))[0], decision.epoch
@@ -55,11 +64,11 @@ def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
                 yield Broken(RULE, at_ms, says, decision.queue, decision.group_id)
 
 
-def _resets(book: list[Page]) -> Iterator[Broken]:
+def _resets(book: Book) -> Iterator[Broken]:
     """A reset takes a new epoch and sets every queue that it names, or none; a repeated one is silent."""
-    routed: dict[str, set[Queue]] = {}
-    done: set[tuple[str, str]] = set()
-    for page in book:
+    routed = {one.topic: {queue.queue for queue in one.queues} for one in book.known(Route)}
+    done = {(one.group_id, one.request_id) for one in book.known(Reset)}
+    for page in book.pages:
         event = page.event
         if isinstance(event, Route):
             routed[event.topic] = {one.queue for one in event.queues}

@@ -10,7 +10,7 @@ RULE = "two owners"
 
 
 def check(evidence: Evidence) -> Iterator[Broken]:
-    """1. A queue is never handed out by two lives at once, but after a timeout, in an eager group, or by a twin.
+    """1. A queue is never handed out by two lives at once, but after a timeout, in an eager group, or by a deaf one.
 
     In broadcasting every client has queues of its own, and the same holds of them.
     """
@@ -27,8 +27,8 @@ def check(evidence: Evidence) -> Iterator[Broken]:
 def _overlaps(evidence: Evidence, handlings: list[Handling], chain: Chain) -> Iterator[tuple[int, str]]:
     """Whoever handed out last has it.
 
-    A giving that somebody else has taken over must hand out nothing more; and unless the old life was out (expired,
-    replaced), it must have nothing of the queue in its hands.
+    A giving that somebody else has taken over must hand out nothing more; and unless the old life was out (expired), it
+    must have nothing of the queue in its hands, but what it had when it gave up.
     """
     eager = ("eager", "removed") if evidence.plan.eager else ()
     past: set[tuple[str, int]] = set()
@@ -36,7 +36,7 @@ def _overlaps(evidence: Evidence, handlings: list[Handling], chain: Chain) -> It
     for now in handlings:
         if (now.life, now.given) in past or chain.is_before(now, holder):
             how = chain.end(now)
-            is_late = how in ("timeout", "replaced", *eager) or (how == "expired" and _is_hurried(evidence, now))
+            is_late = how in ("timeout", *eager) or now.life in evidence.deaf
             if now.life == holder.life or not is_late:
                 yield now.from_ms, f"{now.life} hands out after {holder.life} began ({how or 'never freed'})"
                 past.discard((now.life, now.given))
@@ -46,15 +46,12 @@ def _overlaps(evidence: Evidence, handlings: list[Handling], chain: Chain) -> It
             how = chain.end(holder) or chain.end(now)
             in_hands = holder.to_ms < 0 and holder.lost_ms < 0
             done_ms = evidence.world.now_ms + 1 if in_hands else max(holder.to_ms, holder.lost_ms)
-            excused = now.life != holder.life and how in ("timeout", "expired", "replaced", *eager)
+            # Who gives up comes back at once, and unregisters its former life; what was handed out is not taken back.
+            gave_up = evidence.gave_up_ms.get(holder.life, now.from_ms + 1) <= now.from_ms
+            excused = now.life != holder.life and (gave_up or how in ("timeout", "expired", *eager))
             if done_ms > now.from_ms and not excused:
                 yield now.from_ms, f"{now.life} gets a message while {holder.life} has one ({how})"
         holder = now
-
-
-def _is_hurried(evidence: Evidence, now: Handling) -> bool:
-    """Whether the log's clock was set forth in a life's last session: that counts, and the life cannot know."""
-    return evidence.steps_forth(now.from_ms - evidence.plan.longest_session_ms, now.from_ms) > 0
 
 
 def _timeouts_in_order(evidence: Evidence) -> Iterator[Broken]:

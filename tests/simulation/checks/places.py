@@ -14,9 +14,9 @@ RULE = "wrong owner"
 
 def check(evidence: Evidence) -> Iterator[Broken]:
     """6b. A queue goes to members who subscribe its topic; what is gone is asked back, and nothing without a plan."""
-    for book in evidence.pages:
-        roll, routed = Roll(), dict[str, set[Queue]]()
-        for page in book:
+    for book in evidence.books:
+        roll, routed = Roll(book), {one.topic: {queue.queue for queue in one.queues} for one in book.known(Route)}
+        for page in book.pages:
             if isinstance(page.event, Route):
                 routed[page.event.topic] = {one.queue for one in page.event.queues}
             asked = _asked_back(roll)

@@ -2,43 +2,62 @@
 
 from collections.abc import Iterator
 
-from checks.evidence import Broken, Evidence, Page
+from checks.evidence import Book, Broken, Evidence
 from model.config import MAX_DETAIL
 from model.decisions import Offset, Rejected
-from model.events import Commit, Heartbeat, Reset
+from model.events import Commit, Heartbeat, Reset, Tick, Unregister
 from model.queue import Queue
-from model.replay import encode_decision, replay
+from model.replay import encode_decision
+from model.shard import Shard
+from world.broker import TOPIC
 from world.strategies import careless
+
+RULES = {
+    Reset: ("reset",),
+    Heartbeat: ("mode", "in-use", "epoch", "limit"),
+    Unregister: ("mode", "limit"),
+    Tick: ("mode", "limit"),
+}
+"""Why an event may be rejected: of a tick, and of an unregister, whoever waited for the client_id that came free."""
 
 
 def check(evidence: Evidence) -> Iterator[Broken]:
     """7. The same records give the same decisions, and none is without an answer."""
     yield from _not_replayable(evidence)
-    for book in evidence.pages:
-        yield from _unaccounted(evidence, book)
+    newest: dict[tuple[str, Queue], int] = {}
+    for book in evidence.books:
+        for commit in book.known(Commit):  # it may have been learnt, though nothing was decided about it
+            for entry in commit.offsets:
+                key = evidence.plan.scope(commit.group_id, commit.client_id), entry.queue
+                newest[key] = max(newest.get(key, -1), entry.offset)
+        yield from _unaccounted(evidence, book, newest)
 
 
 def _not_replayable(evidence: Evidence) -> Iterator[Broken]:
     """7a. Repeated, cut into other batches, or all at once."""
     for coordinator in evidence.world.coordinators:
-        records = evidence.world.broker.log[coordinator.partition]
-        with careless():
-            again = [encode_decision(decision) for decision in replay(records, len(evidence.world.coordinators))]
-        if again != coordinator.encoded:
-            pairs = enumerate(zip(again, coordinator.encoded, strict=False))
-            number = next((n for n, pair in pairs if pair[0] != pair[1]), -1)
-            yield Broken("not replayable", 0, f"decision {number + 1} of partition {coordinator.partition} differs")
+        partition, partitions = coordinator.partition, len(evidence.world.coordinators)
+        for era in coordinator.eras:
+            records = coordinator.log[era.position : min(era.ended_at, len(coordinator.log))]
+            shard = Shard(TOPIC, partition, partitions, era.body, era=era.number, quiet_until=era.quiet_until)
+            with careless():
+                again = [encode_decision(one) for record in records for one in shard.apply(record)]
+            encoded = [encode_decision(one) for one in coordinator.decided(era)]
+            if again != encoded:
+                pairs = enumerate(zip(again, encoded, strict=False))
+                number = next((n for n, pair in pairs if pair[0] != pair[1]), -1)
+                yield Broken("not replayable", 0, f"decision {number + 1} of era {era.number} of {partition} differs")
         for says in coordinator.differing:
             yield Broken("not replayable", 0, f"a repeated batch decides otherwise: {says}")
 
 
-def _unaccounted(evidence: Evidence, book: list[Page]) -> Iterator[Broken]:
+def _unaccounted(evidence: Evidence, book: Book, newest: dict[tuple[str, Queue], int]) -> Iterator[Broken]:
     """7b. What is no event is rejected, once; every queue of a commit advances, or it is said why not.
 
-    Of events, only a commit, a reset and a heartbeat in another mode may be rejected.
+    Of events, only a commit, a reset and a heartbeat may be rejected: one in another mode, of a client_id that is in
+    use, with an epoch that was never given, or of one client too many.
     """
-    newest: dict[tuple[str, Queue], int] = {}
-    for page in book:
+    for page in book.pages:
         rejected = [one for one in page.decisions if isinstance(one, Rejected)]
         advanced = [one for one in page.decisions if isinstance(one, Offset)]
         match page.event:
@@ -56,7 +75,7 @@ def _unaccounted(evidence: Evidence, book: list[Page]) -> Iterator[Broken]:
                         says = f"the commit of {entry.queue} by {commit.instance_id} has no answer"
                         yield Broken("unaccounted", page.at_ms, says, entry.queue, commit.group_id)
             case _:
-                rules = {Reset: ["reset"], Heartbeat: ["mode"]}.get(type(page.event), [])
+                rules = RULES.get(type(page.event), ())
                 for one in rejected:
                     if one.rule not in rules:
                         yield Broken("unaccounted", page.at_ms, f"{page.event} is rejected: {one.detail}")

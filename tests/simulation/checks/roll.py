@@ -1,14 +1,20 @@
 """Who is in each group at a moment, as the log tells it: its members, the oldest first, and what each said last."""
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from checks.evidence import Page
-from model.config import HEARTBEAT_MS, LAST_INSTANCES, MAX_MEMBERS, REVOKE_TIMEOUT_MS, SESSION_TIMEOUT_MS, SETTLE_MS
-from model.decisions import Assignment, Handover, Membership, Rebalance
-from model.events import Configure, Heartbeat
+from checks.evidence import Book, Page
+from model.config import (
+    ERA_EPOCHS,
+    HEARTBEAT_MS,
+    MAX_MEMBERS,
+    REVOKE_TIMEOUT_MS,
+    SESSION_TIMEOUT_MS,
+    SETTLE_MS,
+)
+from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership, Rebalance
+from model.events import Configure, Heartbeat, Unregister
 from model.queue import Queue
 
 
@@ -42,8 +48,12 @@ class Gathering:
 
     members: dict[str, Present] = field(default_factory=dict)
     """client_id -> member; who came first stands first."""
-    past: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """client_id -> lives that were replaced or have unregistered: the last few must never be heard again."""
+    past: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Client and life -> why it ended: it must never be heard again."""
+    told_past: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The same -> the shard's clock when it was told so last."""
+    heard: dict[tuple[str, str], tuple[Heartbeat, int]] = field(default_factory=dict)
+    """Client and life -> its newest heartbeat while it waits for its client_id, and the shard's clock then."""
     owners: dict[Queue, str] = field(default_factory=dict)
     """Queue -> client, by the hand-overs."""
     epoch: int = 0
@@ -77,10 +87,6 @@ class Gathering:
         """The strategy that counts: as configured, else as the oldest member wants it."""
         return str(self.settings["strategy"] or (self.oldest.said.strategy if self.oldest else ""))
 
-    def is_past(self, client_id: str, life: str) -> bool:
-        """Whether a life is one of the last that were replaced or have unregistered."""
-        return life in self.past[client_id][-LAST_INSTANCES:]
-
     def number(self, name: str) -> int:
         """Return a setting that is a number."""
         value = self.settings[name]
@@ -100,62 +106,89 @@ class Gathering:
 
 
 class Roll:
-    """All groups of a partition, page after page."""
+    """All groups of a partition, page after page of an era."""
 
-    def __init__(self) -> None:
+    def __init__(self, book: Book) -> None:
         self.groups: dict[str, Gathering] = {}
+        self._epoch = (book.era.number - 1) * ERA_EPOCHS
+        for event in book.known(Configure):
+            self._configure(event, -1)
 
     def group(self, group_id: str) -> Gathering:
         """Return a group as it is after the pages so far."""
-        return self.groups.setdefault(group_id, Gathering())
+        if group_id not in self.groups:
+            self.groups[group_id] = Gathering(epoch=self._epoch)
+        return self.groups[group_id]
+
+    def _configure(self, event: Configure, offset: int) -> None:
+        group = self.group(event.group_id)
+        group.settings |= {name: value for name in group.settings if (value := getattr(event, name)) is not UNSET}
+        group.configured_at, group.configured_epoch = offset, group.epoch
 
     def take(self, page: Page) -> None:
         """Go on by a page."""
-        event = page.event
-        if isinstance(event, Configure):
-            group = self.group(event.group_id)
-            group.settings |= {name: value for name in group.settings if (value := getattr(event, name)) is not UNSET}
-            group.configured_at, group.configured_epoch = page.offset, group.epoch
-        elif isinstance(event, Heartbeat):
-            member = self.group(event.group_id).members.get(event.client_id)
-            if member is not None and member.life == event.instance_id:
-                member.seen_ms = page.clock_ms
-                member.has_answered |= member.told is not None and event.epoch >= member.told.epoch
-                if event.epoch >= member.said.epoch:
-                    member.said = event
+        match page.event:
+            case Configure() as event:
+                self._configure(event, page.offset)
+            case Unregister() as event:
+                self._unregister(event, page)
+            case Heartbeat() as event:
+                self._hear(event, page)
+            case _:
+                pass
         for decision in page.decisions:
-            match decision:
-                case Membership(group_id=group_id):
-                    self._change(self.group(group_id), decision, page)
-                case Rebalance(group_id=group_id, epoch=epoch):
-                    self.group(group_id).epoch = epoch
-                case Handover(group_id=group_id, queue=queue, to=to):
-                    owners = self.group(group_id).owners
-                    if to is None:
-                        owners.pop(queue, None)
-                    else:
-                        owners[queue] = to
-                case Assignment(group_id=group_id, client_id=client_id, instance_id=life, epoch=epoch):
-                    group = self.group(group_id)
-                    group.epoch = max(group.epoch, epoch)
-                    member = group.members.get(client_id)
-                    if member is not None and member.life == life:
-                        member.told, member.told_at = decision, page.offset
-                case _:
-                    pass
+            self._take(decision, page)
+
+    def _unregister(self, event: Unregister, page: Page) -> None:
+        group, life = self.group(event.group_id), (event.client_id, event.instance_id)
+        member = group.members.get(event.client_id)
+        is_in = member is not None and member.life == event.instance_id
+        if not is_in and life not in group.past:  # it ends before it was heard
+            group.past[life], group.told_past[life] = "left", page.clock_ms
+
+    def _hear(self, event: Heartbeat, page: Page) -> None:
+        group = self.group(event.group_id)
+        group.heard[event.client_id, event.instance_id] = event, page.clock_ms
+        member = group.members.get(event.client_id)
+        if member is None or member.life != event.instance_id or event.epoch > group.epoch:
+            return  # a higher epoch was never given
+        member.seen_ms = page.clock_ms
+        member.has_answered |= member.told is not None and event.epoch >= member.told.epoch
+        if event.epoch >= member.said.epoch:
+            member.said = event
+
+    def _take(self, decision: AnyDecision, page: Page) -> None:
+        match decision:
+            case Membership(group_id=group_id):
+                self._change(self.group(group_id), decision, page)
+            case Fenced(group_id=group_id, client_id=client_id, instance_id=life, reason=reason):
+                if reason not in ("refused", "epoch"):
+                    self.group(group_id).past[client_id, life] = reason
+                    self.group(group_id).told_past[client_id, life] = page.clock_ms
+            case Rebalance(group_id=group_id, epoch=epoch):
+                self.group(group_id).epoch = epoch
+            case Handover(group_id=group_id, queue=queue, to=to):
+                owners = self.group(group_id).owners
+                if to is None:
+                    owners.pop(queue, None)
+                else:
+                    owners[queue] = to
+            case Assignment(group_id=group_id, client_id=client_id, instance_id=life, epoch=epoch):
+                group = self.group(group_id)
+                group.epoch = max(group.epoch, epoch)
+                member = group.members.get(client_id)
+                if member is not None and member.life == life:
+                    member.told, member.told_at = decision, page.offset
+            case _:
+                pass
 
     def _change(self, group: Gathering, decision: Membership, page: Page) -> None:
         client_id = decision.client_id
         match decision.change:
-            case "joined" | "replaced":
-                if client_id in group.members:
-                    group.past[client_id].append(group.members[client_id].life)
-                assert isinstance(page.event, Heartbeat)
-                here = Present(decision.instance_id, page.clock_ms, page.clock_ms, page.event)
-                group.members[client_id] = here
+            case "joined":
+                beat, seen_ms = group.heard[client_id, decision.instance_id]
+                group.members[client_id] = Present(decision.instance_id, page.clock_ms, seen_ms, beat)
             case "left" | "expired":
-                if decision.change == "left":
-                    group.past[client_id].append(decision.instance_id)
                 group.members.pop(client_id, None)
             case _:
                 pass

@@ -2,27 +2,27 @@
 
 from collections.abc import Iterator
 
-from checks.evidence import Broken, Evidence, Page
+from checks.evidence import Book, Broken, Evidence
 from checks.roll import Roll
 from model.decisions import Membership, Rebalance
 from model.events import Configure
 
-CHANGES = ("joined", "left", "expired", "replaced", "resubscribed")
+CHANGES = ("joined", "left", "expired", "resubscribed")
 
 
 def check(evidence: Evidence) -> Iterator[Broken]:
     """6a. A change has its target at once, or when the settle interval is over; there is never more than one in it."""
-    for book in evidence.pages:
+    for book in evidence.books:
         yield from _follow(book)
 
 
-def _follow(book: list[Page]) -> Iterator[Broken]:
-    roll = Roll()
+def _follow(book: Book) -> Iterator[Broken]:
+    roll = Roll(book)
     last_ms: dict[str, int] = {}
     """Group -> the shard's clock at its last target."""
     waiting: dict[str, str] = {}
     """Group -> what asks for a target."""
-    for page in book:
+    for page in book.pages:
         was_broadcasting = {group_id: group.is_broadcasting for group_id, group in roll.groups.items()}
         roll.take(page)
         asked = set[str]()

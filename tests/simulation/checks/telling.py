@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from checks.evidence import Broken, Evidence, Page
 from checks.roll import Roll
+from model.config import ERA_EPOCHS
 from model.decisions import Assignment, Handover, Membership, Offset, Rebalance
 from model.events import Heartbeat
 
@@ -12,9 +13,9 @@ RULE = "not told"
 
 def check(evidence: Evidence) -> Iterator[Broken]:
     """4e. Who gets a queue, or has it reset, is told at once; who is behind, again; and who has drained says so."""
-    for book in evidence.pages:
-        roll = Roll()
-        for page in book:
+    for book in evidence.books:
+        roll = Roll(book)
+        for page in book.pages:
             behind = _who_is_behind(roll, page)
             roll.take(page)
             told = {(one.group_id, one.client_id): one for one in page.decisions if isinstance(one, Assignment)}
@@ -46,21 +47,32 @@ def _wrong_telling(roll: Roll, page: Page, told: dict[tuple[str, str], Assignmen
                 both = {one.queue for one in decision.queues} & set(decision.revoke)
                 if both:
                     yield group_id, f"{client_id} is given and must give up {min(both)}"
-            case Handover(group_id=group_id, queue=queue, to=to, epoch=epoch) if to is not None:
-                assigned = told[group_id, to].queues if (group_id, to) in told else []
-                if not any((one.queue, one.given) == (queue, epoch) for one in assigned):
-                    yield group_id, f"{to} gets {queue} in epoch {epoch} and is not told"
+            case Handover(group_id=group_id, to=str(to)) if _misses_its_queue(decision, told.get((group_id, to))):
+                yield group_id, f"{to} gets {decision.queue} in epoch {decision.epoch} and is not told"
             case Offset(group_id=group_id) if _misses_its_reset(roll, decision, told):
                 yield group_id, f"{decision.client_id} is not told that {decision.queue} is reset"
             case Rebalance(group_id=group_id, trigger=trigger) if trigger != "reset":
                 for client_id, member in roll.group(group_id).members.items():
                     if member.told is None:
                         yield group_id, f"{client_id} joined before epoch {decision.epoch} and is told nothing"
-            case Membership(group_id=group_id, client_id=client_id, change="joined" | "replaced"):
+            case Membership(group_id=group_id, client_id=client_id, change="joined"):
                 if roll.group(group_id).is_broadcasting and (group_id, client_id) not in told:
                     yield group_id, f"{client_id} comes to a broadcasting group and is told nothing"
             case _:
                 pass
+
+
+def _misses_its_queue(handover: Handover, told: Assignment | None) -> bool:
+    """Whether who gets a queue is not told so at once - nor that a newer target takes it back.
+
+    What is claimed after a loss of state counts as given in 0.  Who claims what it already has is told nothing new.
+    """
+    if handover.how == "first" and handover.epoch >= ERA_EPOCHS:
+        return False
+    if told is None:
+        return True
+    is_given = any((one.queue, one.given) == (handover.queue, handover.epoch) for one in told.queues)
+    return not is_given and handover.queue not in told.revoke
 
 
 def _misses_its_reset(roll: Roll, offset: Offset, told: dict[tuple[str, str], Assignment]) -> bool:

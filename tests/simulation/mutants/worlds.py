@@ -31,3 +31,5 @@ EVERYBODY = {
 }
 """The group audit broadcasts."""
 JUNK = {**SMALL, "only": ("junk",)}
+LOST = {**SMALL, "chaos_ms": 240_000, "only": ("loss",) * 6 + ("leave", "crash", "cut", "pause", "route", "skip")}
+"""The coordinator loses its state."""

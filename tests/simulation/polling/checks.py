@@ -7,15 +7,26 @@ import msgspec
 
 from coordinator import Coordinator
 from model import invariants
+from model.clock import ShardClock
 from model.decisions import Rejected, Wake
-from model.held_queue import HeldQueue
+from model.events import AnyEvent, Tick
+from model.held_queue import NOTHING, HeldQueue
 from model.queue import Queue
+from model.records import Record
 from model.replay import encode_decision, replay
-from model.shard import ShardState
-from polling.answers import Answer, answers, read_log
+from model.shard import Shard, ShardState
+from plain_queues import Answer, PlainQueues
 from polling.bounds import small_bounds
-from polling.plan import PARTITIONS
+from polling.messages import may_want
+from polling.plan import OBSERVED, PARTITIONS, TOLD
 from polling.world import World
+
+FIGURES_BYTES = 32
+"""By so much a state is larger than a fresh one because its numbers are: seq, offset, clock."""
+
+PROMPT_MS = {OBSERVED: 5_000, TOLD: 12_000}
+"""In the calm, a client reads a message within this time; of the second topic it skips some for 5 s, and observers look
+at it every 5 s."""
 
 _decode_state = msgspec.msgpack.Decoder(ShardState).decode
 _decode_queue = msgspec.msgpack.Decoder(HeldQueue).decode
@@ -34,70 +45,81 @@ class Broken:
 
 def broken(world: World) -> list[Broken]:
     """Return every rule that a world breaks."""
-    found = [*refused(world), *not_replayable(world), *missed(world)]
+    found = [*refused(world), *not_replayable(world), *missed(world), *late(world)]
     for coordinator in world.coordinators:
-        log = read_log(coordinator.log, world.events[coordinator.partition])
-        due = answers(log)
-        pulls = {happened.offset: happened.event for happened in log}
-        found += answered(coordinator, pulls, due)
-        found += counted(coordinator, pulls, due)
-        found += (Broken("invariants", says) for says in invariants.broken(coordinator.decisions))
+        with small_bounds():
+            found += judged(coordinator, world.events[coordinator.partition])
+        found += shrunk(coordinator)
+        found += (Broken("invariants", says) for says in invariants.broken_numbering(coordinator.decisions))
     return found
 
 
-def answered(coordinator: Coordinator, pulls: dict, due: dict[int, Answer]) -> Iterator[Broken]:
+def judged(coordinator: Coordinator, events: list[AnyEvent | None]) -> Iterator[Broken]:
+    """Every record has the answers that `PlainQueues` gives; after each batch the state says the same as its state."""
+    plain, clock = PlainQueues(may_want), ShardClock()
+    given: dict[int, list[Answer]] = {}
+    for decision in coordinator.decisions:
+        if isinstance(decision, Wake):
+            given.setdefault(decision.cause.offset, []).append(_answer_of(decision))
+    bodies = dict(coordinator.saved)
+    for record, event in zip(coordinator.log, events, strict=True):
+        now_ms = _now_ms(clock, record, event)
+        due = [] if event is None else plain.happen(event, now_ms)
+        yield from wrong(coordinator.partition, record.offset, given.get(record.offset, []), due)
+        if record.offset + 1 in bodies:
+            yield from counted(coordinator.partition, record.offset, bodies[record.offset + 1], plain)
+
+
+def wrong(partition: int, offset: int, given: list[Answer], due: list[Answer]) -> Iterator[Broken]:
     """Every pull has its one answer, at the right record and for the right reason; nothing else is answered.
 
     Whoever came first is told first, queue by queue, so that nobody is always the last.
     """
-    asked = {pull.request_id: offset for offset, pull in pulls.items() if offset in due}
-    open_answers = {offset: answer for offset, answer in due.items() if answer.offset < len(coordinator.log)}
-    before: tuple[int, Queue | None, int] = (-1, None, -1)
-    for wake in coordinator.decisions:
-        if not isinstance(wake, Wake):
-            continue
-        at = asked.get(wake.request_id, -1)
-        answer, cause = open_answers.pop(at, None), wake.cause.offset
-        where = (coordinator.partition, cause, wake.queue)
-        if answer is None:
-            yield Broken("answered once", f"{wake.request_id} is answered, {wake.reason}; nothing is due", *where)
-            continue
-        given = Answer(cause, wake.reason, wake.next_offset, wake.held_ms)
-        if given != answer:
-            yield Broken("right answer", f"{wake.request_id} gets {given}; right is {answer}", *where)
-        pull = pulls[at]
-        if (wake.group_id, wake.client_id, wake.queue) != (pull.group_id, pull.client_id, pull.queue):
-            yield Broken("right answer", f"{wake.request_id} is answered to {wake.group_id}/{wake.client_id}", *where)
-        if wake.reason != "truncated" and wake.next_offset < pull.from_offset:
-            says = f"{wake.request_id} asks from {pull.from_offset}, and gets {wake.next_offset}"
-            yield Broken("never back", says, *where)
-        if before[:2] == (cause, wake.queue) and at < before[2]:
-            yield Broken("in order", f"{wake.request_id} is woken after one that came later", *where)
-        before = (cause, wake.queue, at)
-    for at, answer in open_answers.items():
-        pull = pulls[at]
-        says = f"{pull.request_id} has no answer; right is {answer}"
-        yield Broken("answered once", says, coordinator.partition, answer.offset, pull.queue)
+    if given == due:
+        return
+    for answer in sorted({*given, *due}, key=lambda one: (one.queue, one.request_id)):
+        where = partition, offset, Queue.of_key(answer.queue)
+        if given.count(answer) != due.count(answer):
+            says = f"{answer} is given {given.count(answer)} times; right is {due.count(answer)}"
+            yield Broken("right answer", says, *where)
+    if sorted(map(repr, given)) == sorted(map(repr, due)):
+        says = f"answered are {[one.request_id for one in given]}; right is {[one.request_id for one in due]}"
+        yield Broken("in order", says, partition, offset)
 
 
-def counted(coordinator: Coordinator, pulls: dict, due: dict[int, Answer]) -> Iterator[Broken]:
-    """After each batch a shard holds what is not answered yet, and counts right; no deadline is later than noted."""
-    for offset, body in coordinator.saved:
-        state = _decode_state(body)
-        queues = {key: _decode_queue(entity) for key, entity in state.entities.items()}
-        held = sorted(hold.request_id for queue in queues.values() for hold in queue.holds.values())
-        expected = sorted(pulls[at].request_id for at, answer in due.items() if at < offset <= answer.offset)
-        where = (coordinator.partition, offset - 1)
-        if held != expected:
-            yield Broken("holds", f"it holds {held}; unanswered are {expected}", *where)
-        if state.held != len(held):
-            yield Broken("counts", f"it counts {state.held} pulls; its queues hold {len(held)}", *where)
-        for key, queue in queues.items():
-            first_ms = min((hold.until_ms for hold in queue.holds.values()), default=queue.due_ms)
-            noted_ms = state.next_due_ms, state.deadlines[key]
-            if not noted_ms[0] <= noted_ms[1] <= first_ms:
-                says = f"the first deadline of {key} is {first_ms}; noted are {noted_ms}"
-                yield Broken("deadlines", says, *where, Queue.of_key(key))
+def counted(partition: int, offset: int, body: bytes, plain: PlainQueues) -> Iterator[Broken]:
+    """After a batch a shard has what is not answered yet, and counts right; no deadline is later than noted."""
+    state = _decode_state(body)
+    queues = {key: _decode_queue(entity) for key, entity in state.entities.items()}
+    where = (partition, offset)
+    held = {key: [hold.request_id for hold in queue.holds.values()] for key, queue in queues.items()}
+    expected = {key: [one.pull.request_id for one in queue.holds] for key, queue in plain.known.items()}
+    if held != expected:
+        yield Broken("holds", f"it holds {held}; unanswered are {expected}", *where)
+    if state.load != sum((queue.load for queue in queues.values()), NOTHING):
+        yield Broken(
+            "counts", f"it counts {state.load}; its queues have {[one.load for one in queues.values()]}", *where
+        )
+    for key, queue in queues.items():
+        yield from (Broken("parts", says, *where, Queue.of_key(key)) for says in invariants.broken_queue(queue))
+        if not state.next_due_ms <= state.deadlines[key] == queue.due_ms:
+            says = f"{key} is due at {queue.due_ms}; noted are {state.deadlines[key]}, {state.next_due_ms}"
+            yield Broken("deadlines", says, *where, Queue.of_key(key))
+
+
+def shrunk(coordinator: Coordinator) -> Iterator[Broken]:
+    """Some time after everybody is gone, the state is that of a shard that nobody ever asked anything."""
+    _, body = coordinator.saved[-1]
+    fresh = Shard(coordinator.log[0].topic, coordinator.partition, PARTITIONS)
+    fresh.apply(coordinator.log[0])
+    state = _decode_state(body)
+    if state.entities or state.deadlines or state.load != NOTHING:
+        says = f"it keeps {sorted(state.entities)}, deadlines of {sorted(state.deadlines)}, {state.load}"
+        yield Broken("shrunk", says, coordinator.partition)
+    if len(body) > len(fresh.body()) + FIGURES_BYTES:
+        yield Broken(
+            "shrunk", f"its state has {len(body)} bytes, a fresh one {len(fresh.body())}", coordinator.partition
+        )
 
 
 def missed(world: World) -> Iterator[Broken]:
@@ -114,6 +136,16 @@ def missed(world: World) -> Iterator[Broken]:
                 if not (may_be_blind and any(cut <= offset < end for cut, end in reading.blind)):
                     says = f"{name} has not read {queue} at {offset}; it is at {reading.position}"
                     yield Broken("missed", says, queue=queue)
+
+
+def late(world: World) -> Iterator[Broken]:
+    """In the calm, a new message is read soon: its readers are woken, rather than answered at their deadlines."""
+    for name, poller in world.pollers.items():
+        for queue, reading in poller.readings.items():
+            for number, at_ms in reading.has_read.items():
+                if number > world.last_before_probe and at_ms > world.plan.probe_ms + PROMPT_MS[queue.topic]:
+                    says = f"{name} has read message {number} of {queue} {at_ms - world.plan.probe_ms} ms after it came"
+                    yield Broken("late", says, queue=queue)
 
 
 def refused(world: World) -> Iterator[Broken]:
@@ -137,3 +169,13 @@ def not_replayable(world: World) -> Iterator[Broken]:
             yield Broken("not replayable", f"partition {coordinator.partition} replayed decides otherwise")
         for says in coordinator.differing:
             yield Broken("not replayable", f"a repeated batch decides otherwise: {says}")
+
+
+def _now_ms(clock: ShardClock, record: Record, event: AnyEvent | None) -> int:
+    """Return the shard's clock at a record; one that is no event moves it, too."""
+    return clock.read(record.timestamp_ms, event if isinstance(event, Tick) else None).now_ms
+
+
+def _answer_of(wake: Wake) -> Answer:
+    names = wake.request_id, wake.group_id, wake.client_id, wake.queue.key
+    return Answer(*names, wake.reason, wake.next_offset, wake.held_ms)

@@ -41,9 +41,20 @@ KINDS = {
     ),
     "wish": Kind("a client wants other messages", "client", amounts=tuple(range(12))),
     "misread": Kind("a client pulls with an expression that nobody can read", "client"),
+    "echo": Kind("a client's wakes come twice for a while, the second time late", "client", lengths_ms=(3_000, 15_000)),
     "crowd": Kind("many clients pull one queue at once, more than may be held", "queue", amounts=(5, 12, 30)),
+    "flood": Kind(
+        "a client pulls under ever new names with ever new expressions, other queues too", "queue", amounts=(10, 40)
+    ),
+    "beyond": Kind("a client pulls from far beyond the end", "queue", amounts=(1, 1_000, 2**62)),
     # --- queues, and what is told of them ---
     "truncate": Kind("a queue loses its newest messages", "queue", amounts=(1, 3, 50)),
+    "recreate": Kind("a topic is deleted and made again", "topic"),
+    "lie": Kind("somebody hints at an end that is not there", "queue", amounts=(1, 1_000, 2**62)),
+    "false report": Kind("an observer's report is wrong, once", "queue", amounts=(0, 3, 1_000, 2**62)),
+    "late arrival": Kind("what was told of a queue's end before is told again", "queue", amounts=(0, 50, 90, 99)),
+    "second observer": Kind("another observer works for a while", lengths_ms=(3_000, 15_000)),
+    "new observer": Kind("the observer is another process from now on"),
     "rough arrivals": Kind(
         "what is told of a topic's growth is lost, repeated or overtaken for a while",
         "topic",
@@ -64,7 +75,7 @@ KINDS = {
     # --- the log ---
     "dark": Kind("nothing is appended to the log for a while", lengths_ms=(2_000, 6_000, 20_000)),
     "no ticks": Kind(
-        "the observer is dead for a while: no ticks, and only producers tell of growth",
+        "no observer works for a while: no ticks, and only producers tell of growth",
         lengths_ms=(2_000, 6_000, 20_000),
     ),
     "step": Kind("the log's clock is set forth or back", amounts=(-30_000, -900, 900, 30_000)),

@@ -60,7 +60,7 @@ class MessageQueue:
 
 def may_want(pull: Pull, arrival: Arrival) -> bool:
     """Whether a pull's client may want the message that arrived, as far as the arrival tells; what it hides may be."""
-    wanted = WISHES[pull.expression, pull.expression_type]
+    wanted = WISHES.get((pull.expression, pull.expression_type), lambda tag: tag == pull.expression)
     if pull.expression_type == "SQL92":
         return arrival.properties is None or wanted(arrival.properties["amount"])
     if arrival.tags is not None:

@@ -28,8 +28,8 @@ class Reading:
     """Of the last wake, if reading after it found nothing."""
     waits_for: str = ""
     """The request that is not answered yet; empty while it reads, or does nothing."""
-    has_read: set[int] = field(default_factory=set)
-    """Numbers of messages, over all lives."""
+    has_read: dict[int, int] = field(default_factory=dict)
+    """Numbers of messages, over all lives, and when each was read first."""
     blind: list[tuple[int, int]] = field(default_factory=list)
     """Where it may have missed messages: it had read up to the second offset when the queue was cut at the first."""
 
@@ -41,7 +41,7 @@ class Poller:
         self.name = name
         self.group_id, self.client_id = name.split("/")
         self.readings = {queue: Reading(queue) for queue in queues}
-        self.deaf_until_ms = self.rough_until_ms = 0
+        self.deaf_until_ms = self.rough_until_ms = self.echo_until_ms = 0
         self.last_pull: Pull | None = None
         self._world, self._rng = world, rng
         self._wish = rng.choice(list(WISHES))
@@ -83,7 +83,8 @@ class Poller:
             reading.position = reading.ask_from = 0
             self._after(5, self._read, reading)
             return
-        reading.has_read.update(message.number for message in found)
+        for message in found:
+            reading.has_read.setdefault(message.number, self._world.now_ms)
         reading.position = position
         if found:
             reading.ask_from = 0
@@ -125,7 +126,8 @@ class Poller:
         self._rests = True
         for reading in self.readings.values():
             if reading.waits_for:
-                self._send(Cancel(request_id=reading.waits_for, queue=reading.queue))
+                names = {"group_id": self.group_id, "client_id": self.client_id}
+                self._send(Cancel(request_id=reading.waits_for, queue=reading.queue, **names))
             reading.waits_for = ""
 
     def die(self, back_ms: int) -> None:

@@ -63,8 +63,8 @@ def _words(event: AnyEvent | None) -> str:
         case Cancel():
             return f"cancel {event.request_id}"
         case Arrival():
-            said = f"{event.tags} {event.tags_code} {event.properties}"
-            return f"arrival of {event.queue}: next {event.next_offset}, {said}" + ", truncated" * event.truncated
+            said = event.observer or f"{event.tags} {event.tags_code} {event.properties}"
+            return f"arrival of {event.queue}: next {event.next_offset}, {said}"
         case Tick():
             return "tick"
     return "what must be rejected"

@@ -7,8 +7,9 @@ import msgspec
 from control_log import QUEUES
 from coordinator import Coordinator
 from fault import Fault
-from model.events import Pull
+from model.events import Arrival, Pull
 from model.queue import Queue
+from polling.faults import KINDS
 from polling.plan import TIMEOUTS_MS
 
 if TYPE_CHECKING:
@@ -19,9 +20,24 @@ def go_wrong(world: "World", fault: Fault) -> None:
     """Let something go wrong."""
     world.happened[fault.kind] += 1
     until_ms = world.now_ms + fault.length_ms
-    match fault.kind:
-        case "rough arrivals":
+    match KINDS[fault.kind].who:
+        case "client":
+            _harm(world, fault, until_ms)
+        case "queue":
+            _disturb(world, fault, Queue.of_key(fault.who))
+        case "topic" if fault.kind == "rough arrivals":
             world.rough_until_ms[fault.who] = max(world.rough_until_ms[fault.who], until_ms)
+        case "topic":
+            for queue in world.plan.queues:
+                if queue.topic == fault.who:
+                    _truncate(world, queue, len(world.messages[queue].log))
+        case _:
+            _shake(world, fault, until_ms)
+
+
+def _shake(world: "World", fault: Fault, until_ms: int) -> None:
+    """Let something go wrong with the observers, the coordinator or the log."""
+    match fault.kind:
         case "dark":
             world.dark_until_ms = max(world.dark_until_ms, until_ms)
         case "no ticks":
@@ -34,14 +50,39 @@ def go_wrong(world: "World", fault: Fault) -> None:
                 lose(coordinator, fault.amount)
         case "step":
             world.skew_ms += fault.amount
-        case "crowd":
-            _crowd(world, Queue.of_key(fault.who), fault.amount)
-        case "truncate":
-            _truncate(world, Queue.of_key(fault.who), fault.amount)
+        case "second observer":
+            world.second_until_ms = max(world.second_until_ms, until_ms)
+        case "new observer":
+            world.observe_anew()
         case "junk":
             _write_junk(world, fault.amount)
         case _:
-            _harm(world, fault, until_ms)
+            raise ValueError(f"nobody knows what {fault.kind!r} does")
+
+
+def _disturb(world: "World", fault: Fault, queue: Queue) -> None:
+    """Let something go wrong at a queue."""
+    end = len(world.messages[queue].log)
+    match fault.kind:
+        case "crowd":
+            _crowd(world, queue, fault.amount)
+        case "flood":
+            _flood(world, queue, fault.amount)
+        case "beyond":
+            world.send(_pull_of(world, "beyond", queue, end + fault.amount))
+        case "truncate":
+            _truncate(world, queue, fault.amount)
+        case "lie":
+            world.append(Arrival(queue=queue, next_offset=end + fault.amount))
+        case "false report":
+            wrong = end + fault.amount if fault.amount > 3 else end // 2
+            world.append(Arrival(queue=queue, next_offset=wrong, observer="stale"))
+        case "late arrival":
+            told = [one for one in world.told if one.queue == queue]
+            if told:
+                world.append(told[len(told) * fault.amount // 100])
+        case _:
+            raise ValueError(f"nobody knows what {fault.kind!r} does")
 
 
 def _harm(world: "World", fault: Fault, until_ms: int) -> None:
@@ -57,6 +98,8 @@ def _harm(world: "World", fault: Fault, until_ms: int) -> None:
             world.after(fault.length_ms, poller.start)
         case "deaf":
             poller.deaf_until_ms = max(poller.deaf_until_ms, until_ms)
+        case "echo":
+            poller.echo_until_ms = max(poller.echo_until_ms, until_ms)
         case "rough pulls":
             poller.rough_until_ms = max(poller.rough_until_ms, until_ms)
         case "wish":
@@ -70,17 +113,30 @@ def _harm(world: "World", fault: Fault, until_ms: int) -> None:
 
 def _crowd(world: "World", queue: Queue, amount: int) -> None:
     for number in range(amount):
-        instance_id = f"crowd-{world.now_ms}.{number}"
-        pull = Pull(
-            request_id=f"{instance_id}:1",
-            group_id="crowd",
-            client_id=f"c{number}",
-            instance_id=instance_id,
-            queue=queue,
-            from_offset=len(world.messages[queue].log),
-            timeout_ms=world.rng.choice(TIMEOUTS_MS),
-        )
-        world.send(pull)
+        world.send(_pull_of(world, f"crowd-{number}", queue, len(world.messages[queue].log)))
+
+
+def _flood(world: "World", queue: Queue, amount: int) -> None:
+    """Pull a queue, and one that there is not; in twos, so that some are held of queues that are known by then."""
+    for number in range(amount):
+        for where in (queue, Queue("stray", "", number // 2)):
+            end = len(world.messages[queue].log)
+            world.send(_pull_of(world, f"flood-{number}", where, end, expression=f"tag-{number}"))
+
+
+def _pull_of(world: "World", client_id: str, queue: Queue, from_offset: int, **wants: str) -> Pull:
+    """Return the only pull of a life."""
+    instance_id = f"{client_id}.{world.now_ms}"
+    return Pull(
+        request_id=f"{instance_id}:1",
+        group_id="strangers",
+        client_id=client_id,
+        instance_id=instance_id,
+        queue=queue,
+        from_offset=from_offset,
+        timeout_ms=world.rng.choice(TIMEOUTS_MS),
+        **wants,
+    )
 
 
 def _truncate(world: "World", queue: Queue, amount: int) -> None:

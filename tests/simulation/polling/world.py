@@ -4,20 +4,24 @@ import heapq
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
-from control_log import QUEUES, ControlLog
+from control_log import QUEUES, START_MS, ControlLog
 from coordinator import Coordinator
 from model.decisions import AnyDecision, Wake
 from model.events import AnyEvent, Arrival, Tick
 from model.queue import Queue
 from model.records import Record
-from polling.bounds import small_bounds
+from polling.bounds import BOUNDS, small_bounds
 from polling.messages import CODES, Message, MessageQueue
-from polling.plan import LOOK_MS, OBSERVED, PARTITIONS, TOLD, Plan
+from polling.observer import NOTICE_MS, Observer
+from polling.plan import LOOK_MS, PARTITIONS, TIMEOUTS_MS, TOLD, Plan
 from polling.poller import Poller
 from polling.trouble import go_wrong
 
+LAST_TICKS = (max(TIMEOUTS_MS) + BOUNDS["REMEMBER_MS"]) // 1_000 + 2
+"""After so many, all pulls have ended and all lives are forgotten."""
 MARKERS = 0.1
 """Of all messages, so many are markers: an offset is used, and nobody finds anything there."""
 
@@ -34,6 +38,8 @@ class World:
     events: list[list[AnyEvent | None]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
     """What each record of the log says, by partition; None if it is no event or must be rejected."""
 
+    told: list[Arrival] = field(default_factory=list)
+    """All arrivals of the log."""
     last_before_probe: int = 0
     """Number of the last message that came before the calm was proved."""
 
@@ -45,19 +51,25 @@ class World:
         self.pollers = {name: self._poller(name) for name in self.plan.clients}
         self.skew_ms = 0
         """How far the log's clock is ahead of the world's."""
-        self.dark_until_ms = self.no_observer_until_ms = self.behind_until_ms = 0
+        self.dark_until_ms = self.no_observer_until_ms = self.second_until_ms = self.behind_until_ms = 0
         self.rough_until_ms = dict.fromkeys(self.plan.topics, 0)
         self.catches_up = False
         """Whether the coordinators' next batches have all there is."""
         self._happenings: list[tuple[int, int, Callable[[], None]]] = []
         self._count = self._numbers = 0
-        self._observed = dict.fromkeys(self.plan.queues, 0)
+        self._observers: list[Observer] = []
+        self._observations = 0
 
     def _poller(self, name: str) -> Poller:
         count = min(self.rng.choice([1, 1, 2]), len(self.plan.queues))
         return Poller(self, name, self.rng.sample(self.plan.queues, count), self.rng)
 
     # --- time ---
+
+    @property
+    def log_ms(self) -> int:
+        """What a broker would say is the time now."""
+        return START_MS + self.now_ms + self.skew_ms
 
     def after(self, later_ms: int, what: Callable[[], None]) -> None:
         """Let something happen later."""
@@ -69,8 +81,7 @@ class World:
         self.after(100, self._tick)
         self.after(300, self._coordinate)
         self.after(500, self._produce)
-        self.after(50, lambda: self._observe(OBSERVED, LOOK_MS))
-        self.after(50, lambda: self._observe(TOLD, self.plan.look_ms))
+        self.after(50, self._observe)
         for poller in self.pollers.values():
             self.after(self.rng.randint(0, 3_000), poller.start)
         for fault in self.plan.faults:
@@ -80,20 +91,28 @@ class World:
             while self._happenings[0][0] <= self.plan.end_ms:
                 self.now_ms, _, what = heapq.heappop(self._happenings)
                 what()
-            for coordinator in self.coordinators:
-                while not coordinator.is_done:
-                    coordinator.batch(all_of_it=True)
+            self._end()
         return self
+
+    def observe_anew(self) -> None:
+        """Let another process be the observer."""
+        self._observers.clear()
 
     # --- the log ---
 
-    def send(self, event: AnyEvent, *, is_rough: bool = False) -> None:
-        """Append an event after some latency; on a rough way it may be lost, come twice, or come late."""
+    def send(self, event: AnyEvent, *, is_rough: bool = False, missed: Callable[[], None] | None = None) -> None:
+        """Append an event after some latency; on a rough way it may be lost, come twice, or come late.
+
+        `missed` is called for one that is lost.
+        """
         latency_ms = self.rng.choice((1, 2, 5, 40))
         late_ms = self.rng.choice((50, 300, 1_500, 4_000))
         ways = [(), (latency_ms,), (latency_ms, late_ms), (late_ms,)] if is_rough else [(latency_ms,)]
-        for later_ms in self.rng.choice(ways):
+        way = self.rng.choice(ways)
+        for later_ms in way:
             self.after(later_ms, lambda: self.append(event))
+        if missed is not None and not way:
+            self.after(NOTICE_MS, missed)
 
     def append(self, event: AnyEvent, *, is_refused: bool = False) -> None:
         """Append an event at once, unless the log is dark; `is_refused`: it must be rejected."""
@@ -107,6 +126,10 @@ class World:
         """Append a record; without an event it must be rejected."""
         self.coordinators[record.partition].log.append(record)
         self.events[record.partition].append(event)
+        if isinstance(event, Arrival):
+            self.told.append(event)
+        for observer in self._observers:
+            self.after(self.rng.choice((1, 40)), lambda observer=observer: observer.hear(record))
         if event is None:
             self.refused.append((record.partition, record.offset))
 
@@ -117,18 +140,26 @@ class World:
         if self.now_ms >= self.no_observer_until_ms:
             self.after(self.rng.choice((0, 1, 15, 40)), lambda: self.append(Tick()))
 
-    def _observe(self, topic: str, every_ms: int) -> None:
-        self.after(every_ms, lambda: self._observe(topic, every_ms))
+    def _observe(self) -> None:
+        """Let the observers that there are now look."""
+        self.after(LOOK_MS, self._observe)
         if self.now_ms < max(self.no_observer_until_ms, self.dark_until_ms):
+            self._observers.clear()
             return
-        for queue, messages in self.messages.items():
-            end, before = len(messages.log), self._observed[queue]
-            if queue.topic == topic and end != before:
-                self._observed[queue] = end
-                self._tell(Arrival(queue=queue, next_offset=end, truncated=end < before))
+        wanted = 2 if self.now_ms < self.second_until_ms else 1
+        del self._observers[wanted:]
+        while len(self._observers) < wanted:
+            self._observations += 1
+            self._observers.append(Observer(self, f"o{self._observations}"))
+        for observer in self._observers:
+            for arrival in observer.look():
+                # Of some that are lost it never hears, though Kafka has acknowledged them.
+                knows = self.rng.random() < 0.5
+                missed = partial(observer.miss, arrival.queue) if knows else None
+                self._tell(arrival, missed)
 
-    def _tell(self, arrival: Arrival) -> None:
-        self.send(arrival, is_rough=self.now_ms < self.rough_until_ms[arrival.queue.topic])
+    def _tell(self, arrival: Arrival, missed: Callable[[], None] | None = None) -> None:
+        self.send(arrival, is_rough=self.now_ms < self.rough_until_ms[arrival.queue.topic], missed=missed)
 
     def _produce(self) -> None:
         self.after(self.rng.randint(1, 2 * self.plan.pace_ms), self._produce)
@@ -160,7 +191,10 @@ class World:
     def _publish(self, decision: AnyDecision) -> None:
         name = f"{decision.group_id}/{decision.client_id}"
         if isinstance(decision, Wake) and name in self.pollers:
-            self.after(self.rng.choice((1, 5, 40)), lambda: self.pollers[name].hear(decision))
+            poller = self.pollers[name]
+            self.after(self.rng.choice((1, 5, 40)), lambda: poller.hear(decision))
+            if self.now_ms < poller.echo_until_ms:
+                self.after(self.rng.choice((50, 3_000)), lambda: poller.hear(decision))
 
     # --- the end ---
 
@@ -170,3 +204,12 @@ class World:
         for queue in self.plan.queues:
             for tag in CODES:
                 self._add(queue, tag, is_readable=True)
+
+    def _end(self) -> None:
+        """Let everybody be gone, and time pass until nothing of them should be left."""
+        for _ in range(LAST_TICKS):
+            self.now_ms += 1_000
+            self.append(Tick())
+        for coordinator in self.coordinators:
+            while not coordinator.is_done:
+                coordinator.batch(all_of_it=True)

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from model.config import MAX_MEMBERS
+from model.config import BEATS_PER_SESSION, MAX_MEMBERS, MIN_SESSION_MS
 from model.events import Configure, GroupEvent, Reset, ResetOffset
 from model.queue import Queue
 from world.plan import GROUPS, TOPICS
@@ -33,7 +33,7 @@ class Operator:
         self._set(
             group_id,
             session_timeout_ms=session_ms,
-            heartbeat_ms=session_ms // 4,
+            heartbeat_ms=session_ms // BEATS_PER_SESSION if session_ms == MIN_SESSION_MS else session_ms // 4,
             revoke_timeout_ms=revoke_ms,
             settle_ms=self._world.plan.settle_ms,
             handover="eager" if self._world.plan.eager else "cooperative",

@@ -29,6 +29,10 @@ class Plan:
     eager: bool
     broadcasting: bool
     """Whether every client of the group audit reads every queue."""
+    tick_ms: int
+    """How often each observer ticks."""
+    observers: int
+    """How many there are at first."""
     consume_from: Literal["first", "last"]
     handling_ms: int
     """How long an application handles a message, at most."""
@@ -89,6 +93,8 @@ def draw(seed: int, only: tuple[str, ...] = tuple(KINDS), chaos_ms: int | None =
         orderly=rng.random() < 0.2,
         eager=rng.random() < 0.1,
         broadcasting=rng.random() < 0.4,
+        tick_ms=rng.choice([200, 1_000, 1_000, 1_000, 2_500, 6_000]),
+        observers=rng.choice([1, 1, 2, 3]),
         consume_from=rng.choice(["first", "last"]),
         handling_ms=rng.choice([20, 100, 300]),
         chaos_ms=chaos_ms or rng.choice([240_000, 360_000, 480_000]),

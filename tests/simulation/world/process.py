@@ -41,6 +41,7 @@ class Process:
         self.cut_until_ms = 0
         self.deaf_until_ms = 0
         self.skips_until_ms = 0
+        self.unheard_until_ms = 0
         self.fights_until_ms = 0
         self.slow_ms = 0
         """How long the next message takes; 0: as usual."""
@@ -53,6 +54,8 @@ class Process:
         self.producer = Producer(self)
         self._clock_ms = world.rng.randint(0, 10**9)
         self.lives = 0
+        self.past_lives: list[str] = []
+        """All its lives, the present one last."""
         self._heard = len(world.broker.inbox.get(self.client_id, ()))
         self._timer_ms = -1
 
@@ -62,7 +65,9 @@ class Process:
         """Join the group as a new life, if it is not in it."""
         if not self.client.instance_id and not self.leaving:
             self.lives += 1
-            self._do(self.client.join(f"{self.client_id}.{self.number}.{self.lives}", self.now_ms))
+            life = f"{self.client_id}.{self.number}.{self.lives}"
+            self.past_lives.append(life)
+            self._do(self.client.join(life, self.now_ms))
 
     def die(self) -> None:
         """Stop in the middle of everything; what is on its way to the broker may still arrive."""
@@ -90,9 +95,19 @@ class Process:
                 self.version += 1
             self._do(self.client.wish(self._wishes(), self.now_ms))
 
+    @property
+    def former_lives(self) -> list[str]:
+        """The lives that are over."""
+        return [life for life in self.past_lives if not self.alive or life != self.client.instance_id]
+
     def last_word(self) -> GroupEvent:
         """Return the unregister of the present life, which a dying process may have under way."""
         return Unregister(group_id=self.group_id, client_id=self.client_id, instance_id=self.client.instance_id)
+
+    def true_beat(self) -> Heartbeat | None:
+        """Return what a heartbeat would say now; None while it is out."""
+        beats = [one.event for one in self.client.wish(self._wishes(), self.now_ms) if isinstance(one, Send)]
+        return next((beat for beat in beats if isinstance(beat, Heartbeat)), None)
 
     def beat_late(self, later_ms: int) -> None:
         """Have one more heartbeat under way when the process dies."""
@@ -119,7 +134,8 @@ class Process:
 
     def hear(self) -> None:
         """Read the inbox."""
-        deaf_ms = max(self.deaf_until_ms, self.cut_until_ms, self.world.broker.dark_until_ms) - self.world.now_ms
+        until_ms = max(self.deaf_until_ms, self.unheard_until_ms, self.cut_until_ms, self.world.broker.dark_until_ms)
+        deaf_ms = until_ms - self.world.now_ms
         if deaf_ms > 0:
             self.world.after(deaf_ms + self.world.broker.latency_ms(), self.when_awake, self.hear)
             return
@@ -172,7 +188,7 @@ class Process:
         self.readers.clear()
         if dropped.comes_back and not self.leaving:
             self.join()
-        elif dropped.reason == "replaced" and self.world.now_ms < self.fights_until_ms:
+        elif dropped.reason == "duplicate" and self.world.now_ms < self.fights_until_ms:
             self.world.after(self.world.rng.choice((500, 3_000)), self.when_awake, self.join)
         elif dropped.reason != "left" or self.leaving:
             self.die()

@@ -22,6 +22,11 @@ class Producer:
         self._outgoing: deque[tuple[Send, int]] = deque()
         """What is to be sent, and since when in world time."""
         self._sending = False
+        self._straggler: tuple[type[Said], int] | None = None
+
+    def straggle(self, kind: type[Heartbeat] | type[Commit], later_ms: int) -> None:
+        """Let the next record of a kind arrive so much later, after others."""
+        self._straggler = kind, later_ms
 
     @property
     def is_cut(self) -> bool:
@@ -57,7 +62,11 @@ class Producer:
                 world.after(self._away_ms + world.rng.choice((1, 20, 400)), self._deliver_if_alive)
             return
         send, since_ms = self._outgoing.popleft()
-        if world.now_ms - since_ms <= config.SESSION_TIMEOUT_MS:
+        if self._straggler is not None and isinstance(send.event, self._straggler[0]):
+            world.after(self._straggler[1], world.arrive, send.event)
+            self._straggler = None
+            world.seen.straggled.add(send.event.instance_id)
+        elif world.now_ms - since_ms <= config.SESSION_TIMEOUT_MS:
             world.broker.append(send.event, world.now_ms)
             if process.alive and acknowledge:
                 world.after(world.broker.latency_ms(), self._acknowledge, send)

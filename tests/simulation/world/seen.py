@@ -55,7 +55,13 @@ class Seen:
     """When, which group, what, which life."""
     not_reported: list[tuple[int, str, Queue, str]] = field(default_factory=list)
     """Queues that were drained, and no heartbeat said so at once: when, which group, what, which life."""
-    killed_by_dead: list[tuple[int, str, str]] = field(default_factory=list)
-    """When a living process was replaced by one that was dead before: when, which life, by which."""
     strangers: set[str] = field(default_factory=set)
     """Instances made by hand: no process stands behind them."""
+    made_again: list[tuple[int, str]] = field(default_factory=list)
+    """Topics that were deleted, and when."""
+    truncated: set[Queue] = field(default_factory=set)
+    """Queues that have lost messages."""
+    far_commits: set[tuple[str, Queue]] = field(default_factory=set)
+    """(scope, queue) of what was committed beyond its end."""
+    straggled: set[str] = field(default_factory=set)
+    """Lives of which a commit arrived after newer ones."""

@@ -1,6 +1,8 @@
 """Clients made by hand: records of a group that no process of the world stands behind."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from model.events import Commit, CommittedOffset, Heartbeat, Lock, Subscription, Unlock, Unregister
 from model.queue import Queue
@@ -54,12 +56,85 @@ def forge(world: "World", process: Process, how: int) -> None:
         case 1:
             life = f"{life}-before"
         case 2:
-            epoch = reader.give.given - 1
+            # What is claimed from a coordinator that had lost its state counts as given in 0.
+            epoch = -1 if any(len(one.eras) > 1 for one in world.coordinators) else reader.give.given - 1
         case 3:
-            client_id, life = STRANGER, ""
+            client_id, life = STRANGER, f"{STRANGER}.0"
     everything = CommittedOffset(queue=queue, offset=world.ends.get(queue, 0) + 1)
     world.arrive(
         Commit(group_id=process.group_id, client_id=client_id, instance_id=life, epoch=epoch, offsets=[everything])
+    )
+
+
+def lie(world: "World", process: Process, how: int) -> None:
+    """Say what is not so, within the bounds of an event.
+
+    Args:
+        world: where.
+        process: whose group it is.
+        how: 0 and 1, a member claims queues of others, and such as are not there; 2, it shows an epoch that was never
+            given; 3, a stranger claims all, trusts a long session, and is silent from then on; 4, a stranger shows an
+            epoch of its own; 5, a stranger wants the client_id of a member; 6, a former life of a member shows up, and
+            again, and again.
+    """
+    name = {"group_id": process.group_id, "client_id": process.client_id, "instance_id": process.client.instance_id}
+    group = [one for one in world.processes if one.group_id == process.group_id]
+    everything = [queue for topic in TOPICS for queue in world.observer.queues(topic)]
+    if any(len(one.eras) > 1 for one in world.coordinators):
+        everything = []  # after a loss of state a claim is all that tells whose a queue is
+    nowhere = [Queue(TOPICS[0], "elsewhere", number) for number in range(200)]
+    mode = "broadcasting" if world.plan.broadcasts(process.group_id) else "clustering"
+    wanted: dict[str, Any] = {"subscriptions": [Subscription(topic=topic) for topic in TOPICS], "mode": mode}
+    stranger = f"{STRANGER}.{world.now_ms}"
+    match how:
+        case 0 | 1 | 2:
+            beat = process.true_beat()
+            if beat is None:
+                return
+            owned = sorted({*beat.owned, *everything, *(nowhere if how == 1 else [])})
+            world.arrive(
+                structs.replace(beat, epoch=beat.epoch + 1_000) if how == 2 else structs.replace(beat, owned=owned)
+            )
+            return
+        case 3:
+            name |= {"client_id": STRANGER, "instance_id": stranger}
+            wanted |= {"owned": everything + nowhere, "session_timeout_ms": world.plan.longest_session_ms}
+            world.after(60_000, world.arrive, Unregister(**name))
+        case 4:
+            name |= {"client_id": STRANGER, "instance_id": stranger}
+            wanted["epoch"] = 2**40
+        case 5:
+            name["instance_id"] = stranger
+            wanted["owned"] = everything
+        case _:
+            lives = [life for one in group for life in one.former_lives if one.client_id == process.client_id]
+            if not lives:
+                return
+            name["instance_id"] = lives[-1]
+            wanted["owned"] = everything
+            for later_ms in (200, 400, 600, 5_000, 9_000):
+                world.after(later_ms, world.arrive, Heartbeat(**name, **wanted))
+    world.seen.strangers.add(name["instance_id"])
+    world.arrive(Heartbeat(**name, **wanted))
+    if how == 5:
+        world.after(9_000, world.arrive, Unregister(**name))
+
+
+def commit_far(world: "World", process: Process, messages: int) -> None:
+    """Commit more of a queue than there is, as its owner."""
+    if not process.readers or not process.client.instance_id:
+        return
+    queue = min(process.readers)
+    far = CommittedOffset(queue=queue, offset=world.ends.get(queue, 0) + messages)
+    world.seen.far_commits.add((process.scope, queue))
+    world.arrive(
+        Commit(
+            group_id=process.group_id,
+            client_id=process.client_id,
+            instance_id=process.client.instance_id,
+            epoch=process.client.epoch,
+            offsets=[far],
+        )
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from fault import Fault
+from model.events import Commit, Heartbeat
 from world import strangers
 from world.observer import NOWHERE, ROOMS
 from world.plan import PARTITIONS, TOPICS
@@ -48,6 +49,43 @@ def _stand_still(world: "World", fault: Fault, process: "Process") -> None:
     process.still_until_ms = max(process.still_until_ms, world.now_ms + fault.length_ms)
 
 
+def _suspend(world: "World", fault: Fault, process: "Process") -> None:
+    _stand_still(world, fault, process)
+    world.after(min(fault.amount, fault.length_ms), world.start_another, fault.who)
+
+
+def _die_twice(world: "World", fault: Fault, process: "Process") -> None:
+    """Let a process die, and what is started in its place, again and again; it comes back in the end."""
+    process.beat_late(fault.amount)
+    process.die()
+
+    def begin(deaths: int) -> None:
+        world.start(fault.who)
+        if deaths:
+            world.after(world.rng.choice((5, 400, 3_000)), end, deaths)
+
+    def end(deaths: int) -> None:
+        for one in world.living(fault.who):
+            one.beat_late(fault.amount)
+            one.die()
+        world.after(fault.length_ms, begin, deaths - 1)
+
+    world.after(fault.length_ms, begin, 2)
+
+
+def _unhear(world: "World", fault: Fault, process: "Process") -> None:
+    process.unheard_until_ms = max(process.unheard_until_ms, world.now_ms + fault.length_ms)
+
+
+def _lose_decisions(world: "World", fault: Fault, process: "Process") -> None:
+    kinds = (("assignment",), ("fenced",), ("rejected",), ("assignment", "fenced", "rejected"))[fault.amount]
+    world.lose_decisions(process.client_id, kinds, fault.length_ms)
+
+
+def _straggle(_world: "World", fault: Fault, process: "Process") -> None:
+    process.producer.straggle(Commit if fault.amount else Heartbeat, fault.length_ms)
+
+
 def _cut(world: "World", fault: Fault, process: "Process") -> None:
     process.cut_until_ms = max(process.cut_until_ms, world.now_ms + fault.length_ms)
 
@@ -83,6 +121,14 @@ TO_A_PROCESS: Mapping[str, Callable[["World", Fault, "Process"], None]] = {
     "leave": lambda _world, _fault, process: process.when_awake(process.finish),
     "abort": _abort,
     "zombie": _stand_still,
+    "twice": _die_twice,
+    "suspended": _suspend,
+    "unheard": _unhear,
+    "lost": _lose_decisions,
+    "late answer": lambda world, fault, process: world.delay_decision(process.client_id, fault.length_ms),
+    "straggler": _straggle,
+    "liar": lambda world, fault, process: strangers.lie(world, process, fault.amount),
+    "far commit": lambda world, fault, process: strangers.commit_far(world, process, fault.amount),
     "pause": _stand_still,
     "cut": _cut,
     "deaf": _deafen,
@@ -109,7 +155,49 @@ def _darken(world: "World", fault: Fault) -> None:
     world.seen.darkness.append((world.now_ms, world.now_ms + fault.length_ms))
 
 
+def _lose(world: "World", fault: Fault) -> None:
+    for coordinator in world.coordinators:
+        if coordinator.partition == 0 or fault.amount != 0:
+            coordinator.lose(fault.amount, fault.length_ms)
+
+
+def _change_observers(world: "World", fault: Fault) -> None:
+    world.seen.darkness.append((world.now_ms, world.now_ms))
+    if fault.amount < 3:
+        world.observer.start_ticker()
+    else:
+        world.observer.end_ticker(fault.amount)
+
+
+def _make_ticks_late(world: "World", fault: Fault) -> None:
+    world.observer.late_until_ms, world.observer.late_ms = world.now_ms + fault.length_ms, fault.amount
+
+
+def _run_fast(world: "World", fault: Fault) -> None:
+    """Let the log's clock gain so many percent."""
+    until_ms = world.now_ms + fault.length_ms
+
+    def gain() -> None:
+        world.broker.skew_ms += fault.amount
+        if world.now_ms < until_ms:
+            world.after(100, gain)
+
+    gain()
+
+
+def _make_again(world: "World", fault: Fault) -> None:
+    world.observer.delete(fault.who, tells=fault.length_ms > 0)
+    world.after(fault.length_ms, world.observer.make, fault.who)
+
+
+def _delay_route(world: "World", fault: Fault) -> None:
+    world.after(fault.length_ms, world.arrive, world.observer.route(fault.who))
+
+
 def _end_ticks(world: "World", fault: Fault) -> None:
+    if fault.amount:
+        for number in range(len(world.observer.tickers)):
+            world.observer.end_ticker(number)
     world.observer.dead_until_ms = max(world.observer.dead_until_ms, world.now_ms + fault.length_ms)
     world.seen.darkness.append((world.now_ms, world.now_ms + fault.length_ms))
 
@@ -165,6 +253,13 @@ IN_THE_WORLD: Mapping[str, Callable[["World", Fault], None]] = {
     "behind": lambda world, fault: world.delay_coordinator(fault.length_ms),
     "kill": _kill,
     "restore": _restore,
+    "loss": _lose,
+    "observer": _change_observers,
+    "late ticks": _make_ticks_late,
+    "fast": _run_fast,
+    "made again": _make_again,
+    "truncated": lambda world, fault: world.truncate(fault.who, fault.amount),
+    "old route": _delay_route,
     "late": lambda world, fault: world.delay_inbox(fault.length_ms, fault.amount),
     "echo": lambda world, fault: world.echo_inbox(fault.length_ms, fault.amount),
     "dark": _darken,

@@ -20,6 +20,10 @@ from world.seen import Giving, Handling, Seen
 from world.strategies import by_percent, careless
 from world.trouble import strike
 
+MOST_EVENTS = 30_000
+MOST_DECISIONS = 20_000
+"""In a world: what comes beyond is chatter without an end."""
+
 
 class World:
     """What is there, and what happened."""
@@ -46,10 +50,20 @@ class World:
         self._behind_until_ms = 0
         self._catches_up = False
         self._late = self._echo = (0, 0)
+        self._lost: dict[str, tuple[int, tuple[str, ...]]] = {}
+        """client_id -> until when which decisions for it are lost."""
+        self._delayed: dict[str, int] = {}
+        """client_id -> how late the next decision for it is."""
         self._published_ms = [0] * PARTITIONS
         self._open: dict[tuple[int, Queue], Handling] = {}
         self._wanted: dict[str, tuple[str, ...]] = {}
         self._preferred: dict[str, str] = {}
+
+    @property
+    def is_runaway(self) -> bool:
+        """Whether more was said than there can be to say."""
+        decisions = sum(len(coordinator.decisions) for coordinator in self.coordinators)
+        return sum(map(len, self.broker.log)) > MOST_EVENTS or decisions > MOST_DECISIONS
 
     # --- time ---
 
@@ -72,7 +86,7 @@ class World:
         self.after(self.plan.end_ms, self._probe)
         end_ms = self.plan.end_ms + 5_000
         with careless():
-            while self._happenings and self._happenings[0][0] <= end_ms:
+            while self._happenings and self._happenings[0][0] <= end_ms and not self.is_runaway:
                 self.now_ms, _, what, details = heapq.heappop(self._happenings)
                 what(*details)
             for coordinator in self.coordinators:
@@ -115,6 +129,12 @@ class World:
                     self.after(at_ms - self.now_ms + echo_ms, self._deliver, decision.client_id, decision)
 
     def _deliver(self, client_id: str, decision: AnyDecision) -> None:
+        until_ms, kinds = self._lost.get(client_id, (0, ()))
+        if self.now_ms < until_ms and decision.__struct_config__.tag in kinds:
+            return
+        if client_id in self._delayed:
+            self.after(self._delayed.pop(client_id), self._deliver, client_id, decision)
+            return
         self.broker.publish(client_id, decision)
         for process in self.living():
             if process.client_id == client_id:
@@ -131,6 +151,26 @@ class World:
     def echo_inbox(self, length_ms: int, later_ms: int) -> None:
         """Let what is published in this time come once more, so much later, whatever was published meanwhile."""
         self._echo = self.now_ms + length_ms, later_ms
+
+    def lose_decisions(self, client_id: str, kinds: tuple[str, ...], length_ms: int) -> None:
+        """Let decisions of these kinds for a client be lost for a while."""
+        self._lost[client_id] = self.now_ms + length_ms, kinds
+
+    def delay_decision(self, client_id: str, later_ms: int) -> None:
+        """Let the next decision for a client be late, and those after it not."""
+        self._delayed[client_id] = later_ms
+
+    def delete(self, topic: str) -> None:
+        """A topic has no messages any more."""
+        for queue in [queue for queue in self.ends if queue.topic == topic]:
+            del self.ends[queue]
+        self.seen.made_again.append((self.now_ms, topic))
+
+    def truncate(self, topic: str, messages: int) -> None:
+        """The queues of a topic lose so many of their last messages."""
+        for queue in [queue for queue in self.ends if queue.topic == topic]:
+            self.ends[queue] = max(0, self.ends[queue] - messages)
+            self.seen.truncated.add(queue)
 
     # --- clients ---
 
@@ -213,10 +253,6 @@ class World:
     def note_dropped(self, process: Process, dropped: Dropped) -> None:
         """A life ended."""
         life = f"{process.client_id}.{process.number}.{process.lives}"
-        by = dropped.by.split(".")[1:2]
-        older = [other for other in self.processes if not other.alive and by == [str(other.number)]]
-        if older and older[0].number < process.number:
-            self.seen.killed_by_dead.append((self.now_ms, life, dropped.by))
         self.seen.drops.append((self.now_ms, process.name, life, dropped))
 
     # --- the end ---
@@ -227,8 +263,11 @@ class World:
         for topic in TOPICS:
             self.observer.come_back(topic)
         self.observer.find_leaders()
+        self._lost.clear()
+        self._delayed.clear()
         for process in self.living():
-            process.slow_ms = 0
+            process.slow_ms = process.unheard_until_ms = 0
+            process.when_awake(process.hear)
         for name in self.plan.clients:
             self.start(name)
 
