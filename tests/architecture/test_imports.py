@@ -14,8 +14,8 @@ OURS = ("model", "wakeroll", "pipeline", "bench")
 PURE = frozenset(
     {
         "__future__", "abc", "base64", "binascii", "bisect", "collections", "dataclasses", "decimal", "enum",
-        "fractions", "functools", "hashlib", "heapq", "importlib", "itertools", "json", "math", "operator", "pkgutil",
-        "re", "statistics", "string", "struct", "typing",
+        "fractions", "functools", "hashlib", "heapq", "hmac", "importlib", "itertools", "json", "math", "operator",
+        "pkgutil", "re", "statistics", "string", "struct", "typing",
     }
 )  # fmt: skip
 """What the model may use of the standard library: nothing that knows the time, the machine, chance or the outside.
@@ -88,7 +88,7 @@ def test_the_model_calls_nothing_impure_that_needs_no_import():
 
 def test_a_strategy_knows_nothing_of_the_machine():
     """It is one file that somebody else may write: queues, clients and parameters in, shares out."""
-    allowed = ("model.queue", "model.strategies", "model.balance")
+    allowed = ("model.queue", "model.strategies", "model.balance", "model.config")
     known = [
         f"{name_of(path)}: {module}"
         for path in files_of("model/strategies")

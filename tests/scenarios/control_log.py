@@ -47,6 +47,10 @@ class ControlLog:
         topic = QUEUES if isinstance(event, ABOUT_A_QUEUE) else TOPIC
         return [self.write(value, at_ms, partition_of(key, self.partitions), key, topic)]
 
+    def again(self, record: Record, at_ms: int) -> Record:
+        """Return a copy of a record, appended to the same partition now."""
+        return self.write(record.value, at_ms, record.partition, record.key, record.topic)
+
     def write(
         self, value: bytes | None, at_ms: int, partition: int, key: bytes | None = None, topic: str = TOPIC
     ) -> Record:

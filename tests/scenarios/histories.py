@@ -93,11 +93,12 @@ plans = st.lists(
 class History:
     """A plan as it was lived: the records of the one shard, and what followed."""
 
-    def __init__(self, plan: list[tuple[str, int, Any]]) -> None:
+    def __init__(self, plan: list[tuple[str, int, Any]], era: int = 1) -> None:
+        """Live a plan; in a later era than the first, after a loss of state."""
         self.log = ControlLog(4)
         self.records: list[Record] = []
         self.decisions: list[AnyDecision] = []
-        self.shard = Shard("wakeroll.groups", PARTITION, 4)
+        self.shard = Shard("wakeroll.groups", PARTITION, 4, era=era)
         self._now_ms = 0
         self._heard: dict[tuple[str, str], Assignment] = {}
         self._beats: dict[tuple[str, str], Heartbeat] = {}
@@ -206,7 +207,7 @@ class History:
     def _commit(
         self, group_id: str, client_id: str, life: int, epoch: int | str, offsets: list[tuple[Queue, int]]
     ) -> None:
-        instance_id = f"{client_id}{life}" if life else ""
+        instance_id = f"{client_id}{life}"
         if epoch == "heard":
             heard = self._heard.get((group_id, instance_id))
             epoch = heard.epoch if heard else -1

@@ -3,11 +3,12 @@
     # A comment; the first one says what the story is about.
     group billing                         the lines below are about this group
     partitions 1                          of the control topic; 4 unless said otherwise
+    signed                                the shards ask for signatures: operator and observer sign what is theirs
     ticks by hand                         else every partition has a tick at each whole second
 
     0.1s    route orders 4                orders has the queues 0 to 3; `0,2` names them, `gone` has none
     0.2s    route orders 4 rooms=r1,r2 ends=100,7     their rooms and next offsets, again and again from the first
-    0.3s    route orders 2 brokers=b1,b2  so many queues on each broker
+    0.3s    route orders 2 brokers=b1,b2  so many queues on each broker; topic_id=one
     1s      beat a orders payments        client a's heartbeat: the topics it wants
     1.2s    receipt a                     its heartbeat that shows the newest assignment sent to it, and holds just that
     1.3s    draining a                    the same, but it still holds what it held and must give up
@@ -21,19 +22,28 @@
     16.5s   reset orders-0=17 by=ops      the operator sets offsets; request_id=1 says that it is the same one again
     16.7s   pull a orders-0 from=5        it waits; timeout_ms=, expression=, expression_type=, and n= to repeat
     16.8s   cancel a orders-0             its last pull of that queue
-    16.9s   arrive orders-0 next=6        the queue has grown; tags=paid, properties={"region":"EU"}, truncated=true
+    16.9s   arrive orders-0 next=6        a hint; tags=paid, properties={"region":"EU"}; observer=o1 makes it a report
     17s     configure settle_ms=2000      values are JSON, or words
     18s     record partition=1 key=x {"type": "tick"}       any bytes, in any place
+    18.5s   copy 17s                      somebody appends again, byte for byte, what was appended at 17s
+    18.5s   lost log                      the coordinator goes on in a new era: its state is gone, and so is the log;
+    18.6s   lost state                    its state alone: it reads the log again
+    18.7s   lost gap                      records between its state and the log
+    18.7s   keep state                    a snapshot: `lost rest` leaves the newest one, and
+    18.8s   keep log                      the log from here on
+    18.9s   lost rest                     the state and the log, but for what was kept
     19s     tick                          by hand
             ticks until 60s beating a b   a and b say again every ten seconds what they said last
             ticks every 5s until 8d
 
-`group=NAME`, `key=TEXT` and `partition=N` may stand in any client's event.  `tell` leaves all of this as it is and
-writes the answers anew, each line after ``->``; what follows from a tick has the tick's time before it.
+`group=NAME`, `key=TEXT` and `partition=N` may stand in any client's event.  In a signed story, `signature=none` leaves
+an event unsigned, `signature=operator` and `signature=observer` name another role, and `signature=forged` has the name
+of the right key and another secret.  `tell` leaves all of this as it is and writes the answers anew, each line after
+``->``; what follows from a tick has the tick's time before it.  An epoch of the second era is written 2:1.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import cycle, groupby
 from typing import Any
@@ -73,12 +83,23 @@ from model.events import (
     Tick,
     Unregister,
 )
+from model.group import Group
 from model.queue import Queue
+from model.records import Record
 from model.shard import Shard
+from model.signing import SIGNED_BY, Key, Keys, Signer
 
 ANSWER = "->"
 MANY = 6
 """More lines of one kind than this are told as one."""
+
+KEYS = Keys.of([Key("ops", "operator", b"known to operators"), Key("obs", "observer", b"known to the observer")])
+SIGNING = (
+    ("operator", KEYS.by_id["ops"]),
+    ("observer", KEYS.by_id["obs"]),
+    ("forged operator", Key("ops", "operator", b"a guess")),
+    ("forged observer", Key("obs", "observer", b"a guess")),
+)
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000}
 _TIME = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
@@ -93,13 +114,21 @@ class Story:
         self._cut_often = cut_often
         self._group = "group"
         self._by_hand = False
+        self._signatures: Keys | None = None
+        self._signers: dict[str, Signer] = {}
+        self._appended: dict[int, list[Record]] = {}
+        """What was appended at a time."""
         self._start(partitions=4)
         self._now_ms = 0
         self._ticked_ms = -1_000
+        self._uptime_ms = 0
         self._said: dict[tuple[str, str], Heartbeat] = {}
         self._said_ms: dict[tuple[str, str], int] = {}
         self._heard: dict[tuple[str, str], Assignment] = {}
         self._pulls: Counter[str] = Counter()
+        self._records: dict[tuple[str, int], list[Record]] = defaultdict(list)
+        self._kept: dict[tuple[str, int], bytes] = {}
+        self._cut_at: dict[tuple[str, int], int] = {}
 
     def tell(self, text: str) -> str:
         """Return the text with its answers as they are."""
@@ -123,20 +152,36 @@ class Story:
             told = len(lines)
         return "\n".join(lines) + "\n"
 
+    def group(self, group_id: str) -> Group | None:
+        """Return a group's state as it is now."""
+        found = (shard.group(group_id) for shard in self._shards.values())
+        return next((group for group in found if group is not None), None)
+
     def _line(self, line: str, words: list[str]) -> Iterable[str]:
         match words:
             case ["group", name]:
                 self._group = name
             case ["partitions", count]:
                 self._start(int(count))
+            case ["signed"]:
+                self._signatures = KEYS
+                self._signers = {name: Signer(key, f"{number:016}") for number, (name, key) in enumerate(SIGNING)}
+                self._start(self._log.partitions)
             case ["ticks", "by", "hand"]:
                 self._by_hand = True
             case ["ticks", "until", until, *beating]:
                 return self._ticks(_ms(until), 1_000, beating[1:])
             case ["ticks", "every", every, "until", until, *beating]:
                 return self._ticks(_ms(until), _ms(every), beating[1:])
+            case [_, "lost" | "keep" as what, which]:
+                (self._lose if what == "lost" else self._keep)(which)
             case [time, "record", *_]:
                 return self._tell([self._record(_ms(time), line.partition("record ")[2])])
+            case [time, "copy", then]:
+                self._now_ms = _ms(time)
+                return self._tell(
+                    [self._decide(self._log.again(one, self._now_ms)) for one in self._appended[_ms(then)]]
+                )
             case [time, *rest]:
                 return self._happens(time, rest)
         return []
@@ -162,19 +207,33 @@ class Story:
 
     def _apply(self, words: list[str]) -> list[AnyDecision]:
         """Append one event to the log and return what follows."""
-        placed = {name: value for name, value in _options(words).items() if name in ("key", "partition")}
+        placed = {name: value for name, value in _options(words).items() if name in ("key", "partition", "signature")}
         words = [word for word in words if word.partition("=")[0] not in placed]
+        if words == ["tick"]:  # a log clock that is set back does not turn the observer's own back
+            passed_ms = self._now_ms - self._ticked_ms
+            self._uptime_ms += passed_ms if passed_ms >= 0 else 1_000
         event = self._event(words)
         if isinstance(event, Tick):
             self._ticked_ms = self._now_ms
         records = self._log.append(event, self._now_ms)
+        role = placed.pop("signature", SIGNED_BY.get(type(event), "none"))
         if placed:
             record = records[0]
             key = placed["key"].encode() if "key" in placed else record.key
             records = [
                 msgspec.structs.replace(record, key=key, partition=int(placed.get("partition", record.partition)))
             ]
+        if self._signatures and role != "none":
+            records = [self._signed(record, SIGNED_BY[type(event)], role) for record in records]
+        self._appended.setdefault(self._now_ms, []).extend(records)
         return [decision for record in records for decision in self._decide(record)]
+
+    def _signed(self, record: Record, right: str, role: str) -> Record:
+        """Return a record as its signer appends it, who knows where its partition ends."""
+        signer = self._signers[f"forged {right}" if role == "forged" else role]
+        assert record.value is not None
+        value = signer.sign(record.topic, record.partition, record.key, record.value, record.offset)
+        return msgspec.structs.replace(record, value=value)
 
     def _record(self, at_ms: int, text: str) -> list[AnyDecision]:
         self._now_ms = at_ms
@@ -184,7 +243,8 @@ class Story:
         record = self._log.write(value.encode(), at_ms, int(options["partition"]), key)
         return self._decide(record)
 
-    def _decide(self, record: Any) -> list[AnyDecision]:
+    def _decide(self, record: Record) -> list[AnyDecision]:
+        self._records[record.topic, record.partition].append(record)
         decisions = self._shards[record.topic, record.partition].apply(record)
         for decision in decisions:
             if isinstance(decision, Assignment):
@@ -197,11 +257,16 @@ class Story:
         group_id = options.pop("group", self._group)
         match [word for word in words if "=" not in word]:
             case ["tick"]:
-                return Tick()
+                return Tick(observer="o", uptime_ms=self._uptime_ms)
             case ["route", topic, queues]:
                 rooms, ends, brokers = (options.get(name, "") for name in ("rooms", "ends", "brokers"))
                 version = options.get("version", f"{queues} {rooms} {brokers}".strip())
-                return Route(topic=topic, queues=_routed(topic, queues, rooms, ends or "0", brokers), version=version)
+                return Route(
+                    topic=topic,
+                    queues=_routed(topic, queues, rooms, ends, brokers),
+                    version=version,
+                    topic_id=options.get("topic_id", ""),
+                )
             case ["beat", name, *topics]:
                 return self._beat(group_id, name, topics, options)
             case ["receipt" | "draining" as how, name]:
@@ -229,8 +294,9 @@ class Story:
             case ["pull", name, queue]:
                 return self._pull(group_id, name, queue, options)
             case ["cancel", name, queue]:
-                instance_id = _client(name)[1]
-                return Cancel(request_id=f"{instance_id}:{self._pulls[instance_id]}", queue=_queue(queue))
+                client_id, instance_id = _client(name)
+                request_id = f"{instance_id}:{self._pulls[instance_id]}"
+                return Cancel(request_id=request_id, group_id=group_id, client_id=client_id, queue=_queue(queue))
             case ["arrive", queue]:
                 grown = {"queue": _queue(queue), "next_offset": int(options.pop("next"))}
                 return Arrival(**grown, **_values(options))
@@ -307,7 +373,7 @@ class Story:
     def _start(self, partitions: int) -> None:
         self._log = ControlLog(partitions, queues=True)
         self._shards = {
-            (topic, partition): Shard(topic, partition, partitions)
+            (topic, partition): Shard(topic, partition, partitions, signatures=self._signatures)
             for topic in (TOPIC, QUEUES)
             for partition in range(partitions)
         }
@@ -315,7 +381,31 @@ class Story:
     def _cut(self) -> None:
         """Save every shard and go on from what was saved, as between two batches."""
         count = self._log.partitions
-        self._shards = {at: Shard(*at, count, shard.body()) for at, shard in self._shards.items()}
+        self._shards = {
+            at: Shard(*at, count, shard.body(), signatures=self._signatures) for at, shard in self._shards.items()
+        }
+
+    def _keep(self, what: str) -> None:
+        """Take a snapshot of every shard, or note where the log begins that is not lost."""
+        if what == "state":
+            self._kept = {at: shard.body() for at, shard in self._shards.items()}
+        else:
+            self._cut_at = {at: len(self._records[at]) for at in self._shards}
+
+    def _lose(self, what: str) -> None:
+        """Start every shard in a new era, without what was lost."""
+        for at, shard in self._shards.items():
+            records, body = [], None
+            if what == "state":
+                records = self._records[at]
+            elif what == "gap":
+                body = shard.body()
+            elif what == "rest":
+                records, body = self._records[at][self._cut_at.get(at, 2**62) :], self._kept.get(at)
+            quiet_until = records[-1].offset + 1 if records else 0
+            anew = Shard(*at, self._log.partitions, body, era=shard.era + 1, quiet_until=quiet_until)
+            assert [decision for record in records for decision in anew.apply(record)] == []
+            self._shards[at] = anew
 
     def _tell(self, told: Iterable[list[AnyDecision]]) -> list[str]:
         """Say decisions in words, those of a kind that follow each other together."""
@@ -346,7 +436,7 @@ def _rebalances(decisions: list[Rebalance]) -> Iterator[str]:
     for each in decisions:
         causes = f" and {len(each.causes) - 1} more" if len(each.causes) > 1 else ""
         yield (
-            f"rebalance epoch {each.epoch} by {each.trigger}{causes}, {each.strategy or 'no strategy'}: "
+            f"rebalance epoch {_epoch(each.epoch)} by {each.trigger}{causes}, {each.strategy or 'no strategy'}: "
             f"{_count(each.clients, 'client')}, {_count(each.queues, 'queue')}, "
             f"{each.moved} moved, spread {each.spread}"
         )
@@ -380,10 +470,10 @@ def _assignments(decisions: list[Assignment]) -> Iterator[str]:
         if len(them) > MANY:
             sizes = sorted({len(each.queues) for each in them})
             some = f"{sizes[0]} to {sizes[-1]} queues" if len(sizes) > 1 else _count(sizes[0], "queue")
-            yield f"assignments epoch {epoch} to {len(them)} clients: {some} each"
+            yield f"assignments epoch {_epoch(epoch)} to {len(them)} clients: {some} each"
             continue
         for each in them:
-            yield f"assignment {_name(each.client_id, each.instance_id)} epoch {epoch}: {_assigned(each)}"
+            yield f"assignment {_name(each.client_id, each.instance_id)} epoch {_epoch(epoch)}: {_assigned(each)}"
 
 
 def _assigned(assignment: Assignment) -> str:
@@ -392,7 +482,7 @@ def _assigned(assignment: Assignment) -> str:
 
     shares = []
     for (given, start), same in groupby(assignment.queues, key=terms):
-        words = [f"given in {given}"] if given != assignment.epoch else []
+        words = [f"given in {_epoch(given)}"] if given != assignment.epoch else []
         if start.offset is not None:
             words.append(f"from {start.offset}")
         elif start.policy != "last":
@@ -431,7 +521,7 @@ def _offsets(decisions: list[Offset]) -> Iterator[str]:
     ):
         far = ", ".join(f"{each.queue} to {each.offset}" for each in same)
         by = client_id if reset_by is None else f"{reset_by} for {client_id or 'nobody yet'}"
-        yield f"offset {far}: by {by} in epoch {epoch}" + (f", {metadata!r}" if metadata else "")
+        yield f"offset {far}: by {by} in epoch {_epoch(epoch)}" + (f", {metadata!r}" if metadata else "")
 
 
 def _wakes(decisions: list[Wake]) -> Iterator[str]:
@@ -500,6 +590,9 @@ def _values(options: dict[str, str]) -> dict[str, Any]:
     """Read values as JSON; what is none is a word."""
     values = {}
     for name, text in options.items():
+        if match := re.fullmatch(r"(\d+):(\d+)", text):
+            values[name] = (int(match[1]) - 1) * config.ERA_EPOCHS + int(match[2])
+            continue
         try:
             values[name] = msgspec.json.decode(text)
         except msgspec.DecodeError:
@@ -531,7 +624,7 @@ def _routed(topic: str, queues: str, rooms: str, ends: str, brokers: str) -> lis
         return []
     numbers = [int(number) for number in queues.split(",")] if "," in queues else list(range(int(queues)))
     return [
-        RoutedQueue(topic=topic, broker=broker, queue_id=number, room=room, max_offset=int(end))
+        RoutedQueue(topic=topic, broker=broker, queue_id=number, room=room, max_offset=int(end) if end else None)
         for broker in brokers.split(",")
         for number, room, end in zip(numbers, cycle(rooms.split(",")), cycle(ends.split(",")), strict=False)
     ]
@@ -562,6 +655,12 @@ def _names(queues: Iterable[Queue]) -> str:
         else:
             runs.append([queue])
     return " ".join(str(run[0]) + (f"..{run[-1].queue_id}" if len(run) > 1 else "") for run in runs)
+
+
+def _epoch(epoch: int) -> str:
+    """Say an epoch; one of a later era than the first with its era before it."""
+    era, number = divmod(epoch, config.ERA_EPOCHS)
+    return f"{era + 1}:{number}" if era > 0 else str(epoch)
 
 
 def _count(number: int, noun: str) -> str:

@@ -474,17 +474,18 @@ def test_an_expired_client_drops_everything_and_comes_back_as_another():
     assert not story.client.may_hand_out(give(A, 4), 0)
     assert story.client.next_due_ms() == NEVER_MS
     assert story.client.on_time(10**6) == []
-    assert story.client.join("i2", 10**6) == [beat(-1, instance_id="i2", now_ms=10**6)]
+    former = Send(Unregister(group_id="billing", client_id="c1", instance_id="i1"), 10**6)
+    assert story.client.join("i2", 10**6) == [former, beat(-1, instance_id="i2", now_ms=10**6)]
     assert story.is_assigned(5, {A: 5}, now_ms=10**6) == []
 
 
-def test_a_replaced_client_does_not_fight():
+def test_a_duplicate_does_not_fight():
     story = Story()
     story.is_assigned(1, {A: 1})
 
-    [dropped] = story.hears(fenced("replaced", by="i9"))
+    [dropped] = story.hears(fenced("duplicate", by="i9"))
 
-    assert dropped == Dropped((A,), "replaced", "i9")
+    assert dropped == Dropped((A,), "duplicate", "i9")
     assert isinstance(dropped, Dropped)
     assert not dropped.comes_back
     assert story.client.on_time(10**6) == []
@@ -506,15 +507,36 @@ def test_a_client_that_leaves_says_so_and_nothing_more():
 
 
 def test_a_client_whose_heartbeats_do_not_arrive_gives_up_by_itself():
-    """It counts from when the acknowledged heartbeat was sent: the coordinator cannot have it earlier."""
+    """It counts from when the acknowledged heartbeat was sent, and ends before the coordinator's session does."""
     story = Story()
     story.is_assigned(1, {A: 1}, now_ms=1_000)
     story.client.acknowledged(1_000, 1_200)
 
-    assert story.client.may_hand_out(give(A, 1), 46_000)
-    assert not story.client.may_hand_out(give(A, 1), 46_001)
-    assert story.client.on_time(46_001) == [Dropped((A,), "silent")]
-    assert story.client.join("i2", 46_001) == [beat(-1, instance_id="i2", now_ms=46_001)]
+    assert story.client.may_hand_out(give(A, 1), 43_000)
+    assert not story.client.may_hand_out(give(A, 1), 43_001)
+    assert story.client.on_time(43_001) == [Dropped((A,), "silent")]
+    assert story.client.join("i2", 43_001)[1:] == [beat(-1, instance_id="i2", now_ms=43_001)]
+
+
+def test_a_new_life_trusts_the_usual_session_until_it_is_told_another():
+    """The coordinator counts on that: what was told to the life before is not known to concern this one."""
+    story = Story()
+    story.hears(structs.replace(assignment(1, {A: 1}), session_timeout_ms=120_000, heartbeat_ms=30_000))
+    assert story.client.session_timeout_ms == 120_000
+
+    story.hears(fenced("expired"))
+    story.client.join("i2", 0)
+
+    assert (story.client.session_timeout_ms, story.client.heartbeat_ms) == (45_000, 10_000)
+
+
+def test_a_coordinator_of_an_older_era_is_not_obeyed():
+    """A driver that was taken for dead may publish beside the one that was started in its place."""
+    story = Story()
+    story.client.hear(structs.replace(assignment(5, {A: 5}), shard="groups-1.10", seq=1), 0)
+
+    assert story.client.hear(structs.replace(fenced("expired"), shard="groups-1.9", seq=99), 0) == []
+    assert story.client.readable() != {}
 
 
 def test_an_acknowledgement_that_comes_too_late_is_none():

@@ -358,8 +358,7 @@ def test_a_coordinator_that_lost_everything_skips_nothing():
         world.do(client, client.started(starts, world.now_ms))
     before = world.readable()
 
-    world.shard = Shard("wakeroll.groups", 0, 1)
-    world.shard._state.era = 2
+    world.shard = Shard("wakeroll.groups", 0, 1, era=2)
     world.append(Route(topic="orders", version="1", queues=[routed(queue) for queue in ORDERS]), None)
     world.pass_time(100_000)
 

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from model import config
 from model.filters import FilterError, ParsedSubscription, matches, parse, tags_code
+from model.filters import subscription as subscription_module
 from model.filters.matching import (
     matches_code,
     matches_code_of_any_type,
     matches_properties,
     matches_properties_of_retry,
 )
-from model.filters.subscription import is_tag_type
+from model.filters.subscription import Kept, is_tag_type
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "rocketmq"
 
@@ -256,3 +258,47 @@ def test_a_tag_subscribed_to_by_itself_matches_itself(tags):
 
     assert matches(parse(tags), tags_code(tags), tags, None)
     assert not matches(parse(tags + "x"), tags_code(tags), tags, None)
+
+
+# --- what is kept ---
+
+
+@pytest.fixture
+def kept(monkeypatch) -> list[str]:
+    """Room for 200 characters, and which expressions were read."""
+    read: list[str] = []
+
+    def counted(expression, expression_type):
+        read.append(expression)
+        return read_anew(expression, expression_type)
+
+    read_anew = subscription_module._parse
+    monkeypatch.setattr(subscription_module, "_parse", counted)
+    monkeypatch.setattr(subscription_module, "_kept", Kept())
+    monkeypatch.setattr(config, "MAX_FILTERS_KEPT", 200)
+    return read
+
+
+def test_an_expression_is_read_once_as_long_as_it_is_used(kept):
+    """Whatever others send meanwhile: a pull is as cheap as one without a filter."""
+    for number in range(100):
+        parse("a > 10", "SQL92")
+        parse(f"b > {number}", "SQL92")
+
+    assert kept.count("a > 10") == 1
+    assert len(kept) == 101
+
+
+@pytest.mark.usefixtures("kept")
+def test_so_many_characters_are_kept_and_no_more():
+    """A process that lives for months must not keep all that it was ever sent."""
+    for number in range(1_000):
+        parse(f"tag-{number:05}")
+
+    assert len(subscription_module._kept) <= 200 // len("tag-00000")
+
+
+@pytest.mark.usefixtures("kept")
+def test_what_is_longer_than_all_that_is_kept_is_read_all_the_same():
+    assert parse("x" * 300).tags == {"x" * 300}
+    assert parse("x" * 300).tags == {"x" * 300}

@@ -4,11 +4,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_log import START_MS, ControlLog
-from histories import GROUPS, PARTITION, TOPICS, History, plans
-from model import invariants
+from control_log import START_MS
+from histories import GROUPS, TOPICS, History, plans
+from model import config, invariants
 from model.clock import Moment, ShardClock
-from model.decisions import Assignment, Cause, Fenced, Handover, Rebalance, Rejected, Start
+from model.config import FORGET_MS
+from model.decisions import Assignment, Cause, Handover, Rebalance, Rejected, Start
 from model.events import (
     Commit,
     CommittedOffset,
@@ -20,12 +21,12 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.group import NEVER_MS, Group, Settings
+from model.group import Group, Settings
 from model.group_machine import step
+from model.lives import provable_id
 from model.queue import Queue
 from model.records import read_event
 from model.routes import Routes
-from model.shard import Shard
 from model.strategies import STRATEGIES
 
 
@@ -154,7 +155,7 @@ def _decided_by_looking_always(history: History, group_id: str) -> list[bytes]:
     for record in history.records:
         event = read_event(record, history.log.partitions)
         assert not isinstance(event, Rejected)
-        moment = clock.read(record.timestamp_ms, tick=isinstance(event, Tick))
+        moment = clock.read(record.timestamp_ms, event if isinstance(event, Tick) else None)
         if isinstance(event, Route):
             concerns = routes.learn(event) and event.topic in group.topics
         else:
@@ -277,7 +278,7 @@ def test_a_shorter_session_is_not_noticed_too_late():
     lonely.beat("a", 0)
     lonely.step(Tick(), 1_000)
 
-    lonely.step(Configure(group_id="billing", session_timeout_ms=15_000), 5_000)
+    lonely.step(Configure(group_id="billing", heartbeat_ms=5_000, session_timeout_ms=15_000), 5_000)
     assert lonely.group.due_ms == 45_001
     lonely.beat("a", 6_000, epoch=2)
 
@@ -294,7 +295,7 @@ def test_settings_are_not_known_by_an_epoch_that_was_shown_before_they_were_made
     lonely.beat("a", 0)
     lonely.beat("b", 5_000)
     lonely.beat("b", 5_100, epoch=2)
-    lonely.step(Configure(group_id="billing", session_timeout_ms=15_000), 5_200)
+    lonely.step(Configure(group_id="billing", heartbeat_ms=5_000, session_timeout_ms=15_000), 5_200)
     decisions = lonely.beat("a", 5_300, epoch=2, owned=[Queue("orders", "", 0)])
     [to_b] = [one for one in decisions if isinstance(one, Assignment) and one.client_id == "b"]
 
@@ -357,7 +358,7 @@ def test_a_queue_that_was_added_is_no_news_once_it_is_committed():
     assert lonely.group.added == {added: 2}
 
     offsets = [CommittedOffset(queue=added, offset=0)]
-    lonely.step(Commit(group_id="billing", client_id="a", epoch=2, offsets=offsets), 3_000)
+    lonely.step(Commit(group_id="billing", client_id="a", instance_id="a1", epoch=2, offsets=offsets), 3_000)
 
     assert (lonely.group.added, lonely.group.offsets) == ({}, {added: 0})
 
@@ -369,7 +370,8 @@ def test_a_commit_for_ten_thousand_queues_is_refused_in_one_sentence():
     lonely.beat("a", 0)
     offsets = [CommittedOffset(queue=Queue("payments", "", number), offset=1) for number in range(10_000)]
 
-    decisions = lonely.step(Commit(group_id="billing", client_id="a", epoch=1, offsets=offsets), 1_000)
+    commit = Commit(group_id="billing", client_id="a", instance_id="a1", epoch=1, offsets=offsets)
+    decisions = lonely.step(commit, 1_000)
 
     assert [(type(one), one.rule, len(one.detail)) for one in decisions] == [(Rejected, "commit", 500)]
 
@@ -386,16 +388,42 @@ def test_the_newest_version_of_a_subscription_counts():
     assert kept == ["red", "blue", "blue", "blue"]
 
 
-def test_the_instances_of_a_client_are_remembered_eight_lives_long():
+def test_as_many_ended_instances_are_remembered_as_the_limit_says(monkeypatch):
     """Bounded memory: a process that starts in a loop must not fill the state."""
-    shard = Shard("wakeroll.groups", PARTITION, 4)
-    log = ControlLog(4)
+    monkeypatch.setattr("model.membership.MAX_ENDED", 8)
+    lonely = Lonely()
     for life in range(20):
-        beat = Heartbeat(group_id="billing", client_id="a", instance_id=f"a{life}")
-        shard.apply(log.append(beat, life)[0])
+        lonely.step(Heartbeat(group_id="billing", client_id="a", instance_id=f"a{life}"), life)
+        lonely.step(Unregister(group_id="billing", client_id="a", instance_id=f"a{life}"), life)
 
-    group = shard.group("billing")
-    assert group.members["a"].superseded == [f"a{life}" for life in range(11, 19)]
+    assert list(lonely.group.ended) == [f"a a{life}" for life in range(12, 20)]
+
+
+def test_instances_that_wait_cost_no_more_than_a_few():
+    """Only the newest ones are remembered, however many want the client_id of a live one."""
+    lonely = Lonely()
+    lonely.beat("a", 0)
+    sizes = []
+    for life in range(10, 30):
+        lonely.step(Heartbeat(group_id="billing", client_id="a", instance_id=f"a{life}"), 1_000 + life)
+        sizes.append(len(msgspec.msgpack.encode(lonely.group)))
+
+    assert len(set(sizes[config.MAX_RIVALS :])) == 1
+
+
+def test_only_who_has_the_secret_can_end_an_instance_that_is_made_of_it():
+    """Every instance_id stands in the control topics for all to read."""
+    lonely = Lonely()
+    life = {"group_id": "billing", "client_id": "a", "instance_id": provable_id("a secret")}
+    lonely.step(Heartbeat(**life), 0)
+
+    [refused] = lonely.step(Unregister(**life), 1_000)
+    [also] = lonely.step(Unregister(**life, secret="another"), 1_000)
+    assert (refused.rule, also.rule) == ("secret", "secret")
+    assert "a" in lonely.group.members
+
+    lonely.step(Unregister(**life, secret="a secret"), 2_000)
+    assert lonely.group.members == {}
 
 
 def test_a_refused_client_costs_nothing():
@@ -406,18 +434,22 @@ def test_a_refused_client_costs_nothing():
 
     refused = [lonely.beat(f"c{number}", 1_000) for number in range(10)]
 
-    assert [[(type(one), one.reason) for one in each] for each in refused] == [[(Fenced, "refused")]] * 10
+    full = "the group has 1 members; max_members is 1"
+    expected = [("limit", full), ("refused", "")]
+    assert [
+        [(getattr(one, "rule", "") or one.reason, getattr(one, "detail", "")) for one in each] for each in refused
+    ] == [expected] * 10
     assert msgspec.msgpack.encode(lonely.group) == before
 
 
-def test_an_empty_group_is_forgotten_after_seven_days_but_for_its_epoch_and_its_settings():
-    """No epoch is used twice, and what an operator made stays; offsets and hand-overs begin anew."""
+def test_an_empty_group_is_forgotten_after_seven_days_but_for_its_epoch():
+    """No epoch is used twice; offsets, hand-overs and settings begin anew, and that they are lost is on record."""
     lonely = Lonely()
     lonely.route("orders", 2)
-    lonely.step(Configure(group_id="billing", session_timeout_ms=20_000), 0)
+    lonely.step(Configure(group_id="billing", heartbeat_ms=5_000, session_timeout_ms=20_000), 0)
     lonely.beat("a", 2_000)
     offsets = [CommittedOffset(queue=Queue("orders", "", 0), offset=17)]
-    lonely.step(Commit(group_id="billing", client_id="a", epoch=2, offsets=offsets), 2_100)
+    lonely.step(Commit(group_id="billing", client_id="a", instance_id="a1", epoch=2, offsets=offsets), 2_100)
     lonely.step(Unregister(group_id="billing", client_id="a", instance_id="a1"), 4_000)
     week_ms = 7 * 24 * 3_600_000
 
@@ -426,9 +458,10 @@ def test_an_empty_group_is_forgotten_after_seven_days_but_for_its_epoch_and_its_
     decisions = lonely.beat("b", 4_000 + week_ms + 5_000)
 
     assert (forgotten.change, forgotten.epoch) == ("forgotten", 3)
+    assert forgotten.detail == "offsets of 1 queues, its settings"
     assert [(one.from_, one.how) for one in decisions if isinstance(one, Handover)] == [(None, "first")] * 2
     [to_b] = [one for one in decisions if isinstance(one, Assignment)]
-    assert (to_b.epoch, to_b.session_timeout_ms) == (4, 20_000)
+    assert (to_b.epoch, to_b.session_timeout_ms) == (4, 45_000)
     assert [one.start for one in to_b.queues] == [Start(policy="last")] * 2
 
 
@@ -438,7 +471,7 @@ def test_a_quiet_group_is_not_looked_at_again():
     lonely.step(Configure(group_id="billing", strategy="AVG"), 0)
     lonely.step(Tick(), 1_000)
 
-    assert lonely.group.due_ms == NEVER_MS
+    assert lonely.group.due_ms == FORGET_MS
 
 
 def test_a_target_counts_what_it_costs():

@@ -1,15 +1,17 @@
 """One event that the machine itself fails at must not stop every group of a shard for ever."""
 
 import json
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from model import group_machine
-from model.decisions import Rejected
-from model.events import Unregister
+from model.decisions import Membership, Rejected
+from model.events import Tick, Unregister
 from model.group_machine import step as real_step
 from model.records import Record
-from model.shard import Shard
+from model.shard import Shard, fingerprint
 
 pytestmark = pytest.mark.usefixtures("planted_bug")
 
@@ -103,3 +105,80 @@ def test_a_test_may_have_the_exception_itself():
 
     with pytest.raises(ZeroDivisionError):
         shard.apply(LOG[4])
+
+
+# --- deadlines, and how a failure is named ---
+
+
+def tick(offset: int, second: int) -> Record:
+    return Record(TOPIC, 0, offset, second * 1_000, None, b'{"type": "tick"}')
+
+
+def at(second: int, one: Record) -> Record:
+    return Record(TOPIC, 0, one.offset, second * 1_000, one.key, one.value)
+
+
+def changes(decisions: list) -> list[tuple[int, str]]:
+    """Return when, in seconds, who came and went."""
+    return [(one.at_ms // 1_000, one.change) for one in decisions if isinstance(one, Membership) and one.client_id]
+
+
+@pytest.mark.parametrize("cut", [(), range(200)], ids=["one batch", "many batches"])
+def test_a_poison_event_postpones_no_deadline(cut):
+    """By one such event each minute, anybody could keep the members of any group from ever expiring."""
+    poison = record(0, "billing", type="unregister", client_id="poison", instance_id="p-1")
+    log = [at(1, beat(0, "billing", "a"))]
+    for second in range(2, 60):
+        log += [tick(len(log), second), at(second, structs.replace(poison, offset=len(log) + 1))]
+
+    decisions, _ = decided(log, cut)
+
+    assert changes(decisions) == [(1, "joined"), (47, "expired")]
+
+
+@pytest.mark.parametrize("cut", [(), range(200)], ids=["one batch", "many batches"])
+def test_a_tick_that_fails_is_tried_again_after_a_minute(cut, monkeypatch):
+    """Not on every tick: the failure would be on record each second, for ever."""
+
+    def step(group, event, *others):
+        if isinstance(event, Tick) and group.group_id == "billing":
+            raise ZeroDivisionError("a bug")
+        return real_step(group, event, *others)
+
+    monkeypatch.setattr(group_machine, "step", step)
+    poison = record(0, "billing", type="unregister", client_id="poison", instance_id="p-1")
+    log = [at(1, beat(0, "billing", "a"))]
+    for second in range(2, 180):
+        log += [tick(len(log), second), at(second, structs.replace(poison, offset=len(log) + 1))]
+
+    decisions, _ = decided(log, cut)
+
+    assert [one.at_ms // 1_000 for one in decisions if isinstance(one, Rejected)] == [47, 107, 167]
+
+
+def failure_of(source: str) -> Exception:
+    """Return what a function of the model raises."""
+    namespace: dict[str, Any] = {"__name__": "model.planted"}
+    exec(compile(source, "planted.py", "exec"), namespace)
+    try:
+        namespace["outer"]()
+    except Exception as error:
+        return error
+    raise AssertionError("it was to fail")
+
+
+SOURCE = """
+def inner(number):
+    return [1 // number for _ in range(3)]
+
+def outer():
+    return (lambda: inner(0))()
+"""
+
+
+def test_a_failure_is_named_by_its_functions_and_not_by_its_lines():
+    """It stands in a decision: an edit elsewhere in a file must not make a replay differ."""
+    edited = "\n\n# a comment" + SOURCE.replace("    return", "\n    return")
+
+    assert fingerprint(failure_of(SOURCE)) == "ZeroDivisionError in model.planted.outer > model.planted.inner"
+    assert fingerprint(failure_of(edited)) == fingerprint(failure_of(SOURCE))

@@ -7,11 +7,12 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model import config
 from model.arrivals import Arrivals
 from model.clock import Moment
 from model.events import Arrival, Pull
 from model.filters import parse
-from model.held_queue import HeldQueue
+from model.held_queue import NOTHING, HeldQueue
 from model.queue import Queue
 from model.queue_machine import step
 from wakeroll import InvalidUsage, NotReachable, Producer
@@ -135,6 +136,23 @@ def test_messages_that_say_something_are_told_each_for_what_it_is():
     ]
 
 
+def test_where_each_message_says_something_else_less_is_said_of_them():
+    """An order's number in each message must not make an arrival of each; whoever may want one is woken."""
+    arrivals = Arrivals()
+    for offset in range(1_000):
+        arrivals.note(A, offset, None, "paid" if offset % 2 else "lost", {"order": str(offset)})
+    few = arrivals.take()
+    for offset in range(1_000, 2_000):
+        arrivals.note(A, offset, None, f"tag-{offset}", {})
+        assert len(arrivals) <= config.MAX_TOLD
+
+    assert few == [
+        Arrival(queue=A, next_offset=999, tags="lost", tags_code=3327780),
+        Arrival(queue=A, next_offset=1_000, tags="paid", tags_code=3433164),
+    ]
+    assert arrivals.take() == [Arrival(queue=A, next_offset=2_000)]
+
+
 def test_receipts_out_of_order_tell_of_the_newest():
     arrivals = Arrivals()
     for offset in (4, 6, 5):
@@ -150,6 +168,8 @@ NOW = Moment(0, 0, may_expire=True)
 def woken(arrivals: list[Arrival]) -> set[str]:
     """Return which pulls these wake: of the real machine, for every offset and several wishes."""
     queue = HeldQueue(key=A.key)
+    first = Pull(request_id="i0:1", group_id="g", client_id="first", instance_id="i0", queue=A, from_offset=0)
+    step(queue, first, NOW, NOTHING)
     for from_offset, (number, (expression, expression_type)) in product(range(12), enumerate(WISHES)):
         pull = Pull(
             request_id="i1:1",
@@ -161,8 +181,27 @@ def woken(arrivals: list[Arrival]) -> set[str]:
             expression=expression,
             expression_type=expression_type,
         )
-        assert step(queue, pull, NOW, 1_000) == []
-    return {decision.client_id for arrival in arrivals for decision in step(queue, arrival, NOW, 1_000)}
+        assert step(queue, pull, NOW, NOTHING) == []
+    return {decision.client_id for arrival in arrivals for decision in step(queue, arrival, NOW, NOTHING)}
+
+
+@given(messages=st.lists(st.tuples(TAGS, PROPERTIES, st.booleans()), max_size=12), most=st.integers(1, 4))
+def test_what_is_told_in_few_arrivals_wakes_whoever_an_arrival_a_message_would_wake(messages, most):
+    """Somebody may be woken in vain, and read; nobody sleeps on."""
+    one, each = Arrivals(), Arrivals()
+    together: list[Arrival] = []
+    apart: list[Arrival] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "MAX_TOLD", most)
+        for offset, (tags, properties, tells) in enumerate(messages):
+            one.note(A, offset, None, tags, properties)
+            assert len(one) <= most
+            each.note(A, offset, None, tags, properties)
+            apart += each.take()
+            together += one.take() if tells else []
+        together += one.take()
+
+    assert woken(together) >= woken(apart)
 
 
 @given(messages=st.lists(st.tuples(TAGS, PROPERTIES, st.booleans()), max_size=12))

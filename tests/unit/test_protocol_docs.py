@@ -9,16 +9,21 @@ import msgspec
 import pytest
 
 from model import config
-from model.decisions import AnyDecision, Decision, FencedReason, How, Outcome, Trigger, WakeReason
+from model.decisions import AnyDecision, Decision, FencedReason, How, Outcome, Rejected, Trigger, WakeReason
 from model.events import AnyEvent, Configure, Heartbeat
 from model.group import Settings
+from model.lives import provable_id
 from model.partitioner import murmur2, partition_of
 from model.records import Record, read_event
+from model.shard import Shard
+from model.signing import ROLES, SIGNED_BY, Key, Keys, Signer
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "protocol.md").read_text(encoding="utf-8")
 
 EVENTS = {event.__struct_config__.tag: event for event in get_args(AnyEvent)}
 DECISIONS = {decision.__struct_config__.tag: decision for decision in get_args(AnyDecision)}
+
+ROLE = re.compile("|".join(ROLES))
 
 decode_event = msgspec.json.Decoder(AnyEvent).decode
 decode_decision = msgspec.json.Decoder(AnyDecision).decode
@@ -135,8 +140,8 @@ def test_the_settings_of_a_group_are_those_that_hold_until_they_are_set():
         ("lock", get_args(Outcome)),
         ("wake", get_args(WakeReason)),
         ("membership", get_args(DECISIONS["membership"].__annotations__["change"])),
-        ("rejected", ["json", "type", "bounds", "key", "partition", "mode", "epoch", "commit"]),
-        ("rejected", ["reset", "pull", "settings", "internal"]),
+        ("rejected", ["json", "type", "bounds", "key", "partition", "mode", "limit", "in-use", "epoch"]),
+        ("rejected", ["secret", "commit", "reset", "pull", "settings", "internal", "signature", "stale"]),
     ],
 )
 def test_every_word_that_a_decision_may_use_is_explained(name, words):
@@ -159,15 +164,87 @@ def test_the_bounds_that_the_page_names_are_those_of_the_configuration():
         config.HEARTBEAT_MS // 1_000,
         config.SESSION_TIMEOUT_MS // 1_000,
         config.REVOKE_TIMEOUT_MS // 1_000,
-        config.MAX_EPOCH_JUMP,
+        config.MIN_SESSION_MS,
+        config.MAX_SESSION_MS,
+        config.MAX_GROWTH,
+        config.ENDED_MS // 60_000,
+        config.SLACK_MS // 1_000,
+        config.CLIENT_MARGIN_MS // 1_000,
         config.LOCK_MS // 1_000,
+        config.MAX_SIGNERS,
+        *config.SIGNED_FOR.values(),
+        config.SKIP_MS // 1_000,
+        config.REFRESH_MS // 1_000,
+        config.HINT_MS // 1_000,
+        config.CONFIRM_MS // 1_000,
+        config.REMEMBER_MS // 60_000,
+        config.MAX_HOLDS_PER_QUEUE,
+        config.MAX_HOLDS_PER_SHARD,
+        config.MAX_LIVES_PER_QUEUE,
+        config.MAX_LIVES_PER_SHARD,
+        config.MAX_PULLED_QUEUES,
+        config.MAX_FILTERS_PER_QUEUE,
+        config.MAX_FILTERS_PER_SHARD,
     } - numbers == set()
+
+
+def test_the_example_of_a_secret_is_right():
+    assert f"`{provable_id('a secret')}`" in PAGE
+
+
+def test_every_limit_stands_in_the_table_with_its_value():
+    """Who meets one must find what it is, and what happens beyond it; a new one is not forgotten."""
+    chapter = PAGE.partition("\n## Limits\n")[2]
+    told = {row[0]: int(re.findall(r"[\d,]+", row[1])[0].replace(",", "")) for row in first_table_in(chapter)}
+    limits = {name: value for name, value in vars(config).items() if name.startswith("MAX_")}
+
+    assert {name: getattr(config, name) for name in told} == told
+    assert limits.keys() - told.keys() == set()
 
 
 def test_the_partitioners_examples_are_right():
     """Whoever writes a client tests his own partitioner with these."""
     assert '`billing` belongs to partition 1; `murmur2("foobar")` is -790332482' in PAGE
     assert (partition_of(b"billing", 4), murmur2(b"foobar") - 2**32) == (1, -790332482)
+
+
+def test_the_signatures_of_the_page_are_those_that_a_shard_verifies():
+    """Whoever signs in another language tests his own signer with these."""
+    [chapter] = re.findall(r"^## Signed records\n(.*?)(?=^## )", PAGE, flags=re.MULTILINE | re.DOTALL)
+    [secret] = re.findall(r"`([0-9a-f]{64})`", chapter)
+    [configure, tick] = re.findall(r"^\{.*\}$", chapter, flags=re.MULTILINE)
+    keys = Keys.of([Key("ops-1", "operator", bytes.fromhex(secret)), Key("obs-1", "observer", bytes.fromhex(secret))])
+    records = [
+        Record("wakeroll.groups", 1, 500, 0, b"billing", configure.encode()),
+        Record("wakeroll.queues", 0, 41, 0, None, tick.encode()),
+    ]
+
+    for record in records:
+        shard = Shard(record.topic, record.partition, 4, signatures=keys)
+        assert [one for one in shard.apply(record) if isinstance(one, Rejected)] == []
+
+
+def test_the_function_of_the_page_signs_as_the_observer_and_operators_do():
+    """It is all that somebody has who writes an operator's tool."""
+    [code] = re.findall(r"```python\n(import hashlib.*?)```", PAGE, flags=re.DOTALL)
+    page: dict[str, Any] = {}
+    exec(code, page)
+    secret, name = bytes(range(32)), "0123456789abcdef"
+    for role, topic, partition, key, value in (
+        ("operator", "wakeroll.groups", 1, b"billing", b'{"type":"configure","group_id":"billing"}'),
+        ("observer", "prefix.queues", 12, None, b'{"type":"tick"}'),
+    ):
+        ours = Signer(Key("k-1", role, secret), name).sign(topic, partition, key, value, 500)
+        until = 500 + config.SIGNED_FOR[role]
+        assert page["sign"](value, topic, partition, key, secret, "k-1", name, 1, until) == ours
+
+
+def test_the_roles_of_the_page_are_those_that_a_shard_asks_for():
+    [chapter] = re.findall(r"^## Signed records\n(.*?)(?=^## )", PAGE, flags=re.MULTILINE | re.DOTALL)
+    told = {name: row[1] for row in first_table_in(chapter) for name in row[0].replace("`", "").split(", ")}
+
+    assert {name: SIGNED_BY[EVENTS[name]] for name in told} == {name: ROLE.search(told[name])[0] for name in told}
+    assert len(told) == len(SIGNED_BY)
 
 
 def test_the_patterns_of_names_are_those_of_the_declarations():

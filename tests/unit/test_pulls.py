@@ -38,11 +38,14 @@ def wake(pull: Pull, reason: WakeReason = "arrival", next_offset: int = 6) -> Wa
 
 
 class Log:
-    """The queues' control topic with one partition, and the coordinator's shard that reads it."""
+    """The queues' control topic with one partition, and the coordinator's shard that reads it and knows both queues."""
 
     def __init__(self) -> None:
         self.shard = Shard("wakeroll.queues", 0, 1, raises=True)
         self.now_ms = 0
+        others = Pulls("audit", "c1", "i0")
+        for queue in (A, B):
+            self.append(others.pull(queue, 0, 20_000, ALL, 0))
 
     def append(self, event: Event, key: bytes | None = None) -> list[AnyDecision]:
         """Append an event and return what is decided."""
@@ -95,7 +98,7 @@ def test_who_does_not_wait_any_more_says_so_once():
     pull = asked.pull(A, 5, 20_000, ALL, 0)
 
     assert asked.cancel(B) is None
-    assert asked.cancel(A) == Cancel(request_id="i1:1", queue=A)
+    assert asked.cancel(A) == Cancel(request_id="i1:1", group_id="billing", client_id="c1", queue=A)
     assert asked.cancel(A) is None
     assert asked.hear(wake(pull, "cancelled", 5)) is None
 
@@ -169,7 +172,7 @@ def test_the_coordinator_wakes_a_pull_by_what_its_subscription_wants():
     assert log.append(pull) == []
     assert log.append(Arrival(queue=A, next_offset=6, tags="lost")) == []
     [answer] = log.append(Arrival(queue=A, next_offset=7, tags="paid"))
-    assert asked.hear(answer) == Ended(pull, "arrival", 7)
+    assert asked.hear(answer) == Ended(pull, "arrival", 5)
 
 
 @pytest.mark.parametrize("length", [10, 4_000])

@@ -21,8 +21,10 @@ from model.shard import Shard
 
 HOME = partition_of(b"billing", 4)
 BEAT = {"type": "heartbeat", "group_id": "billing", "client_id": "a", "instance_id": "a1"}
+CONFIGURE = {"type": "configure", "group_id": "billing"}
 ROUTE = {"type": "route", "topic": "orders", "version": "1"}
 QUEUE = {"topic": "orders", "broker": "", "queue_id": 0}
+PULL = BEAT | {"type": "pull", "request_id": "a1:1", "instance_id": "a1", "queue": QUEUE, "from_offset": 0}
 
 
 def record_of(value: bytes | None, key: bytes | None = b"billing", partition: int = HOME, topic: str = TOPIC) -> Record:
@@ -91,10 +93,42 @@ def test_unknown_fields_are_ignored():
     )
 
 
-def test_brackets_inside_texts_are_texts():
-    """An SQL expression may have some; they do not count as depth unless there are very many."""
-    expression = "a in ('[', '{') and b = '[[[{{{'"
-    assert rule_of(BEAT | {"subscriptions": [{"topic": "orders", "expression": expression}]}) is None
+BRACKETS = ["[" * 70, "[[{" * 25, "}" * 500, '\\"[' * 70, "\\" * 7 + "[" * 70, '"[' * 70, "\\\\[{" * 70]
+
+
+@pytest.mark.parametrize("text", BRACKETS, ids=lambda text: text[:8])
+@pytest.mark.parametrize(
+    "event",
+    [
+        lambda text: BEAT | {"subscriptions": [{"topic": "orders", "expression": text}]},
+        lambda text: BEAT | {"room": text[:255]},
+        lambda text: BEAT | {"unknown": {text: [text]}},
+        lambda text: (
+            BEAT | {"type": "commit", "epoch": 1} | {"offsets": [{"queue": QUEUE, "offset": 3, "metadata": text}]}
+        ),
+    ],
+    ids=["expression", "room", "unknown", "metadata"],
+)
+def test_brackets_inside_texts_are_texts(event, text):
+    """An expression, or an application's own words, may have as many as they like, in pairs or not."""
+    assert rule_of(event(text)) is None
+
+
+PIECES = st.sampled_from(["[", "]", "{", "}", '"', "\\", "a", "\n", "[" * 40, "}" * 40])
+TEXTS = st.lists(st.lists(PIECES, max_size=12).map("".join), min_size=1, max_size=5)
+
+
+@given(texts=TEXTS, depth=st.sampled_from([0, 5, 20, 300]))
+def test_only_brackets_outside_of_texts_count_as_depth(texts, depth):
+    """However texts are escaped, and whatever stands before or after the brackets."""
+    deep = "[" * depth + "1" + "]" * depth
+    value = json.dumps(BEAT | {"before": texts})[:-1] + f', "deep": {deep}, "after": {json.dumps(texts)}}}'
+
+    answer = read_event(record_of(value.encode()), 4)
+
+    assert (answer.rule if isinstance(answer, Rejected) else None) == (
+        "bounds" if depth > 4 * config.MAX_DEPTH else None
+    )
 
 
 # --- what is not ---
@@ -268,6 +302,54 @@ def test_a_heartbeat_must_say_who_it_is(missing):
 )
 def test_a_configure_outside_its_bounds_breaks_the_rule_bounds(setting):
     assert rule_of({"type": "configure", "group_id": "billing"} | setting) == "bounds"
+
+
+def large(size: int) -> dict[str, Any]:
+    """Return parameters of about this many bytes, each within its own bounds."""
+    return {"strategy_params": {"x": ["y" * 4_000] * (size // 4_003)}}
+
+
+def compact(event: dict[str, Any]) -> bytes:
+    return json.dumps(event, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(
+    ("event", "most"),
+    [
+        (BEAT | large(250_000), None),
+        (BEAT | large(300_000), 262_144),
+        (CONFIGURE | large(60_000), None),
+        (CONFIGURE | large(70_000), 65_536),
+        (PULL | {"unknown": "x" * 60_000}, None),
+        (PULL | {"unknown": "x" * 70_000}, 65_536),
+    ],
+    ids=lambda value: value["type"] if isinstance(value, dict) else str(value),
+)
+def test_an_event_has_at_most_so_many_bytes_of_what_the_state_keeps(event, most):
+    """25 records of 8 MiB made a state of 205 MB, written in each batch, for ever."""
+    is_pull = event["type"] == "pull"
+    key, topic = (b"orders@0", "wakeroll.queues") if is_pull else (b"billing", TOPIC)
+    says = "the record without `owned`" if event["type"] == "heartbeat" else "the record"
+    expected = f"{event['type']}: {says} has {len(compact(event))} bytes; it must have at most {most}"
+
+    answer = read_event(Record(topic, partition_of(key, 4), 7, 1_000, key, compact(event)), 4)
+
+    if most is None:
+        assert not isinstance(answer, Rejected)
+    else:
+        assert isinstance(answer, Rejected)
+        assert (answer.rule, answer.detail, answer.group_id) == ("bounds", expected, "billing")
+
+
+@pytest.mark.parametrize("size", [250_000, 300_000])
+def test_what_a_client_owns_does_not_count(size):
+    """It lists what it was assigned, however much that is."""
+    event = BEAT | large(size)
+
+    with_owned = read_event(record_of(compact(event | {"owned": [QUEUE] * 20_000})), 4)
+    without = read_event(record_of(compact(event)), 4)
+
+    assert getattr(with_owned, "detail", None) == getattr(without, "detail", None)
 
 
 @pytest.mark.parametrize("depth", [100, 900, 950, 990, 5_000, 100_000])

@@ -9,7 +9,7 @@ from ledgers import PARTITIONS, Story
 from model.partitioner import partition_of
 from model.records import Record
 from model.replay import encode_decision
-from pipeline.history import Period, Stretch
+from pipeline.history import Period, Replayable, Stretch, Unknown
 from pipeline.replay import Checked, Difference, check, check_shard
 
 GROUPS = "wakeroll.groups"
@@ -47,7 +47,6 @@ def whole(story: Story) -> Stretch:
         first=0,
         last=records(story)[-1].offset,
         after=-1,
-        quiet_until=0,
         last_seq=max(recorded(story)),
     )
 
@@ -124,25 +123,31 @@ def test_a_new_era_keeps_quiet_about_what_was_decided_before_it():
     begin = records(story)[-1].offset + 1
     story.join("billing", "c3", "orders")
     story.pass_seconds(5)
-    stretch = structs.replace(
-        whole(story), era=2, first=begin, quiet_until=begin, last_seq=max(recorded(story, 2)), last=begin + 30
-    )
+    [body] = [bytes(row[6]) for row in story.snapshots if row[:4] == (GROUPS, HOME, -1, 2)]
+    last = records(story)[-1].offset
+    stretch = structs.replace(whole(story), era=2, first=begin, last_seq=max(recorded(story, 2)), last=last, body=body)
 
     done = check(stretch, PARTITIONS, records(story), recorded(story, 2), Period())
 
-    assert min(recorded(story, 2)) > 10
+    assert min(recorded(story, 2)) == 1
     assert (done.compared, done.differences) == (len(recorded(story, 2)), 0)
 
 
 def test_decisions_whose_records_are_lost_cannot_be_made_again():
     """A shard of which no event is left is not equal because there is nothing to compare."""
     events = pd.DataFrame(columns=["topic", "partition", "offset", "at_ms", "key", "value"])
-    decisions = pd.DataFrame({"shard": ["groups-1.1"] * 2, "seq": [1, 2], "json": ["{}", "{}"]})
+    decisions = pd.DataFrame(
+        {"shard": ["groups-1.1"] * 3, "seq": [1, 2, 3], "offset": [0, 7, 8], "json": ["{}", "{}", "{}"]}
+    )
+    found = Replayable([], [Unknown(shard_name="groups-1.1", first=7, last=9, why="of a gap before them")])
 
-    [told] = check_shard([], PARTITIONS, Period(), (GROUPS, 1), events, decisions)["checked"]
+    told = check_shard(found, PARTITIONS, Period(), (GROUPS, 1), events, decisions)["checked"]
 
-    done = msgspec.json.decode(told, type=Checked)
-    assert (done.shard, done.events, done.compared, done.differences) == ("groups-1.1", 0, 2, 2)
+    done = [msgspec.json.decode(one, type=Checked) for one in told]
+    assert [(one.shard, one.compared, one.unknown, one.why) for one in done] == [
+        ("groups-1.1", 0, 2, "of a gap before them"),
+        ("groups-1.1", 0, 1, "their records are not archived"),
+    ]
 
 
 def test_a_period_has_its_begin_and_not_its_end():

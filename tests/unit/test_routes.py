@@ -187,7 +187,7 @@ def test_offsets_are_those_of_this_read_or_else_the_last_ones():
 
     route = watch.tell("orders", {("orders", 0): (3, 9)}, 0)
 
-    assert [(queue.min_offset, queue.max_offset) for queue in route.queues] == [(3, 9), (2, 5), (0, 0)]
+    assert [(queue.min_offset, queue.max_offset) for queue in route.queues] == [(3, 9), (2, 5), (0, None)]
 
 
 def test_a_version_is_the_same_in_every_process():

@@ -203,7 +203,7 @@ def test_a_route_reaches_every_group_that_subscribes_its_topic_in_order_of_their
     "event",
     [
         Heartbeat(group_id="billing", client_id="a", instance_id="a", epoch=2**53),
-        Configure(group_id="billing", session_timeout_ms=1_000),
+        Configure(group_id="billing", session_timeout_ms=20_000),
     ],
     ids=["an epoch from nowhere", "wrong settings"],
 )

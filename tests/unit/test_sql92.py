@@ -6,12 +6,12 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.filters import FilterError, matches, parse
-from model.filters.sql92 import read
-from model.filters.sql92.conditions import Junction
+from model.filters.sql92 import Condition, holds, read
+from model.filters.sql92.conditions import Junction, Property
 from model.filters.sql92.parser import MAX_NESTING
 from model.filters.sql92.values import IncomparableError
 
@@ -400,3 +400,46 @@ def test_not_turns_true_and_false_around_and_leaves_null(part, properties):
     opposite = {True: False, False: True}.get(found, found)
 
     assert answer(f"NOT ({part})", properties) == opposite
+
+
+# --- what it costs ---
+
+
+def parts_of(condition: Condition) -> list[Condition]:
+    return [condition, *(part for operand in condition.operands for part in parts_of(operand))]
+
+
+class Asked(dict):
+    """Properties that count how often one is asked for."""
+
+    times = 0
+
+    def get(self, *arguments):
+        self.times += 1
+        return super().get(*arguments)
+
+
+LONG = "a > 1" + "".join(f" OR NOT (b{number} = {number} AND c IS NULL)" for number in range(120))
+
+
+@given(parts=st.lists(st.sampled_from([*"abc1()=<>+-,", "OR", "AND", "NOT", "IS", "NULL", "IN", "'x'"]), max_size=12))
+@example(parts=[LONG])
+@example(parts=["a=1OR " * 600, "a"])
+@example(parts=["-" * 90, "1=1"])
+def test_a_condition_has_at_most_two_parts_for_each_character(parts):
+    """So the length of an expression bounds what an arrival costs."""
+    expression = " ".join(parts)
+    try:
+        condition = read(expression)
+    except FilterError:
+        return
+
+    assert len(parts_of(condition)) <= 2 * len(expression)
+
+
+def test_each_part_is_evaluated_once():
+    """Even one that is found nowhere before the last."""
+    condition, properties = read(LONG), Asked({"a": "0", "c": "1"})
+
+    assert holds(condition, properties)
+    assert 1 < properties.times <= len([part for part in parts_of(condition) if isinstance(part, Property)])

@@ -1,0 +1,166 @@
+"""The file of keys: what stands in it, who may read it, and what a mistake in it is called."""
+
+from pathlib import Path
+
+import pytest
+
+from model.signing import DEV_KEYS, Key, Keys
+from pipeline.settings import load
+from wakeroll.errors import InvalidUsage
+from wakeroll.keys import (
+    DEV_WARNING,
+    InvalidKeys,
+    add_key,
+    entry_of,
+    key_to_sign,
+    new_key,
+    new_signer,
+    read_keys,
+    warning_of,
+)
+
+SECRET = "deadbeef" * 8
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    return tmp_path / "keys.toml"
+
+
+def test_what_is_written_is_read_in_its_order(file):
+    """The last key of a role signs, so the order says which."""
+    keys = [new_key("operator", "ops-1"), new_key("observer"), new_key("operator", "ops-2")]
+    for key in keys:
+        add_key(file, key)
+
+    assert list(read_keys(file).by_id.values()) == keys
+    assert key_to_sign(read_keys(file), "operator").key_id == "ops-2"
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_new_keys_differ():
+    keys = [new_key("observer") for _ in range(50)]
+
+    assert len({key.key_id for key in keys}) == len({key.secret for key in keys}) == 50
+    assert all(len(key.secret) == 32 for key in keys)
+
+
+def test_two_signers_of_one_process_have_different_names():
+    """Ticks, routes and arrivals come from threads of their own: each counts for itself."""
+    key = new_key("observer")
+
+    assert new_signer(key).sign("t", 0, None, b'{"type":"tick"}', 0) != new_signer(key).sign(
+        "t", 0, None, b'{"type":"tick"}', 0
+    )
+
+
+def test_without_a_file_the_development_keys_are_used_and_that_is_said():
+    assert read_keys(None) == DEV_KEYS
+    assert warning_of(None) == DEV_WARNING
+    assert load({}).read_keys() == DEV_KEYS
+
+
+def test_the_setting_names_the_file(file):
+    add_key(file, new_key("observer", "obs-1"))
+
+    settings = load({"WAKEROLL_KEYS": str(file)})
+
+    assert list(settings.read_keys().by_id) == ["obs-1"]
+    assert settings.environment()["WAKEROLL_KEYS"] == str(file)
+
+
+@pytest.mark.parametrize(("mode", "warns"), [(0o600, False), (0o440, False), (0o644, True), (0o602, True)])
+def test_a_file_that_everybody_may_read_is_warned_of(file, mode, warns):
+    """A group may: secrets that a cluster mounts belong to one."""
+    add_key(file, new_key("observer"))
+    file.chmod(mode)
+
+    expected = f"every user of this machine may use the keys in {file} (mode {mode:o}); mend it with: chmod 600 {file}"
+    assert warning_of(file) == (expected if warns else "")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "there is no key in {file}; `wakeroll keys new` makes one"),
+        (f"{SECRET}", "the keys in {file} are not TOML; `wakeroll keys new` prints how an entry looks"),
+        (f'secret = "{SECRET}"', "an entry in {file} must have an id, a role and a secret"),
+        (f'["{SECRET}"]\nrole = "operator"\nsecret = "{SECRET}"', "an entry in {file} must have an id"),
+        (f'[ops]\nsecret = "{SECRET}"', "an entry in {file} must have an id, a role and a secret"),
+        (f'[ops]\nrole = "operator"\nsecret = "{SECRET}"\nvalid = true', "an entry in {file} must have an id"),
+        (f'[ops]\nrole = "{SECRET}"\nsecret = "x"', "the role of key 'ops' in {file} must be operator or observer"),
+        (f'[ops]\nrole = "operator"\nsecret = "{SECRET}0"', "the secret of key 'ops' in {file} must be 64 hex digits"),
+        (f'[ops]\nrole = "operator"\nsecret = "{SECRET.upper()}"', "the secret of key 'ops' in {file} must be 64 hex"),
+        ('[ops]\nrole = "operator"\nsecret = 7', "the secret of key 'ops' in {file} must be 64 hex digits"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_without_its_secrets(file, text, sentence):
+    file.write_text(text)
+
+    with pytest.raises(InvalidKeys) as mistake:
+        read_keys(file)
+
+    assert str(mistake.value).startswith(sentence.format(file=file))
+    assert SECRET not in str(mistake.value).lower()
+
+
+def test_a_file_that_is_not_there_is_a_mistake_with_a_sentence(file):
+    with pytest.raises(InvalidKeys, match=r"cannot read the keys in .*keys\.toml: .*No such file"):
+        read_keys(file)
+
+
+def test_a_role_without_a_key_cannot_sign():
+    keys = Keys.of([Key("obs-1", "observer", bytes(32))])
+
+    with pytest.raises(InvalidKeys, match="there is no key of an operator to sign with; there are: obs-1"):
+        key_to_sign(keys, "operator")
+
+
+@pytest.mark.parametrize("command", [["observe"], ["run", "--only", "coordinate"]])
+def test_nobody_observes_or_decides_without_an_observers_key(wakeroll, file, tmp_path, command):
+    """No tick would be signed, or none would count: a mistake that is better told at the start."""
+    add_key(file, new_key("operator", "ops-1"))
+    where = ["--bootstrap", "127.0.0.1:1", "--home", str(tmp_path), "--keys", str(file)]
+
+    code, _, said = wakeroll(*command, *where)
+
+    assert code == 2
+    assert "there is no key of an observer to sign with; there are: ops-1" in said
+
+
+def test_the_command_prints_an_entry_or_appends_it(wakeroll, file):
+    code, printed, _ = wakeroll("keys", "new", "--role", "operator", "--id", "ops-1")
+    assert code == 0
+    file.write_text(printed)
+    file.chmod(0o600)
+
+    code, said, _ = wakeroll("keys", "new", "--role", "observer", "--id", "obs-1", "--file", str(file))
+
+    keys = read_keys(file)
+    assert code == 0
+    assert said == f"{file} has the key 'obs-1' of an observer\n"
+    assert [(key.key_id, key.role) for key in keys.by_id.values()] == [("ops-1", "operator"), ("obs-1", "observer")]
+    assert printed == entry_of(keys.by_id["ops-1"])
+    assert keys.by_id["obs-1"].secret.hex() not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--role", "king"], "--role: no role 'king'; there are: operator, observer"),
+        (["--role", "operator", "--id", "a:b"], "the id of the key is 'a:b'; it must be 1 to 32 letters"),
+        (["--role", "operator", "--id", "ops-1", "--file", "{file}"], "has a key 'ops-1'; choose another id"),
+    ],
+)
+def test_a_wrong_key_is_refused_with_a_sentence(wakeroll, file, arguments, sentence):
+    add_key(file, new_key("operator", "ops-1"))
+
+    code, _, said = wakeroll("keys", "new", *(one.format(file=file) for one in arguments))
+
+    assert code == 2
+    assert sentence in said
+
+
+def test_a_wrong_id_is_refused_before_a_secret_is_made():
+    with pytest.raises(InvalidUsage, match="it must be 1 to 32 letters, digits, hyphens, underscores"):
+        new_key("operator", "")

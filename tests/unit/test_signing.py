@@ -1,0 +1,442 @@
+"""Signed records: what one byte of difference does, what a copy does, how keys change."""
+
+import io
+import pickle
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from model import config
+from model.decisions import AnyDecision, Rejected
+from model.events import (
+    AnyEvent,
+    Arrival,
+    Configure,
+    Heartbeat,
+    Reset,
+    ResetOffset,
+    Route,
+    RoutedQueue,
+    Subscription,
+    Tick,
+)
+from model.machines import MACHINES
+from model.partitioner import partition_of
+from model.queue import Queue
+from model.records import Record, entity_of, read_event
+from model.replay import encode_decision, refused_in
+from model.shard import Shard
+from model.signing import (
+    DEV_KEYS,
+    SIGNED_BY,
+    Admitted,
+    Key,
+    Keys,
+    OnRecord,
+    Signature,
+    Signer,
+    Signers,
+    admit,
+    new_signers,
+    read_signature,
+)
+
+GROUPS, QUEUES = "wakeroll.groups", "wakeroll.queues"
+PARTITION = partition_of(b"billing", 4)
+ORDERS = Queue("orders", "", 0)
+"""Belongs to the same partition as billing."""
+START_MS = 1_700_000_000_000
+
+OLD, NEW = Key("ops-1", "operator", bytes(32)), Key("ops-2", "operator", bytes([1] * 32))
+OBSERVER = Key("obs-1", "observer", bytes([2] * 32))
+KEYS = Keys.of([OLD, NEW, OBSERVER])
+
+EVENTS: list[AnyEvent] = [
+    Configure(group_id="billing", heartbeat_ms=2_000),
+    Reset(request_id="r1", group_id="billing", offsets=[ResetOffset(queue=ORDERS, offset=7)], by="mia"),
+    Route(topic="orders", queues=[RoutedQueue(topic="orders", broker="", queue_id=0)], version="1"),
+    Tick(),
+    Arrival(queue=ORDERS, next_offset=6),
+]
+
+
+def unsigned(event: AnyEvent, offset: int = 5) -> Record:
+    """Make the record of an event."""
+    topic = QUEUES if isinstance(event, Arrival) else GROUPS
+    value = msgspec.json.encode(event)
+    return Record(topic, PARTITION, offset, START_MS + offset, entity_of(event).encode() or None, value)
+
+
+def signed(event: AnyEvent, offset: int = 5, *, by: Signer | None = None, end: int | None = None) -> Record:
+    """Make the record of an event, signed by somebody new of the right role who knows the log's end."""
+    record = unsigned(event, offset)
+    by = by or Signer(KEYS.of_role(SIGNED_BY[type(event)])[-1], f"{offset:016x}")
+    known = offset if end is None else end
+    return msgspec.structs.replace(
+        record, value=by.sign(record.topic, record.partition, record.key, record.value or b"", known)
+    )
+
+
+def judged(record: Record, keys: Keys = KEYS) -> Admitted | Rejected | None:
+    """Return what a shard makes of a record that is its first one."""
+    event = read_event(record, 4)
+    return event if isinstance(event, Rejected) else admit(record, event, keys, new_signers(record.offset))
+
+
+def rule_of(record: Record, keys: Keys = KEYS) -> str:
+    """Return the rule that a record breaks."""
+    found = judged(record, keys)
+    assert isinstance(found, Rejected), found
+    return found.rule
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_what_its_role_has_signed_is_accepted(event):
+    assert judged(signed(event)) == Admitted(event, authoritative=True)
+
+
+@pytest.mark.parametrize("event", EVENTS[:-1], ids=lambda event: type(event).__name__)
+def test_what_nobody_has_signed_is_refused(event):
+    assert rule_of(unsigned(event)) == "signature"
+
+
+def test_an_arrival_that_nobody_has_signed_is_a_hint():
+    """Producers have no keys, and may say what their messages are."""
+    arrival = EVENTS[-1]
+
+    assert judged(unsigned(arrival)) == Admitted(arrival, authoritative=False)
+
+
+@given(event=st.sampled_from(EVENTS), data=st.data())
+def test_a_flipped_bit_of_the_value_is_never_accepted(event, data):
+    """Of the event, of the signature's own fields, of the MAC or of the brackets; an arrival may become a hint."""
+    record = signed(event)
+    value = bytearray(record.value or b"")
+    place = data.draw(st.integers(0, len(value) - 1))
+    value[place] ^= 1 << data.draw(st.integers(0, 7))
+
+    found = judged(msgspec.structs.replace(record, value=bytes(value)))
+
+    assert isinstance(found, Rejected) or (isinstance(event, Arrival) and found is not None and not found.authoritative)
+
+
+@given(event=st.sampled_from(EVENTS), data=st.data())
+def test_a_flipped_bit_of_the_key_is_never_accepted(event, data):
+    """Whether or not the key is the one that the event belongs under."""
+    record = signed(event)
+    key = bytearray(record.key or b"")
+    if key:
+        key[data.draw(st.integers(0, len(key) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+
+    other = msgspec.structs.replace(record, key=bytes(key))
+
+    if record.key is None or key:
+        assert KEYS.problem(other, event, read_signature(other.value or b"")) != ""
+        assert isinstance(judged(other), Rejected)
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("elsewhere", [{"topic": "other.groups"}, {"partition": PARTITION + 1}])
+def test_a_signature_is_good_for_one_partition_of_one_topic(event, elsewhere):
+    """Else an operator's word to one deployment would be heard in another one that has the same keys."""
+    moved = msgspec.structs.replace(signed(event), **elsewhere)
+
+    assert KEYS.problem(moved, event, read_signature(moved.value or b"")).endswith("topic, partition, key and value")
+
+
+@pytest.mark.parametrize("more", [b" ", b"\n", b"{}", b',"by":"mallory"}'])
+def test_nothing_may_stand_behind_a_signature(more):
+    record = signed(Tick())
+    assert record.value is not None
+
+    assert rule_of(msgspec.structs.replace(record, value=record.value + more)) in ("signature", "json")
+    assert rule_of(msgspec.structs.replace(record, value=record.value[:-1] + more)) in ("signature", "json")
+
+
+def test_parts_cannot_be_moved_from_one_to_the_next():
+    """Each has its length before it: a group `bill` and a value that begins with `ing` is no group `billing`."""
+    record = signed(EVENTS[0])
+    assert record.value is not None
+    moved = msgspec.structs.replace(record, key=b"bill", value=b"ing" + record.value)
+
+    assert KEYS.problem(moved, EVENTS[0], read_signature(moved.value or b"")) != ""
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_each_role_says_what_is_its_own(event):
+    """The observer's key does not move offsets, and the operator's does not tell the time."""
+    other = OBSERVER if SIGNED_BY[type(event)] == "operator" else NEW
+
+    assert rule_of(signed(event, by=Signer(other, "0" * 16))) == "signature"
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        (
+            unsigned(Tick()),
+            "a tick needs the signature of an observer; the value does not end with one",
+        ),
+        (
+            signed(Tick(), by=Signer(NEW, "0" * 16)),
+            "the key 'ops-2' is of an operator; a tick needs the signature of an observer",
+        ),
+        (
+            signed(EVENTS[0], by=Signer(Key("dev-operator", "operator", b"x"), "0" * 16)),
+            "there is no key 'dev-operator'; a configure needs the signature of an operator, whose keys are: "
+            "ops-1, ops-2",
+        ),
+        (
+            signed(EVENTS[0], by=Signer(Key("ops-2", "operator", b"x"), "0" * 16)),
+            "the signature by key 'ops-2' does not fit this topic, partition, key and value",
+        ),
+        (
+            signed(EVENTS[0], end=6),
+            "the signature is valid below offset 100006; it may be 100000 above 5",
+        ),
+    ],
+)
+def test_a_refusal_says_what_was_found_and_what_is_needed(record, sentence):
+    found = judged(record)
+
+    assert isinstance(found, Rejected)
+    assert (found.rule, found.detail) == ("signature", sentence)
+
+
+def test_keys_are_rotated_while_both_are_valid():
+    """Coordinator first, then who signs, then the old one goes: nothing is refused in between."""
+    before, both, after = Keys.of([OLD, OBSERVER]), KEYS, Keys.of([NEW, OBSERVER])
+    by_old, by_new = (signed(EVENTS[0], by=Signer(key, "0" * 16)) for key in (OLD, NEW))
+
+    assert [isinstance(judged(by_old, keys), Admitted) for keys in (before, both, after)] == [True, True, False]
+    assert [isinstance(judged(by_new, keys), Admitted) for keys in (before, both, after)] == [False, True, True]
+    assert [keys.of_role("operator")[-1].key_id for keys in (before, both, after)] == ["ops-1", "ops-2", "ops-2"]
+
+
+def test_a_signature_runs_out_by_the_logs_offsets():
+    """No clock is asked: the same record is stale in every replay, and wherever batches end."""
+    event, longest = EVENTS[0], config.SIGNED_FOR["operator"]
+    record = signed(event, 5)
+
+    last, late = (msgspec.structs.replace(record, offset=5 + longest + more) for more in (-1, 0))
+
+    shard_before = new_signers(5)
+    assert isinstance(admit(last, event, KEYS, shard_before), Admitted)
+    found = admit(late, event, KEYS, new_signers(5))
+    assert isinstance(found, Rejected)
+    assert found.rule == "stale"
+    assert found.detail == (
+        "the signature of signer 0000000000000005 (key 'ops-2') was valid below offset 100005; this record, at 100005, "
+        "came too late or is a copy"
+    )
+
+
+def test_a_repeated_record_and_one_that_was_overtaken_are_silent():
+    """The observer's producer may repeat; and a copy must not cost a decision each time."""
+    signers, by = new_signers(0), Signer(OBSERVER, "0" * 16)
+    first, second, third = (signed(Tick(), offset, by=by) for offset in (5, 6, 7))
+
+    found = [
+        admit(msgspec.structs.replace(record, offset=at), Tick(), KEYS, signers)
+        for at, record in enumerate((first, first, third, second, third), 5)
+    ]
+
+    assert found == [Admitted(Tick(), True), None, Admitted(Tick(), True), None, None]
+
+
+# --- who remembers what ---
+
+
+def test_a_copy_is_never_new_however_many_signers_there_are(monkeypatch):
+    """Nor where the shard has not seen the original, for its log was cut; and a signer who knows the end is heard."""
+    monkeypatch.setattr(config, "MAX_SIGNERS", 3)
+    monkeypatch.setattr(config, "SIGNED_FOR", {"operator": 20, "observer": 20})
+    for seed in range(2_000):
+        dice = random.Random(seed)
+        first = dice.randrange(12)
+        signers, counts = new_signers(first)["operator"], Counter[str]()
+        said: list[Signature] = []
+        for offset in range(50):
+            if said and dice.random() < 0.4:
+                copy = dice.choice(said[-20:])
+                assert offset < first or signers.find(copy, offset) != "new", seed
+                continue
+            who, behind = dice.choice("abcdefgh"), dice.choice([0, 0, dice.randrange(12)])
+            counts[who] += 1
+            end = max(offset - behind, 0)
+            signature = Signature("ops", who, counts[who], end + 20, b"", b"")
+            said.append(signature)
+            if offset >= first:
+                assert signers.find(signature, offset) == "new" or end < offset, seed
+            assert len(signers.newest) <= 3
+
+
+def test_what_is_kept_of_signers_is_bounded_and_goes():
+    """A thousand operators leave 256 names, and none when the log has gone on."""
+    signers = Signers(-1)
+    for number in range(1_000):
+        assert signers.find(Signature("ops", f"{number:016}", 1, number + 100_000, b"", b""), number) == "new"
+    assert len(signers.newest) == config.MAX_SIGNERS
+
+    signers.find(Signature("ops", "last", 1, 300_000, b"", b""), 200_000)
+
+    assert list(signers.newest) == ["last"]
+
+
+def test_who_signs_often_is_not_forgotten_for_others(monkeypatch):
+    """The observer ticks each second; its router, which is heard once a minute, may be a minute behind the end."""
+    monkeypatch.setattr(config, "MAX_SIGNERS", 2)
+    signers = Signers(-1)
+    found = [
+        signers.find(Signature("obs", who, count, 1_000, b"", b""), offset)
+        for offset, (who, count) in enumerate([("ticker", 1), ("other", 1), ("ticker", 2)])
+    ]
+
+    signers.find(Signature("obs", "third", 1, 1_000, b"", b""), 3)
+
+    assert found == ["new"] * 3
+    assert list(signers.newest) == ["ticker", "third"]
+
+
+# --- in a shard ---
+
+
+def apply(records: list[Record], signatures: Any, *, cut: int = 0) -> tuple[list[AnyDecision], bytes]:
+    """Return what one shard of groups decides, and its state; saved and loaded after each `cut` records."""
+    shard, decisions = Shard(GROUPS, PARTITION, 4, signatures=signatures), []
+    for number, record in enumerate(records, 1):
+        decisions += shard.apply(record)
+        if cut and number % cut == 0:
+            shard = Shard(GROUPS, PARTITION, 4, shard.body(), signatures=signatures)
+    return decisions, shard.body()
+
+
+def a_log_with_forgeries() -> list[Record]:
+    """Return what a group lives through, with records between that somebody without a key appends."""
+    observer, operator = Signer(OBSERVER, "0" * 16), Signer(NEW, "1" * 16)
+    route, gone = EVENTS[2], Route(topic="orders", version="0")
+    beat = Heartbeat(group_id="billing", client_id="a", instance_id="a1", subscriptions=[Subscription(topic="orders")])
+    makers = [
+        lambda at: signed(route, at, by=observer),
+        lambda at: unsigned(beat, at),
+        lambda at: signed(EVENTS[0], at, by=operator),
+        lambda at: unsigned(gone, at),
+        lambda at: signed(Tick(), at, by=observer),
+        lambda at: unsigned(Configure(group_id="billing", max_members=1), at),
+        lambda at: signed(EVENTS[1], at, by=operator),
+        lambda at: signed(Tick(), at, by=Signer(NEW, "2" * 16)),
+        lambda at: signed(Tick(), at, by=observer),
+    ]
+    records = [make(at) for at, make in enumerate(makers)]
+    copies = [msgspec.structs.replace(records[of], offset=at) for at, of in enumerate((0, 2, 6, 8, 4), len(records))]
+    return records + copies
+
+
+def test_what_is_forged_or_copied_changes_nothing():
+    """The state is that of the honest records alone, but for the numbers of the refusals."""
+    records = a_log_with_forgeries()
+    honest = [records[number] for number in (0, 1, 2, 4, 6, 8)]
+
+    decisions, _ = apply(records, KEYS)
+    expected, _ = apply(honest, None)
+
+    assert [one.cause.offset for one in decisions if isinstance(one, Rejected)] == [3, 5, 7]
+    others = [one for one in decisions if not isinstance(one, Rejected)]
+    for one in (*others, *expected):
+        one.seq = 0
+    assert others == expected
+
+
+@pytest.mark.parametrize("cut", [0, 1, 3])
+def test_a_replay_needs_no_secrets(cut):
+    """What was refused is on record; counts and what is void follow from the records."""
+    records = a_log_with_forgeries()
+    decisions, body = apply(records, KEYS, cut=cut)
+    on_record = refused_in(decisions)
+
+    again, body_again = apply(records, on_record[GROUPS, PARTITION])
+
+    assert list(map(encode_decision, again)) == list(map(encode_decision, decisions))
+    assert body_again == body
+
+
+def test_a_copy_of_a_record_that_a_new_era_has_not_seen_is_stale():
+    """The log has a gap behind the snapshot: a signer that is known from before it may have counted on in the gap."""
+    operator = Signer(NEW, "1" * 16)
+    seen, in_the_gap = (signed(EVENTS[0], at, by=operator) for at in (5, 20))
+    shard = Shard(GROUPS, PARTITION, 4, signatures=KEYS)
+    shard.apply(seen)
+
+    anew = Shard(GROUPS, PARTITION, 4, shard.body(), era=2, signatures=KEYS)
+    decided = [
+        [one.rule for one in anew.apply(record) if isinstance(one, Rejected)]
+        for record in (
+            unsigned(Heartbeat(group_id="billing", client_id="a", instance_id="a1"), 50),
+            msgspec.structs.replace(in_the_gap, offset=51),
+            msgspec.structs.replace(seen, offset=52),
+            signed(EVENTS[0], 53, by=operator),
+        )
+    ]
+
+    assert decided == [[], ["stale"], ["stale"], []]
+
+
+def test_a_machine_is_told_whose_word_an_arrival_is():
+    """It may believe the observer further than a producer; in a replay it hears the same."""
+    arrival = EVENTS[-1]
+    heard: list[bool] = []
+
+    def told(signatures: Any) -> list[bool]:
+        shard = Shard(QUEUES, PARTITION, 4, signatures=signatures)
+        step = MACHINES["queues"].step
+
+        def listening(queue: Any, event: Any, moment: Any, cause: Any, around: Any) -> list[AnyDecision]:
+            heard.append(around.authoritative)
+            return step(queue, event, moment, cause, around)
+
+        shard._machine = msgspec.structs.replace(shard._machine, step=listening)
+        heard.clear()
+        for record in (unsigned(arrival, 0), signed(arrival, 1)):
+            shard.apply(record)
+        return list(heard)
+
+    assert told(KEYS) == told(OnRecord()) == [False, True]
+    assert told(None) == [True, True]
+
+
+def test_a_log_of_before_signatures_is_replayed_as_it_was():
+    records = [unsigned(event, offset) for offset, event in enumerate(EVENTS[:4])]
+
+    assert apply(records, OnRecord())[0] == apply(records, None)[0] != []
+
+
+# --- secrets ---
+
+
+def test_no_secret_shows_where_keys_are_shown():
+    """In a log, a traceback, or what Spark says of the function that has them in it."""
+    key = Key("night", "operator", b"\xde\xad\xbe\xef" * 8)
+    shown = io.StringIO()
+    Console(file=shown).print(key, Keys.of([key]))
+
+    for text in (repr(key), repr(Keys.of([key])), str(key), f"{Keys.of([key])}", shown.getvalue()):
+        assert "night" in text
+        assert "xde" not in text
+        assert "deadbeef" not in text
+
+
+def test_keys_travel_to_executors():
+    assert pickle.loads(pickle.dumps(KEYS)) == KEYS
+
+
+def test_the_development_keys_have_all_roles():
+    assert [(key.key_id, key.role) for key in DEV_KEYS.by_id.values()] == [
+        ("dev-operator", "operator"),
+        ("dev-observer", "observer"),
+    ]
