@@ -71,6 +71,16 @@ def days(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="session")
+def eras(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The warehouse of `ledgers.two_eras`: nobody writes to it."""
+    from ledgers import two_eras, write_ledger
+
+    warehouse = tmp_path_factory.mktemp("eras") / "warehouse"
+    write_ledger(engine.newSession(), warehouse, two_eras())
+    return warehouse
+
+
+@pytest.fixture(scope="session")
 def cut(engine: "SparkSession", days: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, of which upkeep has deleted the first day: nobody writes to it."""
     from ledgers import forget_the_first_day, three_days

@@ -14,14 +14,17 @@ from confluent_kafka.admin import NewTopic
 
 from model.config import CONTROL_PARTITIONS
 from model.decisions import TO_A_CLIENT, AnyDecision
-from model.events import ACCEPTED, AnyEvent, Commit, Configure, Event, Heartbeat, Route, RoutedQueue, Tick
+from model.events import ACCEPTED, AnyEvent, Commit, Configure, Event, Heartbeat, Pull, Route, RoutedQueue, Tick
 from model.group import Group
 from model.partitioner import partition_of
+from model.queue import Queue
 from model.records import Record, kind_of_topic, read_event
 from model.replay import encode_decision
 from model.shard import Shard
+from model.signing import DEV_KEYS, Keys, Signer
 from pipeline.topics import ensure_topics
 from wakeroll.connection import Connection, Topics
+from wakeroll.keys import key_to_sign, new_signer
 
 # `fleet` is shared; in importlib mode nothing else makes it importable.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -33,15 +36,17 @@ PATIENCE_S = 120.0
 class Coordinator(threading.Thread):
     """Reads the control topics, runs the shards, writes the inbox; the observer's ticks and routes come from it too."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, keys: Keys = DEV_KEYS) -> None:
         super().__init__(name="coordinator", daemon=True)
         self.connection = connection
+        self._keys = keys
+        self._ticker = new_signer(key_to_sign(keys, "observer"))
         self.heard: list[AnyEvent] = []
         """All events so far, ticks left out."""
         self.decided: list[AnyDecision] = []
         """All decisions so far."""
         self._shards = {
-            (topic, partition): Shard(topic, partition, CONTROL_PARTITIONS)
+            (topic, partition): Shard(topic, partition, CONTROL_PARTITIONS, signatures=keys)
             for topic in connection.topics.control
             for partition in range(CONTROL_PARTITIONS)
         }
@@ -57,7 +62,7 @@ class Coordinator(threading.Thread):
         while not self._stopping.is_set():
             if time.monotonic() - ticked > TICK_S:
                 ticked = time.monotonic()
-                self.everywhere(Tick())
+                self.everywhere(Tick(), self._ticker)
             message = self._consumer.poll(0.02)
             if message is not None and message.error() is None:
                 self._apply(
@@ -81,28 +86,38 @@ class Coordinator(threading.Thread):
         self._stopping.set()
         self.join()
 
-    def everywhere(self, event: Event) -> None:
+    def everywhere(self, event: Event, signer: Signer | None = None) -> None:
         """Append an event to every partition where it may stand, without a key, as the observer does."""
+        signer = signer or new_signer(key_to_sign(self._keys, "observer"))
         for topic, partition in self._shards:
             if isinstance(event, ACCEPTED[kind_of_topic(topic)]):
-                self._producer.produce(topic, msgspec.json.encode(event), partition=partition)
+                value = signer.sign(topic, partition, None, msgspec.json.encode(event), end=0)
+                self._producer.produce(topic, value, partition=partition)
 
     def configure(self, group_id: str, **settings: object) -> None:
         """Change a group's settings."""
-        event = Configure(group_id=group_id, **settings)
-        self._producer.produce(self.connection.topics.groups, msgspec.json.encode(event), key=group_id.encode())
+        value = msgspec.json.encode(Configure(group_id=group_id, **settings))
+        topic, key = self.connection.topics.groups, group_id.encode()
+        home = partition_of(key, CONTROL_PARTITIONS)
+        signer = new_signer(key_to_sign(self._keys, "operator"))
+        self._producer.produce(topic, signer.sign(topic, home, key, value, end=0), key=key, partition=home)
 
     def tell(self, client_id: str, value: bytes) -> None:
         """Put anything into a client's inbox."""
         self._producer.produce(self.connection.topics.inbox, value, key=client_id.encode())
         self._producer.flush(10)
 
-    def topic(self, partitions: int, name: str | None = None) -> str:
-        """Make a topic of messages and tell the route to it; return its name."""
+    def topic(self, partitions: int, name: str | None = None, *, is_pulled: bool = True) -> str:
+        """Make a topic of messages and tell the route to it; return its name.
+
+        `is_pulled`: somebody has pulled each of its queues already, so that pulls are held.
+        """
         name = name or f"orders-{uuid.uuid4().hex[:6]}"
         self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_S)
         queues = [RoutedQueue(topic=name, broker="", queue_id=number) for number in range(partitions)]
         self.everywhere(Route(topic=name, queues=queues, version="1"))
+        for routed in queues if is_pulled else []:
+            self._pull(routed.queue)
         return name
 
     def produce(self, topic: str, partition: int, count: int) -> None:
@@ -137,6 +152,13 @@ class Coordinator(threading.Thread):
         group = self._group(group_id)
         known = {} if group is None else dict(group.offsets)
         return {queue.queue_id: offset for queue, offset in sorted(known.items()) if queue.topic == topic}
+
+    def _pull(self, queue: Queue) -> None:
+        """Let a stranger pull a queue, once."""
+        life = uuid.uuid4().hex
+        names = {"group_id": "strangers", "client_id": life, "instance_id": life}
+        pull = Pull(request_id=f"{life}:1", queue=queue, from_offset=0, **names)
+        self._producer.produce(self.connection.topics.queues, msgspec.json.encode(pull), key=queue.key.encode())
 
     def _group(self, group_id: str) -> Group | None:
         home = partition_of(group_id.encode(), CONTROL_PARTITIONS)

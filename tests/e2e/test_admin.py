@@ -20,6 +20,7 @@ from model.replay import encode_decision
 from pipeline.topics import ensure_topics
 from wakeroll import Admin, Consumer, EpochMs, Fenced, InvalidUsage, NoAnswer, Queue, Refused
 from wakeroll.connection import Connection, Topics
+from wakeroll.keys import add_key, new_key, read_keys
 from wakeroll.outbox import Outbox
 
 pytestmark = pytest.mark.e2e
@@ -360,7 +361,7 @@ def test_settings_take_an_epoch_and_what_contradicts_them_is_refused(admin, grou
         (2, "config", "AVG_BY_CIRCLE"),
         (3, "config", "AVG_BY_CIRCLE"),
     ]
-    with pytest.raises(Refused, match=r"session_timeout_ms would be 30000; it must exceed heartbeat_ms \(30000\)"):
+    with pytest.raises(Refused, match=r"session_timeout_ms would be 30000; it must be at least 3 times"):
         admin.configure(group_id, session_timeout_ms=30_000)
     for wrong, sentence in (
         ({"heart_beat": 1}, r"no setting 'heart_beat'; there are: profile, strategy, .*max_members"),
@@ -371,14 +372,38 @@ def test_settings_take_an_epoch_and_what_contradicts_them_is_refused(admin, grou
             admin.configure(group_id, **wrong)
 
 
-def test_a_request_that_nobody_answers_is_carried_out_when_the_coordinator_runs(broker, make_coordinator, group_id):
-    """It is on record: an operator who repeats it would undo what was consumed in between."""
+@pytest.fixture
+def key_file(tmp_path) -> Path:
+    """A deployment's own keys."""
+    for key in (new_key("observer", "obs-1"), new_key("operator", "ops-1")):
+        add_key(tmp_path / "keys.toml", key)
+    return tmp_path / "keys.toml"
+
+
+def test_an_operator_whose_key_the_coordinator_does_not_have_is_refused(coordinator, group_id, key_file, wakeroll):
+    """The sentence says which key was found and which there are, so that the right file can be named."""
+    sentence = "there is no key 'ops-1'; a configure needs the signature of an operator, whose keys are: dev-operator"
+    named = {"prefix": coordinator.connection.topics.prefix, "keys": key_file}
+    with Admin(coordinator.connection.bootstrap, **named) as admin, pytest.raises(Refused, match=sentence) as refused:
+        admin.configure(group_id, settle_ms=0)
+    assert refused.value.rule == "signature"
+
+    where = ("--bootstrap", coordinator.connection.bootstrap, "--prefix", named["prefix"])
+    code, _, complaint = wakeroll("configure", group_id, "--settle-ms", "0", "--keys", str(key_file), *where)
+
+    assert (code, complaint) == (1, f"wakeroll: the coordinator refused it (signature): {sentence}\n")
+
+
+def test_a_request_that_nobody_answers_is_carried_out_when_the_coordinator_runs(
+    broker, make_coordinator, group_id, key_file
+):
+    """It is on record, signed: an operator who repeats it would undo what was consumed in between."""
     connection = Connection(broker.bootstrap, topics=Topics(f"dark-{uuid.uuid4().hex[:6]}"))
     ensure_topics(connection)
-    late = make_coordinator(connection)
+    late = make_coordinator(connection, read_keys(key_file))
     topic = late.topic(1)
     late.produce(topic, 0, 3)
-    with Admin(connection.bootstrap, prefix=connection.topics.prefix) as admin:
+    with Admin(connection.bootstrap, prefix=connection.topics.prefix, keys=key_file) as admin:
         plan = admin.plan_reset(group_id, "last", topic=topic)
         with pytest.raises(NoAnswer, match=r"on record \(dark-\w+\.groups-\d, offset \d+\) and will be carried out"):
             admin.reset(plan, timeout=0.1)

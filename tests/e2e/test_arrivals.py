@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from model.decisions import Rejected, Wake
 from model.events import Arrival, Heartbeat, Pull, Subscription
 from model.queue import Queue
+from model.signing import DEV_KEYS
 from pipeline.observer import observe
 
 pytestmark = pytest.mark.e2e
@@ -74,7 +75,7 @@ def admin(broker) -> AdminClient:
 def waiting(coordinator) -> Iterator[Waiting]:
     """An observer, in this process."""
     stop = threading.Event()
-    observer = threading.Thread(target=observe, args=(coordinator.connection, stop), name="observer")
+    observer = threading.Thread(target=observe, args=(coordinator.connection, DEV_KEYS, stop), name="observer")
     observer.start()
     yield Waiting(coordinator)
     stop.set()
@@ -93,7 +94,8 @@ def test_a_plain_message_is_an_arrival_for_whoever_subscribes_its_topic(coordina
     coordinator.wait_until(lambda: waiting.arrivals(growing)[-1].next_offset == 7, "the new end is told")
 
     assert waiting.arrivals(silent) == []
-    assert waiting.arrivals(growing) == [Arrival(queue=growing, next_offset=3), Arrival(queue=growing, next_offset=7)]
+    assert [said.next_offset for said in waiting.arrivals(growing)] == [3, 7]
+    assert len({said.observer for said in waiting.arrivals(growing)} - {""}) == 1
 
 
 def test_a_plain_message_wakes_who_pulls_a_topic_that_nobody_subscribes(coordinator, waiting):

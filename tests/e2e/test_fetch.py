@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaException, Message, TopicPartition
 
+from model import decisions
 from model.config import CONTROL_PARTITIONS
 from model.decisions import Rejected, Wake
 from model.events import Arrival, Cancel, Pull
@@ -92,7 +93,7 @@ def one_consumer(coordinator, join) -> tuple[str, Consumer]:
 
 
 def append(coordinator, arrival: Arrival) -> None:
-    """Tell of an arrival as the observer does."""
+    """Tell of an arrival."""
     connection = coordinator.connection
     producer = connection.producer()
     producer.produce(connection.topics.queues, msgspec.json.encode(arrival), key=arrival.queue.key.encode())
@@ -204,6 +205,19 @@ def test_a_fetch_that_waits_is_woken_by_a_message(coordinator, join, producer):
     assert [(wake.request_id, wake.reason) for wake in desk.wakes()] == [(pull.request_id, "arrival")]
     stored_ms = fetched.messages[0].timestamp()[1]
     assert told_of(coordinator, topic) == [Arrival(queue=pull.queue, next_offset=1, stored_ms=stored_ms)]
+
+
+def test_a_fetch_of_a_queue_that_nobody_has_pulled_looks_once_more_and_waits(coordinator, join, producer):
+    """The coordinator does not know yet whether something came after the first look."""
+    topic = coordinator.topic(1, is_pulled=False)
+    desk = join([topic])
+    waiting = desk.fetch(topic, 0)
+    desk.wait_for_pull(2)
+
+    producer.send(topic, b"one", partition=0)
+
+    assert values(waiting.result(PATIENCE_S)) == [b"one"]
+    assert [wake.reason for wake in desk.wakes()] == ["unknown", "arrival"]
 
 
 def test_several_threads_wait_for_a_queue_each(coordinator, join, producer):
@@ -322,11 +336,16 @@ def test_a_queue_that_has_become_shorter_is_read_on_from_its_new_end(coordinator
     coordinator.produce(topic, 0, 2)
     desk = join([topic])
     waiting = desk.fetch(topic, 50)
-    append(coordinator, Arrival(queue=desk.wait_for_pull().queue, next_offset=2, truncated=True))
+    queue = desk.wait_for_pull().queue
 
+    def reported() -> bool:
+        append(coordinator, Arrival(queue=queue, next_offset=2, observer="o1"))
+        return len(desk.pulls()) > 1
+
+    coordinator.wait_until(reported, "reports are believed that are 2 s apart")
     assert desk.wait_for_pull(2).from_offset == 2
     coordinator.produce(topic, 0, 1)
-    append(coordinator, Arrival(queue=Queue(topic, "", 0), next_offset=3))
+    append(coordinator, Arrival(queue=queue, next_offset=3, observer="o1"))
 
     assert offsets(waiting.result(PATIENCE_S)) == [2]
 
@@ -358,10 +377,20 @@ def test_who_is_fenced_hears_of_it_in_a_fetch_too(coordinator, join):
     waiting = desk.fetch(topic, 0)
     desk.wait_for_pull()
     coordinator.wait_until(lambda: coordinator.members(desk.consumer.group_id), "it has joined")
+    beat = coordinator.beats(desk.consumer.client_id)[-1]
+    out = decisions.Fenced(
+        shard="test-0.1",
+        seq=1,
+        group_id=beat.group_id,
+        client_id=beat.client_id,
+        instance_id=beat.instance_id,
+        reason="duplicate",
+        by="another",
+    )
 
-    join([topic], client_id=desk.consumer.client_id, group_id=desk.consumer.group_id)
+    coordinator.tell(beat.client_id, encode_decision(out))
 
-    with pytest.raises(Fenced, match="was replaced by instance"):
+    with pytest.raises(Fenced, match="is a duplicate: another process, instance another"):
         waiting.result(PATIENCE_S)
 
 

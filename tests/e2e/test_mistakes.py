@@ -214,7 +214,7 @@ def test_another_number_of_partitions_is_refused(wakeroll: Command, monkeypatch,
 
     assert code == 2
     assert said.startswith(
-        f"wakeroll: {plane.topics.groups} has 4 partitions, this deployment was made with 6; set partitions to 4 and "
+        f"wakeroll: {plane.topics.groups} has 4 partitions, `partitions` is 6; if the deployment was made with 4, "
     )
 
 

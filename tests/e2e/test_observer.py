@@ -14,17 +14,21 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from model.config import CONTROL_PARTITIONS, TICK_MS
+from model.decisions import Rejected
 from model.events import Heartbeat, Route, Subscription
 from model.records import Record, read_event
+from model.shard import Shard
+from model.signing import DEV_KEYS, Keys
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.process import Child
+from pipeline.ticks import is_tick, newest_tick
 from pipeline.topics import ensure_topics
 from wakeroll.connection import Connection, Topics
+from wakeroll.keys import add_key, new_key, read_keys
 
 pytestmark = pytest.mark.e2e
 
 PATIENCE_S = 60.0
-TICK = b'{"type":"tick"}'
 ROOT = Path(__file__).parents[2]
 OBSERVE = [sys.executable, "-m", "pipeline.cli", "observe", "--bootstrap"]
 
@@ -38,6 +42,7 @@ class Plane:
         self.observers: list[Child] = []
         self.records: list[Message] = []
         self._folder = folder
+        self._environment = os.environ | {"WAKEROLL_KEYS": str(key_file(folder))}
         impatient = {"reconnect.backoff.max.ms": 200, "log_level": 0}
         self._producer = self.connection.producer(**impatient)
         self._admin = self.connection.admin(**impatient)
@@ -52,7 +57,8 @@ class Plane:
     def observe(self) -> Child:
         """Start one more observer."""
         command = [*OBSERVE, self.connection.bootstrap, "--prefix", self.name]
-        observer = Child("the observer", command, log=self._folder / f"observer-{len(self.observers)}.log", folder=ROOT)
+        log = self._folder / f"observer-{len(self.observers)}.log"
+        observer = Child("the observer", command, log=log, env=self._environment, folder=ROOT)
         self.observers.append(observer)
         observer.start()
         return observer
@@ -105,7 +111,7 @@ class Plane:
             for partition in range(CONTROL_PARTITIONS)
         }
         for record in self.records:
-            if record.value() == TICK and record.timestamp()[1] >= since_ms:
+            if is_tick(record.value()) and record.timestamp()[1] >= since_ms:
                 times[record.topic(), record.partition()].append(record.timestamp()[1])
         return times
 
@@ -149,6 +155,13 @@ class Plane:
             consumer.close()
 
 
+def key_file(folder: Path) -> Path:
+    """Make a file with an observer's key; return where it is."""
+    file = folder / "keys.toml"
+    add_key(file, new_key("observer", "obs-1"))
+    return file
+
+
 def most_ticks(times: list[int]) -> float:
     """Return how many ticks there may be between the first and the last of these log times.
 
@@ -180,6 +193,35 @@ def test_every_control_partition_gets_its_ticks(plane):
 
     for times in plane.ticks().values():
         assert len(times) <= most_ticks(times)
+
+
+def test_all_that_it_says_is_signed_with_the_key_of_its_file(plane, tmp_path):
+    """A coordinator with that key believes all of it, and one with another key none of it."""
+    topic = plane.topic(2)
+    plane.produce(topic, b"", partition=1)
+    plane.subscribe(topic)
+    plane.wait_for_route(topic, 2)
+    plane.wait_for_ticks(count=2)
+    plane.wait_until(lambda: any(b'"arrival"' in message.value() for message in plane.records), "it tells an end")
+
+    def rules(keys: Keys) -> list[str]:
+        """Return the rules that the observer's records break, in shards with these keys."""
+        shards: dict[tuple[str, int], Shard] = {}
+        broken = []
+        for message in plane.records:
+            if b'"heartbeat"' not in message.value():
+                record = record_of(message)
+                where = record.topic, record.partition
+                shard = shards.setdefault(where, Shard(*where, CONTROL_PARTITIONS, signatures=keys))
+                broken += [one.rule for one in shard.apply(record) if isinstance(one, Rejected)]
+        return broken
+
+    assert rules(read_keys(tmp_path / "keys.toml")) == []
+    assert newest_tick(plane.connection, read_keys(tmp_path / "keys.toml")).problem == ""
+    assert newest_tick(plane.connection, DEV_KEYS).problem.startswith("there is no key 'obs-1'; a tick needs")
+    assert set(rules(DEV_KEYS)) == {"signature"}
+    assert len(rules(DEV_KEYS)) == sum(b'"heartbeat"' not in message.value() for message in plane.records)
+    assert "WARNING" not in plane.observers[0].log_tail()
 
 
 def test_a_subscribed_topic_is_routed_to_every_shard_with_its_offsets(plane):
@@ -290,7 +332,8 @@ def test_it_ends_when_asked(plane, number):
 
 def test_without_a_broker_it_waits_and_still_ends_when_asked(tmp_path):
     """Whoever starts first waits for the other; and a supervisor's patience is short."""
-    with Child("the observer", [*OBSERVE, "127.0.0.1:1"], log=tmp_path / "log", folder=ROOT) as observer:
+    command, keys = [*OBSERVE, "127.0.0.1:1"], os.environ | {"WAKEROLL_KEYS": str(key_file(tmp_path))}
+    with Child("the observer", command, log=tmp_path / "log", env=keys, folder=ROOT) as observer:
         observer.wait_until(lambda: "no Kafka broker answered at 127.0.0.1:1" in observer.log_tail(), PATIENCE_S)
 
         assert observer.stop(PATIENCE_S) == 0

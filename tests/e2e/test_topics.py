@@ -69,8 +69,9 @@ def test_another_number_of_partitions_is_refused(connection):
 
     groups, *others = str(refused.value).splitlines()
     assert groups == (
-        f"{connection.topics.groups} has 6 partitions, this deployment was made with 4; "
-        f"set partitions to 6 and start from an empty checkpoint, or use another prefix"
+        f"{connection.topics.groups} has 6 partitions, `partitions` is 4; if the deployment was made with 6, set it to "
+        "6; if the topic got more since, it cannot be used any longer, for the number is fixed for the life of a "
+        "deployment: make a new one, with another --prefix"
     )
     assert len(others) == 2
 

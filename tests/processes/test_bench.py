@@ -195,9 +195,10 @@ def test_a_life_is_one_that_clients_would_lead(lived):
     changes = {getattr(decision, "change", None) for decision in lived.decisions}
     reasons = {getattr(decision, "reason", None) for decision in lived.decisions}
 
-    assert kinds == {"assignment", "membership", "rebalance", "handover", "offset", "fenced", "wake"}
-    assert changes >= {"joined", "left", "expired", "replaced"}
-    assert reasons >= {"arrival", "timeout", "replaced"}
+    # Who restarts waits for the end of its former life: `rejected`, in-use.
+    assert kinds == {"assignment", "membership", "rebalance", "handover", "offset", "fenced", "wake", "rejected"}
+    assert changes >= {"joined", "left", "expired"}
+    assert reasons >= {"arrival", "timeout"}
 
 
 def test_what_a_life_decided_is_decided_again_by_a_replay(lived):

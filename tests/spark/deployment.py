@@ -7,15 +7,21 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 from pyspark.sql import SparkSession
 
 from model.config import CONTROL_PARTITIONS, MAX_RECORD_BYTES
+from model.decisions import AnyDecision
+from model.partitioner import partition_of
 from model.records import Record
-from model.replay import encode_decision, replay
+from model.replay import encode_decision, refused_in, replay
+from model.signing import ROLES, Role
+from pipeline.cluster import Cluster
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.settings import Settings
 from pipeline.topics import ensure_topics
+from wakeroll.keys import key_to_sign, new_signer
 
 
 def deploy(broker: EmbeddedBroker, folder: Path, name: str) -> Settings:
@@ -40,23 +46,47 @@ class Log:
 
     def __init__(self, settings: Settings) -> None:
         self._topics = settings.connection.topics
+        self._signers = {role: new_signer(key_to_sign(settings.read_keys(), role)) for role in ROLES}
         self._producer = settings.connection.producer(**{"message.max.bytes": MAX_RECORD_BYTES})
+        self._uptime_ms = 0
 
     def everywhere(self, **event: object) -> None:
         """Append an event to every partition of the groups' topic, as the observer does."""
-        for partition in range(CONTROL_PARTITIONS):
-            self.send(self._topics.groups, json.dumps(event).encode(), partition=partition)
+        self._everywhere(self._topics.groups, json.dumps(event).encode())
         self.flush()
 
     def tick(self) -> None:
         """Append a tick to every control partition."""
-        for partition in range(CONTROL_PARTITIONS):
-            self.send(self._topics.queues, b'{"type": "tick"}', partition=partition)
+        self._everywhere(self._topics.queues, b'{"type": "tick"}')
         self.everywhere(type="tick")
+
+    def pass_seconds(self, seconds: int) -> None:
+        """Let the clock of every shard go on by so much at once, as the ticks of an observer say."""
+        for _ in range(-(-seconds // 5)):
+            self._uptime_ms += 5_000
+            for topic in self._topics.control:
+                tick = {"type": "tick", "observer": "test", "uptime_ms": self._uptime_ms}
+                self._everywhere(topic, json.dumps(tick).encode())
+        self.flush()
 
     def group(self, group_id: str, **event: object) -> None:
         """Append an event about a group."""
         self.raw(json.dumps({"group_id": group_id, **event}).encode(), key=group_id)
+
+    def configure(self, group_id: str, **settings: object) -> None:
+        """Append a group's settings, signed by an operator."""
+        event = {"group_id": group_id, "type": "configure", **settings}
+        self.raw(self.signed("operator", json.dumps(event).encode(), group_id.encode()), key=group_id)
+
+    def signed(self, role: Role, value: bytes, key: bytes | None, partition: int | None = None) -> bytes:
+        """Sign a value for a partition of the groups' topic, that of its key if none is named."""
+        home = partition_of(key or b"", CONTROL_PARTITIONS) if partition is None else partition
+        return self._signers[role].sign(self._topics.groups, home, key, value, end=0)
+
+    def _everywhere(self, topic: str, value: bytes) -> None:
+        for partition in range(CONTROL_PARTITIONS):
+            signed = self._signers["observer"].sign(topic, partition, None, value, end=0)
+            self.send(topic, signed, partition=partition)
 
     def queue(self, topic: str, queue_id: int, **event: object) -> None:
         queue = {"topic": topic, "broker": "", "queue_id": queue_id}
@@ -64,10 +94,25 @@ class Log:
         self._producer.produce(self._topics.queues, value, key=f"{topic}@{queue_id}")
         self._producer.flush(30)
 
-    def pull(self, client_id: str, queue_id: int, from_offset: int, group_id: str = "billing") -> None:
-        """Let a client, for the first time, wait for messages of a queue of orders."""
-        names = {"group_id": group_id, "client_id": client_id, "instance_id": f"{client_id}-1"}
-        self.queue("orders", queue_id, type="pull", request_id=f"{client_id}-1:1", from_offset=from_offset, **names)
+    def pull(self, client_id: str, queue_id: int, from_offset: int, group_id: str = "billing", life: int = 1) -> None:
+        """Let a client, for the first time in its life, wait for messages of a queue of orders."""
+        instance_id = f"{client_id}-{life}"
+        names = {"group_id": group_id, "client_id": client_id, "instance_id": instance_id}
+        self.queue("orders", queue_id, type="pull", request_id=f"{instance_id}:1", from_offset=from_offset, **names)
+
+    def route(self, queues: int) -> None:
+        """Tell every shard that the topic orders has so many queues."""
+        routed = [{"topic": "orders", "broker": "", "queue_id": queue_id} for queue_id in range(queues)]
+        self.everywhere(type="route", topic="orders", version=str(queues), queues=routed)
+
+    def commit(self, settings: Settings, client_id: str, queue_id: int, offset: int) -> None:
+        """Let a member of billing commit an offset of a queue of orders, in the newest epoch that it was told."""
+        epochs = [
+            one["epoch"] for one in decided(settings) if one["kind"] == "assignment" and one["client_id"] == client_id
+        ]
+        committed = [{"queue": {"topic": "orders", "broker": "", "queue_id": queue_id}, "offset": offset}]
+        names = {"client_id": client_id, "instance_id": f"{client_id}-1"}
+        self.group("billing", type="commit", epoch=max(epochs), offsets=committed, **names)
 
     def raw(self, value: bytes, key: str | None = None, **where: int) -> None:
         """Append anything to the groups' topic."""
@@ -143,6 +188,17 @@ def read(settings: Settings, topic: str, partitions: int) -> list[tuple[bytes, b
     return found
 
 
+def cut(settings: Settings, *topics: str) -> dict[tuple[str, int], int]:
+    """Delete all records of these topics, as retention does; return the first offset of what comes, by place."""
+    admin = settings.connection.admin()
+    places = [(topic, number) for topic in topics for number in range(settings.partitions)]
+    ends = Cluster(settings.connection).ends(places)
+    deleted = admin.delete_records([TopicPartition(*place, offset) for place, offset in ends.items() if offset])
+    for future in deleted.values():
+        future.result(60)
+    return ends
+
+
 def until(true: Callable[[], object], deadline_s: float = 600) -> None:
     started = time.monotonic()
     while not true():
@@ -156,7 +212,9 @@ def replayed(ledger: SparkSession) -> list[tuple[str, int, str]]:
     records = [
         Record(row.topic, row.partition, row.offset, row.at_ms, _bytes(row.key), _bytes(row.value)) for row in events
     ]
-    return sorted((d.shard, d.seq, encode_decision(d).decode()) for d in replay(records, CONTROL_PARTITIONS))
+    recorded = ledger.sql("select json from decisions where kind = 'rejected'").collect()
+    refused = refused_in(msgspec.json.decode(row.json, type=AnyDecision) for row in recorded)
+    return sorted((d.shard, d.seq, encode_decision(d).decode()) for d in replay(records, CONTROL_PARTITIONS, refused))
 
 
 def written(ledger: SparkSession) -> list[tuple[str, int, str]]:

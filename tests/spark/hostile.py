@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model.config import CONTROL_PARTITIONS, MAX_DEPTH, MAX_QUEUES
 from model.partitioner import partition_of
@@ -26,6 +26,8 @@ class Hostile:
     """None: where its key belongs, or anywhere."""
     of_queues: bool = False
     """Whether it is for the topic of the queues' events, and not for that of the groups'."""
+    by_operator: bool = False
+    """Whether an operator signs it."""
 
 
 def hostile_records(seed: int, count: int, groups: list[str]) -> Iterator[Hostile]:
@@ -142,7 +144,24 @@ def _wrong_partition(dice: random.Random, group_id: str) -> Hostile:
 
 
 def _impossible_settings(_: random.Random, group_id: str) -> Hostile:
-    return _of(group_id, "settings", type="configure", heartbeat_ms=60_000, session_timeout_ms=30_000)
+    record = _of(group_id, "settings", type="configure", heartbeat_ms=60_000, session_timeout_ms=30_000)
+    return replace(record, by_operator=True)
+
+
+def _forged(dice: random.Random, group_id: str) -> Hostile:
+    """Make what an operator or the observer says, by somebody who has no key, or not that one."""
+    queue = {"topic": "orders", "broker": "", "queue_id": 0}
+    reset = {"request_id": "forged", "offsets": [{"queue": queue, "offset": 99}], "by": "mallory"}
+    return dice.choice(
+        [
+            _of(group_id, "signature", type="configure", session_timeout_ms=100_000),
+            _of(group_id, "signature", type="reset", **reset),
+            Hostile("signature", b'{"type":"tick"}', partition=0),
+            Hostile("signature", b'{"type":"tick"}', partition=0, by_operator=True),
+            Hostile("signature", b'{"type":"tick"}', partition=0, of_queues=True),
+            Hostile("signature", b'{"type":"route","topic":"orders","version":"gone"}', partition=1),
+        ]
+    )
 
 
 def _stranger_s_commit(_: random.Random, group_id: str) -> Hostile:
@@ -181,6 +200,7 @@ _SORTS: tuple[Callable[[random.Random, str], Hostile], ...] = (
     _tick_with_key,
     _wrong_partition,
     _impossible_settings,
+    _forged,
     _stranger_s_commit,
     _poison,
 )

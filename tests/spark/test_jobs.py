@@ -13,6 +13,7 @@ from rich.console import Console
 from deployment import Log, decided, deploy, inbox_of, replayed, told, until, written
 from model.config import CONTROL_PARTITIONS
 from model.rows import TABLES
+from model.signing import DEV_KEYS
 from pipeline.checkpoints import read_shards
 from pipeline.cli.holds import holds_tables
 from pipeline.jobs import coordinate, record
@@ -55,13 +56,13 @@ def ledger(spark: SparkSession, settings: Settings) -> Iterator[SparkSession]:
             log.raw(text)
         log.raw(b'{"type": "unregister", "group_id": "mail", "client_id": "a", "instance_id": "a-1"}', key="other")
         log.group("mail", type="unregister", client_id="a", instance_id="a-1")
-        log.group("audit", type="configure", strategy="AVG_BY_CIRCLE")
-        for client_id in ("early", "late", "held"):
-            log.pull(client_id, 3, from_offset={"early": 0, "late": 7, "held": 9}[client_id])
+        log.configure("audit", strategy="AVG_BY_CIRCLE")
+        for client_id, from_offset in (("first", 0), ("early", 0), ("late", 7), ("held", 9)):
+            log.pull(client_id, 3, from_offset=from_offset)
         for client_id in ("c", "d"):
             log.beat("alerts", client_id, mode="broadcasting", orderly=client_id == "d")
         queries[0].processAllAvailable()
-        log.queue("orders", 3, type="arrival", next_offset=9)
+        log.queue("orders", 3, type="arrival", next_offset=9, observer="o1")
         log.pull("after", 3, from_offset=5)
         for client_id, offset in (("c", 5), ("c", 6), ("d", 9)):
             committed = [{"queue": {"topic": "orders", "broker": "", "queue_id": 1}, "offset": offset}]
@@ -99,6 +100,9 @@ def test_the_running_plan_keeps_state_with_apply_in_pandas_with_state(ledger: Sp
     assert "FlatMapGroupsInPandasWithState" in plan
     assert "topic" in plan
     assert "Exchange" not in plan, "one partition of state needs no shuffle"
+    for key in DEV_KEYS.by_id.values():
+        shown = f"{plan} {query._jsq.explainInternal(True)} {query._jsq.streamingQuery().lastExecution()}"
+        assert key.secret.decode() not in shown, "the keys are in the function, not in the plan"
     assert query.lastProgress["batchId"] >= 3
     assert query.lastProgress["stateOperators"][0]["numRowsTotal"] == 2 * CONTROL_PARTITIONS
 
@@ -179,7 +183,8 @@ def test_a_pull_is_answered_through_the_running_query(ledger: SparkSession, sett
     assert (early.topic, early.queue_id, early.reason, early.held_ms) == ("orders", 3, "arrival", wake["held_ms"])
     assert early.arrival_to_wake_ms == early.published_ms - wake["at_ms"] >= 0
     assert (after.reason, after.held_ms, after.arrival_to_wake_ms) == ("arrival", 0, None)
-    assert sorted(rows) == ["after", "early", "late"]
+    assert rows["first"].reason == "unknown"
+    assert sorted(rows) == ["after", "early", "first", "late"]
 
 
 def test_describe_shows_who_waits_and_what_ended_a_wait(ledger: SparkSession, settings: Settings):

@@ -1,10 +1,16 @@
 """The ledger of a story: what `record` makes of its records."""
 
+import json
+
 import pytest
 from pyspark.sql import functions as f
 
-from ledgers import a_day
-from pipeline.tables import open_views
+from ledgers import RECORDS, Story, a_day
+from model.decisions import Membership
+from model.replay import encode_decision
+from pipeline.jobs import record
+from pipeline.tables import ensure_tables, open_views
+from wakeroll.connection import Topics
 
 pytestmark = pytest.mark.spark
 
@@ -19,3 +25,34 @@ def test_every_record_and_every_decision_is_a_row(spark, day):
     kinds = {row.kind for row in spark.table("decisions").select("kind").distinct().collect()}
     assert kinds >= {"assignment", "membership", "rebalance", "handover", "offset", "wake", "rejected"}
     assert spark.table("snapshots").select(f.countDistinct("topic", "partition")).collect()[0][0] == 8
+
+
+def test_what_an_old_coordinator_still_publishes_beside_a_restored_one_is_left_out(spark, tmp_path, caplog):
+    """Its machine was cut off; the log says once that it is still there, and no row contradicts another."""
+    story = Story()
+    story.route("orders", 4)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(5)
+    old = [one for one in story.decisions if isinstance(one, Membership)][-1]
+    story.lose_state()
+    story.join("billing", "c2", "orders")
+    story.pass_seconds(5)
+    [(*where, offset, at_ms, key, _)] = [row for row in story.rows if row[5] == encode_decision(old)]
+    stale = [
+        (*where, 1_000 + number, at_ms, key, json.dumps({**json.loads(encode_decision(old)), "seq": number}).encode())
+        for number in (old.seq, old.seq + 1_000, old.seq + 1_001)
+    ]
+    ensure_tables(spark, tmp_path)
+    write = record.writer(spark, tmp_path, Topics())
+
+    for number, rows in enumerate((story.rows + stale[:1], stale[1:2], stale[2:])):
+        write(spark.createDataFrame(rows, RECORDS), number)
+    open_views(spark, tmp_path)
+
+    shards = [row.shard for row in spark.table("decisions").select("shard").collect()]
+    warned = [one.getMessage() for one in caplog.records if one.name == "wakeroll.run"]
+    assert offset < 1_000
+    assert len(shards) == len(story.decisions)
+    assert {shard.rpartition(".")[2] for shard in shards} == {"1", "2"}
+    assert len(warned) == 1
+    assert f"decisions of {old.shard} are left out, for this shard is in era 2" in warned[0]

@@ -1,19 +1,30 @@
 """Checkpoints are files, and files get lost: groups go on from their snapshots, and no row is written twice."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deployment import Log, deploy, replayed, told, until, written
+from deployment import Log, cut, deploy, replayed, told, until, written
+from model.config import ERA_EPOCHS
+from model.rows import SNAPSHOTS
+from model.shard import VERSION
+from pipeline.cluster import Cluster
 from pipeline.history import Period
 from pipeline.jobs import coordinate, record
+from pipeline.recover import prepare_restore
 from pipeline.replay import replay_all
+from pipeline.resume import refuse_shortened, refuse_to_forget
+from pipeline.schemas import schema_of
 from pipeline.settings import Settings
-from pipeline.snapshots import prepare_restore, refuse_to_forget, take_snapshots
-from pipeline.tables import open_views
+from pipeline.sinks.delta import append
+from pipeline.snapshots import take_snapshots
+from pipeline.tables import open_views, path_of
+from pipeline.topics import ensure_topics
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark
@@ -49,13 +60,29 @@ def share(log: Log, settings: Settings, queries: list[StreamingQuery], expected:
     until(told_so)
 
 
+def eras(spark: SparkSession) -> dict[str, set[str]]:
+    """Return machine -> the eras of its recorded decisions."""
+    found: dict[str, set[str]] = {}
+    for shard, _, _ in written(spark):
+        found.setdefault(shard.partition("-")[0], set()).add(shard.rpartition(".")[2])
+    return found
+
+
+def assert_replayed(spark: SparkSession, settings: Settings) -> None:
+    """Whatever eras there are: all that was decided is decided again, and no identity is used twice."""
+    rows, checks = written(spark), replay_all(spark, settings.partitions, Period())
+
+    assert len({(shard, seq) for shard, seq, _ in rows}) == len(rows)
+    assert {(one.differences, one.unknown) for one in checks} == {(0, 0)}, checks
+    assert sum(one.compared for one in checks) == len(rows)
+
+
 def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings):
     """Epochs, owners and identities continue from the snapshot; what is decided again is the same, and skipped."""
     log = Log(settings)
     queries = start(spark, settings)
-    queues = [{"topic": "orders", "broker": "", "queue_id": queue_id} for queue_id in range(4)]
     log.tick()
-    log.everywhere(type="route", topic="orders", version="1", queues=queues)
+    log.route(4)
     log.beat("billing", "a")
     share(log, settings, queries, {"a": [0, 1, 2, 3]})
     assert take_snapshots(spark, settings) == 8
@@ -69,6 +96,8 @@ def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings):
     shutil.rmtree(settings.checkpoints)
     with pytest.raises(InvalidUsage, match="start with `wakeroll restore`"):
         refuse_to_forget(settings)
+    with pytest.raises(InvalidUsage, match="fixed for the life of a deployment"):
+        prepare_restore(spark, structs.replace(settings, partitions=8))
     restored = prepare_restore(spark, settings)
     refuse_to_forget(settings)
     queries = start(spark, settings)
@@ -78,14 +107,12 @@ def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings):
     open_views(spark, settings.warehouse)
     after = written(spark)
 
-    assert len(restored.snapshots) == 8
-    assert after[: len(before)] != []
+    assert [plan.is_new_era for plan in restored.plans.values()] == [False] * 8
     assert set(before) < set(after)
-    assert len({(shard, seq) for shard, seq, _ in after}) == len(after)
-    assert {shard.rpartition(".")[2] for shard, _, _ in after} == {"1"}
+    assert eras(spark) == {"groups": {"1"}}
     assert max(row.epoch for row in spark.sql("select epoch from rebalances").collect()) > epoch
     assert after == replayed(spark)
-    assert {one.differences for one in replay_all(spark, settings.partitions, Period())} == {0}
+    assert_replayed(spark, settings)
     rows = spark.sql(
         "select count(*) as n, count(distinct topic, partition, offset) as d, max(offset) as high from events"
     ).collect()[0]
@@ -96,24 +123,124 @@ def test_without_snapshots_the_log_is_read_again_in_a_new_era(spark, settings):
     """Nothing that was decided before is published again, and no identity is used twice."""
     log = Log(settings)
     queries = start(spark, settings)
-    queues = [{"topic": "orders", "broker": "", "queue_id": queue_id} for queue_id in range(2)]
     log.tick()
-    log.everywhere(type="route", topic="orders", version="1", queues=queues)
+    log.route(2)
     log.beat("billing", "a")
     share(log, settings, queries, {"a": [0, 1]})
     stop(queries)
+    old = [(settings.connection.topics.groups, 0, 5, 1, VERSION - 1, 0, bytearray(b"state"))]
+    append(spark.createDataFrame(old, schema_of(SNAPSHOTS.row)), path_of(settings.warehouse, SNAPSHOTS))
 
     shutil.rmtree(Path(settings.checkpoints))
-    assert prepare_restore(spark, settings).snapshots == {}
+    with pytest.raises(InvalidUsage, match=f"of version {VERSION - 1}, .* restore with --from-log"):
+        prepare_restore(spark, settings)
+    plans = prepare_restore(spark, settings, from_log=True).plans.values()
     queries = start(spark, settings)
     log.beat("billing", "b")
+    log.answer(settings, [("billing", "a")])
     share(log, settings, queries, {"a": [0], "b": [1]})
     stop(queries)
+    take_snapshots(spark, settings)
     open_views(spark, settings.warehouse)
 
     joined = spark.sql("select client_id, epoch, shard from memberships where change = 'joined'").collect()
-    assert [(row.client_id, row.shard.rpartition(".")[2]) for row in sorted(joined)] == [("a", "1"), ("b", "2")]
-    assert len({(shard, seq) for shard, seq, _ in written(spark)}) == len(written(spark))
-    done = {one.shard: one for one in replay_all(spark, settings.partitions, Period())}
-    assert {one.differences for one in done.values()} == {0}
-    assert sum(one.compared for one in done.values()) == len(written(spark))
+    assert all(plan.is_new_era for plan in plans)
+    assert sorted((row.client_id, row.shard.rpartition(".")[2]) for row in joined) == [
+        ("a", "1"),
+        ("a", "2"),
+        ("b", "2"),
+    ]
+    assert_replayed(spark, settings)
+
+
+def test_a_pause_that_was_longer_than_a_retention_is_no_end(spark, settings, caplog):
+    """It starts, says what it skipped, and keeps what operators and clients have set.
+
+    No queue has two owners: what a member does not claim is given to nobody for a session.
+    """
+    topics, log = settings.connection.topics, Log(settings)
+    queries = start(spark, settings)
+    log.tick()
+    log.route(4)
+    log.configure("billing", session_timeout_ms=60_000)
+    for client_id in ("a", "b"):
+        log.beat("billing", client_id)
+    share(log, settings, queries, {"a": [0, 1], "b": [2, 3]})
+    log.commit(settings, "a", 0, offset=42)
+    log.pull("w", 3, from_offset=9)
+    stop(queries)
+
+    log.configure("billing", strategy="AVG_BY_CIRCLE")
+    log.tick()
+    cut(settings, *topics.control)
+    log.tick()
+    log.answer(settings, [("billing", "a")])
+    queries = start(spark, settings)
+    warned = [record.getMessage() for record in caplog.records if record.name == "wakeroll.run"]
+    log.tick()
+    queries[0].processAllAvailable()
+    claimed = told(settings)
+    log.queue("orders", 3, type="arrival", next_offset=10)
+    log.pull("w", 3, from_offset=9, life=2)
+    for _ in range(4):
+        log.pass_seconds(20)
+        log.answer(settings, [("billing", "a")])
+        queries[0].processAllAvailable()
+    share(log, settings, queries, {"a": [0, 1, 2, 3]})
+    log.commit(settings, "a", 0, offset=40)
+    log.commit(settings, "a", 1, offset=43)
+    stop(queries)
+    assert take_snapshots(spark, settings) == 8
+    open_views(spark, settings.warehouse)
+
+    said = [json.loads(text) for shard, _, text in written(spark) if shard.endswith(".2")]
+    assignments = [one for one in said if one["kind"] == "assignment"]
+    offsets = spark.sql("select queue_id, committed_offset from current_offsets where group_id = 'billing'").collect()
+    for text in ("before they were decided about", "begins era 2 from the checkpoint", "before they were recorded"):
+        assert len([one for one in warned if text in one]) == 8, text
+    assert claimed == {("billing", "a"): [0, 1], ("billing", "b"): [2, 3]}, "nobody has heard of b since"
+    assert {one["session_timeout_ms"] for one in assignments} == {60_000}
+    assert min(one["epoch"] for one in assignments) >= ERA_EPOCHS
+    assert [one["request_id"] for one in said if one["kind"] == "wake"] == ["w-2:1"], "who waited before is forgotten"
+    assert sorted(tuple(row) for row in offsets) == [(0, 42), (1, 43)]
+    assert_replayed(spark, settings)
+
+
+def test_a_topic_that_was_made_again_is_refused_until_it_is_restored(spark, settings):
+    """A checkpoint that has read more than there is would wait for ever; and the same offsets are other records now."""
+    topics, log = settings.connection.topics, Log(settings)
+    queries = start(spark, settings)
+    log.tick()
+    log.route(2)
+    log.beat("billing", "a")
+    share(log, settings, queries, {"a": [0, 1]})
+    log.commit(settings, "a", 0, offset=42)
+    stop(queries)
+    make_again(settings, topics.groups)
+
+    for query in (coordinate.NAME, record.NAME):
+        with pytest.raises(InvalidUsage, match=f"{topics.groups}-0 .*ends at 0, .* `wakeroll restore`"):
+            refuse_shortened(settings, query)
+    log.tick()
+    log.answer(settings, [("billing", "a")])
+    restored = prepare_restore(spark, settings)
+    queries = start(spark, settings)
+    share(log, settings, queries, {"a": [0, 1]})
+    log.commit(settings, "a", 0, offset=40)
+    log.commit(settings, "a", 1, offset=43)
+    stop(queries)
+    open_views(spark, settings.warehouse)
+
+    offsets = spark.sql("select queue_id, committed_offset from current_offsets where group_id = 'billing'").collect()
+    assert [place[0] for place, plan in restored.plans.items() if plan.is_new_era] == [topics.groups] * 4
+    assert len(restored.notes) == 4
+    assert eras(spark)["groups"] == {"1", "2"}
+    assert sorted(tuple(row) for row in offsets) == [(0, 42), (1, 43)]
+
+
+def make_again(settings: Settings, topic: str) -> None:
+    """Delete a topic with all that is in it, and make it again."""
+    admin = settings.connection.admin()
+    admin.delete_topics([topic])[topic].result(60)
+    until(lambda: not Cluster(settings.connection).racks([topic])[topic])
+    ensure_topics(settings.connection)

@@ -13,14 +13,15 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, Message
-from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
 import planted_bug
 from deployment import Log, decided, deploy, replayed, told, until, written
 from hostile import Hostile, hostile_records
 from model.config import MAX_RECORD_BYTES
+from pipeline.checkpoints import read_states
 from pipeline.jobs import coordinate, record
+from pipeline.operators.shard import Counts
 from pipeline.settings import Settings
 from pipeline.tables import open_views
 
@@ -45,16 +46,16 @@ class Survivor(NamedTuple):
     settings: Settings
     bad: dict[At, str]
     """Where the bad records stand, and the rule that each breaks."""
-    failures: Accumulator[int]
+    counts: Counts
     queries_live: bool
 
 
 @pytest.fixture(scope="module")
 def survivor(spark: SparkSession, broker, tmp_path_factory) -> Survivor:
     settings = deploy(broker, tmp_path_factory.mktemp("survivor"), "survivor")
-    failures = spark.sparkContext.accumulator(0)
+    counts = Counts.start(spark)
     with bug_in_workers(spark):
-        queries = [coordinate.start(spark, settings, failures), record.start(spark, settings)]
+        queries = [coordinate.start(spark, settings, counts), record.start(spark, settings)]
     log = Log(settings)
     log.tick()
     for topic, count in (("orders", 4), ("wide", QUEUES)):
@@ -77,7 +78,7 @@ def survivor(spark: SparkSession, broker, tmp_path_factory) -> Survivor:
         query.processAllAvailable()
     live = all(query.isActive for query in queries)
     open_views(spark, settings.warehouse)
-    return Survivor(spark, settings, bad, failures, live)
+    return Survivor(spark, settings, bad, counts, live)
 
 
 @contextmanager
@@ -108,7 +109,11 @@ def send_all(log: Log, settings: Settings) -> dict[At, str]:
 
         where = {} if hostile.partition is None else {"partition": hostile.partition}
         topic = topics.queues if hostile.of_queues else topics.groups
-        log.send(topic, hostile.value, key=hostile.key, on_delivery=delivered, **where)
+        value = hostile.value
+        if hostile.by_operator:
+            assert value is not None
+            value = log.signed("operator", value, hostile.key, hostile.partition)
+        log.send(topic, value, key=hostile.key, on_delivery=delivered, **where)
 
     apart = BAD // len(joining)
     for number, hostile in enumerate(hostile_records(seed, BAD, GROUPS)):
@@ -153,7 +158,7 @@ def test_a_bug_of_the_machine_s_own_is_counted_and_harms_no_group(survivor: Surv
     epochs = survivor.spark.sql("select max(epoch) as epoch from rebalances where group_id <> 'big'").collect()
 
     assert planted > BAD // 100
-    assert survivor.failures.value >= planted
+    assert survivor.counts.failures.value >= planted
     assert [row.detail.partition(" in ")[0] for row in rows] == ["heartbeat: ZeroDivisionError"]
     assert epochs[0].epoch < 99
 
@@ -171,6 +176,14 @@ def test_a_group_of_ten_thousand_queues_is_assigned_told_and_recorded(survivor: 
     assert max(len(one["queues"]) for one in assignments) == QUEUES
     assert QUEUES * 50 < largest < MAX_RECORD_BYTES
     assert sorted(tuple(row) for row in owners) == [(client_id, SHARE) for _, client_id in BIG]
+
+
+def test_each_shard_reports_the_size_of_its_state(survivor: Survivor):
+    """Spark's state store has a limit per value; `run` and `doctor` warn long before it is reached."""
+    states = {shard.name: len(body) for shard, body in read_states(survivor.spark, survivor.settings)}
+
+    assert survivor.counts.bytes.value == states
+    assert len(states) == 8
 
 
 def test_a_replay_says_the_same_of_all_of_it(survivor: Survivor):

@@ -23,8 +23,6 @@ from pipeline.settings import Settings
 from pipeline.sinks.delta import append
 from pipeline.tables import ensure_tables, highest_positions, open_views, path_of
 from pipeline.upkeep import Upkeep, clean, compact, session_for_upkeep
-from wakeroll.errors import InvalidUsage
-from wakeroll.reset import time_of
 
 pytestmark = pytest.mark.spark
 
@@ -100,7 +98,7 @@ def test_all_that_is_archived_is_decided_again_alike(spark):
     assert sum(one.compared for one in done) == recorded > 0
 
 
-def test_what_began_with_nothing_that_is_left_is_refused_with_the_time_to_ask_for(spark, kept):
+def test_what_began_with_nothing_that_is_left_is_named_and_the_rest_compared(spark, kept):
     """As for an era that began without a snapshot, and took its first one only later."""
     spark.sql(
         "create or replace temporary view snapshots as select topic, partition, offset, version, at_ms, body, "
@@ -108,17 +106,15 @@ def test_what_began_with_nothing_that_is_left_is_refused_with_the_time_to_ask_fo
         f"from delta.`{path_of(kept.warehouse, SNAPSHOTS)}`"
     )
     try:
-        with pytest.raises(
-            InvalidUsage, match=r"groups-0.1 began with is no longer archived, .* can be replayed from "
-        ) as told:
-            replay_all(spark, PARTITIONS, Period())
-        since_ms = int(time_of(str(told.value).split()[-2]))
-        done = replay_all(spark, PARTITIONS, Period(since_ms))
+        done = replay_all(spark, PARTITIONS, Period())
     finally:
         open_views(spark, kept.warehouse)
 
     assert {one.differences for one in done} == {0}
     assert sum(one.events for one in done) > 0
+    unknown = [one.why for one in done if one.unknown]
+    assert unknown != []
+    assert all("are not archived" in why for why in unknown)
 
 
 @pytest.mark.usefixtures("kept")
@@ -175,6 +171,39 @@ def test_a_group_that_was_forgotten_and_a_client_that_left_say_no_last_words(spa
     assert sorted(row.seq for row in left) == [2, 6, 8, 9]
 
 
+def test_what_was_decided_last_is_kept_whatever_its_log_time(spark, tmp_path):
+    """A leader's clock steps back, and era 10 is newer than era 9 at the same log time."""
+    ensure_tables(spark, tmp_path)
+    queues = [f'"queue": {{"topic": "t", "broker": "", "queue_id": {number}}}' for number in range(4)]
+    said = [
+        ("groups-0.10", 1, "handover", "c", 5_000, f'{{{queues[0]}, "to": "gone"}}'),
+        ("groups-0.10", 2, "handover", "c", 4_300, f'{{{queues[0]}, "to": "here"}}'),
+        ("groups-0.9", 7, "offset", "c", 3_000, f'{{{queues[1]}, "mode": "clustering"}}'),
+        ("groups-0.10", 3, "offset", "c", 3_000, f'{{{queues[1]}, "mode": "clustering"}}'),
+        ("groups-0.10", 4, "membership", "left", 5_000, '{"change": "joined"}'),
+        ("groups-0.10", 5, "membership", "left", 4_300, '{"change": "left"}'),
+        ("groups-0.10", 6, "membership", "back", 5_000, '{"change": "left"}'),
+        ("groups-0.10", 7, "membership", "back", 4_300, '{"change": "joined"}'),
+        # The highest of its kind is kept in each shard, whatever it says.
+        ("groups-0.10", 8, "handover", "c", 4_300, f'{{{queues[2]}, "to": "here"}}'),
+        ("groups-0.9", 8, "offset", "c", 3_000, f'{{{queues[3]}, "mode": "clustering"}}'),
+        ("groups-0.10", 9, "membership", "last", 4_300, '{"change": "left"}'),
+    ]
+    rows = [
+        (shard, seq, kind, "here", client, at_ms, ("wakeroll.groups", 0, number), at_ms, 0, json)
+        for number, (shard, seq, kind, client, at_ms, json) in enumerate(said)
+    ]
+    append(spark.createDataFrame(rows, schema_of(DECISIONS.row)), path_of(tmp_path, DECISIONS))
+
+    forget(spark, tmp_path, DECISIONS, Past({("wakeroll.groups", 0): 100}, DAY_MS, DAY_MS))
+
+    left = spark.read.format("delta").load(str(path_of(tmp_path, DECISIONS))).select("shard", "seq").collect()
+    assert sorted(tuple(row) for row in left) == [
+        *(("groups-0.10", seq) for seq in (2, 3, 6, 7, 8, 9)),
+        ("groups-0.9", 8),
+    ]
+
+
 def test_of_older_snapshots_the_last_of_each_day_is_kept(spark, tmp_path):
     """Eight shards every ten minutes are a thousand states a day."""
     ensure_tables(spark, tmp_path)
@@ -182,12 +211,14 @@ def test_of_older_snapshots_the_last_of_each_day_is_kept(spark, tmp_path):
     rows = [
         ("wakeroll.groups", 0, number, 1, VERSION, number * 6 * hour_ms, bytearray(b"state")) for number in range(1, 20)
     ]
+    rows += [("wakeroll.groups", 0, number, 2, VERSION, 60 * hour_ms, bytearray(b"state")) for number in (8, 12, 14)]
     append(spark.createDataFrame(rows, schema_of(SNAPSHOTS.row)), path_of(tmp_path, SNAPSHOTS))
 
     forget(spark, tmp_path, SNAPSHOTS, Past({("wakeroll.groups", 0): 7}, DAY_MS, DAY_MS))
 
-    left = spark.read.format("delta").load(str(path_of(tmp_path, SNAPSHOTS))).select("offset").collect()
-    assert sorted(row.offset for row in left) == [7, 11, 15, 16, 17, 18, 19]
+    left = spark.read.format("delta").load(str(path_of(tmp_path, SNAPSHOTS))).select("era", "offset").collect()
+    assert sorted(row.offset for row in left if row.era == 1) == [7, 11, 15, 16, 17, 18, 19]
+    assert sorted(row.offset for row in left if row.era == 2) == [8, 14], "what the era began with, too"
 
 
 def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_path):

@@ -5,12 +5,13 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from control_log import START_MS
 from ledgers import PARTITIONS, a_day
 from model.partitioner import partition_of
-from model.shard import Shard
+from model.shard import Shard, ShardState
 from model.what_if import Change, predict, situation_of
 from pipeline.history import place_of, shard_at
 from pipeline.tables import open_views
@@ -48,7 +49,14 @@ def test_the_newest_state_is_what_the_log_led_to(spark, day):
 
     shard = shard_at(spark, place_of(spark, "billing", PARTITIONS), PARTITIONS)
 
-    assert shard.body() == newest().body()
+    assert state_of(shard) == state_of(newest())
+
+
+def state_of(shard: Shard) -> ShardState:
+    """Return a shard's state but for who has signed records: the story's coordinator did not ask for signatures."""
+    state = msgspec.msgpack.decode(shard.body(), type=ShardState)
+    state.signers = {}
+    return state
 
 
 def test_any_moment_can_be_asked_about(spark, day):

@@ -1,0 +1,282 @@
+"""The order of the ledger is (era, seq): through views, `explain`, retention, rules, marts and the queries of the docs.
+
+The ledger here has eras 9 and 10, of which 9 is the later text, and its log's clock steps back by 700 ms before the
+last hand-over.  What the answers must be is taken from the decisions as they were made.
+"""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from ledgers import Story, forget_the_first_day, members_of, offsets_of, owners_of, two_eras
+from model.decisions import Handover
+from model.order import ERA_SQL, SHARD_SQL, era_of
+from model.queue import Queue
+from model.rows import RECORDED
+from pipeline import marts
+from pipeline.explain import explain
+from pipeline.local.answers import WHO_OWNED
+from pipeline.quality.history import broken_rows
+from pipeline.tables import open_views, views
+from wakeroll.reset import EpochMs
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+
+Rows = Callable[[str], list[tuple[Any, ...]]]
+
+OWNERS = "select group_id, topic, queue_id, client_id from current_assignments"
+OFFSETS = "select group_id, topic, queue_id, committed_offset from current_offsets"
+MEMBERS = "select group_id, client_id from current_members"
+
+
+@pytest.fixture(scope="module")
+def story() -> Story:
+    """What was decided, in the order in which it was."""
+    return two_eras()
+
+
+@pytest.fixture(scope="module")
+def asked(spark: SparkSession, eras: Path) -> SparkSession:
+    """The session that knows the ledger."""
+    open_views(spark, eras)
+    return spark
+
+
+def check_views(story: Story, rows: Rows) -> None:
+    """Compare the views of the present with what was decided last."""
+    assert {tuple(where): owner for *where, owner in rows(OWNERS)} == owners_of(story)
+    assert {tuple(where): offset for *where, offset in rows(OFFSETS)} == offsets_of(story)
+    assert set(rows(MEMBERS)) == members_of(story)
+
+
+def handovers_of(story: Story, group_id: str, queue_id: int) -> list[Handover]:
+    decided = (one for one in story.decisions if isinstance(one, Handover))
+    return [one for one in decided if (one.group_id, one.queue.queue_id) == (group_id, queue_id)]
+
+
+def test_the_story_has_what_the_tests_are_about(story):
+    """Else they would show nothing: log times and names of shards must not be in the order of the decisions."""
+    given, back = handovers_of(story, "billing", 3)[-2:]
+    of_mail = handovers_of(story, "mail", 1)
+
+    assert (given.to, back.from_, back.at_ms - given.at_ms) == ("c3", "c3", -700)
+    assert [era_of(one.shard) for one in of_mail] == sorted(era_of(one.shard) for one in of_mail)
+    assert {era_of(one.shard) for one in of_mail} == {9, 10}
+    assert of_mail[-1].at_ms == max(one.at_ms for one in of_mail if era_of(one.shard) == 9)
+    assert [one.to for one in of_mail[-2:]] == ["m2", "m1"]
+
+
+def test_spark_and_python_find_the_same_era_in_a_name(asked):
+    """What a stranger appends has none, and stops no query."""
+    names = ["groups-1.9", "groups-1.10", "queues-0.2000000", "groups-1", "", "groups-1.x", "groups-1."]
+    frame = asked.createDataFrame([(name,) for name in names], "shard string")
+
+    found = frame.selectExpr("shard", f"{ERA_SQL} as era", f"{SHARD_SQL} as name").collect()
+
+    assert [row.era or 0 for row in found] == [era_of(name) for name in names] == [9, 10, 2_000_000, 0, 0, 0, 0]
+    assert [row.name for row in found[:3]] == ["groups-1", "groups-1", "queues-0"]
+
+
+# --- views ---
+
+
+def test_the_views_say_what_was_decided_last(asked, story):
+    """Before, `current_assignments` named c3, who had left."""
+    check_views(story, lambda sql: [tuple(row) for row in asked.sql(sql).collect()])
+
+
+def test_an_era_begins_without_the_members_and_owners_of_the_one_before(asked, story):
+    """x1 died with the state of era 9: era 10 never heard of it, and says nothing about it."""
+    of_ads = [one for one in story.decisions if getattr(one, "group_id", "") == "ads"]
+
+    assert {era_of(one.shard) for one in of_ads} == {9}
+    assert asked.sql("select * from current_members where group_id = 'ads'").collect() == []
+    assert asked.sql("select * from current_assignments where group_id = 'ads'").collect() == []
+    [ads] = asked.sql("select members, owned, unowned from groups where group_id = 'ads'").collect()
+    assert tuple(ads) == (0, 0, 0)
+
+
+def test_the_groups_view_shows_the_last_rebalance(asked, story):
+    """By its order too, not by its epoch or its time."""
+    last = {one.group_id: one for one in story.decisions if type(one).__name__ == "Rebalance"}
+
+    rows = asked.sql("select group_id, epoch, last_trigger, last_rebalance_ms from groups").collect()
+
+    assert {row.group_id: tuple(row)[1:] for row in rows} == {
+        group_id: (one.epoch, one.trigger, one.at_ms) for group_id, one in last.items()
+    }
+
+
+def test_duckdb_runs_the_views_as_they_stand(asked, story):
+    """They are written in SQL that both engines have."""
+    database = duckdb.connect()
+    for name in ("decisions", "assignments", "offsets", "memberships", "rebalances"):
+        database.register(name, asked.table(name).toArrow())
+    queries = dict(views())
+    for name in ("current_assignments", "current_offsets", "current_members", "groups"):
+        database.execute(f"create view {name} as {queries[name]}")
+
+    check_views(story, lambda sql: database.sql(sql).fetchall())
+    groups = "select group_id, epoch, strategy, members, owned, unowned, last_trigger from groups order by group_id"
+    assert database.sql(groups).fetchall() == [tuple(row) for row in asked.sql(groups).collect()]
+
+
+# --- explain ---
+
+
+def test_a_hand_over_at_an_earlier_log_time_is_explained(asked, story):
+    """The newest one, with its steps in the order of the log, whatever their times."""
+    given, back = handovers_of(story, "billing", 3)[-2:]
+
+    explanation = explain(asked, "billing", Queue("orders", "", 3))
+
+    assert explanation.answer.startswith(f"orders-3 of billing is c2's since {EpochMs(back.at_ms)} ")
+    assert [step.what.partition(":")[0] for step in explanation.steps] == [
+        "unregister of c3, c3 left",
+        f"rebalance to epoch {back.epoch} by leave",
+        "c3 left the group",
+        "it was given to c2, from offset 30 on",
+    ]
+    before = explain(asked, "billing", Queue("orders", "", 3), back.at_ms - 1)
+    assert before.answer.startswith("orders-3 of billing is c2's since ")
+    assert explain(asked, "billing", Queue("orders", "", 3), given.at_ms).answer.startswith(
+        f"orders-3 of billing is c2's since {EpochMs(back.at_ms)} "
+    )
+
+
+def test_a_hand_over_of_era_10_is_newer_than_one_of_era_9(asked, story):
+    """At the same log time."""
+    back = handovers_of(story, "mail", 1)[-1]
+
+    explanation = explain(asked, "mail", Queue("mails", "", 1))
+
+    assert explanation.answer.startswith(f"mails-1 of mail is m1's since {EpochMs(back.at_ms)} (epoch {back.epoch})")
+    assert explanation.steps[-1].what == "it was given to m1, from offset 20 on"
+
+
+def test_a_queue_that_a_new_era_never_heard_of_is_nobodys(asked, story):
+    """And the owner of before is named."""
+    last = handovers_of(story, "ads", 0)[-1]
+
+    explanation = explain(asked, "ads", Queue("orders", "", 0))
+
+    assert explanation.answer == (
+        "orders-0 of ads is nobody's since era 10 began: the coordinator lost its state, and nobody has claimed the "
+        f"queue; the last hand-over on record, at {EpochMs(last.at_ms)} (epoch {last.epoch}), gave it to x1"
+    )
+
+
+# --- retention ---
+
+
+def test_retention_keeps_what_was_decided_last(spark, eras, story, tmp_path):
+    """Before, it deleted the true last row of a queue, and kept one that names an owner who had left."""
+    warehouse = tmp_path / "warehouse"
+    shutil.copytree(eras, warehouse)
+    session = spark.newSession()
+    open_views(session, eras)
+    before = {table.name: session.table(table.name).count() for table in RECORDED}
+
+    forget_the_first_day(session, warehouse, story)
+
+    open_views(session, warehouse)
+    check_views(story, lambda sql: [tuple(row) for row in session.sql(sql).collect()])
+    for table in RECORDED:
+        assert 0 < session.table(table.name).count() < before[table.name], table.name
+    with broken_rows(session) as broken:
+        assert broken.collect() == []
+
+
+# --- rules ---
+
+
+def test_no_rule_of_the_history_is_broken(asked):
+    """Before, c2 was said to own what a member that is gone had."""
+    with broken_rows(asked) as broken:
+        assert [tuple(row) for row in broken.collect()] == []
+
+
+def test_an_owner_that_left_is_found_though_it_joined_later_by_the_clock(spark, eras):
+    """The rule knows that a2 is gone; by log times, it had joined after it left."""
+    session = spark.newSession()
+    open_views(session, eras)
+    theft = "case when group_id = 'audit' then 'a2' else client_id end as client_id"
+    session.sql(f"select * except (client_id), {theft} from assignments").createOrReplaceTempView("stolen")
+    session.sql("select * from stolen").createOrReplaceTempView("assignments")
+
+    with broken_rows(session) as broken:
+        rows = broken.where("rule = 'current_assignments.owners'").collect()
+
+    assert {row.at for row in rows} == {f"audit/orders//{number}" for number in range(4)}
+    assert all(row.found.startswith("a2 has it, and left in groups-2.10/") for row in rows)
+
+
+# --- marts ---
+
+
+@pytest.fixture(scope="module")
+def mart(engine: SparkSession, eras: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """Build the marts of the ledger, ask every test, and return how to ask them."""
+    home = tmp_path_factory.mktemp("marts of eras")
+    shutil.copytree(eras, home / "warehouse")
+    built = marts.build(home / "warehouse", home / "logs")
+    assert [outcome for outcome in built if not outcome.is_good] == []
+    return lambda sql: [tuple(row) for row in engine.sql(sql).collect()]
+
+
+def test_the_marts_say_what_was_decided_last(mart, story):
+    owners = mart("select group_id, topic, queue_id, client_id from marts.current_ownership")
+    lag = mart("select group_id, topic, queue_id, committed_offset from marts.consumer_lag")
+
+    assert {tuple(where): owner for *where, owner in owners} == owners_of(story)
+    assert {tuple(where): offset for *where, offset in lag} == offsets_of(story)
+
+
+def test_periods_of_ownership_follow_each_other_though_the_clock_steps_back(mart, story):
+    """None lasts less than no time, and none begins before the one before it has ended."""
+    periods = mart(
+        "select client_id, owned_from, owned_to, owned_s from marts.ownership_timeline "
+        "where group_id = 'billing' and queue_id = 3 order by era, seq"
+    )
+
+    assert [client_id for client_id, *_ in periods] == [one.to for one in handovers_of(story, "billing", 3)]
+    assert [ended for _, _, ended, _ in periods] == [begun for _, begun, *_ in periods[1:]] + [None]
+    assert [owned_s for *_, owned_s in periods[-2:]] == [0.0, None]
+    assert all(owned_s >= 0 for *_, owned_s in periods[:-1])
+
+
+def test_no_duration_is_negative_and_no_offset_is_said_to_fall(mart):
+    """What a rebalance cost, and how healthy a queue is, are told from the log, not from its clock."""
+    assert mart("select count(*) from marts.rebalance_cost where handover_s < 0 or total_pause_s < 0") == [(0,)]
+    assert mart("select distinct status from marts.queue_health where group_id = 'billing'") != [("REWIND",)]
+
+
+# --- queries for people ---
+
+
+def queries_of(path: str) -> list[str]:
+    """Return the SQL of a page."""
+    return re.findall(r"```sql\n(.*?)```", (ROOT / path).read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_the_query_of_the_readme_answers_in_the_order_of_decisions(asked, story):
+    [query] = [query for query in queries_of("README.md") if "from assignments" in query]
+
+    owners = [row.client_id for row in asked.sql(query).collect()]
+
+    assert owners == [one.to for one in handovers_of(story, "billing", 3)]
+
+
+def test_the_demo_answers_in_the_order_of_decisions(asked, story):
+    rows = asked.sql(WHO_OWNED.format(group="billing", queue="orders-3")).collect()
+
+    assert [row.owner for row in rows] == [one.to for one in handovers_of(story, "billing", 3)]
+    assert [row.until for row in rows] == [row.since for row in rows[1:]] + [None]
