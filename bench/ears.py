@@ -15,6 +15,9 @@ BATCH = 500
 PROBED = "probe"
 """The client of `pipeline.local.traffic.Probe`."""
 
+_NEWS = ("arrival", "unknown")
+"""Reasons of a wake after which there may be something to read."""
+
 _decode_decision = msgspec.json.Decoder(AnyDecision).decode
 _decode_event = msgspec.json.Decoder(AnyEvent).decode
 
@@ -78,7 +81,7 @@ class Decided:
         return [answer for answer in self._answers(Assignment, timeout_s) if answer.client_id == PROBED]
 
     def wakes(self, timeout_s: float) -> list[Answer]:
-        """Return wakes, but for those that say that nothing has come."""
+        """Return wakes, but for those that say that nothing has come; after these, clients ask again."""
         return self._answers(Wake, timeout_s)
 
     def _answers(self, kind: type[Assignment | Wake], timeout_s: float) -> list[Answer]:
@@ -86,7 +89,7 @@ class Decided:
         for _, value, published_ms in self._listener.read(timeout_s):
             said = _decode_decision(value)
             assert isinstance(said, TO_A_CLIENT), "nothing else stands in the inbox"
-            if not isinstance(said, kind) or (isinstance(said, Wake) and said.reason != "arrival"):
+            if not isinstance(said, kind) or (isinstance(said, Wake) and said.reason not in _NEWS):
                 continue
             assert isinstance(said, Assignment | Wake), "it is of this kind"
             answer = Answer(said.client_id, said.at_ms, published_ms - said.at_ms)

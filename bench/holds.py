@@ -70,12 +70,13 @@ def section(found: Holds) -> str:
         [(f"{one.holds:,}", f"{one.queues:,}", f"{one.due}", both(one.tick)) for one in found.ticks],
     )
     return f"""\
-An arrival at a queue walks that queue's holds once: those whose filter wants it are woken, the others stay.
+An arrival at a queue evaluates each different expression once, and visits the holds that it wakes and those that skip
+it. Here it is the first one that they skip; for the next one they are not visited.
 
 {wakings}
 
 A tick with nothing due costs the same however many are held, on one queue or on a queue each. When one is due, its
-queue is loaded and walked, and the deadlines of the shard's queues are.
+queue is loaded, and the deadlines of the shard's queues are looked through.
 
 {ticks}
 """
@@ -87,6 +88,7 @@ class _Log:
     def __init__(self) -> None:
         self.shard = Shard(TOPIC, 0, 1, raises=True)
         self._offset = -1
+        self._known: set[Queue] = set()
 
     def record(self, event: Event, queue: Queue | None = None, at_ms: int = 0) -> Record:
         self._offset += 1
@@ -94,6 +96,17 @@ class _Log:
         return Record(TOPIC, 0, self._offset, START_MS + at_ms, key, _encode(event))
 
     def hold(self, number: int, queue: Queue, tag: str = "*", timeout_ms: int = PULL_TIMEOUT_MS) -> None:
+        if queue not in self._known:  # the first pull of a queue is never held
+            self._known.add(queue)
+            first = Pull(
+                request_id="first:1",
+                group_id="group",
+                client_id="first",
+                instance_id="first",
+                queue=queue,
+                from_offset=0,
+            )
+            self.shard.apply(self.record(first, queue))
         pull = Pull(
             request_id=f"life-{number}:1",
             group_id="group",
