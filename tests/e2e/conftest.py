@@ -14,7 +14,7 @@ from confluent_kafka.admin import NewTopic
 
 from model.config import CONTROL_PARTITIONS
 from model.decisions import TO_A_CLIENT, AnyDecision
-from model.events import ACCEPTED, AnyEvent, Commit, Configure, Event, Heartbeat, Pull, Route, RoutedQueue, Tick
+from model.events import ACCEPTED, AnyEvent, Arrival, Commit, Configure, Event, Heartbeat, Pull, Route, RoutedQueue, Tick
 from model.group import Group
 from model.partitioner import partition_of
 from model.queue import Queue
@@ -41,6 +41,7 @@ class Coordinator(threading.Thread):
         self.connection = connection
         self._keys = keys
         self._ticker = new_signer(key_to_sign(keys, "observer"))
+        self._reporter = new_signer(key_to_sign(keys, "observer"))  # of the tests' own thread: a signer counts
         self.heard: list[AnyEvent] = []
         """All events so far, ticks left out."""
         self.decided: list[AnyDecision] = []
@@ -101,6 +102,14 @@ class Coordinator(threading.Thread):
         home = partition_of(key, CONTROL_PARTITIONS)
         signer = new_signer(key_to_sign(self._keys, "operator"))
         self._producer.produce(topic, signer.sign(topic, home, key, value, end=0), key=key, partition=home)
+
+    def report(self, arrival: Arrival) -> None:
+        """Tell of the end of a queue, signed as the observer does; unsigned, it would count as a hint."""
+        topic, key = self.connection.topics.queues, arrival.queue.key.encode()
+        home = partition_of(key, CONTROL_PARTITIONS)
+        value = self._reporter.sign(topic, home, key, msgspec.json.encode(arrival), end=0)
+        self._producer.produce(topic, value, key=key, partition=home)
+        self._producer.flush(10)
 
     def tell(self, client_id: str, value: bytes) -> None:
         """Put anything into a client's inbox."""

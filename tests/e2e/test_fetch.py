@@ -339,13 +339,13 @@ def test_a_queue_that_has_become_shorter_is_read_on_from_its_new_end(coordinator
     queue = desk.wait_for_pull().queue
 
     def reported() -> bool:
-        append(coordinator, Arrival(queue=queue, next_offset=2, observer="o1"))
+        coordinator.report(Arrival(queue=queue, next_offset=2, observer="o1"))
         return len(desk.pulls()) > 1
 
     coordinator.wait_until(reported, "reports are believed that are 2 s apart")
     assert desk.wait_for_pull(2).from_offset == 2
     coordinator.produce(topic, 0, 1)
-    append(coordinator, Arrival(queue=queue, next_offset=3, observer="o1"))
+    coordinator.report(Arrival(queue=queue, next_offset=3, observer="o1"))
 
     assert offsets(waiting.result(PATIENCE_S)) == [2]
 
