@@ -1,8 +1,26 @@
-"""Whether a group has room for one more client."""
+"""Whether a shard has room for one more group, client, or larger heartbeat."""
+
+import msgspec
 
 from model import broadcast
-from model.events import Heartbeat
+from model.decisions import AnyDecision, Fenced, Rejected
+from model.events import ON_EVERY_PARTITION, Event, Heartbeat
 from model.group import Turn
+
+_encode = msgspec.json.Encoder().encode
+
+
+def no_more_groups(turn: Turn, event: Event) -> list[AnyDecision]:
+    """Refuse an event of a group that the shard does not know, if it has as many as it may have; else nothing."""
+    if turn.load.entities < turn.limits.max_groups or not turn.group.is_blank or isinstance(event, ON_EVERY_PARTITION):
+        return []
+    group_id, client_id = turn.group.group_id, getattr(event, "client_id", None)
+    detail = f"the shard has {turn.load.entities} groups; max_groups is {turn.limits.max_groups}"
+    refused: list[AnyDecision] = [Rejected(rule="limit", detail=detail, group_id=group_id, client_id=client_id)]
+    if isinstance(event, Heartbeat):
+        told = Fenced(group_id=group_id, client_id=event.client_id, instance_id=event.instance_id, reason="refused")
+        refused.append(told)
+    return refused
 
 
 def refusal(turn: Turn, beat: Heartbeat) -> str:
@@ -10,6 +28,32 @@ def refusal(turn: Turn, beat: Heartbeat) -> str:
     group, most = turn.group, turn.group.settings.max_members
     if len(group.members) >= most:
         return f"the group has {len(group.members)} members; max_members is {most}"
+    if full := no_room(turn, size_of(beat)):
+        return full
     if beat.mode == "broadcasting":
         return broadcast.refusal(turn, [wanted.topic for wanted in beat.subscriptions])
+    return ""
+
+
+def size_of(beat: Heartbeat) -> int:
+    """Return the bytes of that which a group keeps of a heartbeat, and whose size its client chooses."""
+    return len(_encode(beat.subscriptions)) + len(_encode(beat.strategy_params))
+
+
+def no_room(turn: Turn, more: int) -> str:
+    """Return why a group cannot keep so many more bytes of heartbeats and settings; empty if it can."""
+    group, limits = turn.group, turn.limits
+    if more <= 0:
+        return ""  # a limit that was lowered takes nothing away from those who are in
+    if group.bytes + more > limits.max_group_bytes:
+        return (
+            f"the group would have {group.bytes + more} bytes of heartbeats and settings; "
+            f"max_group_bytes is {limits.max_group_bytes}"
+        )
+    of_all = turn.bytes_elsewhere + group.bytes + more
+    if of_all > limits.max_shard_bytes:
+        return (
+            f"the shard would have {of_all} bytes of heartbeats and settings; "
+            f"max_shard_bytes is {limits.max_shard_bytes}"
+        )
     return ""

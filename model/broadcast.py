@@ -17,10 +17,12 @@ from model.target import RETRY_PREFIX, Target
 STRATEGY = "BROADCASTING"
 """What a `rebalance` of such a group says in place of a strategy."""
 
-_LIMITS = (
-    f"the members of a broadcasting group have at most {config.MAX_BROADCAST} queues together, "
-    f"and an assignment has room for {config.MAX_SHARE_BYTES} bytes"
-)
+
+def _limits(turn: Turn) -> str:
+    return (
+        f"the members of a broadcasting group have at most {turn.limits.max_broadcast} queues together, "
+        f"and an assignment has room for {config.MAX_SHARE_BYTES} bytes"
+    )
 
 
 def welcome(turn: Turn, client_id: str, claims: list[Queue]) -> None:
@@ -49,8 +51,8 @@ def refusal(turn: Turn, topics: Iterable[str]) -> str:
     if count <= room:
         return ""
     return (
-        f"its topics have {count} queues; the members have {config.MAX_BROADCAST - room} together, "
-        f"of at most {config.MAX_BROADCAST} in a broadcasting group"
+        f"its topics have {count} queues; the members have {turn.limits.max_broadcast - room} together, "
+        f"of at most {turn.limits.max_broadcast} in a broadcasting group"
     )
 
 
@@ -86,7 +88,7 @@ def give(turn: Turn, client_id: str) -> None:
                 instance_id=member.instance_id,
                 change="conflict",
                 epoch=group.epoch,
-                detail=f"has {len(member.owned)} queues and lacks others of its topics: {_LIMITS}",
+                detail=f"has {len(member.owned)} queues and lacks others of its topics: {_limits(turn)}",
             )
         )
 
@@ -96,8 +98,9 @@ def differs(turn: Turn) -> bool:
     return any(_share(turn, member)[0] != member.owned.keys() for member in turn.group.members.values())
 
 
-def target(group: Group, routes: Routes) -> Target:
+def target(turn: Turn) -> Target:
     """Describe what all members have together; in this mode it is no plan."""
+    group, routes = turn.group, turn.routes
     found = Target(STRATEGY, {}, [], [])
     for topic in group.topics:
         queues = routes.queues(topic)
@@ -105,8 +108,8 @@ def target(group: Group, routes: Routes) -> Target:
         if queues is None and not topic.startswith(RETRY_PREFIX):
             found.notes.append(f"{topic}: not routed yet")
     wanted = sum(_count(member.subscriptions, routes) for member in group.members.values())
-    if wanted > config.MAX_BROADCAST:
-        found.notes.append(f"the members want {wanted} queues together, the oldest ones get theirs: {_LIMITS}")
+    if wanted > turn.limits.max_broadcast:
+        found.notes.append(f"the members want {wanted} queues together, the oldest ones get theirs: {_limits(turn)}")
     return found
 
 
@@ -131,12 +134,13 @@ def forget(turn: Turn) -> None:
         del group.own_offsets[name]
 
 
-def forget_surplus(group: Group) -> None:
+def forget_surplus(turn: Turn) -> None:
     """Forget the offsets of those who left first, when too many have; called once an event, however many left by it."""
-    if len(group.own_offsets) <= len(group.members) + config.MAX_GONE_OFFSETS:
+    group, most = turn.group, turn.limits.max_gone_offsets
+    if len(group.own_offsets) <= len(group.members) + most:
         return
     gone = [name for name, own in group.own_offsets.items() if own.left_ms >= 0]
-    for name in sorted(gone, key=lambda name: group.own_offsets[name].left_ms)[: -config.MAX_GONE_OFFSETS]:
+    for name in sorted(gone, key=lambda name: group.own_offsets[name].left_ms)[:-most]:
         del group.own_offsets[name]
 
 
@@ -164,7 +168,7 @@ def _count(topics: Iterable[str], routes: Routes) -> int:
 def _room(turn: Turn) -> int:
     """Return how many queues the members together may have besides those they have."""
     if turn.broadcast_room is None:
-        turn.broadcast_room = config.MAX_BROADCAST - sum(len(one.owned) for one in turn.group.members.values())
+        turn.broadcast_room = turn.limits.max_broadcast - sum(len(one.owned) for one in turn.group.members.values())
     return turn.broadcast_room
 
 

@@ -1,6 +1,9 @@
 """Every limit and duration: its unit, its default, and why it is what it is."""
 
 from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 NEVER_MS = 2**62
 """A deadline that does not come."""
@@ -61,8 +64,6 @@ LOCK_MS = 60_000
 # --- what a group remembers ---
 ENDED_MS = MAX_SESSION_MS
 """An instance that ended is remembered this long after it was heard last: a record may be late by a session."""
-MAX_ENDED = 10_000
-"""Ended instances remembered per group; the one that was heard longest ago is forgotten first."""
 DEAF_SESSIONS = 2
 """A member that could have heard, and has not for so many sessions, is evicted: its client notices in less."""
 WAITING_MS = 2 * HEARTBEAT_MS
@@ -79,12 +80,8 @@ KEEP_ROUTE_MS = 3_600_000
 """A route that no observer has told for this long, and whose topic nobody of the shard subscribes, is forgotten."""
 GONE_TOPIC_MS = 3_600_000
 """What a group has of a topic that is gone is forgotten after this: longer than any restart of its brokers."""
-MAX_GROWTH = 100_000_000
-"""A commit may be at most this far beyond the newest known end of its queue: no queue grows faster between routes."""
 LAST_RESETS = 16
 """Request ids of resets kept a group, so that a repeated one is silent."""
-MAX_GONE_OFFSETS = 1_000
-"""Clients that left a broadcasting group and whose offsets are kept: with a new name each start there is no end."""
 MAX_CAUSES = 16
 """Causes listed in one `rebalance`; a burst of a thousand joins need not name them all."""
 
@@ -106,28 +103,13 @@ any client takes from a read that found nothing to its pull."""
 REMEMBER_MS = 600_000
 """The newest pull of a life is remembered for this long after its answer, so that a repeated one is silent; then the
 queue is forgotten, unless another life keeps it.  A repeated record comes at most a session late."""
-MAX_HOLDS_PER_QUEUE = 20_000
-MAX_HOLDS_PER_SHARD = 100_000
-"""Beyond these a pull is answered `overflow`; 100,000 in all is the limit of RocketMQ's PopLongPollingService."""
-MAX_LIVES_PER_QUEUE = MAX_HOLDS_PER_QUEUE
-MAX_LIVES_PER_SHARD = MAX_HOLDS_PER_SHARD
-"""Lives whose newest pull is answered and remembered.  Beyond these the queue forgets its oldest one early; a pull that
-is repeated after that is answered again."""
-MAX_PULLED_QUEUES = 50_000
-"""Queues that a shard knows, because somebody pulls them or did within `REMEMBER_MS`; beyond it the first pull of
-another one is answered `overflow`."""
 FILTER_CHARACTERS = 32
 """An expression counts as its length and this: even the shortest must be looked at."""
-MAX_FILTERS_PER_QUEUE = 128 * 1024
-MAX_FILTERS_PER_SHARD = 1024 * 1024
-"""Characters of the different expressions of the pulls that are held; beyond these a pull with another expression is
-answered `overflow`.  That bounds the cost of an arrival: a condition has at most two parts for each character, and each
-part is evaluated once."""
 
 MAX_TOLD = 64
 """Arrivals of one queue that a producer tells together; where its messages would need more, it says less of them."""
-MAX_FILTERS_KEPT = 4 * MAX_FILTERS_PER_SHARD
-"""Characters of the expressions that a process keeps in readable form, 30 bytes each: those of four shards."""
+MAX_FILTERS_KEPT = 4 * 1024 * 1024
+"""Characters of the expressions that a process keeps in readable form, 30 bytes each: those of four full shards."""
 
 # --- signed records ---
 SIGNED_FOR = {"operator": 100_000, "observer": 1_000_000}
@@ -172,13 +154,63 @@ MAX_UNASSIGNED = 256
 """Queues listed in `unassigned` of a `rebalance`; `unassigned_count` counts all."""
 MAX_NOTES = 64
 """Notes in one `rebalance`."""
-MAX_BROADCAST = 100_000
-"""Queues of all members together in a broadcasting group, because one route changes the assignments of all members:
-at 95 bytes a queue one record leads to 10 MB of decisions. A reset writes as many offsets at most."""
 MAX_ANSWERS = 1_000_000
 """Queues in one answer of a strategy, each as often as it is given: 1,000 clients with 1,000 queues each take 0.1 s."""
 MAX_PARAM_VALUES = 1_000_000
 """Values in strategy parameters times topics: a strategy that shares one topic reads them once per topic."""
+
+# --- what a shard may hold ---
+Count = Annotated[int, Meta(ge=1, le=10_000_000)]
+
+
+class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a deployment lets a shard hold: settings of the observer, which tells every shard with each tick.
+
+    They stand in the log, so a replay decides by the limits of then.
+    """
+
+    max_groups: Annotated[Count, Meta(description="groups of a shard, with the empty ones that it remembers")] = 50_000
+    max_group_bytes: Annotated[
+        int,
+        Meta(ge=MAX_PREFERENCES_BYTES, le=2**30, description="kept of the heartbeats and settings of one group"),
+    ] = 32 * 1024 * 1024
+    max_shard_bytes: Annotated[
+        int,
+        Meta(ge=MAX_PREFERENCES_BYTES, le=2**30, description="kept of the heartbeats and settings of all its groups"),
+    ] = 256 * 1024 * 1024
+    max_ended: Annotated[Count, Meta(description="ended instances that a group remembers")] = 10_000
+    max_gone_offsets: Annotated[
+        Count, Meta(description="clients that left a broadcasting group, and whose offsets are kept")
+    ] = 1_000
+    max_broadcast: Annotated[
+        int,
+        # One route changes the assignments of all: at 95 bytes a queue, one record leads to 10 MB of decisions.
+        Meta(ge=1, le=1_000_000, description="queues that the members of a broadcasting group have together"),
+    ] = 100_000
+    max_growth: Annotated[
+        int,
+        Meta(ge=1, le=2**53, description="messages that a queue may have more than its newest route said"),
+    ] = 100_000_000
+    max_pulled_queues: Annotated[
+        Count, Meta(description="queues of a shard that somebody pulls, or did in the last ten minutes")
+    ] = 50_000
+    max_holds_per_queue: Annotated[Count, Meta(description="pulls that wait for one queue")] = 20_000
+    # As many as RocketMQ's PopLongPollingService holds.
+    max_holds_per_shard: Annotated[Count, Meta(description="pulls that wait in one shard")] = 100_000
+    max_lives_per_queue: Annotated[
+        Count, Meta(description="instances whose newest pull of a queue is answered and remembered")
+    ] = 20_000
+    max_lives_per_shard: Annotated[Count, Meta(description="the same, of all queues of a shard together")] = 100_000
+    # These two bound the cost of an arrival: each part of a condition is evaluated once, and has two characters.
+    max_filters_per_queue: Annotated[
+        int, Meta(ge=0, le=2**30, description="characters of the different expressions that wait for one queue")
+    ] = 128 * 1024
+    max_filters_per_shard: Annotated[
+        int, Meta(ge=0, le=2**30, description="the same, of all queues of a shard together")
+    ] = 1024 * 1024
+
+
+DEFAULT_LIMITS = Limits()
 
 # --- topics ---
 CONTROL_PARTITIONS = 4

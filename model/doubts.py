@@ -1,6 +1,5 @@
 """Commits beyond the newest known end of their queue: believed if the queue can have grown so far, and remembered."""
 
-from model import config
 from model.group import Doubt, Turn
 from model.queue import Queue
 
@@ -16,7 +15,7 @@ def note_commit(turn: Turn, queue: Queue, offset: int) -> None:
 def is_too_far(turn: Turn, queue: Queue, offset: int) -> bool:
     """Return whether no queue can have grown so far since the newest route."""
     end = _end(turn, queue)
-    return end is not None and offset > end + config.MAX_GROWTH
+    return end is not None and offset > end + turn.limits.max_growth
 
 
 def _end(turn: Turn, queue: Queue) -> int | None:

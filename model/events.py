@@ -238,6 +238,9 @@ class Tick(Event, frozen=True, kw_only=True, tag="tick"):
         Meta(pattern=r"\A[A-Za-z0-9._-]{0,64}\Z", description="names one process of the observer; never used again"),
     ] = ""
     uptime_ms: Annotated[Millis, Meta(description="that process's monotonic clock; null: not known")] | None = None
+    limits: (
+        Annotated[config.Limits, Meta(description="of this deployment, if not the default; null: not told")] | None
+    ) = None
 
 
 GroupEvent = Heartbeat | Unregister | Commit | Lock | Unlock | Configure | Reset | Route | Tick

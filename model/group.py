@@ -3,13 +3,15 @@
 from itertools import islice
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from model import config
 from model.clock import Moment
-from model.config import NEVER_MS
+from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.decisions import AnyDecision, Cause, FencedReason, How, Start, Trigger
 from model.events import Heartbeat, Mode, Policy, Subscription
+from model.load import NOTHING, Load
 from model.queue import Queue
 from model.routes import Routes
 
@@ -18,6 +20,9 @@ CHANGE: tuple[Trigger, ...] = ("join", "leave", "expire", "subscription")
 
 IF_DIFFERENT: tuple[Trigger, ...] = ("route", "timer")
 """Triggers that lead to a new epoch only if the target differs; every other always does."""
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Settings(Struct, array_like=True):
@@ -33,6 +38,11 @@ class Settings(Struct, array_like=True):
     settle_ms: int = config.SETTLE_MS
     revoke_timeout_ms: int = config.REVOKE_TIMEOUT_MS
     max_members: int = config.MAX_MEMBERS
+
+    @property
+    def bytes(self) -> int:
+        """The size of that which has no fixed one."""
+        return len(_encode(self.strategy_params)) if self.strategy_params else 0
 
 
 class Revocation(Struct, array_like=True):
@@ -75,6 +85,8 @@ class Member(Struct, array_like=True, kw_only=True):
     """Those of them that it must give up."""
     unheard_since_ms: int = -1
     """The shard's clock when it first showed that it has not heard what others have; -1 it has."""
+    bytes: int = 0
+    """Of its heartbeat, as far as the client chooses its size."""
     rival: "Rival | None" = None
     """Another instance under its client_id that wants to join; None: there is none."""
     waiting: dict[str, int] = {}
@@ -103,6 +115,8 @@ class Rival(Struct, array_like=True):
 
     beat: Heartbeat
     """Its last heartbeat, by which it joins when the live one is out."""
+    bytes: int
+    """Of it, as of a member's."""
     seen_ms: int
     """The shard's clock then."""
 
@@ -234,6 +248,8 @@ class Group(Struct, array_like=True, kw_only=True):
     """The shard's clock when the target was last compared."""
     stale: bool = False
     """Something the target depends on changed without being a CHANGE: the timer looks at it."""
+    bytes: int = 0
+    """Of its members and its settings, as far as a client or an operator chooses them."""
     emptied_ms: int = -1
     """The shard's clock when its last member went; -1 while there are members."""
     due_ms: int = NEVER_MS
@@ -251,6 +267,11 @@ class Group(Struct, array_like=True, kw_only=True):
             or self.emptied_ms >= 0
             or self.settings != Settings()
         )
+
+    @property
+    def load(self) -> Load:
+        """What it has of that which is bounded."""
+        return NOTHING if self.is_blank else Load(1, self.bytes)
 
     @property
     def watched(self) -> list[str]:
@@ -299,6 +320,7 @@ class Group(Struct, array_like=True, kw_only=True):
         self.epoch = max(self.epoch, epoch)
         self.members, self.target, self.owners, self.freed, self.locks = {}, {}, {}, {}, {}
         self.conflicts, self.oldest, self.pending, self.stale = {}, "", [], False
+        self.bytes = self.settings.bytes
         # Nothing was told yet in this epoch: who shows it knows the settings.
         self.configured_epoch, self.heard_epoch, self.retargeted_ms = self.epoch - 1, -1, -1
         for own in self.own_offsets.values():
@@ -337,8 +359,22 @@ class Compared(Struct, frozen=True):
 class Turn:
     """One event at work on one group: its moment, what it asks for, and the decisions so far."""
 
-    def __init__(self, group: Group, moment: Moment, cause: Cause, routes: Routes) -> None:
+    def __init__(
+        self,
+        group: Group,
+        moment: Moment,
+        cause: Cause,
+        routes: Routes,
+        load: Load = NOTHING,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
         self.group = group
+        self.load = load
+        """What the shard had when this event came, the group included."""
+        self.limits = limits
+        """What it may have."""
+        self.bytes_elsewhere = load.bytes - group.bytes
+        """Of the shard's other groups."""
         self.moment = moment
         self.cause = cause
         self.routes = routes

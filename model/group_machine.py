@@ -9,17 +9,38 @@ from typing import Any, assert_never
 
 from msgspec import UNSET, structs
 
-from model import broadcast, config, conflicts, events, handover, limits, locks, membership, offsets, topic_changes
+from model import (
+    admission,
+    broadcast,
+    config,
+    conflicts,
+    events,
+    handover,
+    limits,
+    locks,
+    membership,
+    offsets,
+    topic_changes,
+)
 from model.clock import Moment
-from model.config import BEATS_PER_SESSION, FORGET_MS, NEVER_MS, PROFILES
+from model.config import BEATS_PER_SESSION, DEFAULT_LIMITS, FORGET_MS, NEVER_MS, PROFILES, Limits
 from model.decisions import AnyDecision, Cause, Rebalance, Rejected
 from model.events import Commit, Configure, GroupEvent, Heartbeat, Reset, Route, Tick, Unregister
 from model.group import IF_DIFFERENT, Group, Turn
+from model.load import NOTHING, Load
 from model.routes import Routes
 from model.target import compute
 
 
-def step(group: Group, event: GroupEvent, moment: Moment, cause: Cause, routes: Routes) -> list[AnyDecision]:
+def step(
+    group: Group,
+    event: GroupEvent,
+    moment: Moment,
+    cause: Cause,
+    routes: Routes,
+    load: Load = NOTHING,
+    limits: Limits = DEFAULT_LIMITS,
+) -> list[AnyDecision]:
     """Apply one event to a consumer group, in place.
 
     Args:
@@ -28,11 +49,26 @@ def step(group: Group, event: GroupEvent, moment: Moment, cause: Cause, routes: 
         moment: when; `now_ms` is never earlier than in the last call.
         cause: the record of the event.
         routes: the queues of every topic that the shard knows, this event's route among them.
+        load: what the shard as a whole has of that which is bounded, this group included.
+        limits: of the deployment.
 
     Returns:
         The decisions, in order and without their header.  A heartbeat that changes nothing has none.
     """
-    turn = Turn(group, moment, cause, routes)
+    turn = Turn(group, moment, cause, routes, load, limits)
+    if refused := admission.no_more_groups(turn, event):
+        return refused
+    _happen(turn, event)
+    if group.pending and (turn.asked or isinstance(event, Tick)):
+        _retarget(turn)
+    handover.finish(turn)
+    broadcast.forget_surplus(turn)
+    if isinstance(event, Tick):
+        group.due_ms = _next_due_ms(group)
+    return turn.decisions
+
+
+def _happen(turn: Turn, event: GroupEvent) -> None:
     match event:
         case Heartbeat():
             membership.heartbeat(turn, event)
@@ -60,13 +96,6 @@ def step(group: Group, event: GroupEvent, moment: Moment, cause: Cause, routes: 
             _look_at_timer(turn)
         case _:
             assert_never(event)
-    if group.pending and (turn.asked or isinstance(event, Tick)):
-        _retarget(turn)
-    handover.finish(turn)
-    broadcast.forget_surplus(group)
-    if isinstance(event, Tick):
-        group.due_ms = _next_due_ms(group)
-    return turn.decisions
 
 
 def _configure(turn: Turn, event: Configure) -> None:
@@ -82,6 +111,11 @@ def _configure(turn: Turn, event: Configure) -> None:
         )
         turn.say(Rejected(rule="settings", detail=detail, group_id=group.group_id))
         return
+    more = settings.bytes - group.settings.bytes
+    if full := admission.no_room(turn, more):
+        turn.say(Rejected(rule="limit", detail=full, group_id=group.group_id))
+        return
+    group.bytes += more
     before, group.settings = group.settings, settings
     group.configured_epoch = group.epoch
     if not group.members:  # what an operator set counts from now on, however long the group has been empty
@@ -115,7 +149,7 @@ def _retarget(turn: Turn) -> None:
         group.remind(group.retargeted_ms + group.settings.settle_ms)
         return
     broadcasts = group.is_broadcasting
-    target = broadcast.target(group, turn.routes) if broadcasts else compute(group, turn.routes)
+    target = broadcast.target(turn) if broadcasts else compute(group, turn.routes)
     asked, group.pending = group.pending, []
     group.checked_ms, group.stale = now_ms, target.looks_again
     if group.stale:

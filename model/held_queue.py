@@ -4,49 +4,11 @@ from functools import cached_property
 
 from msgspec import Struct, field
 
-from model import config
 from model.config import NEVER_MS
+from model.load import NOTHING, Load
 from model.queue import Queue
 from model.queue_end import QueueEnd
 from model.waiting import Hold, Waiting, Wish
-
-
-class Load(Struct, array_like=True, frozen=True):
-    """What a queue, or all queues of a shard together, have of that which is bounded."""
-
-    queues: int = 0
-    pulls: int = 0
-    """That are held."""
-    lives: int = 0
-    """Whose newest pull is answered and remembered."""
-    filters: int = 0
-    """Cost of the different expressions of the pulls that are held, summed over queues; see `Wish.cost`."""
-
-    def __add__(self, other: "Load") -> "Load":
-        return Load(
-            self.queues + other.queues,
-            self.pulls + other.pulls,
-            self.lives + other.lives,
-            self.filters + other.filters,
-        )
-
-    def __sub__(self, other: "Load") -> "Load":
-        return Load(
-            self.queues - other.queues,
-            self.pulls - other.pulls,
-            self.lives - other.lives,
-            self.filters - other.filters,
-        )
-
-
-NOTHING = Load()
-
-
-def most() -> Load:
-    """Return what a shard may have."""
-    return Load(
-        config.MAX_PULLED_QUEUES, config.MAX_HOLDS_PER_SHARD, config.MAX_LIVES_PER_SHARD, config.MAX_FILTERS_PER_SHARD
-    )
 
 
 class Answered(Struct, array_like=True, frozen=True):
@@ -96,4 +58,4 @@ class HeldQueue(Struct, array_like=True, kw_only=True, dict=True):
         """What it has of that which is bounded."""
         if self.is_blank:
             return NOTHING
-        return Load(1, len(self.holds), len(self.answered), self.waiting.filters)
+        return Load(1, 0, len(self.holds), len(self.answered), self.waiting.filters)

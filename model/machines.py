@@ -8,9 +8,11 @@ from msgspec import Struct
 
 from model import group_machine, queue_machine
 from model.clock import Moment
+from model.config import Limits
 from model.decisions import AnyDecision, Cause
 from model.group import Group, Loss, Settings
-from model.held_queue import NOTHING, HeldQueue, Load
+from model.held_queue import HeldQueue
+from model.load import Load
 from model.routes import Routes
 
 Entity = Group | HeldQueue
@@ -22,6 +24,8 @@ class Around(NamedTuple):
     routes: Routes
     load: Load
     """What the shard as a whole has of that which is bounded, the entity's included."""
+    limits: Limits
+    """What it may have."""
     authoritative: bool = True
     """Whether an arrival is the observer's; False for a producer's, which is a hint.  True for all other events."""
 
@@ -63,19 +67,21 @@ def _recover_queue(queue: HeldQueue, _epoch: int, loss: Loss) -> Loss:
 MACHINES: Mapping[str, Machine] = {
     "groups": Machine(
         new=_new_group,
-        step=lambda group, event, moment, cause, around: group_machine.step(group, event, moment, cause, around.routes),
+        step=lambda group, event, moment, cause, around: group_machine.step(
+            group, event, moment, cause, around.routes, around.load, around.limits
+        ),
         encode=msgspec.msgpack.Encoder().encode,
         decode=msgspec.msgpack.Decoder(Group).decode,
         topics=lambda group: group.topics,
         watched=lambda group: group.watched,
-        load=lambda _: NOTHING,
+        load=lambda group: group.load,
         epoch=lambda group: group.epoch,
         recover=lambda group, epoch, loss: group.recover(epoch, loss),
     ),
     "queues": Machine(
         new=lambda name, _epoch, _loss: HeldQueue(key=name),
         step=lambda queue, event, moment, _, around: queue_machine.step(
-            queue, event, moment, around.load, around.authoritative
+            queue, event, moment, around.load, around.authoritative, around.limits
         ),
         encode=msgspec.msgpack.Encoder().encode,
         decode=msgspec.msgpack.Decoder(HeldQueue).decode,

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from model import admission, broadcast, conflicts, handover, limits, topic_changes
-from model.config import DEAF_SESSIONS, ENDED_MS, FORGET_MS, MAX_ENDED, MAX_RIVALS, SESSION_TIMEOUT_MS, WAITING_MS
+from model.config import DEAF_SESSIONS, ENDED_MS, FORGET_MS, MAX_RIVALS, SESSION_TIMEOUT_MS, WAITING_MS
 from model.decisions import Change, Fenced, FencedReason, How, Membership, Rejected, Trigger
 from model.events import Heartbeat, Mode, Subscription, Unregister
 from model.group import Ended, Group, Loss, Member, Rival, Settings, Turn
@@ -117,6 +117,7 @@ def _join(turn: Turn, beat: Heartbeat) -> None:
     topics = member.subscriptions.keys() - turn.topics
     turn.topics.update(topics)
     group.members[beat.client_id] = member
+    group.bytes += member.bytes
     group.emptied_ms = -1
     topic_changes.review(turn, topics)
     group.remind(group.session_ends_ms(member))
@@ -145,20 +146,33 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
     since_ms = member.waiting.pop(beat.instance_id, -1)
     if since_ms >= 0 and member.seen_ms > since_ms + session_ms:
         if member.rival is not None and member.rival.beat.instance_id == beat.instance_id:
-            member.rival = None
+            _let_wait(turn, member, None)
         _end(turn, beat.client_id, beat.instance_id, "duplicate", by=member.instance_id)
         conflicts.note_duplicate(turn, beat.client_id, member, beat.instance_id)
         return
-    member.rival = Rival(structs.replace(beat, owned=[]), now_ms)  # it owns nothing, whatever it claims
+    rival = Rival(structs.replace(beat, owned=[]), admission.size_of(beat), now_ms)  # it owns nothing, as it claims
     if len(member.waiting) >= MAX_RIVALS:
         del member.waiting[next(iter(member.waiting))]
     member.waiting[beat.instance_id] = now_ms if since_ms < 0 else since_ms
-    if since_ms < 0:
+    if full := _let_wait(turn, member, rival):
+        turn.say(_refusal(beat, "limit", full))
+    elif since_ms < 0:
         detail = (
             f"client_id {beat.client_id!r} is in use by instance {member.instance_id}, heard "
             f"{now_ms - member.seen_ms} ms ago; this one joins when that has left, or was silent for {session_ms} ms"
         )
         turn.say(_refusal(beat, "in-use", detail))
+
+
+def _let_wait(turn: Turn, member: Member, rival: Rival | None) -> str:
+    """Keep another rival of a member, or none; return why there is no room for it, empty if there is."""
+    before = 0 if member.rival is None else member.rival.bytes
+    more = (0 if rival is None else rival.bytes) - before
+    if full := admission.no_room(turn, more):
+        return full
+    turn.group.bytes += more
+    member.rival = rival
+    return ""
 
 
 def _mode_beside(group: Group, client_id: str, mode: Mode) -> Mode:
@@ -191,23 +205,7 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
             return
     elif member.unheard_since_ms >= 0:
         member.unheard_since_ms = -1
-    wanted = {
-        subscription.topic: _newer(member.subscriptions.get(subscription.topic), subscription)
-        for subscription in beat.subscriptions
-    }
-    changed = wanted.keys() != member.subscriptions.keys()
-    if changed:
-        _say(turn, beat.client_id, member, "resubscribed", _difference(member.subscriptions, wanted))
-        turn.ask("subscription")
-        topic_changes.review(turn, wanted.keys() - set(group.topics))
-    reworded = wanted != member.subscriptions
-    member.subscriptions = wanted
-    rethought = _take_wishes(member, beat)
-    if rethought:
-        group.stale = True
-        group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
-    if reworded or rethought:
-        conflicts.review(turn, beat.client_id)
+    changed = _take_wishes(turn, beat, member)
     handover.take_receipt(turn, beat, member)
     handover.take_claims(turn, beat, member)
     if changed and group.is_broadcasting:
@@ -244,14 +242,36 @@ def _newer(known: Subscription | None, shown: Subscription) -> Subscription:
 _WISHES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight")
 
 
-def _take_wishes(member: Member, beat: Heartbeat) -> bool:
-    """Take what a heartbeat may change without being a CHANGE; return whether anything differs."""
-    differs = False
-    for name in _WISHES:
-        if getattr(member, name) != getattr(beat, name):
-            setattr(member, name, getattr(beat, name))
-            differs = True
-    return differs
+def _take_wishes(turn: Turn, beat: Heartbeat, member: Member) -> bool:
+    """Take what a member wants, if it wants something else than before; return whether its topics changed."""
+    group = turn.group
+    wanted = {
+        subscription.topic: _newer(member.subscriptions.get(subscription.topic), subscription)
+        for subscription in beat.subscriptions
+    }
+    reworded = wanted != member.subscriptions
+    rethought = [name for name in _WISHES if getattr(member, name) != getattr(beat, name)]
+    if not reworded and not rethought:
+        return False
+    more = admission.size_of(beat) - member.bytes
+    if full := admission.no_room(turn, more):
+        turn.say(_refusal(beat, "limit", f"it keeps what it wanted before: {full}"))
+        return False
+    group.bytes += more
+    member.bytes += more
+    changed = wanted.keys() != member.subscriptions.keys()
+    if changed:
+        _say(turn, beat.client_id, member, "resubscribed", _difference(member.subscriptions, wanted))
+        turn.ask("subscription")
+        topic_changes.review(turn, wanted.keys() - set(group.topics))
+    member.subscriptions = wanted
+    for name in rethought:
+        setattr(member, name, getattr(beat, name))
+    if rethought:
+        group.stale = True
+        group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
+    conflicts.review(turn, beat.client_id)
+    return changed
 
 
 def _member(turn: Turn, beat: Heartbeat) -> Member:
@@ -261,9 +281,10 @@ def _member(turn: Turn, beat: Heartbeat) -> Member:
         subscriptions={subscription.topic: subscription for subscription in beat.subscriptions},
         shown_epoch=beat.epoch,
         session_ms=SESSION_TIMEOUT_MS,
+        bytes=admission.size_of(beat),
         mode=beat.mode,
+        **{name: getattr(beat, name) for name in _WISHES},
     )
-    _take_wishes(member, beat)
     if turn.group.loss is not None:
         _trust(turn.group, turn.group.loss, beat, member)
     return member
@@ -274,7 +295,8 @@ def _remove(turn: Turn, client_id: str, reason: FencedReason, how: How) -> None:
     instance_id = turn.group.members[client_id].instance_id
     _end(turn, client_id, instance_id, reason)
     handover.free_all(turn, client_id, how)
-    del turn.group.members[client_id]
+    member = turn.group.members.pop(client_id)
+    turn.group.bytes -= member.bytes + (0 if member.rival is None else member.rival.bytes)
     turn.group.conflicts.pop(client_id, None)  # its next life may come in this turn, and be at odds as well
 
 
@@ -297,7 +319,7 @@ def _remember(turn: Turn, client_id: str, instance_id: str, ended: Ended) -> Non
     """Keep how an instance ended, from now on for as long as a record of it may be late."""
     group, life = turn.group, _life(client_id, instance_id)
     group.ended.pop(life, None)
-    if len(group.ended) >= MAX_ENDED:
+    while len(group.ended) >= turn.limits.max_ended:
         del group.ended[next(iter(group.ended))]
     ended.until_ms = turn.moment.now_ms + ENDED_MS
     group.ended[life] = ended

@@ -58,7 +58,7 @@ def reset(turn: Turn, event: Reset) -> None:
     if event.request_id in group.resets:
         return
     broadcasts = _broadcasts(group)
-    wrong = _unknown(turn, event) or (_too_many(group, event) if broadcasts else "")
+    wrong = _unknown(turn, event) or (_too_many(turn, event) if broadcasts else "")
     if wrong:
         turn.say(Rejected(rule="reset", detail=limits.shortened(wrong), group_id=group.group_id))
         return
@@ -115,12 +115,12 @@ def _unknown(turn: Turn, event: Reset) -> str:
     return ""
 
 
-def _too_many(group: Group, event: Reset) -> str:
+def _too_many(turn: Turn, event: Reset) -> str:
     """Return what is wrong with a reset that sets too many offsets, one of each queue for each client."""
-    clients, queues = len(group.own_offsets), len(event.offsets)
-    if clients * queues <= config.MAX_BROADCAST:
+    clients, queues, most = len(turn.group.own_offsets), len(event.offsets), turn.limits.max_broadcast
+    if clients * queues <= most:
         return ""
-    return f"{queues} queues of {clients} clients are too many; at most {config.MAX_BROADCAST} offsets are set at once"
+    return f"{queues} queues of {clients} clients are too many; at most {most} offsets are set at once"
 
 
 def set_offset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> None:

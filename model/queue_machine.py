@@ -14,16 +14,22 @@ from typing import assert_never
 
 from model import config
 from model.clock import Moment
-from model.config import NEVER_MS
+from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.decisions import AnyDecision, Rejected, Wake, WakeReason
 from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
 from model.filters import FilterError, parse
-from model.held_queue import Answered, HeldQueue, Load, most
+from model.held_queue import Answered, HeldQueue
+from model.load import Load
 from model.waiting import Hold, Wish
 
 
 def step(
-    queue: HeldQueue, event: QueueEvent, moment: Moment, load: Load, authoritative: bool = True
+    queue: HeldQueue,
+    event: QueueEvent,
+    moment: Moment,
+    load: Load,
+    authoritative: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> list[AnyDecision]:
     """Apply one event to a queue, in place.
 
@@ -33,6 +39,7 @@ def step(
         moment: when; `now_ms` is never earlier than in the last call.
         load: what the shard as a whole has, this queue included.
         authoritative: whether an arrival that names an observer is one's; else it is a hint, as every producer's is.
+        limits: of the deployment.
 
     Returns:
         The decisions, in order and without their header.
@@ -41,7 +48,7 @@ def step(
     decisions: list[AnyDecision]
     match event:
         case Pull():
-            decisions = _pull(queue, event, now_ms, most() - load + queue.load)
+            decisions = _pull(queue, event, now_ms, _room(queue, load, limits))
         case Cancel():
             decisions = _cancel(queue, event, now_ms)
         case Arrival():
@@ -51,7 +58,7 @@ def step(
         case _:
             assert_never(event)
     if len(queue.answered) > lives:
-        _forget_lives(queue, min(config.MAX_LIVES_PER_QUEUE, config.MAX_LIVES_PER_SHARD - load.lives + lives))
+        _forget_lives(queue, min(limits.max_lives_per_queue, limits.max_lives_per_shard - load.lives + lives))
     queue.due_ms = min(queue.waiting.next_due_ms(), queue.forget_ms)
     return decisions
 
@@ -75,7 +82,7 @@ def _pull(queue: HeldQueue, pull: Pull, now_ms: int, bounds: Load) -> list[AnyDe
         return [_refusal(pull, str(error))]
     hold = _hold_of(pull, life, now_ms)
     if queue.is_blank:
-        if bounds.queues < 1 or bounds.lives < 1:
+        if bounds.entities < 1 or bounds.lives < 1:
             return [_answer(queue, hold, "overflow", now_ms)]  # and leave no trace
         return [_wake(queue, hold, "unknown", now_ms)]
     decisions: list[AnyDecision] = []
@@ -142,12 +149,21 @@ def _pass_time(queue: HeldQueue, now_ms: int) -> list[AnyDecision]:
     return decisions
 
 
+def _room(queue: HeldQueue, load: Load, limits: Limits) -> Load:
+    """Return what a queue may have in all, as far as the queue and the shard as a whole are concerned."""
+    elsewhere = load - queue.load
+    return Load(
+        entities=limits.max_pulled_queues - elsewhere.entities,
+        pulls=min(limits.max_holds_per_queue, limits.max_holds_per_shard - elsewhere.pulls),
+        lives=limits.max_lives_per_shard - elsewhere.lives,
+        filters=min(limits.max_filters_per_queue, limits.max_filters_per_shard - elsewhere.filters),
+    )
+
+
 def _has_room(queue: HeldQueue, wish: Wish, bounds: Load) -> bool:
-    """Say whether one more may be held, as far as the queue and the shard as a whole are concerned."""
-    holds, filters = len(queue.holds), queue.waiting.filters + queue.waiting.costs(wish)
-    if holds >= min(config.MAX_HOLDS_PER_QUEUE, bounds.pulls):
-        return False
-    return filters <= min(config.MAX_FILTERS_PER_QUEUE, bounds.filters)
+    """Say whether one more pull may be held."""
+    filters = queue.waiting.filters + queue.waiting.costs(wish)
+    return len(queue.holds) < bounds.pulls and filters <= bounds.filters
 
 
 def _hold_of(pull: Pull, life: bytes, now_ms: int) -> Hold:

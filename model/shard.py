@@ -12,12 +12,13 @@ from msgspec import Struct
 
 from model import config
 from model.clock import Moment, ShardClock
-from model.config import NEVER_MS
+from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.deadlines import Deadlines
 from model.decisions import AnyDecision, Cause, Rejected
 from model.events import AnyEvent, Commit, Configure, Lock, Reset, Route, Tick, Unlock
 from model.group import Group, Loss
-from model.held_queue import HeldQueue, Load
+from model.held_queue import HeldQueue
+from model.load import Load
 from model.machines import MACHINES, Around, Entity
 from model.records import Record, entity_of, kind_of_topic, raw_of, read_event, refuse, type_of
 from model.routes import Routes
@@ -63,7 +64,9 @@ class ShardState(Struct, array_like=True):
     next_due_ms: int = NEVER_MS
     """The earliest of the deadlines, or earlier."""
     load: Load = Load()
-    """What its queues have together of that which is bounded."""
+    """What its groups or queues have together of that which is bounded."""
+    limits: Limits = DEFAULT_LIMITS
+    """What they may have, as an observer told it last."""
     stage: Literal["", "lost", "quiet"] = ""
     """Lost: the era begins with the next record.  Quiet: it learns, and decides nothing, up to `quiet_until`."""
     loss: Loss | None = None
@@ -156,9 +159,8 @@ class Shard:
         self._machine = MACHINES.get(kind_of_topic(topic), MACHINES["groups"])
         self._deadlines = Deadlines(self._state.deadlines)
         self._entities: dict[str, Entity] = {}
-        self._steps: dict[str, list[tuple[AnyEvent, Moment, Cause, int, Load, bool]]] = {}
-        """Entity -> its good events since it was encoded, each with what it saw: the mark of the routes, the load, and
-        whether it was authoritative."""
+        self._steps: dict[str, list[tuple[AnyEvent, Moment, Cause, int, Around]]] = {}
+        """Entity -> its good events since it was encoded, each with what it saw, and the mark of the routes then."""
         self._topics: dict[str, tuple[list[str], list[str]]] = {}
         """Of each decoded entity, the topics that it stands by in `readers`, and in `watchers`."""
 
@@ -232,6 +234,8 @@ class Shard:
             case Rejected():
                 decisions.append(event)
             case Tick():
+                if event.limits is not None:
+                    state.limits = event.limits
                 for name in self._due(moment.now_ms):
                     decisions += self._step(name, event, moment, cause)
                 self._forget_routes(moment.now_ms)
@@ -314,9 +318,10 @@ class Shard:
         """
         entity, state = self._load(name), self._state
         of_all, before = state.load, self._machine.load(entity)
+        around = Around(self._routes, of_all, state.limits, authoritative)
         decisions: list[AnyDecision]
         try:
-            decisions = self._machine.step(entity, event, moment, cause, Around(self._routes, of_all, authoritative))
+            decisions = self._machine.step(entity, event, moment, cause, around)
         except Exception as error:
             if self._raises or isinstance(error, MemoryError):
                 raise
@@ -329,8 +334,7 @@ class Shard:
             decisions = [refuse("internal", f"{type_of(event)}: {fingerprint(error)}")]
             decisions[0].group_id = getattr(event, "group_id", name if isinstance(entity, Group) else None)
         else:
-            seen = event, moment, cause, self._routes.mark, of_all, authoritative
-            self._steps.setdefault(name, []).append(seen)
+            self._steps.setdefault(name, []).append((event, moment, cause, self._routes.mark, around))
         if (after := self._machine.load(entity)) != before:
             state.load = of_all - before + after
         if decisions or isinstance(event, Route | Tick):  # else neither subscriptions nor doubts have changed
@@ -356,9 +360,9 @@ class Shard:
         """Make an entity again as it was after its last good event: from its bytes, and the events since."""
         entity, steps = self._decoded(name), self._steps.get(name, [])
         routes = self._routes.at(steps[0][3] if steps else self._routes.mark)
-        for event, moment, cause, mark, of_all, authoritative in steps:
+        for event, moment, cause, mark, around in steps:
             routes.follow(self._routes, mark)
-            self._machine.step(entity, event, moment, cause, Around(routes, of_all, authoritative))
+            self._machine.step(entity, event, moment, cause, around._replace(routes=routes))
         return entity
 
     def _keep(self, name: str, entity: Entity) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from model.config import MAX_QUEUES
+from model.config import DEFAULT_LIMITS, MAX_QUEUES, Limits
 from model.events import Route
 from model.signing import Keys
 from pipeline import subscriptions
@@ -40,16 +40,17 @@ _LISTEN_S = 0.5
 _FLUSH_S = 0.5
 
 
-def observe(connection: Connection, keys: Keys, stop: threading.Event) -> None:
+def observe(connection: Connection, keys: Keys, stop: threading.Event, limits: Limits = DEFAULT_LIMITS) -> None:
     """Send ticks, routes and arrivals, signed, until `stop` is set; return within 2 seconds then.
 
     A broker that is away is waited for, and so are topics that are not there yet.  `stop` is also set on an error.
+    Each tick tells the shards the limits of this deployment.
 
     Raises:
         InvalidUsage: Kafka's client does not take the settings, or there is no key of an observer.
     """
     cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
-    ticker = Ticker(connection, keys)
+    ticker = Ticker(connection, keys, limits)
     announcer = Announcer(connection, keys, stop)
     router = Router(connection, keys, cluster, ticker, announcer)
     log.info("observing %s for %s", connection.bootstrap, ", ".join(connection.topics.control))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from model import config
 from model.signing import Keys
@@ -18,12 +18,21 @@ PREFIX = "WAKEROLL_"
 """Of environment variables: WAKEROLL_BOOTSTRAP is `bootstrap`."""
 
 
+_NOT_ABOVE = (
+    ("max_group_bytes", "max_shard_bytes"),
+    ("max_holds_per_queue", "max_holds_per_shard"),
+    ("max_lives_per_queue", "max_lives_per_shard"),
+    ("max_filters_per_queue", "max_filters_per_shard"),
+)
+"""Pairs of limits of which the first is part of the second."""
+
+
 class InvalidSettings(InvalidUsage):
     """A setting that cannot be; the message names it, what was found and what would be right."""
 
 
-class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One deployment of the control plane.  Durations are ms."""
+class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
+    """One deployment of the control plane, with the limits that its observer tells.  Durations are ms."""
 
     bootstrap: Annotated[str, Meta(description="host:port[,host:port] of the brokers; empty: none was named")] = ""
     kafka_config: Annotated[str | None, Meta(description="properties file with more client settings, for a login")] = (
@@ -93,6 +102,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         login = read_properties(Path(self.kafka_config)) if self.kafka_config else {}
         return Connection(self.bootstrap, login, Topics(self.prefix))
 
+    @property
+    def limits(self) -> config.Limits:
+        """What a shard may hold."""
+        return config.Limits(**{name: getattr(self, name) for name in config.Limits.__struct_fields__})
+
     def read_keys(self) -> Keys:
         """Return the keys of this deployment; the development keys if it names no file.
 
@@ -138,6 +152,11 @@ def load(environment: Mapping[str, str], file: Path | None = None, **given: Any)
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidSettings(f"a setting is wrong: {error}; there are: {_names()}") from error
+    for smaller, larger in _NOT_ABOVE:
+        if getattr(settings, smaller) > getattr(settings, larger):
+            raise InvalidSettings(
+                f"{smaller} is {getattr(settings, smaller)}; it must be at most {larger} ({getattr(settings, larger)})"
+            )
     return settings
 
 

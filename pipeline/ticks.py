@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from model.config import TICK_MS
+from model.config import DEFAULT_LIMITS, TICK_MS, Limits
 from model.events import Tick
 from model.records import Record
 from model.signing import Keys, read_signature
@@ -29,11 +29,12 @@ _TICK = b'{"type":"tick"'
 class Ticker:
     """Appends a tick to every control partition, each `TICK_MS`."""
 
-    def __init__(self, connection: Connection, keys: Keys) -> None:
+    def __init__(self, connection: Connection, keys: Keys, limits: Limits = DEFAULT_LIMITS) -> None:
         self.ends: Ends = {}
         """The control partitions, and where they end; replaced, never changed, by whoever knows better."""
         self._learnt: Ends = self.ends
         self._observer = uuid.uuid4().hex
+        self._limits = limits
         self._trouble = Trouble(log, "ticks arrive again")
         self._producer = SignedProducer(connection, keys, 2 * TICK_MS)
 
@@ -55,7 +56,8 @@ class Ticker:
         if ends is not self._learnt:  # else the receipts of ticks know better
             self._producer.learn(ends)
             self._learnt = ends
-        value = msgspec.json.encode(Tick(observer=self._observer, uptime_ms=time.monotonic_ns() // 1_000_000))
+        uptime_ms = time.monotonic_ns() // 1_000_000
+        value = msgspec.json.encode(Tick(observer=self._observer, uptime_ms=uptime_ms, limits=self._limits))
         for topic, partition in ends:
             try:
                 self._producer.produce(topic, value, partition, on_delivery=self._delivered)

@@ -139,7 +139,7 @@ def observe(
     connection, signing = settings.connection, settings.read_keys()
     if warning := warning_of(settings.keys):
         log.warning("%s", warning)
-    run_observer(connection, signing, stop_on_signals())
+    run_observer(connection, signing, stop_on_signals(), settings.limits)
 
 
 def demo(

@@ -14,7 +14,19 @@ from confluent_kafka.admin import NewTopic
 
 from model.config import CONTROL_PARTITIONS
 from model.decisions import TO_A_CLIENT, AnyDecision
-from model.events import ACCEPTED, AnyEvent, Arrival, Commit, Configure, Event, Heartbeat, Pull, Route, RoutedQueue, Tick
+from model.events import (
+    ACCEPTED,
+    AnyEvent,
+    Arrival,
+    Commit,
+    Configure,
+    Event,
+    Heartbeat,
+    Pull,
+    Route,
+    RoutedQueue,
+    Tick,
+)
 from model.group import Group
 from model.partitioner import partition_of
 from model.queue import Queue

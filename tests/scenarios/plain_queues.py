@@ -80,6 +80,7 @@ class PlainQueues:
     def __init__(self, wants: Callable[[Pull, Arrival], bool]) -> None:
         """Know none; `wants` says whether a pull's client may want a message that arrived."""
         self.known: dict[str, PlainQueue] = {}
+        self.limits = config.DEFAULT_LIMITS
         self._wants = wants
 
     def happen(self, event: AnyEvent, now_ms: int) -> list[Answer]:
@@ -92,6 +93,7 @@ class PlainQueues:
             case Arrival():
                 return self._arrive(event, now_ms)
             case Tick():
+                self.limits = event.limits or self.limits
                 return [answer for key in sorted(self.known) for answer in self._tick(key, now_ms)]
         raise AssertionError(f"{event} is no event of queues")
 
@@ -106,7 +108,7 @@ class PlainQueues:
     def _pull(self, pull: Pull, now_ms: int) -> list[Answer]:
         queue, new = self.known.get(pull.queue.key), Held(pull, now_ms)
         if queue is None:
-            if len(self.known) >= config.MAX_PULLED_QUEUES or self.lives() >= config.MAX_LIVES_PER_SHARD:
+            if len(self.known) >= self.limits.max_pulled_queues or self.lives() >= self.limits.max_lives_per_shard:
                 return [self._answer(PlainQueue(), new, "overflow", now_ms)]
             return [self._end(pull.queue.key, new, "unknown", now_ms)]
         newest = max(
@@ -123,10 +125,10 @@ class PlainQueues:
         if queue.believed(now_ms) > pull.from_offset:
             answers.append(self._end(pull.queue.key, new, "arrival", now_ms))
         elif (
-            len(queue.holds) >= config.MAX_HOLDS_PER_QUEUE
-            or self.holds() >= config.MAX_HOLDS_PER_SHARD
-            or queue.filters(pull) > config.MAX_FILTERS_PER_QUEUE
-            or others + queue.filters(pull) > config.MAX_FILTERS_PER_SHARD
+            len(queue.holds) >= self.limits.max_holds_per_queue
+            or self.holds() >= self.limits.max_holds_per_shard
+            or queue.filters(pull) > self.limits.max_filters_per_queue
+            or others + queue.filters(pull) > self.limits.max_filters_per_shard
         ):
             answers.append(self._end(pull.queue.key, new, "overflow", now_ms))
         else:
@@ -209,7 +211,7 @@ class PlainQueues:
         while (
             queue
             and queue.lives
-            and (len(queue.lives) > config.MAX_LIVES_PER_QUEUE or self.lives() > config.MAX_LIVES_PER_SHARD)
+            and (len(queue.lives) > self.limits.max_lives_per_queue or self.lives() > self.limits.max_lives_per_shard)
         ):
             del queue.lives[next(iter(queue.lives))]
         if queue and not queue.lives and not queue.holds:

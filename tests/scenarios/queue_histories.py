@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 
 from model import config
 from model.clock import Moment
+from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import AnyDecision
 from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
-from model.held_queue import NOTHING, HeldQueue, Load
+from model.held_queue import HeldQueue
+from model.load import NOTHING, Load
 from model.queue import Queue
 from model.queue_machine import step
 
@@ -80,8 +82,15 @@ plans = st.lists(st.tuples(st.sampled_from([0, 1, 700, 2_000, 5_000, 61_000, 300
 class Play:
     """The machine of `ORDERS`, and what it decided; what is about other queues does not reach it."""
 
-    def __init__(self, plan: list[tuple[int, QueueEvent]] | None = None, *, is_known: bool = False) -> None:
+    def __init__(
+        self,
+        plan: list[tuple[int, QueueEvent]] | None = None,
+        *,
+        is_known: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
         """Play a plan; `is_known`: somebody has pulled the queue before that."""
+        self.limits = limits
         self.queue = HeldQueue(key=ORDERS.key)
         self.now_ms = 0
         self.decisions: list[AnyDecision] = []
@@ -98,7 +107,7 @@ class Play:
         if not isinstance(event, Tick) and event.queue != ORDERS:
             return []
         moment = Moment(self.now_ms, self.now_ms, True)
-        decisions = step(self.queue, event, moment, elsewhere + self.queue.load, authoritative)
+        decisions = step(self.queue, event, moment, elsewhere + self.queue.load, authoritative, self.limits)
         for decision in decisions:
             decision.at_ms = self.now_ms
         self.decisions += decisions

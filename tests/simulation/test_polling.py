@@ -8,7 +8,8 @@ import pytest
 
 from model.config import NEVER_MS
 from model.decisions import Wake
-from model.held_queue import NOTHING, HeldQueue
+from model.held_queue import HeldQueue
+from model.load import NOTHING
 from model.shard import ShardState
 from polling.checks import broken
 from polling.faults import KINDS

@@ -8,7 +8,7 @@ from control_log import START_MS
 from histories import GROUPS, TOPICS, History, plans
 from model import config, invariants
 from model.clock import Moment, ShardClock
-from model.config import FORGET_MS
+from model.config import DEFAULT_LIMITS, FORGET_MS, Limits
 from model.decisions import Assignment, Cause, Handover, Rebalance, Rejected, Start
 from model.events import (
     Commit,
@@ -179,7 +179,8 @@ def _without_header(decision: msgspec.Struct) -> bytes:
 class Lonely:
     """One group on its own, stepped by hand."""
 
-    def __init__(self, **settings) -> None:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS, **settings) -> None:
+        self.limits = limits
         self.group = Group(group_id="billing", settings=Settings(**settings))
         self.routes = Routes({})
         self._offset = 0
@@ -203,7 +204,8 @@ class Lonely:
         """Let something happen; return what follows."""
         self._offset += 1
         cause = Cause("wakeroll.groups", 1, self._offset)
-        return step(self.group, event, Moment(now_ms, START_MS + now_ms, True), cause, self.routes)
+        moment = Moment(now_ms, START_MS + now_ms, True)
+        return step(self.group, event, moment, cause, self.routes, self.group.load, self.limits)
 
 
 def test_a_strategy_that_breaks_does_not_break_the_group(monkeypatch):
@@ -388,10 +390,9 @@ def test_the_newest_version_of_a_subscription_counts():
     assert kept == ["red", "blue", "blue", "blue"]
 
 
-def test_as_many_ended_instances_are_remembered_as_the_limit_says(monkeypatch):
+def test_as_many_ended_instances_are_remembered_as_the_limit_says():
     """Bounded memory: a process that starts in a loop must not fill the state."""
-    monkeypatch.setattr("model.membership.MAX_ENDED", 8)
-    lonely = Lonely()
+    lonely = Lonely(Limits(max_ended=8))
     for life in range(20):
         lonely.step(Heartbeat(group_id="billing", client_id="a", instance_id=f"a{life}"), life)
         lonely.step(Unregister(group_id="billing", client_id="a", instance_id=f"a{life}"), life)

@@ -12,7 +12,8 @@ from model.arrivals import Arrivals
 from model.clock import Moment
 from model.events import Arrival, Pull
 from model.filters import parse
-from model.held_queue import NOTHING, HeldQueue
+from model.held_queue import HeldQueue
+from model.load import NOTHING
 from model.queue import Queue
 from model.queue_machine import step
 from wakeroll import InvalidUsage, NotReachable, Producer

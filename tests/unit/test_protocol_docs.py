@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from model import config
 from model.decisions import AnyDecision, Decision, FencedReason, How, Outcome, Rejected, Trigger, WakeReason
@@ -166,7 +167,7 @@ def test_the_bounds_that_the_page_names_are_those_of_the_configuration():
         config.REVOKE_TIMEOUT_MS // 1_000,
         config.MIN_SESSION_MS,
         config.MAX_SESSION_MS,
-        config.MAX_GROWTH,
+        config.DEFAULT_LIMITS.max_growth,
         config.ENDED_MS // 60_000,
         config.SLACK_MS // 1_000,
         config.CLIENT_MARGIN_MS // 1_000,
@@ -178,13 +179,13 @@ def test_the_bounds_that_the_page_names_are_those_of_the_configuration():
         config.HINT_MS // 1_000,
         config.CONFIRM_MS // 1_000,
         config.REMEMBER_MS // 60_000,
-        config.MAX_HOLDS_PER_QUEUE,
-        config.MAX_HOLDS_PER_SHARD,
-        config.MAX_LIVES_PER_QUEUE,
-        config.MAX_LIVES_PER_SHARD,
-        config.MAX_PULLED_QUEUES,
-        config.MAX_FILTERS_PER_QUEUE,
-        config.MAX_FILTERS_PER_SHARD,
+        config.DEFAULT_LIMITS.max_holds_per_queue,
+        config.DEFAULT_LIMITS.max_holds_per_shard,
+        config.DEFAULT_LIMITS.max_lives_per_queue,
+        config.DEFAULT_LIMITS.max_lives_per_shard,
+        config.DEFAULT_LIMITS.max_pulled_queues,
+        config.DEFAULT_LIMITS.max_filters_per_queue,
+        config.DEFAULT_LIMITS.max_filters_per_shard,
     } - numbers == set()
 
 
@@ -197,8 +198,10 @@ def test_every_limit_stands_in_the_table_with_its_value():
     chapter = PAGE.partition("\n## Limits\n")[2]
     told = {row[0]: int(re.findall(r"[\d,]+", row[1])[0].replace(",", "")) for row in first_table_in(chapter)}
     limits = {name: value for name, value in vars(config).items() if name.startswith("MAX_")}
+    limits |= structs.asdict(config.DEFAULT_LIMITS)
 
-    assert {name: getattr(config, name) for name in told} == told
+    values = vars(config) | structs.asdict(config.DEFAULT_LIMITS)
+    assert {name: values[name] for name in told} == told
     assert limits.keys() - told.keys() == set()
 
 

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from control_log import QUEUES, ControlLog
 from model import config, invariants, queue_machine, waiting
 from model.clock import ShardClock
+from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import Cause, Rejected, Wake
 from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
 from model.filters import matches, parse
-from model.held_queue import NOTHING, HeldQueue, Load
+from model.held_queue import HeldQueue
+from model.load import NOTHING, Load
 from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision
@@ -109,45 +111,52 @@ def test_whoever_was_misled_is_not_told_again_what_it_says_itself():
 # --- as a shard runs it ---
 
 
-def records_of(plan: list[tuple[int, QueueEvent]]) -> list[Record]:
-    """Return what stands in the partition of `ORDERS` after a plan."""
+def records_of(plan: list[tuple[int, QueueEvent]], limits: Limits) -> list[Record]:
+    """Return what stands in the partition of `ORDERS` after a plan; a tick tells the limits first."""
     log, at_ms, records = ControlLog(queues=True), 0, []
-    for later_ms, event in plan:
+    for later_ms, event in [(0, Tick(limits=limits)), *plan]:
         at_ms += min(later_ms, config.LONGEST_STEP_MS)
         records += [one for one in log.append(event, at_ms) if (one.topic, one.partition) == (QUEUES, PARTITION)]
     return records
 
 
-small = st.fixed_dictionaries(
+small_limits = st.fixed_dictionaries(
     {},
     optional={
-        "MAX_HOLDS_PER_QUEUE": st.integers(1, 3),
-        "MAX_HOLDS_PER_SHARD": st.integers(1, 3),
-        "MAX_LIVES_PER_QUEUE": st.integers(1, 3),
-        "MAX_LIVES_PER_SHARD": st.integers(1, 3),
-        "MAX_PULLED_QUEUES": st.integers(1, 2),
-        "MAX_FILTERS_PER_QUEUE": st.sampled_from([0, 36, 43, 80]),
-        "MAX_FILTERS_PER_SHARD": st.sampled_from([0, 36, 43, 80]),
+        "max_holds_per_queue": st.integers(1, 3),
+        "max_holds_per_shard": st.integers(1, 3),
+        "max_lives_per_queue": st.integers(1, 3),
+        "max_lives_per_shard": st.integers(1, 3),
+        "max_pulled_queues": st.integers(1, 2),
+        "max_filters_per_queue": st.sampled_from([0, 36, 43, 80]),
+        "max_filters_per_shard": st.sampled_from([0, 36, 43, 80]),
+    },
+).map(lambda values: Limits(**values))
+"""Limits that are met soon."""
+
+short = st.fixed_dictionaries(
+    {},
+    optional={
         "REMEMBER_MS": st.sampled_from([1_000, 10_000]),
         "HINT_MS": st.sampled_from([1_000, 5_000]),
     },
 )
-"""Bounds that are met soon."""
+"""Times that are over soon."""
 
 
 @contextmanager
-def bounds(values: dict[str, int]) -> Iterator[None]:
-    """Have other bounds for a while."""
+def times(values: dict[str, int]) -> Iterator[None]:
+    """Have other times for a while."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in values.items():
             patch.setattr(config, name, value)
         yield
 
 
-@given(plan=plans, cuts=st.lists(st.integers(0, 40)), values=small)
-def test_batches_of_a_shard_of_queues_may_be_cut_anywhere(plan, cuts, values):
+@given(plan=plans, cuts=st.lists(st.integers(0, 40)), limits=small_limits, values=short)
+def test_batches_of_a_shard_of_queues_may_be_cut_anywhere(plan, cuts, limits, values):
     """A retried, a smaller or a larger batch must not change a byte of what was decided, nor of the state."""
-    records = records_of(plan)
+    records = records_of(plan, limits)
 
     def decided(cuts):
         shard, decisions = Shard(QUEUES, PARTITION, 4, raises=True), []
@@ -157,16 +166,16 @@ def test_batches_of_a_shard_of_queues_may_be_cut_anywhere(plan, cuts, values):
             decisions += map(encode_decision, shard.apply(record))
         return decisions, shard.body()
 
-    with bounds(values):
+    with times(values):
         assert decided([]) == decided(cuts) == decided(range(len(records)))
 
 
-@given(plan=plans, values=small)
-def test_a_shard_answers_as_one_that_looks_through_everything(plan, values):
+@given(plan=plans, limits=small_limits, values=short)
+def test_a_shard_answers_as_one_that_looks_through_everything(plan, limits, values):
     """Its indexes save work and decide nothing; and it counts right what it has."""
     shard, plain, clock = Shard(QUEUES, PARTITION, 4, raises=True), PlainQueues(wants), ShardClock()
-    with bounds(values):
-        for record in records_of(plan):
+    with times(values):
+        for record in records_of(plan, limits):
             event = msgspec.json.decode(record.value, type=QueueEvent)
             now_ms = clock.read(record.timestamp_ms, event if isinstance(event, Tick) else None).now_ms
             wakes = [one for one in shard.apply(record) if isinstance(one, Wake)]
@@ -282,16 +291,12 @@ def test_a_queue_that_nobody_waits_for_keeps_what_was_said_last():
 # --- too many ---
 
 
-@pytest.fixture
-def small_bounds():
-    with bounds({"MAX_HOLDS_PER_QUEUE": 2, "MAX_LIVES_PER_QUEUE": 3, "MAX_FILTERS_PER_QUEUE": 40}):
-        yield
+FEW = Limits(max_holds_per_queue=2, max_lives_per_queue=3, max_filters_per_queue=40)
 
 
-@pytest.mark.usefixtures("small_bounds")
 def test_beyond_a_queues_bound_the_newest_is_not_held():
     """Those who wait already go on waiting; there is room again when one of them was answered."""
-    play = Play([(0, pull("a")), (0, pull("b"))], is_known=True)
+    play = Play([(0, pull("a")), (0, pull("b"))], is_known=True, limits=FEW)
 
     assert play.answers(pull("c")) == [("c", "overflow", 5)]
     assert play.answers(cancel("a")) == [("a", "cancelled", 5)]
@@ -303,24 +308,24 @@ def test_beyond_a_shards_bound_the_newest_is_not_held():
     """The shard says how many are held elsewhere."""
     play = Play([(0, pull("a"))], is_known=True)
 
-    assert play.answers(pull("b"), elsewhere=Load(pulls=config.MAX_HOLDS_PER_SHARD - 1)) == [("b", "overflow", 5)]
-    assert play.answers(pull("b", 2), elsewhere=Load(pulls=config.MAX_HOLDS_PER_SHARD - 2)) == []
+    assert play.answers(pull("b"), elsewhere=Load(pulls=DEFAULT_LIMITS.max_holds_per_shard - 1)) == [
+        ("b", "overflow", 5)
+    ]
+    assert play.answers(pull("b", 2), elsewhere=Load(pulls=DEFAULT_LIMITS.max_holds_per_shard - 2)) == []
 
 
-@pytest.mark.usefixtures("small_bounds")
 def test_who_is_held_already_needs_no_more_room():
     """Or a full shard could never be told of a newer offset."""
-    full = Load(pulls=config.MAX_HOLDS_PER_SHARD - 2, filters=config.MAX_FILTERS_PER_SHARD - 36)
-    play = Play([(0, pull("a", expression="paid")), (0, pull("b"))], is_known=True)
+    full = Load(pulls=DEFAULT_LIMITS.max_holds_per_shard - 2, filters=DEFAULT_LIMITS.max_filters_per_shard - 36)
+    play = Play([(0, pull("a", expression="paid")), (0, pull("b"))], is_known=True, limits=FEW)
 
     assert play.answers(pull("a", 2, from_offset=9, expression="lost"), elsewhere=full) == [("a", "superseded", 5)]
     assert play.held == ["billing:b#1:1", "billing:a#1:2"]
 
 
-@pytest.mark.usefixtures("small_bounds")
 def test_so_many_characters_of_different_expressions_are_held_and_no_more():
     """Each costs every arrival something.  Whoever wants everything, or the same as somebody else, costs nothing."""
-    play = Play([(0, pull("a", expression="paid"))], is_known=True)
+    play = Play([(0, pull("a", expression="paid"))], is_known=True, limits=FEW)
 
     assert play.answers(pull("b", expression="refund")) == [("b", "overflow", 5)]
     assert play.answers(pull("b", 2, expression="paid")) == []
@@ -332,17 +337,15 @@ def test_so_many_characters_of_different_expressions_are_held_and_no_more():
     assert play.answers(pull("b", 3, expression="refund")) == []
 
 
-@pytest.mark.usefixtures("small_bounds")
 def test_whoever_wants_everything_is_held_however_many_filters_there_are():
-    play = Play([(0, pull("a", expression="abcdefgh"))], is_known=True)
+    play = Play([(0, pull("a", expression="abcdefgh"))], is_known=True, limits=FEW)
 
     assert play.answers(pull("b")) == []
 
 
-@pytest.mark.usefixtures("small_bounds")
 def test_only_so_many_lives_are_remembered_and_never_one_that_waits_is_forgotten():
     """Clients with a new name at every start must not fill the state; whoever waits must not be answered twice."""
-    play = Play([(0, pull("a", from_offset=50))], is_known=True)
+    play = Play([(0, pull("a", from_offset=50))], is_known=True, limits=FEW)
     for number in range(10):
         play.step(pull(f"other-{number}", from_offset=0), 10)
         play.step(arrival(1 + number), 10)
@@ -357,7 +360,7 @@ def test_where_a_shard_has_no_room_a_queue_is_not_made_known():
     """Its client comes again after a while, rather than at once and for ever."""
     play = Play()
 
-    for full in (Load(queues=config.MAX_PULLED_QUEUES), Load(lives=config.MAX_LIVES_PER_SHARD)):
+    for full in (Load(entities=DEFAULT_LIMITS.max_pulled_queues), Load(lives=DEFAULT_LIMITS.max_lives_per_shard)):
         assert play.answers(pull("a"), elsewhere=full) == [("a", "overflow", 5)]
         assert play.queue.is_blank
 
@@ -507,7 +510,7 @@ def test_the_work_of_an_arrival_is_bounded_by_the_characters_that_are_held(monke
     play.step(arrival(6, tags="x", properties={"b": "1"}))
 
     assert len(evaluated) == len(set(evaluated))
-    assert sum(map(len, evaluated)) <= config.MAX_FILTERS_PER_QUEUE
+    assert sum(map(len, evaluated)) <= DEFAULT_LIMITS.max_filters_per_queue
     assert len(play.held) == len(evaluated)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from histories import GROUPS, History, plans
 from model import config, limits, sizes
 from model.clock import Moment
+from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import (
     AnyDecision,
     AssignedQueue,
@@ -352,14 +353,16 @@ def test_in_a_calm_world_everybody_gets_all_that_there_is_room_for(plan):
 class Alone:
     """A group on its own, stepped by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.limits = limits
         self.group = Group(group_id="billing", settings=Settings())
         self.routes = Routes({})
         self.now_ms = 0
 
     def step(self, event: AnyEvent) -> list[AnyDecision]:
         self.now_ms += 5_000
-        return step(self.group, event, Moment(self.now_ms, self.now_ms, True), Cause("", 0, 0), self.routes)
+        moment = Moment(self.now_ms, self.now_ms, True)
+        return step(self.group, event, moment, Cause("", 0, 0), self.routes, self.group.load, self.limits)
 
     def route(self, name: str, count: int) -> list[AnyDecision]:
         queues = [RoutedQueue(topic=name, broker="", queue_id=number) for number in range(count)]
@@ -426,14 +429,12 @@ def test_of_what_a_client_claims_and_does_not_own_the_first_ones_are_listed():
 # --- broadcasting: every member has every queue ---
 
 
-@pytest.fixture
-def ten_queues_in_all(monkeypatch):
-    monkeypatch.setattr(config, "MAX_BROADCAST", 10)
+TEN_QUEUES = Limits(max_broadcast=10)
+"""For all members of a broadcasting group together."""
 
 
-@pytest.mark.usefixtures("ten_queues_in_all")
 def test_who_would_make_a_broadcasting_group_too_large_is_refused():
-    alone = Alone()
+    alone = Alone(TEN_QUEUES)
     alone.route("orders", 4)
     for client_id in "ab":
         alone.beat(client_id, "orders", mode="broadcasting")
@@ -450,10 +451,9 @@ def test_who_would_make_a_broadcasting_group_too_large_is_refused():
     assert list(alone.group.members) == ["a", "b"]
 
 
-@pytest.mark.usefixtures("ten_queues_in_all")
 def test_a_broadcasting_group_grows_as_far_as_it_may_and_says_who_lacks_what():
     """One queue more was 92 MB of decisions, from one record, in a group of 1,000 members and 1,000 queues."""
-    alone = Alone()
+    alone = Alone(TEN_QUEUES)
     alone.route("orders", 3)
     for client_id in "abc":
         alone.beat(client_id, "orders", mode="broadcasting")
@@ -473,9 +473,8 @@ def test_a_broadcasting_group_grows_as_far_as_it_may_and_says_who_lacks_what():
     assert sum(len(member.owned) for member in alone.group.members.values()) == 10
 
 
-@pytest.mark.usefixtures("ten_queues_in_all")
 def test_who_leaves_a_broadcasting_group_makes_room_for_the_others():
-    alone = Alone()
+    alone = Alone(TEN_QUEUES)
     alone.route("orders", 3)
     for client_id in "abc":
         alone.beat(client_id, "orders", mode="broadcasting")
@@ -487,10 +486,9 @@ def test_who_leaves_a_broadcasting_group_makes_room_for_the_others():
     assert {client_id: count for one in looked for client_id, count in one.items()} == {"a": 5, "b": 5}
 
 
-@pytest.mark.usefixtures("ten_queues_in_all")
 def test_a_reset_of_a_broadcasting_group_sets_a_bounded_number_of_offsets():
     """It sets one offset of each queue for each client: two million records would follow from one."""
-    alone = Alone()
+    alone = Alone(TEN_QUEUES)
     alone.route("orders", 4)
     for client_id in "ab":
         alone.beat(client_id, "orders", mode="broadcasting")

@@ -6,17 +6,22 @@ from contextlib import contextmanager
 from model import config
 
 BOUNDS = {
-    "MAX_HOLDS_PER_QUEUE": 12,
-    "MAX_HOLDS_PER_SHARD": 16,
-    "MAX_LIVES_PER_QUEUE": 10,
-    "MAX_LIVES_PER_SHARD": 30,
-    "MAX_PULLED_QUEUES": 12,
-    "MAX_FILTERS_PER_QUEUE": 250,
-    "MAX_FILTERS_PER_SHARD": 350,
     "HINT_MS": 15_000,
     "REMEMBER_MS": 25_000,
 }
 """Names in `model.config`."""
+
+
+LIMITS = config.Limits(
+    max_holds_per_queue=12,
+    max_holds_per_shard=16,
+    max_lives_per_queue=10,
+    max_lives_per_shard=30,
+    max_pulled_queues=12,
+    max_filters_per_queue=250,
+    max_filters_per_shard=350,
+)
+"""Each tick tells them."""
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from model import invariants
 from model.clock import ShardClock
 from model.decisions import Rejected, Wake
 from model.events import AnyEvent, Tick
-from model.held_queue import NOTHING, HeldQueue
+from model.held_queue import HeldQueue
+from model.load import NOTHING
 from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision, replay

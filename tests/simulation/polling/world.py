@@ -13,7 +13,7 @@ from model.decisions import AnyDecision, Wake
 from model.events import AnyEvent, Arrival, Tick
 from model.queue import Queue
 from model.records import Record
-from polling.bounds import BOUNDS, small_bounds
+from polling.bounds import BOUNDS, LIMITS, small_bounds
 from polling.messages import CODES, Message, MessageQueue
 from polling.observer import NOTICE_MS, Observer
 from polling.plan import LOOK_MS, PARTITIONS, TIMEOUTS_MS, TOLD, Plan
@@ -138,7 +138,7 @@ class World:
     def _tick(self) -> None:
         self.after(1_000, self._tick)
         if self.now_ms >= self.no_observer_until_ms:
-            self.after(self.rng.choice((0, 1, 15, 40)), lambda: self.append(Tick()))
+            self.after(self.rng.choice((0, 1, 15, 40)), lambda: self.append(Tick(limits=LIMITS)))
 
     def _observe(self) -> None:
         """Let the observers that there are now look."""
@@ -209,7 +209,7 @@ class World:
         """Let everybody be gone, and time pass until nothing of them should be left."""
         for _ in range(LAST_TICKS):
             self.now_ms += 1_000
-            self.append(Tick())
+            self.append(Tick(limits=LIMITS))
         for coordinator in self.coordinators:
             while not coordinator.is_done:
                 coordinator.batch(all_of_it=True)

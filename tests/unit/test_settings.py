@@ -1,0 +1,47 @@
+"""The settings of a deployment, and what is said of those that cannot be."""
+
+import pytest
+
+from model.config import DEFAULT_LIMITS, Limits
+from pipeline.settings import InvalidSettings, Settings, load
+
+
+def test_a_limit_of_the_environment_is_one_that_the_observer_tells():
+    settings = load({"WAKEROLL_MAX_GROUPS": "7", "WAKEROLL_MAX_GROWTH": "1000"})
+
+    assert settings.limits == Limits(max_groups=7, max_growth=1_000)
+
+
+def test_a_deployment_that_names_no_limit_tells_the_defaults(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert load({}).limits == DEFAULT_LIMITS
+
+
+def test_a_child_process_has_the_same_limits():
+    """`up` starts its observer with the environment alone."""
+    settings = Settings(max_ended=5, max_filters_per_queue=6)
+
+    assert load(settings.environment()) == settings
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"max_groups": 0}, "Expected `int` >= 1 - at `$.max_groups`"),
+        ({"max_group_bytes": 1_000}, "Expected `int` >= 262144 - at `$.max_group_bytes`"),
+        (
+            {"max_shard_bytes": 1_000_000},
+            "max_group_bytes is 33554432; it must be at most max_shard_bytes (1000000)",
+        ),
+        (
+            {"max_holds_per_queue": 200_000},
+            "max_holds_per_queue is 200000; it must be at most max_holds_per_shard (100000)",
+        ),
+    ],
+)
+def test_limits_that_cannot_be_or_contradict_each_other_are_refused(given, sentence):
+    with pytest.raises(InvalidSettings) as told:
+        load({}, None, **given)
+
+    assert sentence in str(told.value)
