@@ -117,13 +117,10 @@ def stretches_of(spark: SparkSession, asked: Mapping[Place, tuple[int, int]]) ->
     Args:
         spark: with the tables' views.
         asked: shard -> the first and the last offset that it is asked about.
-
-    Raises:
-        InvalidUsage: era 1 began before the archived log does, and none of its snapshots is so early; the message
-            says since when it can be replayed.
     """
     decided, snapshots = _decided(spark), _snapshots(spark)
     logs = _archived(spark, asked)
+    cut = cut_logs(spark) if any(logs[place][0].first > 0 for place in asked) else {}
     found = Replayable([], [])
     for place, (first, last) in sorted(asked.items()):
         its = {era: offsets for (topic, partition, era), offsets in snapshots.items() if (topic, partition) == place}
@@ -134,9 +131,14 @@ def stretches_of(spark: SparkSession, asked: Mapping[Place, tuple[int, int]]) ->
             for run in logs[place]:
                 begin, end = max(first, era.first, run.first), min(last, era.last, run.last)
                 if begin <= end:
-                    _add(found, place, era, (begin, end), run, refused)
-    if any(one.after < 0 for one in found.stretches):
-        _refuse_without_beginning(spark, found.stretches, snapshots)
+                    _add(
+                        found,
+                        place,
+                        era,
+                        (begin, end),
+                        run._replace(is_first=run.is_first and place not in cut),
+                        refused,
+                    )
     bodies = _bodies(spark, found.stretches)
     return found._replace(
         stretches=[
@@ -226,23 +228,6 @@ def cut_logs(spark: SparkSession) -> dict[Place, int]:
         .collect()
     )
     return {(row.topic, row.partition): row.first for row in rows}
-
-
-def _refuse_without_beginning(
-    spark: SparkSession, stretches: Collection[Stretch], snapshots: Mapping[tuple[str, int, int], list[int]]
-) -> None:
-    """Raise `InvalidUsage` if a stretch would begin with nothing, where there was something that is gone."""
-    cut = cut_logs(spark)
-    for one in stretches:
-        if one.after >= 0 or (one.topic, one.partition) not in cut:
-            continue
-        later = [offset for offset in snapshots.get((one.topic, one.partition, one.era), ()) if offset >= one.first]
-        said = f"what {one.shard_name} began with is no longer archived, and no snapshot of it is so old"
-        if not later:
-            raise InvalidUsage(f"{said}; nothing of it can be replayed until there is one")
-        here = (f.col("topic") == one.topic) & (f.col("partition") == one.partition) & (f.col("offset") > min(later))
-        since = spark.table("events").where(here).agg(f.min("at_ms").alias("at_ms")).collect()[0].at_ms
-        raise InvalidUsage(said + ("" if since is None else f"; it can be replayed from {EpochMs(since)} on"))
 
 
 def records_of(spark: SparkSession, stretches: Collection[Stretch]) -> DataFrame:
@@ -370,7 +355,7 @@ class _Run(NamedTuple):
     first: int
     last: int
     is_first: bool
-    """Whether none is archived before it."""
+    """Whether there was none before it."""
 
 
 def _archived(spark: SparkSession, asked: Collection[Place]) -> dict[Place, list[_Run]]:

@@ -173,7 +173,7 @@ def test_what_the_story_left_passes_the_quality_gate(story: str, ask: Callable[.
 def test_marts_are_made_of_the_storys_tables(story: str, ask: Callable[..., str]):
     """And every rule that SQL can ask holds for what a real broker and real processes left."""
     assert story
-    assert re.search(r"^23 models and \d+ tests are well", ask("marts"), flags=re.MULTILINE)
+    assert re.search(r"^24 models and \d+ tests are well", ask("marts"), flags=re.MULTILINE)
 
 
 def test_a_question_of_ones_own_is_answered(story: str, ask: Callable[..., str]):
@@ -279,7 +279,7 @@ def test_doctor_finds_a_running_system_well(up: Path):
 
     assert done.returncode == 0, done.stdout
     assert re.findall(r"^ok +(\w+)", done.stdout, flags=re.MULTILINE) == [
-        *("python", "java", "disk", "memory", "jars", "ports", "jobs", "decisions", "broker", "topics", "clock")
+        *("python", "java", "disk", "memory", "jars", "ports", "keys", "jobs", "decisions", "broker", "topics", "clock")
     ]
 
 

@@ -62,7 +62,7 @@ def ledger(spark: SparkSession, settings: Settings) -> Iterator[SparkSession]:
         for client_id in ("c", "d"):
             log.beat("alerts", client_id, mode="broadcasting", orderly=client_id == "d")
         queries[0].processAllAvailable()
-        log.queue("orders", 3, type="arrival", next_offset=9, observer="o1")
+        log.report("orders", 3, next_offset=9)
         log.pull("after", 3, from_offset=5)
         for client_id, offset in (("c", 5), ("c", 6), ("d", 9)):
             committed = [{"queue": {"topic": "orders", "broker": "", "queue_id": 1}, "offset": offset}]
