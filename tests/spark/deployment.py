@@ -49,6 +49,8 @@ class Log:
         self._signers = {role: new_signer(key_to_sign(settings.read_keys(), role)) for role in ROLES}
         self._producer = settings.connection.producer(**{"message.max.bytes": MAX_RECORD_BYTES})
         self._uptime_ms = 0
+        self._ends: dict[tuple[str, int], int] = {}
+        """Of the partitions that records were appended to: who signs must know where they end."""
 
     def everywhere(self, **event: object) -> None:
         """Append an event to every partition of the groups' topic, as the observer does."""
@@ -81,12 +83,14 @@ class Log:
     def signed(self, role: Role, value: bytes, key: bytes | None, partition: int | None = None) -> bytes:
         """Sign a value for a partition of the groups' topic, that of its key if none is named."""
         home = partition_of(key or b"", CONTROL_PARTITIONS) if partition is None else partition
-        return self._signers[role].sign(self._topics.groups, home, key, value, end=0)
+        return self._sign(role, self._topics.groups, home, key, value)
+
+    def _sign(self, role: Role, topic: str, partition: int, key: bytes | None, value: bytes) -> bytes:
+        return self._signers[role].sign(topic, partition, key, value, end=self._ends.get((topic, partition), 0))
 
     def _everywhere(self, topic: str, value: bytes) -> None:
         for partition in range(CONTROL_PARTITIONS):
-            signed = self._signers["observer"].sign(topic, partition, None, value, end=0)
-            self.send(topic, signed, partition=partition)
+            self.send(topic, self._sign("observer", topic, partition, None, value), partition=partition)
 
     def queue(self, topic: str, queue_id: int, **event: object) -> None:
         queue = {"topic": topic, "broker": "", "queue_id": queue_id}
@@ -100,7 +104,7 @@ class Log:
         value = json.dumps({"type": "arrival", "queue": queue, "next_offset": next_offset, "observer": "o1"}).encode()
         key = f"{topic}@{queue_id}".encode()
         home = partition_of(key, CONTROL_PARTITIONS)
-        signed = self._signers["observer"].sign(self._topics.queues, home, key, value, end=0)
+        signed = self._sign("observer", self._topics.queues, home, key, value)
         self.send(self._topics.queues, signed, key=key, partition=home)
         self.flush()
 
@@ -133,7 +137,7 @@ class Log:
         """Append anything anywhere, without waiting for its receipt; `more` is a key, a partition, on_delivery."""
         while True:
             try:
-                self._producer.produce(topic, value, **{"on_delivery": _received, **more})
+                self._producer.produce(topic, value, **{"on_delivery": self._received, **more})
                 return
             except BufferError:  # too much is under way
                 self._producer.poll(0.1)
@@ -154,9 +158,9 @@ class Log:
         wants = {"subscriptions": [{"topic": "orders"}], "instance_id": f"{client_id}-1", **more}
         self.group(group_id, type="heartbeat", client_id=client_id, **wants)
 
-
-def _received(error: KafkaError | None, _message: Message) -> None:
-    assert error is None, error
+    def _received(self, error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        self._ends[message.topic(), message.partition()] = message.offset() + 1
 
 
 def told(settings: Settings) -> dict[tuple[str, str], list[int]]:
