@@ -1,10 +1,12 @@
 """Whether a shard has room for one more group, client, or larger heartbeat."""
 
+from collections.abc import Collection, Mapping
+
 import msgspec
 
 from model import broadcast
 from model.decisions import AnyDecision, Fenced, Rejected
-from model.events import ON_EVERY_PARTITION, Event, Heartbeat
+from model.events import ON_EVERY_PARTITION, Event, Heartbeat, Subscription
 from model.group import Turn
 
 _encode = msgspec.json.Encoder().encode
@@ -12,7 +14,8 @@ _encode = msgspec.json.Encoder().encode
 
 def no_more_groups(turn: Turn, event: Event) -> list[AnyDecision]:
     """Refuse an event of a group that the shard does not know, if it has as many as it may have; else nothing."""
-    if turn.load.entities < turn.limits.max_groups or not turn.group.is_blank or isinstance(event, ON_EVERY_PARTITION):
+    most = turn.limits.max_groups * (2 if turn.group.loss is not None else 1)  # as for clients, see `refusal`
+    if turn.load.entities < most or not turn.group.is_blank or isinstance(event, ON_EVERY_PARTITION):
         return []
     group_id, client_id = turn.group.group_id, getattr(event, "client_id", None)
     detail = f"the shard has {turn.load.entities} groups; max_groups is {turn.limits.max_groups}"
@@ -26,32 +29,37 @@ def no_more_groups(turn: Turn, event: Event) -> list[AnyDecision]:
 def refusal(turn: Turn, beat: Heartbeat) -> str:
     """Return why a client cannot join, as its first heartbeat asks for it; empty if it can."""
     group, most = turn.group, turn.group.settings.max_members
-    if len(group.members) >= most:
+    # Who was in before a loss of state is let in again, though a limit was lowered; so far that nobody abuses it.
+    times = 2 if group.loss is not None else 1
+    if len(group.members) >= most * times:
         return f"the group has {len(group.members)} members; max_members is {most}"
-    if full := no_room(turn, size_of(beat)):
+    if full := no_room(turn, size_of(beat.subscriptions, beat.strategy_params), times):
         return full
     if beat.mode == "broadcasting":
         return broadcast.refusal(turn, [wanted.topic for wanted in beat.subscriptions])
     return ""
 
 
-def size_of(beat: Heartbeat) -> int:
-    """Return the bytes of that which a group keeps of a heartbeat, and whose size its client chooses."""
-    return len(_encode(beat.subscriptions)) + len(_encode(beat.strategy_params))
+def size_of(subscriptions: Collection[Subscription], strategy_params: Mapping[str, object]) -> int:
+    """Return the bytes of that which a group keeps of a client's heartbeats, and whose size the client chooses."""
+    return len(_encode(subscriptions)) + len(_encode(strategy_params))
 
 
-def no_room(turn: Turn, more: int) -> str:
-    """Return why a group cannot keep so many more bytes of heartbeats and settings; empty if it can."""
+def no_room(turn: Turn, more: int, times: int = 1) -> str:
+    """Return why a group cannot keep so many more bytes of heartbeats and settings; empty if it can.
+
+    `times`: how often the limits may be reached.
+    """
     group, limits = turn.group, turn.limits
     if more <= 0:
         return ""  # a limit that was lowered takes nothing away from those who are in
-    if group.bytes + more > limits.max_group_bytes:
+    if group.bytes + more > limits.max_group_bytes * times:
         return (
             f"the group would have {group.bytes + more} bytes of heartbeats and settings; "
             f"max_group_bytes is {limits.max_group_bytes}"
         )
     of_all = turn.bytes_elsewhere + group.bytes + more
-    if of_all > limits.max_shard_bytes:
+    if of_all > limits.max_shard_bytes * times:
         return (
             f"the shard would have {of_all} bytes of heartbeats and settings; "
             f"max_shard_bytes is {limits.max_shard_bytes}"

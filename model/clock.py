@@ -30,7 +30,7 @@ class ShardClock(Struct, array_like=True):
     """Time as one shard sees it; epoch milliseconds, behind the log's by all the time that was dark.
 
     It starts at the first record's time.  Each observer's monotonic clock draws a line of real time, on which one tick
-    counts for at most 5 s; the clock is the highest line.  So it never runs faster than real time, however many
+    counts for at most 3 s; the clock is the highest line.  So it never runs faster than real time, however many
     observers there are, however late their ticks (up to 2 s) and whatever the log's clock does.  A tick without an
     uptime counts by the log's time, for at most 1 s.  A record between two ticks counts by the log's time, for at most
     2 s.
@@ -80,7 +80,7 @@ class ShardClock(Struct, array_like=True):
         self.lines[tick.observer] = line
         self.at_tick_ms = max(self.at_tick_ms, line.at_ms)
         self.now_ms = max(self.now_ms, self.at_tick_ms)
-        is_dark = max(passed_ms, since_ms) > config.LONGEST_STEP_MS
+        is_dark = max(passed_ms, since_ms) > config.DARK_MS
         if is_dark and self.now_ms >= self.grace_until_ms + config.GRACE_EVERY_MS:
             self.grace_until_ms = self.now_ms + config.GRACE_MS
         self.tick_ms = timestamp_ms

@@ -11,8 +11,10 @@ NEVER_MS = 2**62
 # --- the clock of a shard ---
 TICK_MS = 1_000
 """The observer appends a tick to every control partition this often."""
-LONGEST_STEP_MS = 5_000
-"""One tick counts for at most this.  More between two ticks is a dark log (broker or observer down), not silence."""
+LONGEST_STEP_MS = 3_000
+"""One tick counts for at most this."""
+DARK_MS = 5_000
+"""More than this between two ticks is a dark log (broker or observer down)."""
 UNTIMED_STEP_MS = 1_000
 """A tick that does not say its observer's uptime counts for at most this: the log's own clock may be wrong."""
 SLACK_MS = 2_000
@@ -23,8 +25,9 @@ GRACE_EVERY_MS = 60_000
 """A grace begins at the earliest this long after the last one ended, so that a slow observer does not stop expiry."""
 MAX_OBSERVERS = 16
 """Observers whose uptime a shard remembers; the one that was silent for longest is forgotten first."""
-CLIENT_MARGIN_MS = 3_000
-"""A client gives up this long before its session ends.  More than SLACK_MS, by which a shard's clock may be early."""
+CLIENT_MARGIN_MS = LONGEST_STEP_MS + SLACK_MS
+"""A client gives up this long before its session ends: so much older than it is a heartbeat may count.  It came just
+before a tick that was SLACK_MS late and counts for LONGEST_STEP_MS, and the log's clock did not move meanwhile."""
 
 # --- a group's settings, until `configure` changes them ---
 HEARTBEAT_MS = 10_000
@@ -39,8 +42,8 @@ COMMIT_INTERVAL_MS = 5_000
 """As Kafka's auto.commit.interval.ms: what a crash repeats at most."""
 MAX_MEMBERS = 5_000
 """Beyond it a join is refused; the largest group whose rebalance has been measured."""
-MIN_SESSION_MS = 6_000
-"""The shortest session timeout: Kafka's group.min.session.timeout.ms."""
+MIN_SESSION_MS = 2 * CLIENT_MARGIN_MS
+"""The shortest session timeout; Kafka's group.min.session.timeout.ms is 6 s, and its broker has a clock of its own."""
 MAX_SESSION_MS = 1_800_000
 """The longest session timeout: Kafka's group.max.session.timeout.ms, 30 minutes."""
 BEATS_PER_SESSION = 3

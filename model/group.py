@@ -85,6 +85,8 @@ class Member(Struct, array_like=True, kw_only=True):
     """Those of them that it must give up."""
     unheard_since_ms: int = -1
     """The shard's clock when it first showed that it has not heard what others have; -1 it has."""
+    unheard_epoch: int = -1
+    """The epoch of the assignment that it had not heard then."""
     bytes: int = 0
     """Of its heartbeat, as far as the client chooses its size."""
     rival: "Rival | None" = None
@@ -146,14 +148,31 @@ class Loss(Struct, array_like=True, frozen=True):
     """The coordinator lost its state: members may live that it has not heard since."""
 
     at_ms: int
-    """The shard's clock when it went on."""
+    """The shard's clock when it went on; `NEVER_MS` while it only learns from the log what was decided before."""
     session_ms: int
     """The longest session that a member may trust, as far as is known."""
+    until_ms: int = 0
+    """Until then somebody may read who was told meanwhile that it is out."""
 
     @property
     def ends_ms(self) -> int:
         """When every member must have been heard, or have given up, by the shard's clock."""
-        return self.at_ms + self.session_ms + 1
+        return max(self.at_ms + self.session_ms, self.until_ms) + 1
+
+    def while_read(self, now_ms: int, session_ms: int) -> "Loss":
+        """Return this loss prolonged for a reader that was told now that it is out, and that may hear it late.
+
+        It lasts for at most twice its session, whoever claims to read.
+        """
+        if self.is_learning:
+            return self
+        until_ms = min(now_ms + session_ms, self.at_ms + 2 * self.session_ms)
+        return Loss(self.at_ms, self.session_ms, max(self.until_ms, until_ms))
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether nothing of what is decided is published: what happened may have been decided otherwise."""
+        return self.at_ms >= NEVER_MS
 
 
 class Freed(Struct, array_like=True):
@@ -300,7 +319,7 @@ class Group(Struct, array_like=True, kw_only=True):
         for name in self.__struct_fields__:
             setattr(self, name, getattr(fresh, name))
 
-    def recover(self, epoch: int, loss: Loss) -> Loss:
+    def recover(self, epoch: int, loss: Loss, now_ms: int) -> Loss:
         """Forget who is in the group and who owns what; both come back by what heartbeats claim.
 
         Settings, offsets, resets and ended instances stay.
@@ -308,6 +327,7 @@ class Group(Struct, array_like=True, kw_only=True):
         Args:
             epoch: the first of the era; above every epoch that was ever shown.
             loss: of the shard.
+            now_ms: the shard's clock.
 
         Returns:
             The loss as it is for this group: it lasts for the longest session that its members may trust.
@@ -315,14 +335,15 @@ class Group(Struct, array_like=True, kw_only=True):
         known = [member.session_ms for member in self.members.values()]
         if self.loss is not None:
             known.append(self.loss.session_ms)
-        now_ms = loss.at_ms
-        self.loss = Loss(now_ms, max([loss.session_ms, self.settings.session_timeout_ms, *known]))
+        self.loss = Loss(loss.at_ms, max([loss.session_ms, self.settings.session_timeout_ms, *known]))
         self.epoch = max(self.epoch, epoch)
         self.members, self.target, self.owners, self.freed, self.locks = {}, {}, {}, {}, {}
         self.conflicts, self.oldest, self.pending, self.stale = {}, "", [], False
         self.bytes = self.settings.bytes
         # Nothing was told yet in this epoch: who shows it knows the settings.
         self.configured_epoch, self.heard_epoch, self.retargeted_ms = self.epoch - 1, -1, -1
+        for ended in self.ended.values():
+            ended.told_ms = 0  # what it was told last may never have been published
         for own in self.own_offsets.values():
             own.left_ms = now_ms if own.left_ms < 0 else own.left_ms
         if self.emptied_ms < 0:

@@ -128,14 +128,15 @@ def take_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
 
     What is claimed is the claimant's, given in an epoch before all others: it reads on, and does not start anew -
     unless its offset was reset since the claimant was told.  What nobody has claimed yet is not given for a session:
-    its owner may live and not have been heard.  A queue that its topic's route does not have cannot be claimed.
+    its owner may live and not have been heard.  A queue of a topic that the claimant does not subscribe any more, which
+    it drains then, is asked back.  A queue that its topic's route does not have cannot be claimed.
     """
     group = turn.group
     if group.loss is None or group.is_broadcasting:
         return
     room = limits.Room(group.members)
     for queue in sorted(set(beat.owned)):
-        if queue not in group.owners and queue not in group.freed and _may_claim(turn, queue, member):
+        if queue not in group.owners and queue not in group.freed and not turn.routes.lacks(queue):
             if not room.take(beat.client_id, queue):
                 break
             group.owners[queue] = beat.client_id
@@ -145,12 +146,9 @@ def take_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
                 member.reset[queue] = group.epoch
                 turn.tell.add(beat.client_id)
             _say(turn, queue, None, beat.client_id)
-            if not group.pending and group.target.get(queue, beat.client_id) != beat.client_id:
+            by_default = beat.client_id if queue.topic in member.subscriptions else None
+            if not group.pending and group.target.get(queue, by_default) != beat.client_id:
                 _ask_back(turn, queue)
-
-
-def _may_claim(turn: Turn, queue: Queue, member: Member) -> bool:
-    return queue.topic in member.subscriptions and not turn.routes.lacks(queue)
 
 
 def time_out(turn: Turn) -> None:

@@ -47,15 +47,16 @@ class Machine(Struct, frozen=True):
     """What an entity has of that which is bounded."""
     epoch: Callable[[Any], int]
     """The highest epoch that an entity has used; 0 if it has none."""
-    recover: Callable[[Any, int, Loss], Loss]
-    """Let an entity go on after a loss of state, with the era's lowest epoch; return what that means for it."""
+    recover: Callable[[Any, int, Loss, int], Loss]
+    """Let an entity go on after a loss of state, with the era's lowest epoch, at a time of the shard's clock; return
+    what the loss means for it."""
 
 
 def _new_group(name: str, epoch: int, loss: Loss | None) -> Group:
     return Group(group_id=name, settings=Settings(), epoch=epoch, loss=loss)
 
 
-def _recover_queue(queue: HeldQueue, _epoch: int, loss: Loss) -> Loss:
+def _recover_queue(queue: HeldQueue, _epoch: int, loss: Loss, _now_ms: int) -> Loss:
     """Forget all of a queue: a pull ends by itself at its deadline, and the next one asks again."""
     fresh = HeldQueue(key=queue.key)
     queue.__dict__.clear()  # what is worked out from the fields
@@ -76,7 +77,7 @@ MACHINES: Mapping[str, Machine] = {
         watched=lambda group: group.watched,
         load=lambda group: group.load,
         epoch=lambda group: group.epoch,
-        recover=lambda group, epoch, loss: group.recover(epoch, loss),
+        recover=lambda group, epoch, loss, now_ms: group.recover(epoch, loss, now_ms),
     ),
     "queues": Machine(
         new=lambda name, _epoch, _loss: HeldQueue(key=name),

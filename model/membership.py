@@ -19,6 +19,7 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> None:
     - An instance of a client_id that a live instance has waits until that one left or expired, as a static member does
       in Kafka's KIP-848 (UNRELEASED_INSTANCE_ID); it never replaces it.
     - An epoch above the group's was never given: its heartbeat proves nothing.
+    - As long as members may live that were not heard since a loss of state, a newcomer waits.
     """
     group = turn.group
     member = group.members.get(beat.client_id)
@@ -36,6 +37,8 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> None:
     elif beat.epoch > group.epoch:
         turn.say(_refusal(beat, "epoch", _never_given(group, beat)))
         turn.say(_fenced(turn, beat.client_id, beat.instance_id, "epoch"))
+    elif group.loss is not None and beat.epoch < 0 and not beat.owned:
+        pass  # it waits: who was in before the loss comes first, and nothing is given meanwhile
     elif group.members and beat.mode != _mode_beside(group, beat.client_id, beat.mode):
         detail = f"mode is {beat.mode!r}; the group consumes by {group.mode!r}, as its oldest member does"
         turn.say(_refusal(beat, "mode", detail))
@@ -141,6 +144,8 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
     if beat.epoch >= 0 or beat.owned:
         # Who waits has heard nothing and holds nothing.  This one was a member before a loss of state, and reads on.
         _end(turn, beat.client_id, beat.instance_id, "expired")
+        if group.loss is not None:
+            group.loss = group.loss.while_read(now_ms, beat.session_timeout_ms)
         return
     session_ms = group.session_ends_ms(member) - member.seen_ms
     since_ms = member.waiting.pop(beat.instance_id, -1)
@@ -150,7 +155,8 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
         _end(turn, beat.client_id, beat.instance_id, "duplicate", by=member.instance_id)
         conflicts.note_duplicate(turn, beat.client_id, member, beat.instance_id)
         return
-    rival = Rival(structs.replace(beat, owned=[]), admission.size_of(beat), now_ms)  # it owns nothing, as it claims
+    size = admission.size_of(beat.subscriptions, beat.strategy_params)
+    rival = Rival(structs.replace(beat, owned=[]), size, now_ms)  # it owns nothing, whatever it claims
     if len(member.waiting) >= MAX_RIVALS:
         del member.waiting[next(iter(member.waiting))]
     member.waiting[beat.instance_id] = now_ms if since_ms < 0 else since_ms
@@ -217,20 +223,21 @@ def _is_deaf(turn: Turn, member: Member) -> bool:
     """Whether a member that shows an older epoch than was sent to it has had two sessions in which it could have heard.
 
     Log time does not say when a decision was published.  Another member's receipt does: what was sent in its epoch, or
-    before, is in the inbox.  The time counts from there.
+    before, is in the inbox.  The time counts from there, and anew whenever it hears an assignment that it had missed.
     """
     group, now_ms = turn.group, turn.moment.now_ms
     if group.heard_epoch < member.sent_epoch:
         return False
-    if member.unheard_since_ms < 0:
-        member.unheard_since_ms = now_ms
-    return now_ms - member.unheard_since_ms > DEAF_SESSIONS * group.settings.session_timeout_ms
+    if member.unheard_since_ms < 0 or member.shown_epoch >= member.unheard_epoch:
+        member.unheard_since_ms, member.unheard_epoch = now_ms, member.sent_epoch
+    session_ms = max(member.session_ms, group.settings.session_timeout_ms)
+    return now_ms - member.unheard_since_ms > DEAF_SESSIONS * session_ms
 
 
 def _trust(group: Group, loss: Loss, beat: Heartbeat, member: Member) -> None:
     """Learn, after a loss of state, which session the members trust: the settings may be lost too."""
     if beat.session_timeout_ms > loss.session_ms:
-        group.loss = Loss(loss.at_ms, beat.session_timeout_ms)
+        group.loss = Loss(loss.at_ms, beat.session_timeout_ms, loss.until_ms)
     member.session_ms = max(member.session_ms, beat.session_timeout_ms)
 
 
@@ -253,7 +260,7 @@ def _take_wishes(turn: Turn, beat: Heartbeat, member: Member) -> bool:
     rethought = [name for name in _WISHES if getattr(member, name) != getattr(beat, name)]
     if not reworded and not rethought:
         return False
-    more = admission.size_of(beat) - member.bytes
+    more = admission.size_of(list(wanted.values()), beat.strategy_params) - member.bytes
     if full := admission.no_room(turn, more):
         turn.say(_refusal(beat, "limit", f"it keeps what it wanted before: {full}"))
         return False
@@ -281,7 +288,7 @@ def _member(turn: Turn, beat: Heartbeat) -> Member:
         subscriptions={subscription.topic: subscription for subscription in beat.subscriptions},
         shown_epoch=beat.epoch,
         session_ms=SESSION_TIMEOUT_MS,
-        bytes=admission.size_of(beat),
+        bytes=admission.size_of(beat.subscriptions, beat.strategy_params),
         mode=beat.mode,
         **{name: getattr(beat, name) for name in _WISHES},
     )
@@ -316,7 +323,12 @@ def _tell_ended(turn: Turn, beat: Heartbeat, ended: Ended) -> None:
 
 
 def _remember(turn: Turn, client_id: str, instance_id: str, ended: Ended) -> None:
-    """Keep how an instance ended, from now on for as long as a record of it may be late."""
+    """Keep how an instance ended, from now on for as long as a record of it may be late.
+
+    As long as nothing is published, it may go on in spite of what is decided here, unless it left by itself.
+    """
+    if turn.group.loss is not None and turn.group.loss.is_learning and ended.reason != "left":
+        return
     group, life = turn.group, _life(client_id, instance_id)
     group.ended.pop(life, None)
     while len(group.ended) >= turn.limits.max_ended:

@@ -225,7 +225,7 @@ class Shard:
         is_loud = record.offset >= state.quiet_until
         if state.stage == "lost" or (state.stage == "quiet" and is_loud):
             state.stage = "" if is_loud else "quiet"
-            self._recover(moment.now_ms)
+            self._recover(moment.now_ms, is_learning=not is_loud)
         cause = Cause(record.topic, record.partition, record.offset)
         decisions: list[AnyDecision] = []
         match event:
@@ -273,23 +273,26 @@ class Shard:
         """Return the groups, or the keys of the queues, of this shard, sorted."""
         return sorted(self._state.entities.keys() | self._entities.keys())
 
-    def _recover(self, now_ms: int) -> None:
-        """Let every entity go on after a loss of state."""
+    def _recover(self, now_ms: int, is_learning: bool) -> None:
+        """Let every entity go on after a loss of state; `is_learning`: of what it decides, nothing is published yet."""
         state = self._state
+        at_ms = NEVER_MS if is_learning else now_ms
         session_ms = state.loss.session_ms if state.loss else config.SESSION_TIMEOUT_MS
-        loss = Loss(now_ms, session_ms)
+        loss = Loss(at_ms, session_ms)
         state.lowest_epoch = max(state.lowest_epoch, (state.era - 1) * config.ERA_EPOCHS)
         state.load = Load()
         for name in self.names():
             entity = self._load(name)
-            session_ms = max(session_ms, self._machine.recover(entity, state.lowest_epoch, loss).session_ms)
+            its_loss = self._machine.recover(entity, state.lowest_epoch, loss, now_ms)
+            session_ms = max(session_ms, its_loss.session_ms)
+            state.load += self._machine.load(entity)
             self._index(name, entity)
             if entity.is_blank:
                 self._drop(name)
             else:
                 state.entities[name] = self._machine.encode(entity)
                 self._deadlines.set(name, entity.due_ms)
-        state.loss = Loss(now_ms, session_ms)
+        state.loss = Loss(at_ms, session_ms)
         state.next_due_ms = now_ms
         self._steps.clear()
 

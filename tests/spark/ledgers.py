@@ -57,6 +57,7 @@ class Story:
         self._news: dict[tuple[str, str], None] = {}
         self._subscribed: dict[tuple[str, str], tuple[str, ...]] = {}
         self._instances: dict[tuple[str, str], str] = {}
+        self._unanswered: dict[tuple[str, str], Heartbeat] = {}
         self._lives = count(1)
         self._pulls = count(1)
 
@@ -72,20 +73,20 @@ class Story:
         """Let a new life of a client join."""
         self._subscribed[group_id, client_id] = topics
         self._instances[group_id, client_id] = f"life-{next(self._lives)}"
-        self.append(
-            Heartbeat(
-                group_id=group_id,
-                client_id=client_id,
-                instance_id=self._instances[group_id, client_id],
-                subscriptions=[Subscription(topic=topic) for topic in topics],
-                **wishes,
-            )
+        self._unanswered[group_id, client_id] = Heartbeat(
+            group_id=group_id,
+            client_id=client_id,
+            instance_id=self._instances[group_id, client_id],
+            subscriptions=[Subscription(topic=topic) for topic in topics],
+            **wishes,
         )
+        self.append(self._unanswered[group_id, client_id])
 
     def leave(self, group_id: str, client_id: str) -> None:
         """Let a client leave in good order."""
         instance_id = self._instances[group_id, client_id]
         self._told.pop((group_id, client_id), None)
+        self._unanswered.pop((group_id, client_id), None)
         self._news.pop((group_id, client_id), None)
         self.append(Unregister(group_id=group_id, client_id=client_id, instance_id=instance_id))
 
@@ -138,6 +139,8 @@ class Story:
             news, self._news = self._news, {}
             for who in list(self._told) if everybody else list(news):
                 self._beat(*who)
+            for first in list(self._unanswered.values()) if everybody else []:
+                self.append(first)
 
     def snapshot(self) -> None:
         """Keep the state of every shard, as `record` does now and then."""
@@ -186,6 +189,7 @@ class Story:
             if isinstance(decision, Assignment):
                 who = decision.group_id, decision.client_id
                 self._told[who] = decision
+                self._unanswered.pop(who, None)
                 self._news[who] = None
 
 

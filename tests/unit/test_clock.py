@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.clock import Moment, ShardClock
@@ -37,16 +37,16 @@ def test_between_ticks_time_goes_on_with_the_records():
     ]
 
 
-def test_a_dark_log_moves_the_clock_by_five_seconds_at_most():
+def test_a_dark_log_moves_the_clock_by_three_seconds_at_most():
     """Broker down for ten minutes: nobody could be heard, so nobody was silent for ten minutes."""
-    assert read_all((0, tick(0)), (600_000, tick(600_000)), (601_000, tick(601_000))) == [0, 5_000, 6_000]
+    assert read_all((0, tick(0)), (600_000, tick(600_000)), (601_000, tick(601_000))) == [0, 3_000, 4_000]
 
 
 def test_an_event_after_a_dark_log_moves_the_clock_by_two_seconds_at_most():
     """The first heartbeat comes before the first tick: it must not jump either."""
     records = ((0, tick(0)), (600_000, EVENT), (600_100, tick(600_100)), (600_400, EVENT))
 
-    assert read_all(*records) == [0, 2_000, 5_000, 5_300]
+    assert read_all(*records) == [0, 2_000, 3_000, 3_300]
 
 
 @pytest.mark.parametrize("step_ms", [1_000, 4_000, 4_999, 60_000, -700, -60_000])
@@ -106,7 +106,7 @@ def test_a_gap_of_more_than_five_seconds_is_dark(gap_ms, expected):
     clock = ShardClock()
     clock.read(0, tick(0))
 
-    assert clock.read(gap_ms, tick(gap_ms)) == Moment(5_000, gap_ms, expected)
+    assert clock.read(gap_ms, tick(gap_ms)) == Moment(3_000, gap_ms, expected)
 
 
 def test_a_log_clock_that_is_set_back_does_not_hide_that_the_log_was_dark():
@@ -133,7 +133,7 @@ def test_at_any_rate_of_ticks_time_passes_and_somebody_may_expire(period_ms):
 
     moments = [clock.read(period_ms * number, tick(period_ms * number)) for number in range(1_000)]
 
-    assert moments[-1].now_ms >= min(999 * period_ms, 999 * 5_000)
+    assert moments[-1].now_ms >= min(999 * period_ms, 999 * 3_000)
     assert sum(moment.may_expire for moment in moments) >= 750
 
 
@@ -167,28 +167,36 @@ def test_the_clock_is_never_earlier_than_a_client_may_be_patient(records):
 
     # The log's time of the first record is all that the first tick has to count from.
     early_ms = max([now_ms - real_ms for real_ms, now_ms in shown], default=0)
-    assert early_ms <= SLACK_MS + 5_000
+    assert early_ms <= CLIENT_MARGIN_MS
     assert all(later >= before for (_, before), (_, later) in pairwise(shown))
     for (from_real, from_ms), (to_real, to_ms) in pairwise(shown):
-        assert to_ms - from_ms <= (to_real - from_real) + SLACK_MS + 5_000
+        assert to_ms - from_ms <= (to_real - from_real) + CLIENT_MARGIN_MS
 
 
 @given(
-    periods=st.lists(st.integers(900, 4_000), min_size=5, max_size=60),
-    wrong=st.lists(st.integers(-(10**6), 10**6), min_size=60, max_size=60),
-    observers=st.integers(1, 4),
+    happens=st.lists(
+        st.tuples(
+            st.integers(0, 8_000),  # so much later a tick is made, by a true clock
+            st.integers(0, SLACK_MS),  # so late it is appended
+            st.floats(0, 1),  # when between the two the heartbeat comes
+            st.integers(-(10**6), 10**6),  # how wrong the log's clock is from then on
+            st.sampled_from("op"),
+        ),
+        max_size=60,
+    )
 )
-def test_a_session_is_never_over_before_its_client_has_given_up(periods, wrong, observers):
-    """The heartbeat comes at any moment; the shard's clock passes less than the client's margin more than real time."""
-    clock, real_ms = ShardClock(), 0
+@example(happens=[(7_000, 2_000, 0.99, -5_000, "o"), (1_000, 0, 0.0, 0, "o")])
+def test_a_session_is_never_over_before_its_client_has_given_up(happens):
+    """However late a tick is, after however long a gap, whatever the log's clock does at that moment."""
+    clock, made_ms, appended_ms, wrong_ms = ShardClock(), 0, 0, 0
     clock.read(10**9, EVENT)
-    for name in range(observers):
-        clock.read(10**9, tick(0, f"o{name}"))
+    for name in "op":
+        clock.read(10**9, tick(0, name))
     seen: list[tuple[int, int]] = []
-    for number, period_ms in enumerate(periods):
-        real_ms += period_ms
-        log_ms = 10**9 + real_ms + wrong[number]
-        for name in range(observers):
-            now_ms = clock.read(log_ms, tick(real_ms, f"o{name}")).now_ms
-            assert all(now_ms - seen_ms < real_ms - sent_ms + CLIENT_MARGIN_MS for sent_ms, seen_ms in seen)
-        seen.append((real_ms, clock.read(log_ms + wrong[-1 - number], EVENT).now_ms))
+    for later_ms, late_ms, between, wrong_ms, name in happens:
+        made_ms += later_ms
+        before_ms, appended_ms = appended_ms, max(appended_ms, made_ms + late_ms)
+        sent_ms = before_ms + int(between * (appended_ms - before_ms))
+        seen.append((sent_ms, clock.read(10**9 + sent_ms + wrong_ms, EVENT).now_ms))
+        now_ms = clock.read(10**9 + appended_ms + wrong_ms, tick(made_ms, name)).now_ms
+        assert all(now_ms - seen_ms <= appended_ms - sent_ms + CLIENT_MARGIN_MS for sent_ms, seen_ms in seen)

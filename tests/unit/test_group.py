@@ -9,7 +9,7 @@ from histories import GROUPS, TOPICS, History, plans
 from model import config, invariants
 from model.clock import Moment, ShardClock
 from model.config import DEFAULT_LIMITS, FORGET_MS, Limits
-from model.decisions import Assignment, Cause, Handover, Rebalance, Rejected, Start
+from model.decisions import Assignment, Cause, Fenced, Handover, Rebalance, Rejected, Start
 from model.events import (
     Commit,
     CommittedOffset,
@@ -498,3 +498,35 @@ def test_topics_are_those_of_the_members():
         lonely.beat(f"c{number}", 0, topic, "orders")
 
     assert lonely.group.topics == sorted(TOPICS)
+
+
+def test_who_hears_everything_a_little_late_is_not_deaf():
+    """Targets come faster than its way there and back, as in a rolling restart: it always lacks the newest one."""
+    lonely, told = Lonely(), []
+    for client_id in "ab":
+        lonely.beat(client_id, 0)
+    for second in range(1, 200):
+        told += lonely.step(Configure(group_id="billing", settle_ms=second % 2), second * 1_000)
+        told += lonely.beat("b", second * 1_000 + 300, epoch=lonely.group.epoch)
+        told += lonely.beat("a", second * 1_000 + 400, epoch=lonely.group.epoch - 1)
+
+    assert [one for one in told if isinstance(one, Fenced)] == []
+
+
+def test_a_deaf_member_has_two_of_the_sessions_that_it_trusts():
+    """It watches its inbox for as long as the session that it was told; it has not heard of the shorter one."""
+    lonely = Lonely(session_timeout_ms=120_000)
+    for client_id in "ab":
+        lonely.beat(client_id, 0)
+    for client_id in "ab":
+        lonely.beat(client_id, 2_000, epoch=lonely.group.epoch)
+    lonely.step(Configure(group_id="billing", session_timeout_ms=10_000, heartbeat_ms=2_000), 5_000)
+    heard = lonely.group.epoch
+    reasons: dict[int, str] = {}
+    for second in range(6, 300, 3):
+        lonely.beat("b", second * 1_000, epoch=heard)
+        for one in lonely.beat("a", second * 1_000 + 1, epoch=heard - 1):
+            if isinstance(one, Fenced):
+                reasons.setdefault(second, one.reason)
+
+    assert next(iter(reasons.items())) == (249, "deaf")

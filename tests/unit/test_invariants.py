@@ -194,11 +194,11 @@ def test_a_claim_after_a_loss_of_state_breaks_no_rule():
     claimed = [Queue("orders", "", number) for number in (0, 1)]
     plan = [
         ("billing", 0, ("route", "orders", 2)),
-        ("billing", 1, ("odd beat", "a", 1, 30, claimed, [])),
+        ("billing", 1, ("odd beat", "a", 1, 30, [], [])),
         ("billing", 0, ("ticks", 3)),
     ]
     history = History(plan, era=2)
-    assert decisions_of(Handover, history.decisions) == []  # it wants no topic
+    assert decisions_of(Handover, history.decisions) == []
 
     beat = Heartbeat(
         group_id="billing",

@@ -35,9 +35,9 @@ class Running:
         self.append(Tick(observer="o", uptime_ms=self.now_ms, limits=limits))
 
     def pass_time(self, duration_ms: int) -> None:
-        """Tick every 5 s."""
-        for _ in range(duration_ms // 5_000):
-            self.now_ms += 5_000
+        """Tick every 3 s."""
+        for _ in range(duration_ms // 3_000):
+            self.now_ms += 3_000
             self.tick()
 
     def beat(self, group_id: str, client_id: str = "a", *topics: str, life: int = 1, **says: object) -> list[str]:
@@ -221,9 +221,43 @@ def test_limits_count_until_others_are_told():
     assert running.beat("second") == []
 
 
-def test_limits_outlive_a_loss_of_the_log():
-    running = Running(max_groups=1)
+def test_after_a_loss_of_state_who_was_in_is_let_in_though_a_limit_was_lowered():
+    """The limits are kept, twice as high while members come back; whoever shows no epoch was none, and waits."""
+    running = Running(max_groups=2)
+    for name in ("first", "second"):
+        running.beat(name)
+    running.tick(Limits(max_groups=1))
     running.shard = Shard(TOPIC, 0, 1, running.shard.body(), era=2, raises=True)
-    running.beat("first")
 
-    assert running.beat("second") == ["limit", "refused"]
+    assert running.beat("first", "newcomer") == []
+    assert running.shard.group("first").members == {}
+    assert [running.beat("first", epoch=1), running.beat("second", epoch=1)] == [[], []]
+    assert running.beat("third", epoch=1) == ["limit", "refused"]
+    assert running.shard.names() == ["first", "second"]
+
+
+def test_after_a_loss_of_state_a_shard_counts_what_it_kept():
+    """Groups with settings stay, and with them the bytes of these; what members sent is gone."""
+    running = Running()
+    for name in ("first", "second", "third"):
+        running.append(Configure(group_id=name, strategy_params=params(5_000)))
+        running.beat(name, "a", "orders", strategy_params=params(9_000))
+    running.shard = Shard(TOPIC, 0, 1, running.shard.body(), era=2, raises=True)
+    running.tick()
+
+    state = decode_state(running.shard.body())
+    assert state.load == sum((running.shard.group(name).load for name in running.shard.names()), NOTHING)
+    assert (state.load.entities, 15_000 < state.load.bytes < 20_000) == (3, True)
+
+
+def test_a_subscription_that_is_kept_counts_though_a_heartbeat_shows_a_smaller_one():
+    """A subscription of a lower version is not taken, and the one that is kept is large."""
+    running = Running()
+    large = [Subscription(topic="orders", expression="x" * 4_000, version=5)]
+    names = {"group_id": "billing", "client_id": "a", "instance_id": "a1"}
+    running.append(Heartbeat(**names, subscriptions=large))
+    before = running.bytes
+
+    running.append(Heartbeat(**names, subscriptions=[Subscription(topic="orders")], weight=2.0))
+
+    assert running.bytes == before > 4_000

@@ -46,12 +46,12 @@ LOG = [
 def planted_bug(monkeypatch):
     """A machine that breaks half way through one event, having changed the group already."""
 
-    def step(group, event, moment, cause, routes):
+    def step(group, event, *around):
         if isinstance(event, Unregister) and event.client_id == "poison":
             group.members.clear()
             group.epoch = 99
             raise ZeroDivisionError("a bug")
-        return real_step(group, event, moment, cause, routes)
+        return real_step(group, event, *around)
 
     monkeypatch.setattr(group_machine, "step", step)
 

@@ -215,9 +215,9 @@ class Running:
         return self.shard.apply(Record(QUEUES, 0, self.shard.offset + 1, self.now_ms, key, value))
 
     def pass_time(self, duration_ms: int) -> None:
-        """Tick every 5 s."""
-        for _ in range(duration_ms // 5_000):
-            self.now_ms += 5_000
+        """Tick every 3 s."""
+        for _ in range(duration_ms // 3_000 + 1):
+            self.now_ms += 3_000
             self.append(Tick(observer="o", uptime_ms=self.now_ms))
 
     def cut(self) -> int:

@@ -122,7 +122,7 @@ def test_a_new_era_keeps_quiet_about_what_was_decided_before_it():
     story.lose_state()
     begin = records(story)[-1].offset + 1
     story.join("billing", "c3", "orders")
-    story.pass_seconds(5)
+    story.pass_seconds(10)
     [body] = [bytes(row[6]) for row in story.snapshots if row[:4] == (GROUPS, HOME, -1, 2)]
     last = records(story)[-1].offset
     stretch = structs.replace(whole(story), era=2, first=begin, last_seq=max(recorded(story, 2)), last=last, body=body)

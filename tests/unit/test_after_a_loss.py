@@ -1,0 +1,238 @@
+"""A shard without its state: it learns from the log and from heartbeats, and takes nothing away from who reads."""
+
+import pytest
+
+from control_log import TOPIC, ControlLog
+from model.config import SESSION_TIMEOUT_MS
+from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership
+from model.events import Configure, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick
+from model.queue import Queue
+from model.records import Record
+from model.shard import Shard
+
+LONG_MS = 180_000
+"""A session that an operator has set."""
+
+
+class World:
+    """A shard of groups that is alone in its topic, its log, and clients that say what they were told last."""
+
+    def __init__(self) -> None:
+        """Begin with the topics `orders` and `payments`, of two queues each."""
+        self.log, self.now_ms, self.records = ControlLog(1), 0, list[Record]()
+        self.shard = Shard(TOPIC, 0, 1, raises=True)
+        self.told: dict[str, Assignment] = {}
+        self.decisions: list[AnyDecision] = []
+        self.route()
+
+    def route(self) -> None:
+        """Tell which queues there are."""
+        for topic in ("orders", "payments"):
+            queues = [RoutedQueue(topic=topic, broker="", queue_id=number) for number in range(2)]
+            self.append(Route(topic=topic, queues=queues, version="2"))
+
+    def append(self, event: Event) -> list[AnyDecision]:
+        """Append an event; return what is decided, and let clients hear it."""
+        [record] = self.log.append(event, self.now_ms)
+        self.records.append(record)
+        decisions = self.shard.apply(record)
+        self.decisions += decisions
+        for decision in decisions:
+            if isinstance(decision, Assignment):
+                self.told[decision.instance_id] = decision
+        return decisions
+
+    def beat(self, instance: str, *topics: str, anew: bool = False, **says: object) -> list[AnyDecision]:
+        """Let an instance, whose client_id is its first letter, say what it knows; `anew`: as if it knew nothing."""
+        told = None if anew else self.told.get(instance)
+        knows = (
+            {}
+            if told is None
+            else {
+                "epoch": told.epoch,
+                "session_timeout_ms": told.session_timeout_ms,
+                "owned": [assigned.queue for assigned in told.queues],
+            }
+        )
+        wants = [Subscription(topic=topic) for topic in topics or ("orders",)]
+        names = {"group_id": "billing", "client_id": instance[0], "instance_id": instance}
+        return self.append(Heartbeat(**names, subscriptions=wants, **(knows | says)))
+
+    def pass_time(self, duration_ms: int) -> list[AnyDecision]:
+        """Tick every second; return what is decided."""
+        begin = len(self.decisions)
+        for _ in range(duration_ms // 1_000):
+            self.now_ms += 1_000
+            self.append(Tick(observer="o", uptime_ms=self.now_ms))
+        return self.decisions[begin:]
+
+    def join(self, *instances: str) -> None:
+        """Let instances join and have their share."""
+        for _ in range(4):
+            for instance in instances:
+                self.beat(instance)
+            self.pass_time(1_000)
+
+    def lose_state(self, *, first: int = 0) -> None:
+        """Go on without any state, with what is left of the log: from this offset on."""
+        self.shard = Shard(TOPIC, 0, 1, era=2, quiet_until=self.shard.offset + 1, raises=True)
+        for record in self.records[first:]:
+            assert self.shard.apply(record) == []
+
+    def members(self) -> list[str]:
+        return [member.instance_id for member in self.shard.group("billing").members.values()]
+
+
+def of_kind(kind: type, decisions: list[AnyDecision]) -> list:
+    return [one for one in decisions if isinstance(one, kind)]
+
+
+# --- what the log says ---
+
+
+def with_long_session_and_cut_log() -> World:
+    """A group whose `configure` has left the log; its member says in each heartbeat which session it trusts."""
+    world = World()
+    world.append(Configure(group_id="billing", session_timeout_ms=LONG_MS, heartbeat_ms=60_000))
+    first = world.shard.offset + 1
+    world.join("a1")
+    for _ in range(4):
+        world.beat("a1")
+        world.pass_time(60_000)
+    world.lose_state(first=first)
+    world.route()
+    return world
+
+
+def test_who_is_silent_for_less_than_it_said_is_not_ended_by_what_is_learnt_from_the_log():
+    """Its heartbeats came every minute; the settings that allow that are gone."""
+    world = with_long_session_and_cut_log()
+
+    decisions = world.beat("a1")
+
+    assert of_kind(Fenced, decisions) == []
+    assert [(one.queue.queue_id, one.to) for one in of_kind(Handover, decisions)] == [(0, "a"), (1, "a")]
+
+
+def test_a_session_that_only_the_log_tells_is_waited_for():
+    """A newcomer gets nothing before the reader has given up, though that is not heard for long."""
+    world = with_long_session_and_cut_log()
+    world.beat("n1")
+
+    waited = world.pass_time(LONG_MS - 1_000)
+    world.pass_time(3_000)
+
+    assert of_kind(Handover, waited) == []
+    assert [one.to for one in of_kind(Handover, world.beat("n1"))] == ["n", "n"]
+
+
+def test_only_who_left_by_itself_has_ended_by_what_is_learnt_from_the_log():
+    """All else may have been decided otherwise, for the log does not begin where the group did."""
+    world = World()
+    world.join("a1", "b1")
+    first = world.shard.offset + 1
+    world.beat("a1")
+    world.pass_time(SESSION_TIMEOUT_MS + 2_000)  # b is silent by this part of the log
+    world.lose_state(first=first)
+
+    assert world.shard.group("billing").ended == {}
+    assert of_kind(Fenced, world.beat("b1")) == []
+
+
+# --- who was in comes first ---
+
+
+@pytest.mark.parametrize(
+    ("newcomer", "says"),
+    [("n1", {}), ("a2", {}), ("n1", {"mode": "broadcasting"})],
+    ids=["takes the last place", "uses the same client_id", "consumes in another mode"],
+)
+def test_a_newcomer_that_is_heard_first_does_not_shut_out_who_reads(newcomer, says):
+    """Nothing is given meanwhile, so it loses nothing by waiting."""
+    world = World()
+    world.append(Configure(group_id="billing", max_members=1))
+    world.join("a1")
+    world.lose_state()
+    world.pass_time(1_000)
+    assert world.beat(newcomer, **says) == []
+
+    decisions = world.beat("a1")
+
+    assert of_kind(Fenced, decisions) == []
+    assert world.members() == ["a1"]
+    assert [one.to for one in of_kind(Handover, decisions)] == ["a", "a"]
+
+
+def test_a_newcomer_joins_when_the_session_is_over():
+    world = World()
+    world.join("a1")
+    world.lose_state()
+    world.pass_time(1_000)
+    for _ in range(6):
+        world.beat("a1")
+        world.beat("n1")
+        world.pass_time(10_000)
+
+    assert world.members() == ["a1", "n1"]
+
+
+def test_what_a_client_drains_of_a_topic_that_it_left_stays_with_it_until_it_is_done():
+    """In an ordered group nothing may time out, so another reader would break the order."""
+    world = World()
+    world.join("a1")
+    world.lose_state()
+    owned = [Queue("orders", "", number) for number in range(2)]
+
+    def drains(owned: list[Queue]) -> list[AnyDecision]:
+        return world.beat("a1", "payments", orderly=True, owned=owned)
+
+    drains(owned)
+    world.beat("n1", orderly=True)
+    for _ in range(10):
+        world.pass_time(10_000)
+        drains(owned)
+        world.beat("n1", orderly=True)
+    handovers = [one for one in of_kind(Handover, world.decisions) if one.shard.endswith(".2")]
+    assert {one.to for one in handovers if one.queue.topic == "orders"} == {"a"}
+    assert set(world.told["a1"].revoke) == set(owned)
+
+    decisions = drains([])
+
+    assert [(one.from_, one.to, one.how) for one in of_kind(Handover, decisions)] == [("a", "n", "released")] * 2
+
+
+def test_who_is_told_late_that_it_is_out_reads_on_alone():
+    """Two instances of a client_id claim to have read; the second one is fenced, and may hear that a session later."""
+    world = World()
+    world.join("a1")
+    world.lose_state()
+    world.pass_time(1_000)
+    orders = [Queue("orders", "", number) for number in range(2)]
+    world.beat("a1", owned=orders[:1])
+    world.pass_time(30_000)
+    world.beat("a1")
+
+    assert [one.reason for one in of_kind(Fenced, world.beat("a2", epoch=1, owned=orders[1:]))] == ["expired"]
+    decisions = []
+    for _ in range(11):
+        decisions += world.pass_time(4_000)
+        world.beat("a1")
+
+    assert [one for one in of_kind(Handover, decisions) if one.queue == orders[1]] == []
+    assert [one.to for one in of_kind(Handover, world.pass_time(4_000))] == ["a"]
+
+
+def test_nobody_holds_up_a_group_by_claiming_to_read_again_and_again():
+    """Two sessions after the loss all queues are owned, whatever is claimed under ever new names."""
+    world = World()
+    world.join("a1")
+    world.lose_state()
+    world.pass_time(1_000)
+    world.beat("a1", owned=[])
+    for number in range(2, 20):
+        world.pass_time(5_000)
+        world.beat("a1")
+        world.beat(f"a{number}", epoch=1, owned=[Queue("orders", "", 0)])
+
+    assert [one.to for one in of_kind(Handover, world.decisions)][-2:] == ["a", "a"]
+    assert [one.change for one in of_kind(Membership, world.decisions)].count("expired") == 0
