@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from model import group_machine, queue_machine
 from model.clock import Moment
-from model.config import Limits
+from model.config import NEVER_MS, Limits
 from model.decisions import AnyDecision, Cause
 from model.group import Group, Loss, Settings
 from model.held_queue import HeldQueue
@@ -53,7 +53,8 @@ class Machine(Struct, frozen=True):
 
 
 def _new_group(name: str, epoch: int, loss: Loss | None) -> Group:
-    return Group(group_id=name, settings=Settings(), epoch=epoch, loss=loss)
+    due_ms = NEVER_MS if loss is None else loss.ends_ms
+    return Group(group_id=name, settings=Settings(), epoch=epoch, loss=loss, due_ms=due_ms)
 
 
 def _recover_queue(queue: HeldQueue, _epoch: int, loss: Loss, _now_ms: int) -> Loss:

@@ -5,7 +5,7 @@ import pytest
 from control_log import TOPIC, ControlLog
 from model.config import SESSION_TIMEOUT_MS
 from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership
-from model.events import Configure, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick
+from model.events import Configure, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
 from model.queue import Queue
 from model.records import Record
 from model.shard import Shard
@@ -236,3 +236,17 @@ def test_nobody_holds_up_a_group_by_claiming_to_read_again_and_again():
 
     assert [one.to for one in of_kind(Handover, world.decisions)][-2:] == ["a", "a"]
     assert [one.change for one in of_kind(Membership, world.decisions)].count("expired") == 0
+
+
+def test_a_group_that_is_first_heard_of_by_an_end_takes_newcomers_when_the_session_is_over():
+    """A process that starts again says first that its former instance has ended."""
+    world = World()
+    world.append(Unregister(group_id="other", client_id="x", instance_id="x0"))
+    world.lose_state()
+    world.pass_time(1_000)
+    world.append(Unregister(group_id="billing", client_id="n", instance_id="n0"))
+
+    world.pass_time(SESSION_TIMEOUT_MS + 2_000)
+    world.beat("n1")
+
+    assert world.members() == ["n1"]

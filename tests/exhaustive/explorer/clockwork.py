@@ -54,6 +54,7 @@ _KEPT: dict[str, tuple[str, int]] = {
     "shown_ms": (EXACT, 0),
     "unheard_since_ms": (EXACT, 0),
     "Loss.at_ms": (PAST, 50_000),
+    "Loss.until_ms": (PAST, 1_000),
     # what follows from it comes minutes or days later, or never: no client changes its preferences
     "reported_ms": (RECENT, 0),
     "checked_ms": (RECENT, 0),

@@ -42,7 +42,9 @@ class Tale:
             lines.append("# In the calm:")
             state, _ = universe.calmed(state)
             begun = self._second
-            while self._second < begun + self._calm_s:
+            seen = set()
+            while self._second < begun + self._calm_s and state not in seen:  # what was told once is not told again
+                seen.add(state)
                 state, _, _ = universe.calm(state)
         if self._second:
             lines.append(f"        ticks until {self._second}s")

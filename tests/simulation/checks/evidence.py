@@ -251,7 +251,7 @@ class Evidence:
         return left & self.seen.left_well
 
     def dark_ms(self, from_ms: int, to_ms: int) -> int:
-        """Return for how long there were no ticks in this time, but for the 5 s of each darkness that count."""
+        """Return for how long there were no ticks in this time, but for the 3 s of each darkness that count."""
         dark_ms, counted_ms = 0, from_ms
         for begins, ends in sorted(self.seen.darkness):
             dark_ms += max(0, min(ends, to_ms) - max(begins, counted_ms) - LONGEST_STEP_MS)

@@ -7,7 +7,7 @@ from checks.roll import Gathering, Present, Roll
 from model.config import (
     GRACE_EVERY_MS,
     GRACE_MS,
-    LONGEST_STEP_MS,
+    DARK_MS,
     MAX_RIVALS,
     MIN_SESSION_MS,
     SESSION_TIMEOUT_MS,
@@ -62,8 +62,8 @@ def _too_early(evidence: Evidence, page: Page, expired: Fenced, session_ms: int 
     gaps = [
         to
         for from_, to in evidence.seen.darkness
-        if to - from_ > LONGEST_STEP_MS + 2_000 + 2 * evidence.plan.tick_ms
-        and to <= page.at_ms < to + GRACE_MS - SLACK_MS
+        if to - from_ > DARK_MS + 2_000 + 2 * evidence.plan.tick_ms
+        and to <= page.at_ms < to + GRACE_MS - SLACK_MS - evidence.plan.tick_ms  # a line behind may begin it
         and not _is_hidden(evidence, from_, to)
     ]
     if gaps:
@@ -75,8 +75,8 @@ def _is_hidden(evidence: Evidence, from_ms: int, to_ms: int) -> bool:
 
     A new observer knows of the darkness by the log's clock alone, and a clock that is set back hides it.
     """
-    graces_ms = GRACE_MS + GRACE_EVERY_MS + LONGEST_STEP_MS
-    if evidence.plan.tick_ms >= LONGEST_STEP_MS - 1_000:
+    graces_ms = GRACE_MS + GRACE_EVERY_MS + DARK_MS
+    if evidence.plan.tick_ms >= DARK_MS - 1_000:
         return True
     if any(
         from_ms - graces_ms - dark_to + dark_from <= dark_to <= to_ms for dark_from, dark_to in _others(evidence, to_ms)
@@ -96,7 +96,8 @@ def _follow(evidence: Evidence, book: Book) -> Iterator[Broken]:
     for page in book.pages:
         for decision in page.decisions:
             if isinstance(decision, Membership):
-                for says in _wrong_change(roll.group(decision.group_id), decision, page):
+                times = 2 if _may_be_lost(evidence, book, page) else 1
+                for says in _wrong_change(roll.group(decision.group_id), decision, page, times):
                     yield Broken("membership", page.at_ms, says, None, decision.group_id)
             elif isinstance(decision, Fenced) and decision.reason == "refused":
                 for says in _wrong_refusal(roll.group(decision.group_id), page):
@@ -116,7 +117,8 @@ def _trusted_ms(evidence: Evidence, group: Gathering, member: Present) -> int:
     return now_ms if group.knows_settings(member) else max(now_ms, evidence.plan.longest_session_ms)
 
 
-def _wrong_change(group: Gathering, change: Membership, page: Page) -> Iterator[str]:
+def _wrong_change(group: Gathering, change: Membership, page: Page, times: int) -> Iterator[str]:
+    """`times`: how often `max_members` may be reached."""
     life, event = change.instance_id, page.event
     gone = {
         one.client_id for one in page.decisions if isinstance(one, Membership) and one.change in ("left", "expired")
@@ -133,7 +135,7 @@ def _wrong_change(group: Gathering, change: Membership, page: Page) -> Iterator[
                 yield f"{life} joins without a heartbeat of its own"
             elif any(beat.mode != one.said.mode for name, one in group.members.items() if name != change.client_id):
                 yield f"{life} is in by {beat.mode}; the others are not"
-            if len(group.members) - len(gone) >= group.number("max_members"):
+            if len(group.members) - len(gone) >= group.number("max_members") * times:
                 yield f"{life} is member {len(group.members) + 1} of at most {group.settings['max_members']}"
         case "left":
             if not isinstance(event, Unregister) or event.instance_id != life:
@@ -165,9 +167,19 @@ def _answers(evidence: Evidence, book: Book) -> Iterator[Broken]:
         if isinstance(beat, Heartbeat):
             group = roll.group(beat.group_id)
             is_over = (beat.client_id, beat.instance_id) in (book.ended | book.heard) and book.era.number > 1
+            is_known = (beat.group_id, beat.client_id, beat.instance_id) in waiting
+            is_silent = beat.epoch < 0 and not beat.owned and not page.decisions
+            if is_silent and not is_known and _may_be_lost(evidence, book, page):
+                roll.take(page)
+                continue  # a newcomer: who was in before comes first
             for says in () if is_over else _wrong_answer(evidence, group, beat, page, waiting):
                 yield Broken("not answered", page.at_ms, says, None, beat.group_id)
         roll.take(page)
+
+
+def _may_be_lost(evidence: Evidence, book: Book, page: Page) -> bool:
+    """Whether members may live that were not heard since a loss of state: for two sessions at most."""
+    return book.era.number > 1 and page.clock_ms - book.pages[0].clock_ms <= 2 * evidence.plan.longest_session_ms + 1
 
 
 def _wrong_answer(evidence: Evidence, group: Gathering, beat: Heartbeat, page: Page, waiting: Waiting) -> Iterator[str]:

@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from fault import Fault
+from model.config import MIN_SESSION_MS
 
 if TYPE_CHECKING:
     from world.plan import Plan
@@ -206,7 +207,7 @@ KINDS = {
     "configure": Kind(
         "an operator sets a group's session and revoke timeout",
         "group",
-        length_ms=_one_of(6_000, 15_000, 45_000),
+        length_ms=_one_of(MIN_SESSION_MS, 15_000, 45_000),
         amount=_one_of(3_000, 20_000),
         ends=False,
     ),
