@@ -79,6 +79,10 @@ class Client:
         self._sent_ms = 0
         self._commit_due_ms = 0
         self._acknowledged_ms = 0
+        self._stated_ms = 0
+        """When this session timeout was heard of: no heartbeat before that states it."""
+        self._session_before_ms = config.SESSION_TIMEOUT_MS
+        """What the acknowledged heartbeat states, if it was sent before that."""
         self._seen: dict[str, tuple[int, int]] = {}
         """Shard, without its era -> era and seq of its last decision."""
         self._refused: set[str] = set()
@@ -100,9 +104,10 @@ class Client:
         self.instance_id = self._life = instance_id
         self._secret = secret
         self.epoch = -1
-        self.heartbeat_ms, self.session_timeout_ms = config.HEARTBEAT_MS, config.SESSION_TIMEOUT_MS
+        self.heartbeat_ms = config.HEARTBEAT_MS
+        self.session_timeout_ms = self._session_before_ms = config.SESSION_TIMEOUT_MS
         self._leaving = False
-        self._acknowledged_ms = now_ms
+        self._acknowledged_ms = self._stated_ms = now_ms
         return [*former, self._heartbeat(now_ms)]
 
     def wish(self, wishes: Wishes, now_ms: int) -> list[Output]:
@@ -225,7 +230,7 @@ class Client:
         """Return when `on_time` has something to do next, unless something is heard or done before."""
         if not self._is_in:
             return NEVER_MS
-        due = [self._sent_ms + self.heartbeat_ms, self._acknowledged_ms + self._patience_ms + 1]
+        due = [self._sent_ms + self.heartbeat_ms, self._patient_until_ms + 1]
         if self._holding.news(starts_only=not self._commits_itself):
             due.append(self._commit_due_ms)
         return min(due)
@@ -274,7 +279,12 @@ class Client:
         repetitions answered, the two would talk at network speed.
         """
         self.heartbeat_ms = assignment.heartbeat_ms
-        self.session_timeout_ms = assignment.session_timeout_ms
+        if assignment.session_timeout_ms != self.session_timeout_ms:
+            known = [self.session_timeout_ms]
+            if self._acknowledged_ms < self._stated_ms:
+                known.append(self._session_before_ms)
+            self._session_before_ms, self._stated_ms = min(known), now_ms
+            self.session_timeout_ms = assignment.session_timeout_ms
         changed = assignment.epoch > self.epoch
         self.epoch = assignment.epoch
         if assignment.shard != self._shard:
@@ -341,12 +351,20 @@ class Client:
         return Send(beat, now_ms)
 
     @property
-    def _patience_ms(self) -> int:
-        """How long after an acknowledged heartbeat the client acts: less than its session at the coordinator lasts."""
-        return max(self.session_timeout_ms - config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)
+    def _patient_until_ms(self) -> int:
+        """How long the client acts: less long than its session at the coordinator lasts.
+
+        A longer session counts at once.  A shorter one counts from when it may have been stated; before that the
+        coordinator counts the longer one, from the last heartbeat that it has.
+        """
+        until_ms = self._acknowledged_ms + self.session_timeout_ms
+        if self._acknowledged_ms < self._stated_ms and self.session_timeout_ms < self._session_before_ms:
+            until_ms = self._stated_ms + self.session_timeout_ms
+            until_ms = min(until_ms, self._acknowledged_ms + self._session_before_ms)
+        return until_ms - min(config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)
 
     def _is_silent(self, now_ms: int) -> bool:
-        return now_ms - self._acknowledged_ms > self._patience_ms
+        return now_ms > self._patient_until_ms
 
     def _if_silent(self, now_ms: int) -> list[Output]:
         """Give up when the coordinator may have given up: before anything else that happens at this moment."""

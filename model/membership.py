@@ -143,6 +143,7 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
     group, now_ms = turn.group, turn.moment.now_ms
     if beat.epoch >= 0 or beat.owned:
         # Who waits has heard nothing and holds nothing.  This one was a member before a loss of state, and reads on.
+        _stop_waiting(turn, beat, member)
         _end(turn, beat.client_id, beat.instance_id, "expired")
         if group.loss is not None:
             group.loss = group.loss.while_read(now_ms, beat.session_timeout_ms)
@@ -150,8 +151,7 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
     session_ms = group.session_ends_ms(member) - member.seen_ms
     since_ms = member.waiting.pop(beat.instance_id, -1)
     if since_ms >= 0 and member.seen_ms > since_ms + session_ms:
-        if member.rival is not None and member.rival.beat.instance_id == beat.instance_id:
-            _let_wait(turn, member, None)
+        _stop_waiting(turn, beat, member)
         _end(turn, beat.client_id, beat.instance_id, "duplicate", by=member.instance_id)
         conflicts.note_duplicate(turn, beat.client_id, member, beat.instance_id)
         return
@@ -168,6 +168,13 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
             f"{now_ms - member.seen_ms} ms ago; this one joins when that has left, or was silent for {session_ms} ms"
         )
         turn.say(_refusal(beat, "in-use", detail))
+
+
+def _stop_waiting(turn: Turn, beat: Heartbeat, member: Member) -> None:
+    """Forget that an instance waits for the client_id of a member."""
+    member.waiting.pop(beat.instance_id, None)
+    if member.rival is not None and member.rival.beat.instance_id == beat.instance_id:
+        _let_wait(turn, member, None)
 
 
 def _let_wait(turn: Turn, member: Member, rival: Rival | None) -> str:

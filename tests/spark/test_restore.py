@@ -136,8 +136,11 @@ def test_without_snapshots_the_log_is_read_again_in_a_new_era(spark, settings):
         prepare_restore(spark, settings)
     plans = prepare_restore(spark, settings, from_log=True).plans.values()
     queries = start(spark, settings)
-    log.beat("billing", "b")
-    log.answer(settings, [("billing", "a")])
+    for _ in range(4):
+        log.answer(settings, [("billing", "a")])
+        queries[0].processAllAvailable()
+        log.pass_seconds(15)
+    log.beat("billing", "b")  # before a session has passed, a newcomer would wait
     share(log, settings, queries, {"a": [0], "b": [1]})
     stop(queries)
     take_snapshots(spark, settings)

@@ -651,3 +651,42 @@ def test_repeated_decisions_are_silent(steps, again):
     assert [story.client.hear(heard[index], 0) for index in again if index < len(heard)] == [
         [] for index in again if index < len(heard)
     ]
+
+
+def shortened(story: Story, now_ms: int) -> None:
+    """Let the newest assignment tell a session of 10 s."""
+    story.hears(structs.replace(assignment(2, {A: 1}), session_timeout_ms=10_000, heartbeat_ms=3_000), now_ms=now_ms)
+
+
+def test_a_shorter_session_counts_from_when_it_is_stated():
+    """Its last acknowledged heartbeat is older than the new session: the coordinator still counts the old one."""
+    story = Story()
+    story.is_assigned(1, {A: 1}, now_ms=1_000)
+    story.client.acknowledged(1_000, 1_200)
+    shortened(story, 9_000)
+
+    assert story.client.may_hand_out(give(A, 1), 14_000)
+    assert not story.client.may_hand_out(give(A, 1), 14_001)
+
+
+def test_a_shorter_session_does_not_prolong_the_old_one():
+    """The heartbeat that states it may never arrive."""
+    story = Story()
+    story.is_assigned(1, {A: 1}, now_ms=1_000)
+    story.client.acknowledged(1_000, 1_200)
+    shortened(story, 39_000)
+
+    assert story.client.may_hand_out(give(A, 1), 41_000)
+    assert not story.client.may_hand_out(give(A, 1), 41_001)
+
+
+def test_once_it_is_acknowledged_a_shorter_session_is_all_that_counts():
+    story = Story()
+    story.is_assigned(1, {A: 1}, now_ms=1_000)
+    story.client.acknowledged(1_000, 1_200)
+    shortened(story, 9_000)
+    story.client.acknowledged(9_000, 9_100)
+
+    assert story.client.next_due_ms() == 12_000
+    assert story.client.may_hand_out(give(A, 1), 14_000)
+    assert not story.client.may_hand_out(give(A, 1), 14_001)

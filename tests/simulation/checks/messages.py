@@ -13,6 +13,10 @@ UNCLEAN = ("timeout", "expired", "eager", "unregistered", "reset", ERA)
 """How a queue may come free of an owner that has not said that it is done; a reset wants messages again."""
 
 
+AT_ONCE_MS = 100
+"""Who begins a queue, is done with its first message and must give it up, all in this time, commits once."""
+
+
 def check(evidence: Evidence) -> Iterator[Broken]:
     """5. What is committed was handled; each giving begins where the record ends; nothing is left out or done twice."""
     yield from _starts(evidence)
@@ -76,9 +80,12 @@ def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
         until_ms = next_ms.get(key, evidence.world.now_ms)
         next_ms[key] = one.at_ms
         mine = [(at_ms, offset) for at_ms, epoch, offset in commits.get(key, ()) if epoch >= one.given]
-        offsets = [offset for at_ms, offset in mine if one.at_ms <= at_ms < until_ms]
-        if one.start.offset is None and offsets and offsets[0] > one.offset and one.life not in evidence.seen.straggled:
-            yield _wrong_start(one, f"{one.offset}, and first puts {offsets[0]} on record")
+        offsets = [(offset, at_ms) for at_ms, offset in mine if one.at_ms <= at_ms < until_ms]
+        if one.start.offset is not None or not offsets or one.life in evidence.seen.straggled:
+            continue
+        first, at_ms = offsets[0]
+        if first > one.offset and at_ms - one.at_ms > AT_ONCE_MS:
+            yield _wrong_start(one, f"{one.offset}, and first puts {first} on record")
 
 
 def _own_start(evidence: Evidence, one: Giving) -> Iterator[Broken]:
@@ -227,6 +234,8 @@ def _own_excuse(evidence: Evidence, scope: str, before: Handling, handling: Hand
     if before.life == handling.life:
         return before.given != handling.given or _was_given_up(evidence, scope, before, handling)
     if not (before.life in evidence.left_well and before.to_ms >= 0 and _was_kept(evidence, before)):
+        return True
+    if evidence.has_eras(scope):  # what it committed may have been lost with a part of the log
         return True
     offsets = evidence.offsets.get((scope, before.queue), ())
     if any(one.reset_by is not None and before.given < one.epoch <= handling.given for one in offsets):

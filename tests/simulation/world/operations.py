@@ -72,7 +72,10 @@ class Operator:
             world.after(world.rng.choice((0, 700, 5_000)), self._append, event)
 
     def put_right(self) -> None:
-        """Replace what cannot work: a strategy that does not exist."""
+        """Replace what cannot work: a strategy that does not exist, and a bound whose end was lost with the log."""
+        faults = {fault.kind for fault in self._world.plan.faults}
+        for group_id in self._world.plan.groups if faults >= {"full", "loss"} else ():
+            self._set_max_members(group_id)
         for group_id, strategy in self._strategies.items():
             if strategy == UNKNOWN:
                 self.set_strategy(group_id, 0)
