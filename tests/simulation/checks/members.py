@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from checks.evidence import Book, Broken, Evidence, Page
 from checks.roll import Gathering, Present, Roll
 from model.config import (
+    DARK_MS,
     GRACE_EVERY_MS,
     GRACE_MS,
-    DARK_MS,
     MAX_RIVALS,
     MIN_SESSION_MS,
     SESSION_TIMEOUT_MS,
@@ -83,7 +83,7 @@ def _is_hidden(evidence: Evidence, from_ms: int, to_ms: int) -> bool:
     ):
         return True
     steps = [fault.at_ms for fault in evidence.plan.faults if fault.kind == "step"]
-    return any(from_ms - 15_000 <= at_ms <= to_ms + 1_000 for at_ms in steps)
+    return any(from_ms - graces_ms <= at_ms <= to_ms + 1_000 for at_ms in steps)  # a step forth has a grace itself
 
 
 def _others(evidence: Evidence, to_ms: int) -> list[tuple[int, int]]:
