@@ -27,6 +27,8 @@ def follow(turn: Turn, route: Route) -> None:
     known_id = group.topic_ids.get(topic, "")
     was_gone = group.gone_topics.pop(topic, -1) >= 0
     is_same = bool(known_id) and known_id == route.topic_id
+    if not known_id and group.loss is not None and group.loss.is_learning:
+        is_same = True  # its id may have been told before this part of the log begins
     if (was_gone and not is_same) or _is_another(group, route, known_id):
         group.topic_ids[topic] = route.topic_id
         _start_anew(turn, route)

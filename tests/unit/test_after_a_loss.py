@@ -5,7 +5,18 @@ import pytest
 from control_log import TOPIC, ControlLog
 from model.config import SESSION_TIMEOUT_MS
 from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership
-from model.events import Configure, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
+from model.events import (
+    Commit,
+    CommittedOffset,
+    Configure,
+    Event,
+    Heartbeat,
+    Route,
+    RoutedQueue,
+    Subscription,
+    Tick,
+    Unregister,
+)
 from model.queue import Queue
 from model.records import Record
 from model.shard import Shard
@@ -250,3 +261,23 @@ def test_a_group_that_is_first_heard_of_by_an_end_takes_newcomers_when_the_sessi
     world.beat("n1")
 
     assert world.members() == ["n1"]
+
+
+def test_a_topic_that_was_away_for_a_moment_is_not_another_one_because_the_log_was_cut():
+    """Its id was told before the log that is left begins; the commits in that log count."""
+    world = World()
+    ids = {"version": "2", "topic_id": "t1"}
+    queues = [RoutedQueue(topic="orders", broker="", queue_id=number, max_offset=50) for number in range(2)]
+    world.append(Route(topic="orders", queues=queues, **ids))
+    world.join("a1")
+    first = world.shard.offset + 1
+    world.beat("a1")
+    committed = [CommittedOffset(queue=queues[0].queue, offset=40)]
+    names = {"group_id": "billing", "client_id": "a", "instance_id": "a1"}
+    world.append(Commit(**names, epoch=world.told["a1"].epoch, offsets=committed))
+    world.append(Route(topic="orders", queues=[], version="gone"))
+    world.append(Route(topic="orders", queues=queues, **ids))
+    world.lose_state(first=first)
+    world.beat("a1")
+
+    assert world.shard.group("billing").offsets == {queues[0].queue: 40}

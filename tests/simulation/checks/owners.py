@@ -48,10 +48,18 @@ def _overlaps(evidence: Evidence, handlings: list[Handling], chain: Chain) -> It
             done_ms = evidence.world.now_ms + 1 if in_hands else max(holder.to_ms, holder.lost_ms)
             # Who gives up comes back at once, and unregisters its former life; what was handed out is not taken back.
             gave_up = evidence.gave_up_ms.get(holder.life, now.from_ms + 1) <= now.from_ms
-            excused = now.life != holder.life and (gave_up or how in ("timeout", "expired", *eager))
+            is_over = gave_up or _is_silent(evidence, holder, now.from_ms) or how in ("timeout", "expired", *eager)
+            excused = now.life != holder.life and is_over
             if done_ms > now.from_ms and not excused:
                 yield now.from_ms, f"{now.life} gets a message while {holder.life} has one ({how})"
         holder = now
+
+
+def _is_silent(evidence: Evidence, holder: Handling, at_ms: int) -> bool:
+    """Whether a life that a loss of state made unknown was silent for longer than any session."""
+    group_id = holder.scope.partition("/")[0]
+    beats = [page.at_ms for page in evidence.beats[group_id, holder.life] if page.at_ms <= at_ms]
+    return evidence.has_eras(group_id) and at_ms - max(beats, default=0) > evidence.plan.longest_session_ms
 
 
 def _timeouts_in_order(evidence: Evidence) -> Iterator[Broken]:

@@ -106,7 +106,9 @@ class Process:
 
     def true_beat(self) -> Heartbeat | None:
         """Return what a heartbeat would say now; None while it is out."""
-        beats = [one.event for one in self.client.wish(self._wishes(), self.now_ms) if isinstance(one, Send)]
+        outputs = self.client.wish(self._wishes(), self.now_ms)
+        self._do([one for one in outputs if isinstance(one, Dropped)])  # it was silent for too long
+        beats = [one.event for one in outputs if isinstance(one, Send)]
         return next((beat for beat in beats if isinstance(beat, Heartbeat)), None)
 
     def beat_late(self, later_ms: int) -> None:
