@@ -248,7 +248,7 @@ class Evidence:
     def left_well(self) -> set[str]:
         """The lives that ended their work, committed and unregistered, and whose `unregister` was heard."""
         left = {one.instance_id for one in self.decisions if isinstance(one, Membership) and one.change == "left"}
-        return (left & self.seen.left_well) - self.seen.straggled  # the last commit of these may have come too late
+        return left & self.seen.left_well
 
     def dark_ms(self, from_ms: int, to_ms: int) -> int:
         """Return for how long there were no ticks in this time, but for the 3 s of each darkness that count."""

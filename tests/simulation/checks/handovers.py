@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from checks.evidence import Book, Broken, Evidence, Page
 from model.config import REVOKE_TIMEOUT_MS, SLACK_MS
-from model.decisions import Assignment, Handover
+from model.decisions import Assignment, Handover, Rejected
 from model.events import Configure, Heartbeat
 from model.queue import Queue
 
@@ -64,6 +64,8 @@ class _Following:
             yield from self._too_late(page)
 
     def _hear(self, page: Page, beat: Heartbeat) -> None:
+        if any(isinstance(one, Rejected) and one.rule == "epoch" for one in page.decisions):
+            return  # a lie
         for (group_id, client_id, queue), one in self._asked.items():
             is_its_own = (group_id, client_id, one.life) == (beat.group_id, beat.client_id, beat.instance_id)
             if is_its_own and one.shown is None and beat.epoch >= one.epoch and queue in beat.owned:

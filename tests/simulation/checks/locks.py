@@ -40,7 +40,8 @@ def _wrong_answers(roll: Roll, page: Page, event: Lock | Unlock, held: Held) -> 
         if isinstance(event, Unlock):
             right = "unlocked" if owns and held.get(key, ("",))[0] == event.client_id else "refused"
         else:
-            keeps = owns and member is not None and member.told is not None and queue not in member.told.revoke
+            told = member.told if member is not None else None  # who claims a queue after a loss was told nothing yet
+            keeps = owns and (told is None or queue not in told.revoke)
             right = "granted" if keeps else "refused"
         outcome = answers[queue].outcome if queue in answers else "no answer"
         if outcome != right:

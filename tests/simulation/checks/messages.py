@@ -84,6 +84,8 @@ def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
         if one.start.offset is not None or not offsets or one.life in evidence.seen.straggled:
             continue
         first, at_ms = offsets[0]
+        if any(begins <= at_ms and ends >= one.at_ms for begins, ends in evidence.seen.darkness):
+            continue  # its first commit may be lost
         if first > one.offset and at_ms - one.at_ms > AT_ONCE_MS:
             yield _wrong_start(one, f"{one.offset}, and first puts {first} on record")
 
@@ -199,7 +201,8 @@ def _repeated(evidence: Evidence) -> Iterator[Broken]:
             before = first.setdefault(handling.offset, handling)
             if before is handling:
                 continue
-            if not excuse(evidence, scope, before, handling):
+            is_late = before.life in evidence.seen.straggled  # its commit may have come after it gave the queue up
+            if not is_late and not excuse(evidence, scope, before, handling):
                 says = f"{queue} #{handling.offset} is handled by {before.life} and {handling.life}"
                 yield Broken("repeated", handling.from_ms, says, queue, scope)
             first[handling.offset] = handling

@@ -49,7 +49,7 @@ def _wrong_telling(roll: Roll, page: Page, told: dict[tuple[str, str], Assignmen
                     yield group_id, f"{client_id} is given and must give up {min(both)}"
             case Handover(group_id=group_id, to=str(to)) if _misses_its_queue(decision, told.get((group_id, to))):
                 yield group_id, f"{to} gets {decision.queue} in epoch {decision.epoch} and is not told"
-            case Offset(group_id=group_id) if _misses_its_reset(roll, decision, told):
+            case Offset(group_id=group_id) if _misses_its_reset(roll, decision, told, page):
                 yield group_id, f"{decision.client_id} is not told that {decision.queue} is reset"
             case Rebalance(group_id=group_id, trigger=trigger) if trigger != "reset":
                 for client_id, member in roll.group(group_id).members.items():
@@ -75,10 +75,12 @@ def _misses_its_queue(handover: Handover, told: Assignment | None) -> bool:
     return not is_given and handover.queue not in told.revoke
 
 
-def _misses_its_reset(roll: Roll, offset: Offset, told: dict[tuple[str, str], Assignment]) -> bool:
+def _misses_its_reset(roll: Roll, offset: Offset, told: dict[tuple[str, str], Assignment], page: Page) -> bool:
     """Whether the owner of a queue that was reset is not given it anew; one that must give it up need not be."""
     if offset.reset_by is None or not offset.client_id or offset.mode == "broadcasting":
         return False
+    if any(isinstance(one, Handover) and one.queue == offset.queue for one in page.decisions):
+        return False  # it goes to somebody else in the same moment
     newest = roll.group(offset.group_id).members[offset.client_id].told
     if newest is not None and offset.queue in newest.revoke:
         return False
