@@ -184,9 +184,10 @@ def strategy_of(group: Group) -> tuple[str, dict[str, object]]:
 
 def _last_shares(group: Group, shared: _Shared) -> dict[str, list[Queue]]:
     shares: dict[str, list[Queue]] = {client_id: [] for client_id in shared.clients}
+    # Whoever claims a queue after a loss of state has it by no target, or against one made before it was heard.
+    first, second = (group.owners, group.target) if group.loss is not None else (group.target, group.owners)
     for queue in shared.queues:
-        # Whoever claims a queue after a loss of state has it by no target.
-        if (client_id := group.target.get(queue, group.owners.get(queue))) in shared.subscribers[queue.topic]:
+        if (client_id := first.get(queue, second.get(queue))) in shared.subscribers[queue.topic]:
             shares[client_id].append(queue)
     return shares
 

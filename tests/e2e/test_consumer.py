@@ -210,7 +210,7 @@ def test_queues_that_stay_are_read_on_while_others_go_and_come_back(coordinator,
 
 def test_a_queue_is_released_when_its_handler_is_done_and_heartbeats_do_not_wait_for_it(coordinator, join, group_id):
     """Being back in poll() is the sign; until then `owned` names the queue, and the session is kept."""
-    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=6_000)
+    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=10_000)
     topic = coordinator.topic(2)
     coordinator.produce(topic, 1, 10)
     one = join(topic, client_id="a-slow")
@@ -273,7 +273,7 @@ def test_what_goes_and_comes_back_in_good_order_is_handed_out_once(coordinator, 
 
 
 def test_a_crash_repeats_what_was_not_committed_and_nothing_else(coordinator, join, group_id):
-    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=6_000)
+    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=10_000)
     topic = coordinator.topic(1)
     coordinator.produce(topic, 0, 100)
     one = join(topic, commit_interval=60)
@@ -290,7 +290,7 @@ def test_a_crash_repeats_what_was_not_committed_and_nothing_else(coordinator, jo
 
 def test_what_is_done_is_committed_in_between_and_nothing_is_said_twice(coordinator, join, group_id):
     """So a crash repeats an interval; and an idle group costs no commits."""
-    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=6_000)
+    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=10_000)
     topic = coordinator.topic(1)
     coordinator.produce(topic, 0, 10)
     one = join(topic, commit_interval=0.1)
@@ -366,7 +366,7 @@ def test_a_queue_asked_back_and_given_to_the_same_client_again_goes_on_where_it_
 @pytest.mark.parametrize("before", [0, 10])
 def test_where_a_group_begins_is_on_record_before_any_message(coordinator, join, group_id, before):
     """Or messages produced between a crash and the next consumer's `last` would be read by nobody."""
-    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=6_000)
+    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=10_000)
     topic = coordinator.topic(1)
     coordinator.produce(topic, 0, before)
     one = join(topic, consume_from="last", commit_interval=None)
@@ -437,7 +437,7 @@ def test_a_with_statement_leaves_on_an_exception_too(coordinator, group_id):
 
 def test_a_second_consumer_of_the_same_name_does_not_disturb_the_first(coordinator, group_id, join):
     """It waits for the end of the first one; when that proves to live on, the second one says so and stops."""
-    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=6_000)
+    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=10_000)
     topic = coordinator.topic(1)
     one = join(topic, client_id="twin")
     one.poll_until(lambda: one.queues)
@@ -635,7 +635,7 @@ def test_a_callback_may_not_poll_or_close(coordinator, group_id):
 
 def test_a_callback_that_fails_is_heard_and_the_queue_still_goes(coordinator, join, group_id):
     """The exception is the application's own; the next poll() takes up where it stopped."""
-    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=6_000)
+    coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=10_000)
     topic = coordinator.topic(2)
     one = join(topic, client_id=f"a-clumsy-{uuid.uuid4().hex[:6]}")
     one.poll_until(lambda: one.queues == [0, 1])
@@ -687,7 +687,7 @@ def a_plane_of_its_own(folder, make_coordinator):
 def test_a_consumer_without_a_broker_gives_up_by_itself_and_comes_back(tmp_path, make_coordinator, group_id, caplog):
     """It cannot know what the coordinator does; after a session without an acknowledgement it must let go."""
     with a_plane_of_its_own(tmp_path, make_coordinator) as (broker, coordinator):
-        coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=6_000)
+        coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=10_000)
         topic = coordinator.topic(1)
         coordinator.produce(topic, 0, 10)
         one = Application(coordinator, group_id, topic, consume_from="first")
@@ -697,9 +697,9 @@ def test_a_consumer_without_a_broker_gives_up_by_itself_and_comes_back(tmp_path,
         broker.kill()
         killed = time.monotonic()
         one.poll_until(lambda: not one.queues)
-        assert time.monotonic() - killed < 5
+        assert time.monotonic() - killed < 10
         assert one.said == [("assigned", [0]), ("revoked", [0])]
-        assert "had no heartbeat acknowledged by Kafka for almost 6000 ms; 1 of its queues dropped" in caplog.text
+        assert "had no heartbeat acknowledged by Kafka for almost 10000 ms; 1 of its queues dropped" in caplog.text
 
         broker.start()
         one.poll_until(lambda: one.queues == [0])

@@ -65,7 +65,7 @@ class _Following:
 
     def _hear(self, page: Page, beat: Heartbeat) -> None:
         if any(isinstance(one, Rejected) and one.rule == "epoch" for one in page.decisions):
-            return  # a lie
+            return  # it shows an epoch that was never given
         for (group_id, client_id, queue), one in self._asked.items():
             is_its_own = (group_id, client_id, one.life) == (beat.group_id, beat.client_id, beat.instance_id)
             if is_its_own and one.shown is None and beat.epoch >= one.epoch and queue in beat.owned:

@@ -53,7 +53,7 @@ def _too_early(evidence: Evidence, page: Page, expired: Fenced, session_ms: int 
     """A session is over by the clocks of the observers, not by the log's: earlier by what counts between two ticks."""
     session_ms = session_ms or SESSION_TIMEOUT_MS
     beats = evidence.beats[expired.group_id, expired.instance_id]
-    beat_ms = max(beat.at_ms for beat in beats if beat.offset < page.offset)
+    beat_ms = max(beat.at_ms for beat in beats if beat.offset < page.offset and not _is_lie(beat))
     silent_ms = page.at_ms - beat_ms - evidence.dark_ms(beat_ms, page.at_ms)
     who = f"{expired.instance_id} of {expired.group_id}"
     if silent_ms < session_ms - SLACK_MS - TOLERANCE_MS:
@@ -68,6 +68,11 @@ def _too_early(evidence: Evidence, page: Page, expired: Fenced, session_ms: int 
     ]
     if gaps:
         yield f"{who} expires {page.at_ms - gaps[-1]} ms after the log was dark"
+
+
+def _is_lie(page: Page) -> bool:
+    """Whether a heartbeat shows an epoch that was never given: it is no sign of life."""
+    return any(isinstance(one, Rejected) and one.rule == "epoch" for one in page.decisions)
 
 
 def _is_hidden(evidence: Evidence, from_ms: int, to_ms: int) -> bool:
