@@ -19,7 +19,7 @@ MUTANTS = (
       "        return until_ms + 1_000", {**SMALL, "session_ms": 10_000, "only": ("cut", "moved", "step", "zombie") * 5}),
     M("self-fence counts from the acknowledgement", "The session counts from the sending of the heartbeat, not from its receipt.",
       "client", "            self._acknowledged_ms = max(self._acknowledged_ms, sent_ms)",
-      "            self._acknowledged_ms = now_ms", {**SMALL, "session_ms": 10_000, "only": ("moved",) * 8 + ("deaf",) * 4}),
+      "            self._acknowledged_ms = now_ms", {**SMALL, "session_ms": 20_000, "only": ("moved",) * 8 + ("deaf",) * 4}),
     M("repeated decisions obeyed as new", "A repeated decision is silent.",
       "client", "        if place <= self._seen.get(shard, (0, 0)):", "        if False:", ECHO),
     M("client obeys an older epoch", "An outdated assignment is not obeyed.",

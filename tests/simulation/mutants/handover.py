@@ -43,7 +43,7 @@ MUTANTS = (
     M("assigns what is asked back", "An assignment lists what its client may read.",
       "handover", "                    if queue not in member.revoking\n", "", COMING),
     M("who expires keeps its queues", "Expiry frees at once.", "membership",
-      "    handover.free_all(turn, client_id, how)\n    del", "    del", AWAY),
+      "    handover.free_all(turn, client_id, how)\n    member =", "    member =", AWAY),
     M("settings are not told", "A member is told what its session is.", "handover",
       "        client_id for client_id, member in group.members.items() if member.sent_epoch <= group.configured_epoch",
       "        client_id for client_id, member in group.members.items() if member.sent_epoch < -1", CONFIGURED),

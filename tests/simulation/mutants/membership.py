@@ -38,10 +38,10 @@ MUTANTS = (
     M("epochs of two eras are the same", "An epoch of another era is no receipt.", "shard",
       "        state.lowest_epoch = max(state.lowest_epoch, (state.era - 1) * config.ERA_EPOCHS)\n", "", LOST),
     M("a loss lasts as long as settings say", "A loss lasts for the longest session that its members may trust.", "membership",
-      "        group.loss = Loss(loss.at_ms, beat.session_timeout_ms)\n", "        pass\n", {**LOST, "session_ms": 45_000}),
+      "        group.loss = Loss(loss.at_ms, beat.session_timeout_ms, loss.until_ms)\n", "        pass\n", {**LOST, "session_ms": 45_000}),
     # --- who hears nothing ---
     M("who hears nothing is kept", "A member that could have heard, and has not, is evicted.", "membership",
-      "        if _is_deaf(turn, member):", "        if False:", {**SMALL, "session_ms": 6_000, "chaos_ms": 240_000, "only": ("unheard",) * 6 + ("route",) * 6}),
+      "        if _is_deaf(turn, member):", "        if False:", {**SMALL, "session_ms": 10_000, "chaos_ms": 240_000, "only": ("unheard",) * 6 + ("route",) * 6}),
     # --- sessions ---
     M("nobody expires", "Who is silent for longer than the session leaves.",
       "membership", "    if silent and turn.moment.may_expire:", "    if False:", AWAY),
@@ -52,7 +52,7 @@ MUTANTS = (
       "        return member.seen_ms + max(member.session_ms, self.settings.session_timeout_ms) + 1",
       "        return member.seen_ms + self.settings.session_timeout_ms + 1", CONFIGURED),
     M("a longer session stays", "A member that has shown the new session is judged by it.", "membership",
-      "        member.session_ms = group.settings.session_timeout_ms\n", "        pass\n", {**AWAY, "session_ms": 6_000}),
+      "        member.session_ms = group.settings.session_timeout_ms\n", "        pass\n", {**AWAY, "session_ms": 10_000}),
     M("a heartbeat does not prove life", "Every heartbeat of the current instance proves life.",
       "membership", "    member.seen_ms = turn.moment.now_ms\n", "    pass\n", COMING),
     M("deadlines are not kept", "A tick looks at every group whose deadline has come.", "shard",
@@ -78,7 +78,7 @@ MUTANTS = (
     M("subscriptions are not taken", "A member has what it subscribes now.", "membership",
       "    member.subscriptions = wanted\n", "", {**SMALL, "only": ("wish",) * 6}),
     M("wishes are not taken", "The strategy is what the oldest member wants now.", "membership",
-      "    rethought = _take_wishes(member, beat)\n", "    rethought = False\n", {**SMALL, "only": ("prefer",) * 6}),
+      "    rethought = [name for name in _WISHES if getattr(member, name) != getattr(beat, name)]\n", "    rethought = []\n", {**SMALL, "only": ("prefer",) * 6}),
     M("the timer does not look", "What is no CHANGE takes effect at the timer's next look.", "group_machine",
       '        turn.ask("timer")', "        pass", {**SMALL, "only": ("prefer",) * 6}),
     M("other strategies are not named", "Who wants another strategy than the oldest member is on record.", "conflicts",
@@ -87,9 +87,9 @@ MUTANTS = (
       '    conflicts.review_all(turn)\n    _note_if_empty(turn)\n', '    _note_if_empty(turn)\n', {**STRATEGIES, "only": ("prefer", "prefer", "prefer", "leave", "leave", "leave", "wish")}),
     # --- who may come in ---
     M("a group has no bound", "A group has at most `max_members`.", "admission",
-      "    if len(group.members) >= most:", "    if False:", FULL),
+      "    if len(group.members) >= most * times:", "    if False:", FULL),
     M("who comes again is one too many", "A full group keeps those who are in.", "admission",
-      "    if len(group.members) >= most:", "    if len(group.members) >= most - 1:", FULL),
+      "    if len(group.members) >= most * times:", "    if len(group.members) >= most * times - 1:", FULL),
     M("both modes at once", "A group broadcasts or does not; it goes by its oldest member.", "membership",
       "    elif group.members and beat.mode != _mode_beside(group, beat.client_id, beat.mode):", "    elif False:", FULL),
 )  # fmt: skip

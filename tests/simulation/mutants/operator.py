@@ -69,7 +69,7 @@ MUTANTS = (
     M("a reset that nobody heard of is undone", "What was reset and is given up before its owner knows is not committed.", "handover",
       "was_reset=unheard)", "was_reset=False)", {**RESET, "settle_ms": 0, "only": ("skip",) * 20 + ("reset",) * 20 + ("leave", "crash", "wish", "route") * 4}),
     M("a reset may name anything", "A reset names queues that are there, or sets none.", "offsets",
-      "    wrong = _unknown(turn, event) or (_too_many(group, event) if broadcasts else \"\")\n", "    wrong = \"\"\n", {**RESET, "only": ("reset",) * 20}),
+      "    wrong = _unknown(turn, event) or (_too_many(turn, event) if broadcasts else \"\")\n", "    wrong = \"\"\n", {**RESET, "only": ("reset",) * 20}),
     # --- broadcasting ---
     M("who is away is not reset", "In broadcasting a reset sets the offsets of every client that is known.", "offsets",
       "            for client_id in sorted(group.own_offsets):", "            for client_id in sorted(group.members)[:1]:", EVERYBODY),

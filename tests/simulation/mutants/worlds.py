@@ -10,7 +10,7 @@ AWAY = {**SMALL, "only": ("zombie", "cut", "deaf", "behind", "crash", "pause")}
 LIVES = {**SMALL, "only": ("restart", "farewell", "abort", "twin", "crash", "leave")}
 """Clients have one life after the other."""
 FIGHTS = {**SMALL, "only": ("fight", "fight", "fight", "twin", "deaf")}
-CLOCK = {**SMALL, "session_ms": 6_000, "only": ("step", "step", "dark", "no ticks", "cut")}
+CLOCK = {**SMALL, "session_ms": 10_000, "only": ("step", "step", "dark", "no ticks", "cut")}
 LATE = {**SMALL, "settle_ms": 0, "only": ("late", "late", "late", "behind", "route", "route", "wish", "leave", "deaf")}
 """What clients hear is old."""
 ECHO = {**SMALL, "settle_ms": 0, "only": ("echo", "echo", "echo", "kill", "route", "leave", "crash", "wish")}
