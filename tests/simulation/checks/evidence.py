@@ -202,6 +202,8 @@ class Evidence:
         offsets: dict[tuple[str, Queue], list[Offset]] = defaultdict(list)
         for decision in self.decisions:
             if isinstance(decision, Offset):
+                if decision.mode == "broadcasting" and not self.plan.broadcasts(decision.group_id):
+                    continue  # a stranger's, who was alone in the group
                 scope = self.plan.scope(decision.group_id, decision.client_id)
                 offsets[scope, decision.queue].append(decision)
         return offsets
