@@ -179,4 +179,5 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _names() -> str:
-    return ", ".join(Settings.__struct_fields__)
+    limits = config.Limits.__struct_fields__
+    return ", ".join([*(name for name in Settings.__struct_fields__ if name not in limits), *limits])

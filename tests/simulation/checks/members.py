@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from checks.evidence import Book, Broken, Evidence, Page
 from checks.roll import Gathering, Present, Roll
 from model.config import (
+    CLIENT_MARGIN_MS,
     DARK_MS,
     GRACE_EVERY_MS,
     GRACE_MS,
@@ -63,7 +64,7 @@ def _too_early(evidence: Evidence, page: Page, expired: Fenced, session_ms: int 
         to
         for from_, to in evidence.seen.darkness
         if to - from_ > DARK_MS + 2_000 + 2 * evidence.plan.tick_ms
-        and to <= page.at_ms < to + GRACE_MS - SLACK_MS - evidence.plan.tick_ms  # a line behind may begin it
+        and to <= page.at_ms < to + GRACE_MS - CLIENT_MARGIN_MS  # the shard's clock may catch up by so much in it
         and not _is_hidden(evidence, from_, to)
     ]
     if gaps:
