@@ -52,9 +52,9 @@ class Traffic(threading.Thread):
 
 
 class Probe(threading.Thread):
-    """Asks for an assignment five times a second, each time as a new life of one client of a group of its own.
+    """Asks for an assignment five times a second, as one client of a group of its own.
 
-    Each is decided at once (settle_ms 0), so heartbeat and assignment give a pair of broker timestamps.
+    Its heartbeats show no epoch, so it is told its assignment again by each: a pair of broker timestamps.
     """
 
     def __init__(self, connection: Connection, topic: str, keys: Keys = DEV_KEYS) -> None:
@@ -69,10 +69,10 @@ class Probe(threading.Thread):
         producer = self._connection.producer(log_level=0)
         configure(self._connection, self._keys, Configure(group_id=PROBE_GROUP, settle_ms=0))
         wanted = [Subscription(topic=self._topic)]
+        event = Heartbeat(group_id=PROBE_GROUP, client_id="probe", instance_id=uuid.uuid4().hex, subscriptions=wanted)
+        value = msgspec.json.encode(event)
         while not self._ended.wait(0.2):
-            instance_id = uuid.uuid4().hex
-            event = Heartbeat(group_id=PROBE_GROUP, client_id="probe", instance_id=instance_id, subscriptions=wanted)
-            producer.produce(self._connection.topics.groups, msgspec.json.encode(event), key=PROBE_GROUP)
+            producer.produce(self._connection.topics.groups, value, key=PROBE_GROUP)
             producer.poll(0)
         producer.flush(10)
 
