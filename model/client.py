@@ -73,6 +73,8 @@ class Client:
         """Of the present life, or the one before it while out; empty before the first."""
         self._secret = ""
         self._leaving = False
+        self._was_deaf = False
+        """It could not hear for a session, and held nothing."""
         self._holding = Holding()
         self._shard = ""
         """Shard and era of the last assignment: in another era, what was committed may be forgotten."""
@@ -106,7 +108,7 @@ class Client:
         self.epoch = -1
         self.heartbeat_ms = config.HEARTBEAT_MS
         self.session_timeout_ms = self._session_before_ms = config.SESSION_TIMEOUT_MS
-        self._leaving = False
+        self._leaving = self._was_deaf = False
         self._acknowledged_ms = self._stated_ms = now_ms
         return [*former, self._heartbeat(now_ms)]
 
@@ -143,7 +145,7 @@ class Client:
             return silent
         match decision:
             case Assignment() if self._is_mine(decision) and self._is_in and decision.epoch >= self.epoch:
-                return self._obey(decision, now_ms)
+                return self._drop("deaf") if self._was_deaf else self._obey(decision, now_ms)
             case Fenced() if self._is_mine(decision):
                 return self._drop("left" if self._leaving else decision.reason, decision.by)
             case Rejected() if self._is_about_me(decision):
@@ -220,9 +222,13 @@ class Client:
     def give_up(self) -> list[Output]:
         """Drop everything: the inbox cannot be read, so a queue that must be given up would be kept.
 
-        Only a life that holds something ends by that: another one would be as deaf.
+        A life that holds nothing ends when it hears again: another one would be as deaf until then, and what this one
+        hears late may give it queues that are somebody else's by now.
         """
-        return self._drop("deaf") if self._is_in and self._holding.queues() else []
+        if self._is_in and self._holding.queues():
+            return self._drop("deaf")
+        self._was_deaf = self._is_in
+        return []
 
     # --- questions ---
 

@@ -690,3 +690,21 @@ def test_once_it_is_acknowledged_a_shorter_session_is_all_that_counts():
     assert story.client.next_due_ms() == 12_000
     assert story.client.may_hand_out(give(A, 1), 14_000)
     assert not story.client.may_hand_out(give(A, 1), 14_001)
+
+
+def test_who_could_not_hear_drops_what_it_holds():
+    story = Story()
+    story.is_assigned(1, {A: 1})
+
+    assert story.client.give_up() == [Dropped((A,), "deaf")]
+
+
+def test_who_could_not_hear_and_held_nothing_begins_anew_when_it_hears_again():
+    """What it hears then may be old: its queues may be somebody else's by now."""
+    story = Story()
+    assert story.client.give_up() == []
+
+    assert story.hears(assignment(1, {A: 1}), now_ms=1_000) == [Dropped((), "deaf")]
+    story.client.join("i2", 1_000)
+    [given, *_] = story.hears(structs.replace(assignment(2, {A: 2}), instance_id="i2"))
+    assert isinstance(given, Give)
