@@ -107,9 +107,7 @@ class Population:
         self.topic.shards[0] = Shard(TOPIC, 0, 1, msgspec.msgpack.encode(state), raises=True)
 
     def join(self, group_id: str, client_id: str) -> None:
-        """Let a new life of a client join; one that it has leaves first."""
-        if (group_id, client_id) in self._lives:
-            self.leave(group_id, client_id)
+        """Let a new life of a client join; of one that has another, it waits until that has expired."""
         self._births += 1
         life = f"life-{self._births}"
         self._forget(group_id, client_id)
