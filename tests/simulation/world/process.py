@@ -38,6 +38,7 @@ class Process:
         self.number = number
         self.alive = True
         self.still_until_ms = 0
+        self._unheard_since_ms = config.NEVER_MS
         self.cut_until_ms = 0
         self.deaf_until_ms = 0
         self.skips_until_ms = 0
@@ -139,8 +140,12 @@ class Process:
         until_ms = max(self.deaf_until_ms, self.unheard_until_ms, self.cut_until_ms, self.world.broker.dark_until_ms)
         deaf_ms = until_ms - self.world.now_ms
         if deaf_ms > 0:
+            self._unheard_since_ms = min(self._unheard_since_ms, self.world.now_ms)
             self.world.after(deaf_ms + self.world.broker.latency_ms(), self.when_awake, self.hear)
             return
+        if self.world.now_ms - self._unheard_since_ms > self.client.session_timeout_ms:
+            self._do(self.client.give_up())  # as the SDK's thread that watches the inbox
+        self._unheard_since_ms = config.NEVER_MS
         inbox = self.world.broker.inbox.get(self.client_id, [])
         while self.alive and self._heard < len(inbox):
             decision = inbox[self._heard]
