@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from model import config, limits
-from model.decisions import Membership, Start
+from model.decisions import Start
 from model.group import Group, Member, OwnOffsets, Turn
 from model.queue import Queue
 from model.routes import Routes
@@ -81,16 +81,8 @@ def give(turn: Turn, client_id: str) -> None:
             own.added[queue] = group.epoch
     turn.tell.add(client_id)
     if is_limited:
-        turn.say(
-            Membership(
-                group_id=group.group_id,
-                client_id=client_id,
-                instance_id=member.instance_id,
-                change="conflict",
-                epoch=group.epoch,
-                detail=f"has {len(member.owned)} queues and lacks others of its topics: {_limits(turn)}",
-            )
-        )
+        detail = f"has {len(member.owned)} queues and lacks others of its topics: {_limits(turn)}"
+        turn.note(client_id, member, "conflict", detail)
 
 
 def differs(turn: Turn) -> bool:

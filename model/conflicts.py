@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from model import config
-from model.decisions import Membership
 from model.group import Compared, Group, Member, Turn
 
 SHOWN = 5
@@ -43,7 +42,7 @@ def note_duplicate(turn: Turn, client_id: str, member: Member, instance_id: str)
     if member.reported_ms < 0 or now_ms - member.reported_ms >= config.DUPLICATE_EVERY_MS:
         member.reported_ms = now_ms
         detail = f"duplicate id: instance {instance_id} uses it too, and {member.instance_id} lives"
-        _say(turn, client_id, member, detail)
+        turn.note(client_id, member, "conflict", detail)
 
 
 def _oldest(turn: Turn) -> Compared:
@@ -62,18 +61,10 @@ def _compare(turn: Turn, client_id: str, oldest: Compared) -> None:
         return
     if detail:
         group.conflicts[client_id] = detail
-        _say(turn, client_id, member, detail)
+        turn.note(client_id, member, "conflict", detail)
     else:
         del group.conflicts[client_id]
-        turn.say(
-            Membership(
-                group_id=group.group_id,
-                client_id=client_id,
-                instance_id=member.instance_id,
-                change="agreed",
-                epoch=group.epoch,
-            )
-        )
+        turn.note(client_id, member, "agreed")
 
 
 def _joined(differences: Iterable[str]) -> str:
@@ -112,17 +103,3 @@ def _differences(group: Group, member: Member, oldest: Compared) -> Iterator[str
 def _named(sign: str, topics: Iterable[str], count: int) -> str:
     more = f" and {count - SHOWN} more" if count > SHOWN else ""
     return " ".join(f"{sign}{topic}" for topic in islice(topics, SHOWN)) + more
-
-
-def _say(turn: Turn, client_id: str, member: Member, detail: str) -> None:
-    group = turn.group
-    turn.say(
-        Membership(
-            group_id=group.group_id,
-            client_id=client_id,
-            instance_id=member.instance_id,
-            change="conflict",
-            epoch=group.epoch,
-            detail=detail[: config.MAX_DETAIL],
-        )
-    )

@@ -9,7 +9,7 @@ from msgspec import Struct
 from model import config
 from model.clock import Moment
 from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
-from model.decisions import AnyDecision, Cause, FencedReason, How, Start, Trigger
+from model.decisions import AnyDecision, Cause, Change, FencedReason, How, Membership, Start, Trigger
 from model.events import Heartbeat, Mode, Policy, Subscription
 from model.load import NOTHING, Load
 from model.queue import Queue
@@ -355,12 +355,16 @@ class Group(Struct, array_like=True, kw_only=True):
         """Have a tick look at this group when the shard's clock reaches `due_ms`."""
         self.due_ms = min(self.due_ms, due_ms)
 
-    def session_ends_ms(self, member: Member) -> int:
-        """Return when a member's silence is too long, by the shard's clock.
+    def session_of(self, member: Member) -> int:
+        """Return the longest session that a member may trust, in ms.
 
         A shorter session counts only once the member has heard of it: it would still trust the longer one.
         """
-        return member.seen_ms + max(member.session_ms, self.settings.session_timeout_ms) + 1
+        return max(member.session_ms, self.settings.session_timeout_ms)
+
+    def session_ends_ms(self, member: Member) -> int:
+        """Return when a member's silence is too long, by the shard's clock."""
+        return member.seen_ms + self.session_of(member) + 1
 
     @property
     def is_ordered(self) -> bool:
@@ -427,6 +431,19 @@ class Turn:
     def say(self, decision: AnyDecision) -> None:
         """Decide something."""
         self.decisions.append(decision)
+
+    def note(self, client_id: str, member: Member, change: Change, detail: str = "") -> None:
+        """Put on record what has become of a member."""
+        self.say(
+            Membership(
+                group_id=self.group.group_id,
+                client_id=client_id,
+                instance_id=member.instance_id,
+                change=change,
+                epoch=self.group.epoch,
+                detail=detail[: config.MAX_DETAIL],
+            )
+        )
 
     def ask(self, trigger: Trigger) -> None:
         """Ask for a new target; it comes at once, or when the settle interval has passed.

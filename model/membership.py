@@ -110,13 +110,14 @@ def _go_on_without(turn: Turn, gone: Iterable[tuple[str, Member]], trigger: Trig
 
 def _join(turn: Turn, beat: Heartbeat) -> None:
     group = turn.group
-    if full := admission.refusal(turn, beat):
+    size = admission.size_of(beat.subscriptions, beat.strategy_params)
+    if full := admission.refusal(turn, beat, size):
         turn.say(_refusal(beat, "limit", full))
         turn.say(_fenced(turn, beat.client_id, beat.instance_id, "refused"))
         return
     if not group.members and beat.mode == "broadcasting":
         group.target = {}  # what a clustering group before it wanted is nobody's now
-    member = _member(turn, beat)
+    member = _member(turn, beat, size)
     topics = member.subscriptions.keys() - turn.topics
     turn.topics.update(topics)
     group.members[beat.client_id] = member
@@ -148,7 +149,7 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
         if group.loss is not None:
             group.loss = group.loss.while_read(now_ms, beat.session_timeout_ms)
         return
-    session_ms = group.session_ends_ms(member) - member.seen_ms
+    session_ms = group.session_of(member) + 1
     since_ms = member.waiting.pop(beat.instance_id, -1)
     if since_ms >= 0 and member.seen_ms > since_ms + session_ms:
         _stop_waiting(turn, beat, member)
@@ -237,8 +238,7 @@ def _is_deaf(turn: Turn, member: Member) -> bool:
         return False
     if member.unheard_since_ms < 0 or member.shown_epoch >= member.unheard_epoch:
         member.unheard_since_ms, member.unheard_epoch = now_ms, member.sent_epoch
-    session_ms = max(member.session_ms, group.settings.session_timeout_ms)
-    return now_ms - member.unheard_since_ms > DEAF_SESSIONS * session_ms
+    return now_ms - member.unheard_since_ms > DEAF_SESSIONS * group.session_of(member)
 
 
 def _trust(group: Group, loss: Loss, beat: Heartbeat, member: Member) -> None:
@@ -288,14 +288,14 @@ def _take_wishes(turn: Turn, beat: Heartbeat, member: Member) -> bool:
     return changed
 
 
-def _member(turn: Turn, beat: Heartbeat) -> Member:
+def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
     member = Member(
         instance_id=beat.instance_id,
         seen_ms=turn.moment.now_ms,
         subscriptions={subscription.topic: subscription for subscription in beat.subscriptions},
         shown_epoch=beat.epoch,
         session_ms=SESSION_TIMEOUT_MS,
-        bytes=admission.size_of(beat.subscriptions, beat.strategy_params),
+        bytes=size,
         mode=beat.mode,
         **{name: getattr(beat, name) for name in _WISHES},
     )
@@ -375,17 +375,7 @@ def _difference(before: dict[str, Subscription], after: dict[str, Subscription])
 
 
 def _say(turn: Turn, client_id: str, member: Member, change: Change, detail: str = "") -> None:
-    group = turn.group
-    turn.say(
-        Membership(
-            group_id=group.group_id,
-            client_id=client_id,
-            instance_id=member.instance_id,
-            change=change,
-            epoch=group.epoch,
-            detail=limits.shortened(detail),
-        )
-    )
+    turn.note(client_id, member, change, limits.shortened(detail))
 
 
 def _fenced(turn: Turn, client_id: str, instance_id: str, reason: FencedReason, by: str = "") -> Fenced:
