@@ -81,7 +81,7 @@ class Decided:
         return [answer for answer in self._answers(Assignment, timeout_s) if answer.client_id == PROBED]
 
     def wakes(self, timeout_s: float) -> list[Answer]:
-        """Return wakes, but for those that say that nothing has come; after these, clients ask again."""
+        """Return the wakes that tell of a message; after any other, clients ask again."""
         return self._answers(Wake, timeout_s)
 
     def _answers(self, kind: type[Assignment | Wake], timeout_s: float) -> list[Answer]:

@@ -120,7 +120,6 @@ def stretches_of(spark: SparkSession, asked: Mapping[Place, tuple[int, int]]) ->
     """
     decided, snapshots = _decided(spark), _snapshots(spark)
     logs = _archived(spark, asked)
-    cut = cut_logs(spark) if any(logs[place][0].first > 0 for place in asked) else {}
     found = Replayable([], [])
     for place, (first, last) in sorted(asked.items()):
         its = {era: offsets for (topic, partition, era), offsets in snapshots.items() if (topic, partition) == place}
@@ -131,14 +130,7 @@ def stretches_of(spark: SparkSession, asked: Mapping[Place, tuple[int, int]]) ->
             for run in logs[place]:
                 begin, end = max(first, era.first, run.first), min(last, era.last, run.last)
                 if begin <= end:
-                    _add(
-                        found,
-                        place,
-                        era,
-                        (begin, end),
-                        run._replace(is_first=run.is_first and place not in cut),
-                        refused,
-                    )
+                    _add(found, place, era, (begin, end), run, refused)
     bodies = _bodies(spark, found.stretches)
     return found._replace(
         stretches=[
@@ -366,7 +358,11 @@ def _archived(spark: SparkSession, asked: Collection[Place]) -> dict[Place, list
         .agg(f.min("offset").alias("first"), f.max("offset").alias("last"), f.count("offset").alias("count"))
         .collect()
     )
-    runs = {(row.topic, row.partition): [_Run(row.first, row.last, is_first=True)] for row in rows}
+    cut = cut_logs(spark) if any(row.first > 0 for row in rows if (row.topic, row.partition) in asked) else {}
+    runs = {
+        (row.topic, row.partition): [_Run(row.first, row.last, is_first=(row.topic, row.partition) not in cut)]
+        for row in rows
+    }
     if all(row["count"] > row.last - row.first for row in rows if (row.topic, row.partition) in asked):
         return runs
     before = f.lag("offset").over(Window.partitionBy("topic", "partition").orderBy("offset"))
@@ -378,8 +374,8 @@ def _archived(spark: SparkSession, asked: Collection[Place]) -> dict[Place, list
     )
     for row in gaps:
         its = runs[row.topic, row.partition]
-        cut = its.pop()
-        its += [cut._replace(last=row.before), _Run(row.offset, cut.last, is_first=False)]
+        run = its.pop()
+        its += [run._replace(last=row.before), _Run(row.offset, run.last, is_first=False)]
     return runs
 
 

@@ -111,7 +111,7 @@ select * from final
 -- Who is in which group now?  One row per (group_id, client_id).
 --
 -- A new era of a shard begins without members: what an earlier one said of them is over.  The change `replaced` stands in
--- ledgers of before protocol version 2: a new instance took the place of a live one.
+-- ledgers that were written by protocol version 1, in which a new instance took the place of a live one.
 with newest_eras as (
     select
         split_part(shard, '.', 1) as shard_name,

@@ -1,7 +1,7 @@
 -- Invariant 1, as a chain: a queue comes from whoever had it last, and a hand-over changes something.
 --
--- A group that is forgotten begins anew: its queues come from nobody.  So may they in a new era, which begins without
--- the state of the era before it.
+-- The queues of a group that was forgotten come from nobody when it is used again.  So may those of any group in a new
+-- era of its shard, which begins without the state of the era before it.
 with handovers as (select * from {{ ref('stg_handovers') }}),
 
 memberships as (select * from {{ ref('stg_memberships') }}),

@@ -1,6 +1,6 @@
 -- Which members want something else than the oldest one, by which their group goes?  One row per (shard, seq).
 --
--- It lasts until the client agrees, differs otherwise, is gone, or joins anew.
+-- It lasts until the client agrees, differs in another way, leaves, or joins again.
 with memberships as (select * from {{ ref('stg_memberships') }}),
 
 about_clients as (select * from memberships where client_id <> '' and not is_duplicate_id),
