@@ -129,7 +129,8 @@ def take_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
     What is claimed is the claimant's, given in an epoch before all others: it reads on, and does not start anew -
     unless its offset was reset since the claimant was told.  What nobody has claimed yet is not given for a session:
     its owner may live and not have been heard.  A queue of a topic that the claimant does not subscribe any more, which
-    it drains then, is asked back.  A queue that its topic's route does not have cannot be claimed.
+    it drains then, is asked back.  A queue that its topic's route does not have cannot be claimed; who claimed it then
+    was told to give it up, and so gives it up first when the route has it again.
     """
     group = turn.group
     if group.loss is None or group.is_broadcasting:
@@ -147,7 +148,8 @@ def take_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
                 turn.tell.add(beat.client_id)
             _say(turn, queue, None, beat.client_id)
             by_default = beat.client_id if queue.topic in member.subscriptions else None
-            if not group.pending and group.target.get(queue, by_default) != beat.client_id:
+            is_unwanted = not group.pending and group.target.get(queue, by_default) != beat.client_id
+            if is_unwanted or member.sent_epoch >= 0:
                 _ask_back(turn, queue)
 
 

@@ -212,6 +212,25 @@ def test_what_a_client_drains_of_a_topic_that_it_left_stays_with_it_until_it_is_
     assert [(one.from_, one.to, one.how) for one in of_kind(Handover, decisions)] == [("a", "n", "released")] * 2
 
 
+def test_what_a_client_was_told_to_give_up_is_given_up_before_it_is_its_own():
+    """Its topic had no queues when it was claimed first, so the client drains; the map must not say anything else."""
+    world = World()
+    world.join("a1")
+    world.lose_state()
+    world.append(Route(topic="orders", queues=[], version="gone"))
+    owned = [Queue("orders", "", number) for number in range(2)]
+    world.beat("a1", owned=owned)
+    assert set(world.told["a1"].revoke) == set(owned)
+
+    world.route()
+    [told] = of_kind(Assignment, world.beat("a1", owned=owned))
+
+    assert world.shard.group("billing").owners == dict.fromkeys(owned, "a")
+    assert (set(told.revoke), told.queues) == (set(owned), [])
+    decisions = world.beat("a1", owned=[])
+    assert [(one.from_, one.to) for one in of_kind(Handover, decisions)] == [("a", None)] * 2
+
+
 def test_who_is_told_late_that_it_is_out_reads_on_alone():
     """Two instances of a client_id claim to have read; the second one is fenced, and may hear that a session later."""
     world = World()
