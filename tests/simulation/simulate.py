@@ -30,9 +30,15 @@ def main() -> int:
     began, happened = time.monotonic(), {name: Counter[str]() for name in names}
     for number, seed in enumerate(range(options.first, options.first + options.seeds), 1):
         for name in names:
-            if story := WORLDS[name].live(seed, happened[name]):
+            again = f"again: python tests/simulation/simulate.py --from {seed} --seeds 1 --only {name}"
+            try:
+                story = WORLDS[name].live(seed, happened[name])
+            except Exception:  # a checker that fails is a finding, too
+                print(again)
+                raise
+            if story:
                 print(story)
-                print(f"again: python tests/simulation/simulate.py --from {seed} --seeds 1 --only {name}")
+                print(again)
                 return 1
         if number % 100 == 0:
             print(f"{number} seeds, {time.monotonic() - began:.0f} s", flush=True)

@@ -33,6 +33,8 @@ def broken_step(universe: Universe, before: State, after: State, *, resets: bool
 
 def _two_readers(universe: Universe, state: State) -> Iterator[str]:
     """A queue is held by one process at most; one that was late to give it up may still drain it."""
+    if universe.world.broadcasting:
+        return
     views = [universe.processes.view(part) for part in state.processes]
     for one, two in combinations(views, 2):
         both = (one.reads | one.drains) & (two.reads | two.drains)
@@ -69,13 +71,15 @@ def _shut_out(universe: Universe, state: State, slot: int) -> Iterator[str]:
 
 
 def is_well(universe: Universe, state: State) -> bool:
-    """Whether every queue of the topic is read by one process, and every process that runs is a member."""
+    """Whether every process that runs is a member, and every queue is read by one of them; if broadcasting, by all."""
     views = [universe.processes.view(part) for part in state.processes]
     members = universe.coordinator.view(state.coordinator).members
     for view in views:
         if view.status == UP and (view.client_id, view.instance_id) not in members and _has_no_twin(view, views):
             return False
-    return all(sum(queue in view.reads for view in views) == 1 for queue in universe.queues(state))
+    up = sum(view.status == UP for view in views)
+    readers = up if universe.world.broadcasting else 1
+    return all(sum(queue in view.reads for view in views) == readers for queue in universe.queues(state))
 
 
 def _has_no_twin(view: object, views: list) -> bool:

@@ -41,6 +41,7 @@ class World:
     commits: bool = False
     """Whether applications read messages and commit."""
     orderly: bool = False
+    broadcasting: bool = False
     heals_in_s: int = 100
     """In the calm, all is well again after so many seconds."""
     depth: int = 6
@@ -51,7 +52,12 @@ class World:
     @property
     def wishes(self) -> Wishes:
         """What each client wants."""
-        return Wishes(subscriptions=[Subscription(topic=TOPIC)], consume_from="first", orderly=self.orderly)
+        return Wishes(
+            subscriptions=[Subscription(topic=TOPIC)],
+            mode="broadcasting" if self.broadcasting else "clustering",
+            consume_from="first",
+            orderly=self.orderly,
+        )
 
 
 def route_of(count: int, end: int | None = None) -> Route:
@@ -134,6 +140,28 @@ WORLDS = {
             waits=((SHORT_S, ()), (BEAT_S, ()), (BEAT_S, ALL), (SESSION_S, (0,)), (SESSION_S, (1,))),
             depth=3,
             long_depth=5,
+        ),
+        World(
+            "G",
+            "the observer is silent for ten seconds, twice: what is late then is not counted as silence",
+            running=(0,),
+            budgets={"start": 1, "dark": 2, "crash": 1, "freeze": 1, "lose": 1, "miss": 1},
+            waits=((SHORT_S, ()), (BEAT_S, ALL), (SESSION_S, (0,)), (SESSION_S, (1,))),
+            depth=4,
+            long_depth=6,
+        ),
+        World(
+            "H",
+            "a broadcasting group: everybody reads all",
+            running=(0,),
+            route=route_of(1, end=2),
+            events=(route_of(2, end=2),),
+            budgets={"start": 1, "leave": 1, "crash": 1, "lose": 1, "miss": 1, "cut": 1, "loss": 1},
+            waits=((SHORT_S, ()), (BEAT_S, ALL), (SESSION_S, (0,)), (SESSION_S, (1,))),
+            broadcasting=True,
+            heals_in_s=200,
+            depth=4,
+            long_depth=6,
         ),
     )
 }

@@ -19,6 +19,8 @@ class Operator:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._strategies: dict[str, str] = {}
+        self._mistaken: set[str] = set()
+        """Groups that once had a strategy that does not exist."""
         self._requests = 0
         self._waiting: deque[GroupEvent] = deque()
 
@@ -42,6 +44,8 @@ class Operator:
     def set_strategy(self, group_id: str, percent: int) -> None:
         """Set a group's strategy to one of all that there are, the unknown one too."""
         self._strategies[group_id] = by_percent(percent, UNKNOWN)
+        if self._strategies[group_id] == UNKNOWN:
+            self._mistaken.add(group_id)
         self._set(group_id, strategy=self._strategies[group_id])
 
     def limit(self, group_id: str, members: int, length_ms: int) -> None:
@@ -72,13 +76,18 @@ class Operator:
             world.after(world.rng.choice((0, 700, 5_000)), self._append, event)
 
     def put_right(self) -> None:
-        """Replace what cannot work: a strategy that does not exist, and a bound whose end was lost with the log."""
+        """Replace what cannot work: a strategy that does not exist, and what it was replaced by, if the log lost that.
+
+        The same with a bound whose end was lost.
+        """
         faults = {fault.kind for fault in self._world.plan.faults}
         for group_id in self._world.plan.groups if faults >= {"full", "loss"} else ():
             self._set_max_members(group_id)
         for group_id, strategy in self._strategies.items():
             if strategy == UNKNOWN:
                 self.set_strategy(group_id, 0)
+            elif group_id in self._mistaken and "loss" in faults:
+                self._set(group_id, strategy=strategy)
 
     def _set_max_members(self, group_id: str) -> None:
         self._set(group_id, max_members=MAX_MEMBERS)
