@@ -35,9 +35,10 @@ def check(evidence: Evidence) -> Iterator[Broken]:
 def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
     """An offset is committed by the life that owns its queue, in the epoch it was given in or later.
 
-    A reset gives the queue anew, in its own epoch: a commit made before is never taken.
+    A reset gives the queue anew, in its own epoch: a commit made before is never taken.  In a broadcasting group each
+    client has offsets of its own, besides those that the group has from when it was none.
     """
-    owner: dict[tuple[str, Queue], tuple[str, int]] = {}
+    owner: dict[tuple[str, Queue, str], tuple[str, int]] = {}
     lives: dict[tuple[str, str | None], str] = {}
     shard = ""
     for decision in evidence.decisions:
@@ -48,13 +49,14 @@ def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
         elif isinstance(decision, Handover):
             # After a loss of state, what is claimed counts as given before all epochs.
             given = 0 if decision.how == "first" and decision.epoch >= ERA_EPOCHS else decision.epoch
-            owner[decision.group_id, decision.queue] = lives.get((decision.group_id, decision.to), ""), given
-        elif isinstance(decision, Offset) and decision.reset_by is not None:
-            key = (decision.group_id, decision.queue)
-            owner[key] = owner.get(key, ("", 0))[0], decision.epoch
+            owner[decision.group_id, decision.queue, ""] = lives.get((decision.group_id, decision.to), ""), given
         elif isinstance(decision, Offset):
+            key = decision.group_id, decision.queue, decision.client_id if decision.mode == "broadcasting" else ""
+            life, given = owner.get(key, ("", 0))
+            if decision.reset_by is not None:
+                owner[key] = life, decision.epoch
+                continue
             at_ms, event = evidence.world.broker.appended[decision.cause.partition][decision.cause.offset]
-            life, given = owner.get((decision.group_id, decision.queue), ("", 0))
             if decision.mode == "broadcasting":
                 life = lives.get((decision.group_id, decision.client_id), "")
             if isinstance(event, Commit) and (event.instance_id != life or event.epoch < given):
