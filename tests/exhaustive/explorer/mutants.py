@@ -73,7 +73,7 @@ PLANTED = (
       "        return member.seen_ms + self.session_of(member) + 1",
       "        return member.seen_ms + 5 * self.session_of(member) // 2", "E", "is the limit"),
     _planted("a silence counts as a minute", "Time counts as far as ticks show it.", "clock",
-      "line.at_ms + min(max(since_ms, 0), most_ms)", "line.at_ms + (60_000 if since_ms > 5_000 else max(since_ms, 0))", "G", "both read"),
+      "line.at_ms + min(max(since_ms, 0), most_ms)", "line.at_ms + (60_000 if since_ms > 5_000 else max(since_ms, 0))", "G", "both read", 5),
     _planted("newcomers to a broadcast get nothing", "Everybody reads all.", "broadcast",
       "    turn.broadcast_room = None\n    give(turn, client_id)\n    turn.tell.add(client_id)", "    turn.broadcast_room = None\n    turn.tell.add(client_id)", "H", "never well"),
     _planted("everything is answered", "A conversation ends.", "client",
