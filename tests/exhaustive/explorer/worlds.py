@@ -147,8 +147,8 @@ WORLDS = {
             running=(0,),
             budgets={"start": 1, "dark": 2, "crash": 1, "freeze": 1, "lose": 1, "miss": 1},
             waits=((SHORT_S, ()), (BEAT_S, ALL), (SESSION_S, (0,)), (SESSION_S, (1,))),
-            depth=5,
-            long_depth=7,
+            depth=4,
+            long_depth=6,
         ),
         World(
             "H",
