@@ -72,7 +72,7 @@ DEAF_SESSIONS = 2
 WAITING_MS = 2 * HEARTBEAT_MS
 """An instance that waits for a client_id still waits if it was heard in this time: nobody told it another interval."""
 MAX_RIVALS = 4
-"""Instances that wait for one client_id and are remembered; the one that was heard longest ago is forgotten first."""
+"""Instances that wait for one client_id and are remembered: those that came first."""
 DUPLICATE_EVERY_MS = 300_000
 """A duplicate client_id is reported at most this often."""
 FORGET_MS = 7 * 24 * 3_600_000

@@ -92,7 +92,7 @@ class Member(Struct, array_like=True, kw_only=True):
     rival: "Rival | None" = None
     """Another instance under its client_id that wants to join; None: there is none."""
     waiting: dict[str, int] = {}
-    """The instances that want its client_id -> the shard's clock when each was heard first; the last heard is last."""
+    """The instances that want its client_id -> the shard's clock when each was heard first."""
     reported_ms: int = -1
     """The shard's clock when a duplicate of it was reported last; -1 never."""
     mode: Mode = "clustering"

@@ -150,7 +150,7 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
             group.loss = group.loss.while_read(now_ms, beat.session_timeout_ms)
         return
     session_ms = group.session_of(member) + 1
-    since_ms = member.waiting.pop(beat.instance_id, -1)
+    since_ms = member.waiting.get(beat.instance_id, -1)
     if since_ms >= 0 and member.seen_ms > since_ms + session_ms:
         _stop_waiting(turn, beat, member)
         _end(turn, beat.client_id, beat.instance_id, "duplicate", by=member.instance_id)
@@ -158,9 +158,8 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
         return
     size = admission.size_of(beat.subscriptions, beat.strategy_params)
     rival = Rival(structs.replace(beat, owned=[]), size, now_ms)  # it owns nothing, whatever it claims
-    if len(member.waiting) >= MAX_RIVALS:
-        del member.waiting[next(iter(member.waiting))]
-    member.waiting[beat.instance_id] = now_ms if since_ms < 0 else since_ms
+    if since_ms < 0:
+        _note_waiting(member, beat.instance_id, now_ms, session_ms)
     if full := _let_wait(turn, member, rival):
         turn.say(_refusal(beat, "limit", full))
     elif since_ms < 0:
@@ -169,6 +168,21 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
             f"{now_ms - member.seen_ms} ms ago; this one joins when that has left, or was silent for {session_ms} ms"
         )
         turn.say(_refusal(beat, "in-use", detail))
+
+
+def _note_waiting(member: Member, instance_id: str, now_ms: int, session_ms: int) -> None:
+    """Remember since when an instance waits, if there is room: those who came first are told first.
+
+    Were the first ones forgotten, none would be told where more wait than are remembered.  Who came two sessions ago
+    and waits still was not heard since: the member has shown by then that it lives, or its session is over.
+    """
+    waiting = member.waiting
+    if len(waiting) >= MAX_RIVALS:
+        first = min(waiting, key=waiting.__getitem__)
+        if now_ms - waiting[first] <= 2 * session_ms + WAITING_MS:
+            return
+        del waiting[first]
+    waiting[instance_id] = now_ms
 
 
 def _stop_waiting(turn: Turn, beat: Heartbeat, member: Member) -> None:

@@ -401,7 +401,7 @@ def test_as_many_ended_instances_are_remembered_as_the_limit_says():
 
 
 def test_instances_that_wait_cost_no_more_than_a_few():
-    """Only the newest ones are remembered, however many want the client_id of a live one."""
+    """Only the first ones are remembered, however many want the client_id of a live one."""
     lonely = Lonely()
     lonely.beat("a", 0)
     sizes = []
@@ -410,6 +410,25 @@ def test_instances_that_wait_cost_no_more_than_a_few():
         sizes.append(len(msgspec.msgpack.encode(lonely.group)))
 
     assert len(set(sizes[config.MAX_RIVALS :])) == 1
+
+
+def test_whoever_waits_is_told_in_the_end_however_many_wait():
+    """Each of more instances than are remembered says again and again that it is there, and the live one lives."""
+    lonely = Lonely()
+    lives = [f"a{number}" for number in range(2 * config.MAX_RIVALS + 1)]
+    live, told = lives.pop(0), dict[str, int]()
+    epoch = -1
+    for at_s in range(0, 600, 5):
+        beat = {"group_id": "billing", "client_id": "a"}
+        for decision in lonely.step(Heartbeat(**beat, instance_id=live, epoch=epoch), at_s * 1_000):
+            epoch = decision.epoch if isinstance(decision, Assignment) else epoch
+        for life in [one for one in lives if one not in told]:
+            for decision in lonely.step(Heartbeat(**beat, instance_id=life), at_s * 1_000 + 1):
+                if isinstance(decision, Fenced) and decision.reason == "duplicate":
+                    told[decision.instance_id] = at_s
+
+    assert sorted(told) == lives
+    assert max(told.values()) <= 3 * config.SESSION_TIMEOUT_MS // 1_000
 
 
 def test_only_who_has_the_secret_can_end_an_instance_that_is_made_of_it():
