@@ -234,7 +234,8 @@ class Process:
         if not reader.is_over:
             self.client.done(reader.give, reader.next_offset)
             self._set_timer()
-        if reader.taken and not reader.is_over:
+        present = self.readers.get(queue)  # what was in hand may be of a former life
+        if present is not None and present.taken:
             self._end(queue)
         elif not self.leaving:
             self.look(queue)
