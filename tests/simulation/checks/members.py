@@ -88,8 +88,8 @@ def _is_hidden(evidence: Evidence, from_ms: int, to_ms: int) -> bool:
         from_ms - graces_ms - dark_to + dark_from <= dark_to <= to_ms for dark_from, dark_to in _others(evidence, to_ms)
     ):
         return True
-    steps = [fault.at_ms for fault in evidence.plan.faults if fault.kind in ("step", "loss")]
-    return any(from_ms - graces_ms <= at_ms <= to_ms + 1_000 for at_ms in steps)  # a step forth has a grace itself
+    steps = [fault.at_ms for fault in evidence.plan.faults if fault.kind in ("step", "loss", "fast")]
+    return any(from_ms - graces_ms <= at_ms <= to_ms + 1_000 for at_ms in steps)  # a clock ahead has a grace itself
 
 
 def _others(evidence: Evidence, to_ms: int) -> list[tuple[int, int]]:

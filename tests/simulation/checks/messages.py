@@ -83,7 +83,11 @@ def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
         offsets = [(offset, at_ms) for at_ms, offset in mine if one.at_ms <= at_ms < until_ms]
         if one.start.offset is not None or not offsets or one.life in evidence.seen.straggled:
             continue
+        if (one.scope, one.queue) in evidence.seen.far_commits:
+            continue
         first, at_ms = offsets[0]
+        if any(offset >= one.offset for at_ms, offset in mine if at_ms < one.at_ms):
+            continue  # its former giving went further, and was put on record after this one was decided
         if any(begins <= at_ms and ends >= one.at_ms for begins, ends in evidence.seen.darkness):
             continue  # its first commit may be lost
         if first > one.offset and at_ms - one.at_ms > AT_ONCE_MS:
