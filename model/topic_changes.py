@@ -25,11 +25,7 @@ def follow(turn: Turn, route: Route) -> None:
         group.remind(turn.moment.now_ms + config.GONE_TOPIC_MS)
         return
     known_id = group.topic_ids.get(topic, "")
-    was_gone = group.gone_topics.pop(topic, -1) >= 0
-    is_same = bool(known_id) and known_id == route.topic_id
-    if not known_id and group.loss is not None and group.loss.is_learning:
-        is_same = True  # its id may have been told before this part of the log begins
-    if (was_gone and not is_same) or _is_another(group, route, known_id):
+    if _was_gone(group, route, known_id) or _is_another(group, route, known_id):
         group.topic_ids[topic] = route.topic_id
         _start_anew(turn, route)
         return
@@ -59,11 +55,14 @@ def review(turn: Turn, topics: Iterable[str]) -> None:
         route = turn.routes.get(topic)
         if route is None or not route.queues:
             continue
-        known_id = group.topic_ids.setdefault(topic, route.topic_id)
-        if known_id != route.topic_id and known_id and route.topic_id:
+        known_id = group.topic_ids.get(topic, "")
+        is_another = bool(known_id and route.topic_id) and known_id != route.topic_id
+        if _was_gone(group, route, known_id) or is_another:
             group.topic_ids[topic] = route.topic_id
             _start_anew(turn, route)
             continue
+        if route.topic_id and not known_id:
+            group.topic_ids[topic] = route.topic_id
         for routed in route.queues:
             committed = group.offsets.get(routed.queue, -1)
             end = committed if routed.max_offset is None else routed.max_offset
@@ -96,6 +95,14 @@ def next_due_ms(group: Group) -> int:
     due = [at_ms + config.FORGET_MS for at_ms in group.idle_topics.values()]
     due += [at_ms + config.GONE_TOPIC_MS for name, at_ms in group.gone_topics.items() if name in group.idle_topics]
     return min(due, default=config.NEVER_MS)
+
+
+def _was_gone(group: Group, route: Route, known_id: str) -> bool:
+    """Return whether a topic was gone and is not known to be the same one; from now on it is there."""
+    was_gone = group.gone_topics.pop(route.topic, -1) >= 0
+    if not known_id and group.loss is not None and group.loss.is_learning:
+        return False  # its id may have been told before this part of the log begins
+    return was_gone and (not known_id or known_id != route.topic_id)
 
 
 def _is_another(group: Group, route: Route, known_id: str) -> bool:
