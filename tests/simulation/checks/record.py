@@ -58,10 +58,9 @@ def _unaccounted(evidence: Evidence, book: Book, newest: dict[tuple[str, Queue],
     use, with an epoch that was never given, or of one client too many.
     """
     learnt = dict[tuple[str, Queue], int]()  # from its log, in silence
-    for commit in book.known(Commit):
-        for entry in commit.offsets:
-            key = evidence.plan.scope(commit.group_id, commit.client_id), entry.queue
-            learnt[key] = max(learnt.get(key, -1), entry.offset)
+    for said in (*book.known(Commit), *book.known(Reset)):
+        for entry in said.offsets:
+            learnt[said.group_id, entry.queue] = max(learnt.get((said.group_id, entry.queue), -1), entry.offset)
     for page in book.pages:
         rejected = [one for one in page.decisions if isinstance(one, Rejected)]
         advanced = [one for one in page.decisions if isinstance(one, Offset)]
@@ -75,7 +74,7 @@ def _unaccounted(evidence: Evidence, book: Book, newest: dict[tuple[str, Queue],
                 for entry in commit.offsets:
                     key = evidence.plan.scope(commit.group_id, commit.client_id), entry.queue
                     refused = f"{entry.queue} " in details or len(details) >= MAX_DETAIL
-                    is_news = entry.offset > max(newest.get(key, -1), learnt.get(key, -1))
+                    is_news = entry.offset > max(newest.get(key, -1), learnt.get((commit.group_id, entry.queue), -1))
                     if is_news and entry.queue not in answered and not refused:
                         says = f"the commit of {entry.queue} by {commit.instance_id} has no answer"
                         yield Broken("unaccounted", page.at_ms, says, entry.queue, commit.group_id)
