@@ -1,5 +1,6 @@
 """What a deployment can be told: read once from `wakeroll.toml` and the environment; all else receives values."""
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -148,10 +149,13 @@ def load(environment: Mapping[str, str], file: Path | None = None, **given: Any)
     """
     values = _from_file(file) | _from_environment(environment)
     values |= {name: value for name, value in given.items() if value is not None}
+    for name in values:
+        if name not in Settings.__struct_fields__:
+            raise InvalidSettings(f"there is no setting {name!r}; {_alternatives(name)}")
     try:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidSettings(f"a setting is wrong: {error}; there are: {_names()}") from error
+        raise InvalidSettings(f"a setting is wrong: {error}") from error
     for smaller, larger in _NOT_ABOVE:
         if getattr(settings, smaller) > getattr(settings, larger):
             raise InvalidSettings(
@@ -178,6 +182,11 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _names() -> str:
+def _alternatives(name: str) -> str:
+    """Return what a name that is none may have meant: the nearest one, else all but the limits."""
+    names = Settings.__struct_fields__
+    if near := difflib.get_close_matches(name, names, n=1):
+        return f"did you mean {near[0]!r}?"
     limits = config.Limits.__struct_fields__
-    return ", ".join([*(name for name in Settings.__struct_fields__ if name not in limits), *limits])
+    own = ", ".join(known for known in names if known not in limits)
+    return f"there are: {own}, and the limits that docs/protocol.md lists"

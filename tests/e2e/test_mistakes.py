@@ -74,7 +74,8 @@ def test_a_mistake_on_the_command_line_gets_one_sentence(wakeroll: Command, argu
     ("file", "sentence"),
     [
         ("bootstrap = ", "cannot read the settings in wakeroll.toml: Invalid value (at end of document)"),
-        ('boostrap = "host:9092"', "Object contains unknown field `boostrap`; there are: bootstrap, kafka_config, "),
+        ('boostrap = "host:9092"', "there is no setting 'boostrap'; did you mean 'bootstrap'?"),
+        ("colour = 1", "there is no setting 'colour'; there are: bootstrap, kafka_config, "),
         ('partitions = "four"', "Expected `int`, got `str` - at `$.partitions`"),
         ("partitions = 0", "Expected `int` >= 1 - at `$.partitions`"),
         ('driver_memory = "much"', "at `$.driver_memory`"),
