@@ -35,8 +35,8 @@ def check(evidence: Evidence) -> Iterator[Broken]:
 def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
     """An offset is committed by the life that owns its queue, in the epoch it was given in or later.
 
-    A reset gives the queue anew, in its own epoch: a commit made before is never taken.  In a broadcasting group each
-    client has offsets of its own, besides those that the group has from when it was none.
+    A reset gives the queue anew, in its own epoch: a commit made before is never taken.  A broadcasting group has
+    offsets of its clients, besides those from a time when it was none.
     """
     owner: dict[tuple[str, Queue, str], tuple[str, int]] = {}
     lives: dict[tuple[str, str | None], str] = {}
@@ -49,9 +49,12 @@ def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
         elif isinstance(decision, Handover):
             # After a loss of state, what is claimed counts as given before all epochs.
             given = 0 if decision.how == "first" and decision.epoch >= ERA_EPOCHS else decision.epoch
-            owner[decision.group_id, decision.queue, ""] = lives.get((decision.group_id, decision.to), ""), given
+            owner[decision.group_id, decision.queue, "clustering"] = (
+                lives.get((decision.group_id, decision.to), ""),
+                given,
+            )
         elif isinstance(decision, Offset):
-            key = decision.group_id, decision.queue, decision.client_id if decision.mode == "broadcasting" else ""
+            key = decision.group_id, decision.queue, decision.mode
             life, given = owner.get(key, ("", 0))
             if decision.reset_by is not None:
                 owner[key] = life, decision.epoch
