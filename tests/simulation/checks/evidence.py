@@ -233,18 +233,18 @@ class Evidence:
 
     @cached_property
     def left_out(self) -> set[tuple[str, Queue]]:
-        """(group_id, queue) of what nobody has in the end: CARELESS leaves queues out, and says so."""
+        """(group_id, queue) of what nobody has in the end: CARELESS leaves a topic's last queue out.
+
+        It says so, but not when a route takes effect that changes no target.
+        """
         last: dict[str, Rebalance] = {}
         for decision in self.decisions:
             if isinstance(decision, Rebalance) and decision.trigger != "reset":
                 last[decision.group_id] = decision
-        return {
-            (group_id, one.queue)
-            for group_id, target in last.items()
-            if target.strategy == CARELESS
-            for one in target.unassigned
-            if one.reason
-        }
+        careless = [(group_id, target) for group_id, target in last.items() if target.strategy == CARELESS]
+        said = {(group_id, one.queue) for group_id, target in careless for one in target.unassigned if one.reason}
+        ends = {queue.topic: queue for queue in sorted(self.world.ends)}
+        return said | {(group_id, queue) for group_id, _ in careless for queue in ends.values()}
 
     @cached_property
     def left_well(self) -> set[str]:
