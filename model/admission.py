@@ -14,7 +14,7 @@ _encode = msgspec.json.Encoder().encode
 
 def no_more_groups(turn: Turn, event: Event) -> list[AnyDecision]:
     """Refuse an event of a group that the shard does not know, if it has as many as it may have; else nothing."""
-    has_room = turn.load.entities < turn.limits.max_groups * _times(turn)
+    has_room = turn.load.entities < turn.limits.max_groups * turn.group.limit_times
     if has_room or not turn.group.is_blank or isinstance(event, ON_EVERY_PARTITION):
         return []
     group_id, client_id = turn.group.group_id, getattr(event, "client_id", None)
@@ -26,17 +26,9 @@ def no_more_groups(turn: Turn, event: Event) -> list[AnyDecision]:
     return refused
 
 
-def _times(turn: Turn) -> int:
-    """Return how often a limit may be reached by whoever comes.
-
-    Who was in before a loss of state is let in again, though a limit was lowered; so far that nobody abuses it.
-    """
-    return 2 if turn.group.loss is not None else 1
-
-
 def refusal(turn: Turn, beat: Heartbeat, size: int) -> str:
     """Return why a client cannot join, as its first heartbeat of this size asks for it; empty if it can."""
-    group, most, times = turn.group, turn.group.settings.max_members, _times(turn)
+    group, most, times = turn.group, turn.group.settings.max_members, turn.group.limit_times
     if len(group.members) >= most * times:
         return f"the group has {len(group.members)} members; max_members is {most}"
     if full := no_room(turn, size, times):

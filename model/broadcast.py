@@ -50,8 +50,9 @@ def refusal(turn: Turn, topics: Iterable[str]) -> str:
     count, room = _count(topics, turn.routes), _room(turn)
     if count <= room:
         return ""
+    has = turn.limits.max_broadcast * turn.group.limit_times - room
     return (
-        f"its topics have {count} queues; the members have {turn.limits.max_broadcast - room} together, "
+        f"its topics have {count} queues; the members have {has} together, "
         f"of at most {turn.limits.max_broadcast} in a broadcasting group"
     )
 
@@ -65,24 +66,48 @@ def give(turn: Turn, client_id: str) -> None:
         # Who leaves makes room and asks for no target: the timer gives the others what they lack.
         group.stale = True
         group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
+    own = group.own_offsets[client_id]
     if wanted == member.owned.keys():
+        _note_given(own, wanted)
         return
     turn.broadcast_room = _room(turn) - len(wanted) + len(member.owned)
-    own = group.own_offsets[client_id]
     # Not only what it has now: when a queue was added, the client may have been away, or the topic gone.
-    known = member.owned.keys() | own.given
-    consumed = {queue.topic for queue in known}
-    own.given = sorted(known | wanted)
+    _note_given(own, member.owned)
+    consumed = {name.partition("@")[0] for name in own.given} | {queue.topic for queue in own.offsets}
     for queue in member.owned.keys() - wanted:
         del member.owned[queue]
     for queue in sorted(wanted - member.owned.keys()):
         member.owned[queue] = group.epoch
-        if queue.topic in consumed and queue not in known and queue not in own.offsets:
+        if queue.topic in consumed and not was_given(own, queue) and queue not in own.offsets:
             own.added[queue] = group.epoch
+    _note_given(own, wanted)
     turn.tell.add(client_id)
     if is_limited:
         detail = f"has {len(member.owned)} queues and lacks others of its topics: {_limits(turn)}"
         turn.note(client_id, member, "conflict", detail)
+
+
+def was_given(own: OwnOffsets, queue: Queue) -> bool:
+    """Return whether a client was given a queue at any time; a topic's queues are only added at its end."""
+    return queue.queue_id < own.given.get(_name(queue), 0)
+
+
+def start_anew(own: OwnOffsets, topic: str, queues: Iterable[Queue]) -> None:
+    """Take a topic that was made again for one that the client has been given as it is now."""
+    kept = {name: count for name, count in own.given.items() if name.partition("@")[0] != topic}
+    if len(kept) < len(own.given):
+        own.given = kept
+        _note_given(own, queues)
+
+
+def _note_given(own: OwnOffsets, queues: Iterable[Queue]) -> None:
+    for queue in queues:
+        name = _name(queue)
+        own.given[name] = max(own.given.get(name, 0), queue.queue_id + 1)
+
+
+def _name(queue: Queue) -> str:
+    return f"{queue.topic}@{queue.broker}"
 
 
 def differs(turn: Turn) -> bool:
@@ -94,6 +119,7 @@ def target(turn: Turn) -> Target:
     """Describe what all members have together; in this mode it is no plan."""
     group, routes = turn.group, turn.routes
     found = Target(STRATEGY, {}, [], [])
+    found.looks_again = any(_share(turn, member)[1] for member in group.members.values())
     for topic in group.topics:
         queues = routes.queues(topic)
         found.queues += len(queues or ())
@@ -129,6 +155,8 @@ def forget(turn: Turn) -> None:
 def forget_surplus(turn: Turn) -> None:
     """Forget the offsets of those who left first, when too many have; called once an event, however many left by it."""
     group, most = turn.group, turn.limits.max_gone_offsets
+    if group.loss is not None:  # who is not heard yet has not left
+        return
     if len(group.own_offsets) <= len(group.members) + most:
         return
     gone = [name for name, own in group.own_offsets.items() if own.left_ms >= 0]
@@ -139,7 +167,7 @@ def forget_surplus(turn: Turn) -> None:
 def forget_topics(group: Group, topics: Collection[str]) -> None:
     """Forget the offsets of topics: they were deleted."""
     for own in group.own_offsets.values():
-        own.given = [queue for queue in own.given if queue.topic not in topics]
+        own.given = {name: count for name, count in own.given.items() if name.partition("@")[0] not in topics}
         for kept in (own.added, own.offsets, own.set_anew):
             for queue in [queue for queue in kept if queue.topic in topics]:
                 del kept[queue]
@@ -160,7 +188,8 @@ def _count(topics: Iterable[str], routes: Routes) -> int:
 def _room(turn: Turn) -> int:
     """Return how many queues the members together may have besides those they have."""
     if turn.broadcast_room is None:
-        turn.broadcast_room = turn.limits.max_broadcast - sum(len(one.owned) for one in turn.group.members.values())
+        most = turn.limits.max_broadcast * turn.group.limit_times
+        turn.broadcast_room = most - sum(len(one.owned) for one in turn.group.members.values())
     return turn.broadcast_room
 
 

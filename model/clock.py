@@ -15,6 +15,13 @@ class Moment(Struct, frozen=True):
     """The log's own time of the record, for people to read."""
     may_expire: bool
     """False for a while after a dark log: the clients are reconnecting."""
+    ticked_ms: int = -1
+    """The clock at the last tick; -1: the same as `now_ms`."""
+
+    @property
+    def judged_ms(self) -> int:
+        """The time by which sessions end: `now_ms` may be up to 2 s more, by a record of a log that is ahead."""
+        return self.now_ms if self.ticked_ms < 0 else self.ticked_ms
 
 
 class Line(Struct, array_like=True):
@@ -56,7 +63,7 @@ class ShardClock(Struct, array_like=True):
             self.now_ms = max(self.now_ms, self.at_tick_ms + step)
         else:
             self._advance(timestamp_ms, tick)
-        return Moment(self.now_ms, timestamp_ms, self.now_ms >= self.grace_until_ms)
+        return Moment(self.now_ms, timestamp_ms, self.now_ms >= self.grace_until_ms, self.at_tick_ms)
 
     def _advance(self, timestamp_ms: int, tick: Tick) -> None:
         passed_ms = timestamp_ms - self.tick_ms

@@ -195,8 +195,8 @@ class OwnOffsets(Struct, array_like=True):
     """Queues that were added to topics it consumes, and have no committed offset yet -> the epoch that added them."""
     left_ms: int = -1
     """The shard's clock when it left; -1 while it is a member."""
-    given: list[Queue] = []
-    """Queues that it has been given, sorted: another queue of their topics was added."""
+    given: dict[str, int] = {}
+    """``topic@broker`` -> one above the highest queue_id that it was given: a queue from there on was added since."""
     set_anew: dict[Queue, int] = {}
     """Queues whose offset was reset and not committed since -> the epoch of the reset."""
 
@@ -273,6 +273,12 @@ class Group(Struct, array_like=True, kw_only=True):
     """The shard's clock when its last member went; -1 while there are members."""
     due_ms: int = NEVER_MS
     """No deadline is earlier than this; it may be too early, never too late."""
+    mode_before: Mode = "clustering"
+    """How the member consumed that joined last: an empty group is as it was with its members."""
+    listed: dict[str, list[Queue]] = {}
+    """While only learning: instance_id -> the queues that its last heartbeat lists."""
+    reset_at: dict[Queue, int] = {}
+    """While only learning: a queue whose offset was reset -> the shard's clock then."""
 
     @property
     def is_blank(self) -> bool:
@@ -286,6 +292,19 @@ class Group(Struct, array_like=True, kw_only=True):
             or self.emptied_ms >= 0
             or self.settings != Settings()
         )
+
+    @property
+    def limit_times(self) -> int:
+        """How often a limit may be reached by whoever comes.
+
+        Who was in before a loss of state is let in again, though a limit was lowered; so far that nobody abuses it.
+        """
+        return 2 if self.loss is not None else 1
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether it only learns from a log what a former era decided; see `learning`."""
+        return self.loss is not None and self.loss.is_learning
 
     @property
     def load(self) -> Load:
@@ -344,6 +363,7 @@ class Group(Struct, array_like=True, kw_only=True):
         self.configured_epoch, self.heard_epoch, self.retargeted_ms = self.epoch - 1, -1, -1
         for ended in self.ended.values():
             ended.told_ms = 0  # what it was told last may never have been published
+        self.listed, self.reset_at = {}, {}
         for own in self.own_offsets.values():
             own.left_ms = now_ms if own.left_ms < 0 else own.left_ms
         if self.emptied_ms < 0:

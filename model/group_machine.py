@@ -16,6 +16,7 @@ from model import (
     conflicts,
     events,
     handover,
+    learning,
     limits,
     locks,
     membership,
@@ -72,8 +73,12 @@ def _happen(turn: Turn, event: GroupEvent) -> None:
     match event:
         case Heartbeat():
             membership.heartbeat(turn, event)
+            if turn.group.is_learning:
+                learning.hear(turn, event)
         case Unregister():
             membership.unregister(turn, event)
+            if turn.group.is_learning:
+                learning.end(turn, event)
         case Commit():
             offsets.commit(turn, event)
         case events.Lock():

@@ -142,15 +142,17 @@ def take_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
                 break
             group.owners[queue] = beat.client_id
             is_reset = group.set_anew.get(queue, -1) > beat.epoch
-            member.owned[queue] = group.epoch if is_reset else 0
-            if is_reset:
-                member.reset[queue] = group.epoch
-                turn.tell.add(beat.client_id)
-            _say(turn, queue, None, beat.client_id)
             by_default = beat.client_id if queue.topic in member.subscriptions else None
             is_unwanted = not group.pending and group.target.get(queue, by_default) != beat.client_id
-            if is_unwanted or member.sent_epoch >= 0:
+            goes_back = is_unwanted or member.sent_epoch >= 0
+            member.owned[queue] = group.epoch if is_reset and not goes_back else 0
+            _say(turn, queue, None, beat.client_id)
+            if goes_back:
                 _ask_back(turn, queue)
+                member.revoking[queue].was_reset = is_reset
+            elif is_reset:
+                member.reset[queue] = group.epoch
+                turn.tell.add(beat.client_id)
 
 
 def time_out(turn: Turn) -> None:
@@ -170,7 +172,7 @@ def time_out(turn: Turn) -> None:
 def end_recovery(turn: Turn) -> None:
     """Give what nobody has claimed within a session of a loss of state; not while clients reconnect."""
     group = turn.group
-    if group.loss is not None and group.loss.ends_ms <= turn.moment.now_ms and turn.moment.may_expire:
+    if group.loss is not None and group.loss.ends_ms <= turn.moment.judged_ms and turn.moment.may_expire:
         group.loss = None
         give_what_is_free(turn, group.target)
 

@@ -68,8 +68,9 @@ def unregister(turn: Turn, event: Unregister) -> None:
 def expire(turn: Turn) -> None:
     """Remove who was silent for more than the session timeout; forget what is long gone."""
     group, now_ms = turn.group, turn.moment.now_ms
+    judged_ms = turn.moment.judged_ms
     silent = [
-        (client_id, member) for client_id, member in group.members.items() if now_ms >= group.session_ends_ms(member)
+        (client_id, member) for client_id, member in group.members.items() if judged_ms >= group.session_ends_ms(member)
     ]
     if silent and turn.moment.may_expire:
         for client_id, member in silent:
@@ -121,6 +122,7 @@ def _join(turn: Turn, beat: Heartbeat) -> None:
     topics = member.subscriptions.keys() - turn.topics
     turn.topics.update(topics)
     group.members[beat.client_id] = member
+    group.mode_before = beat.mode
     group.bytes += member.bytes
     group.emptied_ms = -1
     topic_changes.review(turn, topics)
@@ -292,7 +294,9 @@ def _take_wishes(turn: Turn, beat: Heartbeat, member: Member) -> bool:
         _say(turn, beat.client_id, member, "resubscribed", _difference(member.subscriptions, wanted))
         turn.ask("subscription")
         topic_changes.review(turn, wanted.keys() - set(group.topics))
+    left = member.subscriptions.keys() - wanted.keys()
     member.subscriptions = wanted
+    topic_changes.note_left(turn, left)
     for name in rethought:
         setattr(member, name, getattr(beat, name))
     if rethought:

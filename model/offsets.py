@@ -1,9 +1,9 @@
 """How far a group has consumed: commits that only a queue's owner can make, and that never go back."""
 
-from model import broadcast, config, doubts, limits
+from model import broadcast, config, doubts, learning, limits
 from model.decisions import Offset, Rebalance, Rejected
 from model.events import Commit, CommittedOffset, Mode, Reset
-from model.group import Group, Turn
+from model.group import Group, Member, Turn
 from model.queue import Queue
 from model.target import Target, spread, strategy_of
 
@@ -102,8 +102,8 @@ def begin_reset(turn: Turn, queues: int, note: str) -> None:
 
 
 def _broadcasts(group: Group) -> bool:
-    """Whether each client has offsets of its own; an empty group is as it was with its last member."""
-    return group.is_broadcasting if group.members else bool(group.own_offsets)
+    """Whether each client has offsets of its own; an empty group is as it was with its members."""
+    return group.is_broadcasting if group.members else group.mode_before == "broadcasting"
 
 
 def _unknown(turn: Turn, event: Reset) -> str:
@@ -128,6 +128,7 @@ def set_offset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> None
     group = turn.group
     group.offsets[queue] = offset
     group.set_anew[queue] = group.epoch
+    learning.note_reset(turn, queue)
     group.added.pop(queue, None)
     group.doubts.pop(queue, None)
     owner = group.owners.get(queue)
@@ -148,6 +149,7 @@ def set_own(turn: Turn, queue: Queue, offset: int, client_id: str, why: str, by:
     own = group.own_offsets[client_id]
     own.offsets[queue] = offset
     own.set_anew[queue] = group.epoch
+    learning.note_reset(turn, queue)
     own.added.pop(queue, None)
     member = group.members.get(client_id)
     if member is not None and queue in member.owned:
@@ -182,14 +184,27 @@ def note_added(group: Group, target: Target) -> None:
     group.consumed = sorted(consumed | topics)
 
 
+def _wrong_of_left(turn: Turn, event: Commit, queue: Queue, member: Member) -> str:
+    """Return what is wrong with a broadcasting client's commit for a queue that it has no more, and drains."""
+    own = turn.group.own_offsets[event.client_id]
+    if event.instance_id != member.instance_id:
+        return f"is read by instance {member.instance_id}, not {event.instance_id}"
+    if not broadcast.was_given(own, queue):
+        return "is not among what it was given"
+    since = own.set_anew.get(queue, -1)
+    return f"was reset in epoch {since}, the commit is of epoch {event.epoch}" if event.epoch < since else ""
+
+
 def _wrong(turn: Turn, event: Commit, entry: CommittedOffset) -> str:
     """Return what is wrong with a commit for a queue; empty if it is good."""
     group, queue = turn.group, entry.queue
     if doubts.is_too_far(turn, queue, entry.offset):
         return f"is committed at {entry.offset}, far beyond its end"
+    if group.is_learning:
+        return "" if learning.counts(turn, event, queue) else "is not listed, or was reset since"
     member = group.members.get(event.client_id)
-    if group.is_broadcasting and (member is None or queue not in member.owned):
-        return "is not among what it was given"
+    if group.is_broadcasting and member is not None and queue not in member.owned:
+        return _wrong_of_left(turn, event, queue, member)
     owner = event.client_id if group.is_broadcasting else group.owners.get(queue)
     if member is None or owner != event.client_id:
         return f"is owned by {owner or 'nobody'}"

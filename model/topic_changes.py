@@ -7,7 +7,7 @@ record as a reset by the route.
 from collections.abc import Collection, Iterable
 
 from model import config
-from model.broadcast import forget_topics
+from model.broadcast import forget_topics, start_anew
 from model.events import Route, RoutedQueue
 from model.group import Doubt, Group, Turn
 from model.offsets import begin_reset, set_offset, set_own
@@ -90,6 +90,17 @@ def note_idle(turn: Turn) -> None:
         group.remind(min(group.idle_topics.values()) + config.FORGET_MS)
 
 
+def note_left(turn: Turn, topics: Collection[str]) -> None:
+    """Note that a member of a broadcasting group wants these topics no more; others may."""
+    group, now_ms = turn.group, turn.moment.now_ms
+    if not group.is_broadcasting:
+        return
+    left = set(topics).difference(group.topics)
+    group.idle_topics |= dict.fromkeys(sorted(left), now_ms)
+    if left:
+        group.remind(now_ms + config.FORGET_MS)
+
+
 def next_due_ms(group: Group) -> int:
     """Return when `forget` has something to do next, by the shard's clock."""
     due = [at_ms + config.FORGET_MS for at_ms in group.idle_topics.values()]
@@ -137,12 +148,16 @@ def _start_anew(turn: Turn, route: Route) -> None:
     wrong = [(queue, routed[queue].min_offset if queue in routed else 0) for queue in known]
     if wrong:
         _set_right(turn, wrong, why)
-    own = {name: [queue for queue in own.offsets if queue in routed] for name, own in group.own_offsets.items()}
+    for one in group.own_offsets.values():
+        start_anew(one, route.topic, routed)
+    own = {
+        name: [queue for queue in own.offsets if queue.topic == route.topic] for name, own in group.own_offsets.items()
+    }
     if count := sum(map(len, own.values())):
         begin_reset(turn, count, f"{why}; offsets set: {count}")
         for client_id, queues in sorted(own.items()):
             for queue in sorted(queues):
-                set_own(turn, queue, routed[queue].min_offset, client_id, why, BY)
+                set_own(turn, queue, routed[queue].min_offset if queue in routed else 0, client_id, why, BY)
 
 
 def _set_right(turn: Turn, offsets: list[tuple[Queue, int]], why: str) -> None:

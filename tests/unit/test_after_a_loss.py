@@ -2,96 +2,26 @@
 
 import pytest
 
-from control_log import TOPIC, ControlLog
+from control_log import TOPIC
 from model.config import SESSION_TIMEOUT_MS
 from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership
 from model.events import (
     Commit,
     CommittedOffset,
     Configure,
-    Event,
-    Heartbeat,
+    Reset,
+    ResetOffset,
     Route,
     RoutedQueue,
-    Subscription,
     Tick,
     Unregister,
 )
 from model.queue import Queue
-from model.records import Record
 from model.shard import Shard
+from one_group import World, commit, work
 
 LONG_MS = 180_000
 """A session that an operator has set."""
-
-
-class World:
-    """A shard of groups that is alone in its topic, its log, and clients that say what they were told last."""
-
-    def __init__(self) -> None:
-        """Begin with the topics `orders` and `payments`, of two queues each."""
-        self.log, self.now_ms, self.records = ControlLog(1), 0, list[Record]()
-        self.shard = Shard(TOPIC, 0, 1, raises=True)
-        self.told: dict[str, Assignment] = {}
-        self.decisions: list[AnyDecision] = []
-        self.route()
-
-    def route(self) -> None:
-        """Tell which queues there are."""
-        for topic in ("orders", "payments"):
-            queues = [RoutedQueue(topic=topic, broker="", queue_id=number) for number in range(2)]
-            self.append(Route(topic=topic, queues=queues, version="2"))
-
-    def append(self, event: Event) -> list[AnyDecision]:
-        """Append an event; return what is decided, and let clients hear it."""
-        [record] = self.log.append(event, self.now_ms)
-        self.records.append(record)
-        decisions = self.shard.apply(record)
-        self.decisions += decisions
-        for decision in decisions:
-            if isinstance(decision, Assignment):
-                self.told[decision.instance_id] = decision
-        return decisions
-
-    def beat(self, instance: str, *topics: str, anew: bool = False, **says: object) -> list[AnyDecision]:
-        """Let an instance, whose client_id is its first letter, say what it knows; `anew`: as if it knew nothing."""
-        told = None if anew else self.told.get(instance)
-        knows = (
-            {}
-            if told is None
-            else {
-                "epoch": told.epoch,
-                "session_timeout_ms": told.session_timeout_ms,
-                "owned": [assigned.queue for assigned in told.queues],
-            }
-        )
-        wants = [Subscription(topic=topic) for topic in topics or ("orders",)]
-        names = {"group_id": "billing", "client_id": instance[0], "instance_id": instance}
-        return self.append(Heartbeat(**names, subscriptions=wants, **(knows | says)))
-
-    def pass_time(self, duration_ms: int) -> list[AnyDecision]:
-        """Tick every second; return what is decided."""
-        begin = len(self.decisions)
-        for _ in range(duration_ms // 1_000):
-            self.now_ms += 1_000
-            self.append(Tick(observer="o", uptime_ms=self.now_ms))
-        return self.decisions[begin:]
-
-    def join(self, *instances: str) -> None:
-        """Let instances join and have their share."""
-        for _ in range(4):
-            for instance in instances:
-                self.beat(instance)
-            self.pass_time(1_000)
-
-    def lose_state(self, *, first: int = 0) -> None:
-        """Go on without any state, with what is left of the log: from this offset on."""
-        self.shard = Shard(TOPIC, 0, 1, era=2, quiet_until=self.shard.offset + 1, raises=True)
-        for record in self.records[first:]:
-            assert self.shard.apply(record) == []
-
-    def members(self) -> list[str]:
-        return [member.instance_id for member in self.shard.group("billing").members.values()]
 
 
 def of_kind(kind: type, decisions: list[AnyDecision]) -> list:
@@ -300,3 +230,105 @@ def test_a_topic_that_was_away_for_a_moment_is_not_another_one_because_the_log_w
     world.beat("a1")
 
     assert world.shard.group("billing").offsets == {queues[0].queue: 40}
+
+
+# --- what the log says of offsets ---
+
+
+@pytest.mark.parametrize("end", ["shares", "leaves", "dies", "dies and comes back"])
+def test_commits_behind_a_hand_over_are_learnt_from_the_log(end):
+    """Whoever commits lists the queue in its heartbeats; who was given it, and when, the log does not say."""
+    world, queue = World(), Queue("orders", "", 1)
+    work(world, "a1", seconds=3)
+    commit(world, "a1", queue, 50)
+    after = {"shares": ["a1", "b1"], "leaves": ["b1"], "dies": ["b1"], "dies and comes back": ["a2"]}[end]
+    if end == "leaves":
+        world.append(Unregister(group_id="billing", client_id="a", instance_id="a1"))
+    work(world, *after, seconds=6 if end in ("shares", "leaves") else 60)
+    commit(world, after[-1], queue, 80)
+    assert world.shard.group("billing").offsets[queue] == 80
+
+    world.lose_state()
+
+    assert world.shard.group("billing").offsets[queue] == 80
+
+
+def test_what_nobody_lists_is_not_learnt():
+    """A process that was fenced may still commit; its queue is another's."""
+    world, queue = World(), Queue("orders", "", 1)
+    work(world, "a1", seconds=3)
+    commit(world, "a1", queue, 50)
+    world.beat("a1", owned=[Queue("orders", "", 0)])
+    commit(world, "a1", queue, 80)
+
+    world.lose_state()
+
+    assert world.shard.group("billing").offsets[queue] == 50
+
+
+@pytest.mark.parametrize(("seconds", "offset"), [(10, 10), (SESSION_TIMEOUT_MS // 1_000 + 1, 80)])
+@pytest.mark.parametrize("mode", ["clustering", "broadcasting"])
+def test_a_commit_counts_again_a_session_after_a_reset(mode, seconds, offset):
+    """Until then it may have been made before its client heard of the reset: an operator's word is kept."""
+    world, queue = World(), Queue("orders", "", 0)
+    work(world, "a1", seconds=3, mode=mode)
+    commit(world, "a1", queue, 50)
+    entry = ResetOffset(queue=queue, offset=10)
+    world.append(Reset(request_id="r", group_id="billing", by="ops", offsets=[entry]))
+    work(world, "a1", seconds=seconds, mode=mode)
+    commit(world, "a1", queue, 80)
+
+    world.lose_state()
+
+    group = world.shard.group("billing")
+    known = group.offsets if mode == "clustering" else group.own_offsets["a"].offsets
+    assert known[queue] == offset
+
+
+def test_a_broadcasting_client_s_offsets_of_later_topics_are_learnt():
+    """Else its next life would start at the last message."""
+    world, queue = World(), Queue("payments", "", 0)
+    work(world, "a1", seconds=3, mode="broadcasting")
+    for _ in range(3):
+        world.beat("a1", "orders", "payments", mode="broadcasting")
+    commit(world, "a1", queue, 80)
+
+    world.lose_state()
+
+    assert world.shard.group("billing").own_offsets["a"].offsets[queue] == 80
+
+
+def test_members_of_a_broadcasting_group_that_are_not_heard_yet_have_not_left():
+    """Their offsets do not count as those of clients that are gone."""
+    world, queue = World(), Queue("orders", "", 0)
+    names = [f"{name}1" for name in "abcdefgh"]
+    work(world, *names, seconds=3, mode="broadcasting")
+    for name in names:
+        commit(world, name, queue, 50)
+    body = world.shard.body()
+    limits = {"max_gone_offsets": 1, "max_broadcast": 16}
+
+    world.shard = Shard(TOPIC, 0, 1, body, era=2, raises=True)
+    world.append(Tick(observer="o", uptime_ms=world.now_ms, limits=limits))
+    for _ in range(60):
+        work(world, *names, seconds=1, mode="broadcasting")
+
+    own = world.shard.group("billing").own_offsets
+    assert {name: one.offsets[queue] for name, one in own.items()} == dict.fromkeys("abcdefgh", 50)
+    assert world.members() == names
+
+
+def test_an_empty_group_is_reset_as_its_members_consumed_last():
+    """It was broadcasting once, and clustering since; the next member starts where the operator said."""
+    world, queue = World(), Queue("orders", "", 0)
+    work(world, "a1", seconds=3, mode="broadcasting")
+    commit(world, "a1", queue, 70)
+    world.append(Unregister(group_id="billing", client_id="a", instance_id="a1"))
+    work(world, "b1", seconds=3)
+    commit(world, "b1", queue, 50)
+    world.append(Unregister(group_id="billing", client_id="b", instance_id="b1"))
+
+    world.append(Reset(request_id="r", group_id="billing", by="ops", offsets=[ResetOffset(queue=queue, offset=10)]))
+    world.lose_state()
+
+    assert world.shard.group("billing").offsets[queue] == 10

@@ -106,7 +106,7 @@ def test_a_gap_of_more_than_five_seconds_is_dark(gap_ms, expected):
     clock = ShardClock()
     clock.read(0, tick(0))
 
-    assert clock.read(gap_ms, tick(gap_ms)) == Moment(3_000, gap_ms, expected)
+    assert clock.read(gap_ms, tick(gap_ms)) == Moment(3_000, gap_ms, expected, 3_000)
 
 
 def test_a_log_clock_that_is_set_back_does_not_hide_that_the_log_was_dark():
@@ -200,3 +200,14 @@ def test_a_session_is_never_over_before_its_client_has_given_up(happens):
         seen.append((sent_ms, clock.read(10**9 + sent_ms + wrong_ms, EVENT).now_ms))
         now_ms = clock.read(10**9 + appended_ms + wrong_ms, tick(made_ms, name)).now_ms
         assert all(now_ms - seen_ms <= appended_ms - sent_ms + CLIENT_MARGIN_MS for sent_ms, seen_ms in seen)
+
+
+def test_a_log_that_is_ahead_does_not_end_a_session_earlier():
+    """A record between two ticks shows the clock up to 2 s further; sessions are judged by the ticks."""
+    clock = ShardClock()
+    for second in range(5):
+        clock.read(second * 1_000, tick(second * 1_000))
+
+    assert clock.read(9_000, EVENT).now_ms == 6_000
+    moment = clock.read(5_000, tick(5_000))
+    assert (moment.now_ms, moment.judged_ms) == (6_000, 5_000)

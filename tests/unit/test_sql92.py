@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.filters import FilterError, matches, parse
-from model.filters.sql92 import Condition, holds, read
+from model.filters.sql92 import Condition, holds, read, values
 from model.filters.sql92.conditions import Junction, Property
 from model.filters.sql92.parser import MAX_NESTING
 from model.filters.sql92.values import IncomparableError
@@ -443,3 +443,13 @@ def test_each_part_is_evaluated_once():
 
     assert holds(condition, properties)
     assert 1 < properties.times <= len([part for part in parts_of(condition) if isinstance(part, Property)])
+
+
+@pytest.mark.parametrize("digits", ["0" * 3_999, "\u0660" * 3_999])
+def test_a_long_number_is_read_once_however_many_filters_compare_it(digits):
+    """A producer chooses it; all that wait at the queue would pay."""
+    values._whole.cache_clear()
+    for constant in range(200):
+        values.whole(digits, constant)
+
+    assert values._whole.cache_info().misses == 1

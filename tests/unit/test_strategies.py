@@ -5,6 +5,7 @@ import importlib
 import json
 import pkgutil
 import re
+from bisect import bisect_left
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,17 @@ from hypothesis import strategies as st
 
 import model.strategies
 from model import Queue
-from model.strategies import STRATEGIES, StrategyError, Whole, allocate, find, is_whole, java_order, needs_of
+from model.strategies import (
+    STRATEGIES,
+    StrategyError,
+    Whole,
+    allocate,
+    consistent_hash,
+    find,
+    is_whole,
+    java_order,
+    needs_of,
+)
 from model.strategies.java import sort_clients, sort_queues, text_of
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "rocketmq"
@@ -277,7 +288,7 @@ ROOMS = {"consumer_rooms": {"a": "r"}, "broker_rooms": {"hz@b-1": "r"}}
         ("CONSISTENT_HASH", {"virtual_node_cnt": "10"}, "virtual_node_cnt is '10'; it must be a whole number"),
         ("CONSISTENT_HASH", {"virtual_node_cnt": 1.5}, "virtual_node_cnt is 1.5; it must be a whole number"),
         ("CONSISTENT_HASH", {"virtual_node_cnt": True}, "virtual_node_cnt is True; it must be a whole number"),
-        ("CONSISTENT_HASH", {"virtual_node_cnt": 10_001}, "is 10001 for 1 clients; there may be at most 10000"),
+        ("CONSISTENT_HASH", {"virtual_node_cnt": 1_001}, "is 1001 for 1 clients; there may be at most 1000"),
         ("CONFIG", {"message_queue_list": {"orders": 1}}, "message_queue_list is {'orders': 1}; it must be a list"),
         ("CONFIG", {"message_queue_list": "orders"}, "message_queue_list is 'orders'; it must be a list of queues"),
         ("CONFIG", {"message_queue_list": [7]}, "message_queue_list has 7; a queue is an object of topic, broker"),
@@ -419,3 +430,29 @@ def test_names_sort_as_java_sorts_them(case):
     assert sort_clients(case["consumers"]) == case["consumers_sorted"] == sorted(case["consumers"], key=java_order)
     assert queues == [queue_of(queue) for queue in case["queues_sorted"]]
     assert [text_of(queue) for queue in queues[: len(texts)]] == texts
+
+
+@given(st.data())
+def test_few_queues_find_the_owner_that_the_whole_ring_gives_them(data):
+    """A topic of few queues is shared without a ring, by the points of each client."""
+    clients = data.draw(st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=8, unique=True))
+    count = data.draw(st.integers(1, 60))
+    queues = [Queue("orders", "b", number) for number in range(data.draw(st.integers(1, 30)))]
+    points, owners = consistent_hash._ring(tuple(clients), count)
+
+    for queue in queues:
+        at = consistent_hash._hash(text_of(queue))
+        assert consistent_hash._nearest(clients, count, at) == owners[bisect_left(points, at) % len(points)]
+
+
+def test_many_topics_with_clients_of_their_own_cost_the_points_of_each_client_once(monkeypatch):
+    """Else one heartbeat with many topics would stop a shard for seconds."""
+    hashed, hash_of = Counter[str](), consistent_hash._hash
+    monkeypatch.setattr(consistent_hash, "_hash", lambda text: (hashed.update([text]), hash_of(text))[1])
+    consistent_hash._points.cache_clear()
+    clients = [f"c{number}" for number in range(6)]
+    for topic in range(100):
+        some = clients[: 1 + topic % 6]
+        consistent_hash.assign([Queue(f"t{topic}", "", 0)], some, {"virtual_node_cnt": 1_000})
+
+    assert sum(hashed.values()) == 6 * 1_000 + 100

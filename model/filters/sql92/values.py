@@ -6,6 +6,7 @@ constants have no sign, and what changes the sign keeps the type, so -2147483648
 
 import math
 import re
+from functools import lru_cache
 
 Value = bool | int | float | str | None
 """What a part of a condition can be; None is SQL's null."""
@@ -70,11 +71,9 @@ def whole(text: str, like: int) -> int:
         IncomparableError: it is no whole number, or too large: "3000000000" is not greater than 10.
     """
     limit = _INTEGER_LIMIT if -_INTEGER_LIMIT < like < _INTEGER_LIMIT else _LONG_LIMIT
-    # 4,000 digits are far beyond any limit, and Python refuses to read many more.
-    if len(text) < 4_000 and _WHOLE.fullmatch(text) and max(text) <= "\uffff":
-        number = int(text)
-        if -limit <= number < limit:
-            return number
+    number = _whole(text)
+    if number is not None and -limit <= number < limit:
+        return number
     raise IncomparableError(f"{text[:40]!r} is no whole number from {-limit} to {limit - 1}")
 
 
@@ -84,6 +83,23 @@ def double(text: str) -> float:
     Raises:
         IncomparableError: it is no number.
     """
+    number = _double(text)
+    if number is None:
+        raise IncomparableError(f"{text[:40]!r} is no number")
+    return number
+
+
+# A message's property is compared with many constants, by many filters: a long text is read once.
+@lru_cache(maxsize=128)
+def _whole(text: str) -> int | None:
+    # 4,000 digits are far beyond any limit, and Python refuses to read many more.
+    if len(text) < 4_000 and _WHOLE.fullmatch(text) and max(text) <= "\uffff":
+        return int(text)
+    return None
+
+
+@lru_cache(maxsize=128)
+def _double(text: str) -> float | None:
     trimmed = text.strip(_BLANKS)
     if found := _DECIMAL.fullmatch(trimmed):
         return float(found[1] or trimmed)
@@ -92,7 +108,7 @@ def double(text: str) -> float:
             return float.fromhex(found[1])
         except OverflowError:
             return -math.inf if trimmed.startswith("-") else math.inf
-    raise IncomparableError(f"{text[:40]!r} is no number")
+    return None
 
 
 def _total(number: float) -> tuple[bool, float, float]:

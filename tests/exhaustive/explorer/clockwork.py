@@ -73,9 +73,10 @@ _TIMES_BY_NAME: dict[str, tuple[str, int]] = {
     "waiting": (PAST, 100_000),
     "gone_topics": (RECENT, 0),
     "idle_topics": (RECENT, 0),
+    "reset_at": (RECENT, 0),
 }
 """Maps to times, as above."""
-_NUMBERS_BY_NAME = frozenset({"owned", "offsets", "added", "reset", "set_anew"})
+_NUMBERS_BY_NAME = frozenset({"owned", "offsets", "added", "reset", "set_anew", "given"})
 """Maps to numbers that are no times.  A map to numbers that is in neither is an error."""
 
 

@@ -112,7 +112,8 @@ def _follow(evidence: Evidence, book: Book) -> Iterator[Broken]:
         if page.is_tick and page.may_expire:
             for group_id, group in roll.groups.items():
                 for member in group.members.values():
-                    if page.clock_ms > member.seen_ms + _trusted_ms(evidence, group, member):
+                    # Sessions end by the ticks; records between them may have put the clock ahead.
+                    if page.clock_ms > member.seen_ms + _trusted_ms(evidence, group, member) + SLACK_MS:
                         says = f"{member.life} is silent for {page.clock_ms - member.seen_ms} ms, and does not expire"
                         yield Broken("not expired", page.at_ms, says, None, group_id)
 
@@ -161,8 +162,9 @@ def _wrong_refusal(group: Gathering, page: Page) -> Iterator[str]:
         yield f"{beat.instance_id} is refused, {len(group.members)} of {group.settings['max_members']} are in"
 
 
-Waiting = dict[tuple[str, str, str], tuple[str, int, int]]
-"""Group, client and life -> for which life it waits, since when by the shard's clock, and when it was heard last."""
+Waiting = dict[tuple[str, str, str], tuple[str, int, int, int]]
+"""Group, client and life -> for which life it waits; by the shard's clock: when it came, since when it surely waits,
+and when it was heard last."""
 
 
 def _answers(evidence: Evidence, book: Book) -> Iterator[Broken]:
@@ -221,20 +223,21 @@ def _wrong_waiting(evidence: Evidence, member: Present, beat: Heartbeat, page: P
     fenced = [one.reason for one in page.decisions if isinstance(one, Fenced)]
     is_told = any(isinstance(one, Rejected) and one.rule == "in-use" for one in page.decisions)
     is_new = name not in waiting or waiting[name][0] != member.life
-    _, since_ms, heard_ms = (member.life, page.clock_ms, page.clock_ms) if is_new else waiting[name]
-    if page.clock_ms - heard_ms > evidence.plan.longest_session_ms:  # what it was may be forgotten
-        since_ms = page.clock_ms
-    waiting[name] = member.life, since_ms, page.clock_ms
+    now_ms = page.clock_ms
+    _, came_ms, since_ms, heard_ms = (member.life, now_ms, now_ms, now_ms) if is_new else waiting[name]
+    if now_ms - heard_ms > evidence.plan.longest_session_ms:  # what it was may be forgotten
+        since_ms = now_ms
+    waiting[name] = member.life, came_ms, since_ms, now_ms
     waited = f"{beat.instance_id} waits for {member.life} since {page.clock_ms - since_ms} ms, and is told"
     lived_on_ms = member.seen_ms - since_ms
-    others = sum(1 for known, (life, _, _) in waiting.items() if known[:2] == name[:2] and life == member.life)
+    others = sum(1 for known, (life, *_) in waiting.items() if known[:2] == name[:2] and life == member.life)
     if others > MAX_RIVALS:
         return
     if beat.epoch >= 0 or beat.owned:  # it was a member before the state was lost
         if fenced != ["expired"]:
             yield f"{waited} {fenced}, though it reads"
         return
-    if fenced not in ([], ["duplicate"]) or (fenced and lived_on_ms <= MIN_SESSION_MS):
+    if fenced not in ([], ["duplicate"]) or (fenced and member.seen_ms - came_ms <= MIN_SESSION_MS):
         yield f"{waited} {fenced}"
     if (is_new and not is_told and not fenced) or (lived_on_ms > evidence.plan.longest_session_ms and not fenced):
         yield f"{waited} nothing"

@@ -8,6 +8,7 @@ from model.config import ERA_EPOCHS
 from model.decisions import Handover, Membership, Offset, Rebalance
 from model.events import Commit, Reset, Route
 from model.queue import Queue
+from model.topic_changes import BY as ROUTE
 
 RULE = "offsets"
 
@@ -54,11 +55,15 @@ def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
                 given,
             )
         elif isinstance(decision, Offset):
-            key = decision.group_id, decision.queue, decision.mode
-            life, given = owner.get(key, ("", 0))
+            everybody = decision.group_id, decision.queue, decision.mode
+            # A route sets right the offsets that there are, of some clients; an operator sets those of all.
+            only_one = decision.group_id, decision.queue, f"{decision.mode} {decision.client_id}"
+            by_route = decision.reset_by == ROUTE and decision.mode == "broadcasting"
+            life, given = owner.get(everybody, ("", 0))
             if decision.reset_by is not None:
-                owner[key] = life, decision.epoch
+                owner[only_one if by_route else everybody] = life, decision.epoch
                 continue
+            given = max(given, owner.get(only_one, ("", 0))[1])
             at_ms, event = evidence.world.broker.appended[decision.cause.partition][decision.cause.offset]
             if decision.mode == "broadcasting":
                 life = lives.get((decision.group_id, decision.client_id), "")

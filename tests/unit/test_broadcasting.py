@@ -1,0 +1,113 @@
+"""Broadcasting groups: everybody has every queue, and offsets of its own; what happens when topics or limits change."""
+
+from model.config import FORGET_MS
+from model.decisions import Assignment, Offset, Rejected
+from model.events import Route, RoutedQueue, Tick, Unregister
+from model.queue import Queue
+from one_group import World, commit, work
+
+
+def route(world: World, topic: str, count: int, topic_id: str = "", end: int = 100) -> None:
+    """Tell of a topic with so many queues."""
+    queues = [RoutedQueue(topic=topic, broker="", queue_id=number, max_offset=end) for number in range(count)]
+    world.append(Route(topic=topic, queues=queues, version=f"{count} {topic_id}", topic_id=topic_id))
+
+
+def starts(world: World, instance: str) -> dict[str, int | str | None]:
+    """Return where each queue of an instance begins, as it was told last."""
+    told = world.told[instance].queues
+    return {str(one.queue): one.start.policy if one.start.offset is None else one.start.offset for one in told}
+
+
+def test_a_member_that_lacks_queues_is_looked_at_until_it_has_them():
+    """Another member leaves after the first look; nobody else would notice the room."""
+    world = World()
+    world.append(Tick(observer="o", uptime_ms=0, limits={"max_broadcast": 5}))
+    work(world, "a1", "b1", seconds=3, mode="broadcasting")
+    route(world, "orders", 3)
+    for _ in range(6):
+        world.pass_time(10_000)
+        work(world, "a1", "b1", seconds=1, mode="broadcasting")
+    assert sorted(len(one.owned) for one in world.shard.group("billing").members.values()) == [2, 3]
+
+    world.append(Unregister(group_id="billing", client_id="a", instance_id="a1"))
+    for _ in range(6):
+        world.pass_time(10_000)
+        work(world, "b1", seconds=1, mode="broadcasting")
+
+    assert [len(one.owned) for one in world.shard.group("billing").members.values()] == [3]
+
+
+def test_a_topic_made_again_with_fewer_queues_starts_at_its_first_message_when_it_grows():
+    world = World()
+    route(world, "orders", 2, "one")
+    work(world, "a1", seconds=3, mode="broadcasting")
+    for number in range(2):
+        commit(world, "a1", Queue("orders", "", number), 70)
+    for _ in range(2):
+        route(world, "orders", 1, "two", end=5)
+    work(world, "a1", seconds=3, mode="broadcasting")
+
+    route(world, "orders", 2, "two", end=5)
+    work(world, "a1", seconds=3, mode="broadcasting")
+
+    assert starts(world, "a1") == {"orders-0": 0, "orders-1": 0}
+
+
+def test_a_queue_added_while_a_client_was_away_starts_at_its_first_message_after_a_loss_too():
+    """The log does not have its first heartbeat any more; what it committed tells that it consumes the topic."""
+    world = World()
+    route(world, "orders", 1)
+    work(world, "a1", seconds=3, mode="broadcasting")
+    first = world.shard.offset + 1
+    route(world, "orders", 1)
+    work(world, "a1", seconds=2, mode="broadcasting")
+    commit(world, "a1", Queue("orders", "", 0), 7)
+    world.append(Unregister(group_id="billing", client_id="a", instance_id="a1"))
+    world.lose_state(first=first)
+
+    route(world, "orders", 2)
+    for _ in range(60):
+        work(world, "a2", seconds=1, mode="broadcasting")
+
+    assert starts(world, "a2") == {"orders-0": 7, "orders-1": "first"}
+
+
+def test_what_a_client_drains_can_be_committed():
+    """It has stopped to want the topic; its last messages are handled."""
+    world, queue = World(), Queue("orders", "", 0)
+    work(world, "a1", seconds=3, mode="broadcasting")
+    owned = [Queue("orders", "", number) for number in range(2)]
+    decisions = world.beat("a1", "payments", mode="broadcasting", owned=owned)
+    [told] = [one for one in decisions if isinstance(one, Assignment)]
+    assert set(owned) <= set(told.revoke)
+
+    [taken] = commit(world, "a1", queue, 60)
+    [refused] = commit(world, "a1", Queue("orders", "", 9), 60)
+
+    assert isinstance(taken, Offset)
+    assert taken.offset == 60
+    assert isinstance(refused, Rejected)
+
+
+def test_topics_that_a_client_has_left_cost_little_and_are_forgotten():
+    """One client can want many topics, one after the other."""
+    world, queues = World(), 1_000
+    work(world, "a1", seconds=3, mode="broadcasting")
+    for number in range(5):
+        topic = f"daily-{number}"
+        route(world, topic, queues)
+        for wanted in (("orders", topic), ("orders",)):
+            world.beat("a1", *wanted, mode="broadcasting")
+            world.pass_time(2_000)
+            world.beat("a1", *wanted, mode="broadcasting")
+    group = world.shard.group("billing")
+    assert sum(map(len, (group.own_offsets["a"].given, group.own_offsets["a"].added))) <= 6
+
+    due = min(group.idle_topics.values()) + FORGET_MS
+    assert group.due_ms <= due
+    for name in group.idle_topics:
+        group.idle_topics[name] -= FORGET_MS
+    work(world, "a1", seconds=60, mode="broadcasting")
+
+    assert list(world.shard.group("billing").own_offsets["a"].given) == ["orders@"]
