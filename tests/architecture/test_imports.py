@@ -13,7 +13,7 @@ OURS = ("model", "wakeroll", "pipeline", "bench")
 
 PURE = frozenset(
     {
-        "__future__", "abc", "base64", "binascii", "bisect", "collections", "dataclasses", "decimal", "enum",
+        "__future__", "abc", "array", "base64", "binascii", "bisect", "collections", "dataclasses", "decimal", "enum",
         "fractions", "functools", "hashlib", "heapq", "hmac", "importlib", "itertools", "json", "math", "operator",
         "pkgutil", "re", "statistics", "string", "struct", "typing",
     }
