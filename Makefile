@@ -62,8 +62,8 @@ clean: ## remove the environment, JARs, data and checkpoints of this checkout
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 jars: .venv/.installed
-	@$(OURS) -m pipeline.jars
-	@$(OURS) -m pipeline.classes
+	@$(OURS) -m pipeline.spark.jars
+	@$(OURS) -m pipeline.spark.class_data_sharing
 
 # An environment knows by heart where it is and which Python made it: one that was moved, or has lost its Python, is made
 # anew.  An interrupted pip needs no such care; a package counts from the moment that its last file is there.
@@ -74,7 +74,7 @@ endif
 .venv/.made:
 	@rm -rf .venv
 	@command -v "$(PYTHON)" >/dev/null || { echo "python: there is no $(PYTHON); install Python 3.11 or newer." >&2; exit 1; }
-	@"$(PYTHON)" pipeline/local/preflight.py
+	@"$(PYTHON)" pipeline/prerequisites.py
 	@echo "Setting up .venv and the JARs: about 3 minutes and 1.5 GB, once.  Interrupted, it goes on the next time."
 	"$(PYTHON)" -m venv .venv
 	@# Older ones know no --group.

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from bench import heartbeats, holds, replay, report, strategies
+from bench import heartbeats, holds, replay_speed, report, strategy_speed
 from bench.machine import QUIET_LOAD, this_machine
 from bench.results import FULL, RESULTS, Results, Sizes, write
 
@@ -35,9 +35,9 @@ def measure(sizes: Sizes, say: Callable[[str], object]) -> Results:
     next_is("heartbeats")
     beats = heartbeats.run(sizes.groups, sizes.members, sizes.beats)
     next_is("strategies, and Kafka's own")
-    shared = strategies.run(sizes.same, sizes.own, sizes.warmup_ms)
+    shared = strategy_speed.run(sizes.same, sizes.own, sizes.warmup_ms)
     next_is("replay")
-    replayed = replay.run(sizes.events, sizes.replayed_groups, sizes.large_groups, sizes.large_members)
+    replayed = replay_speed.run(sizes.events, sizes.replayed_groups, sizes.large_groups, sizes.large_members)
     next_is("holds")
     held = holds.run(sizes.holds, sizes.woken, sizes.ticked)
     next_is("done")

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from bench.latency import Wakes
+from bench.latency_figures import Wakes
 from bench.results import Results
-from bench.tables import digits, duration, table
+from bench.text_tables import digits, duration, table
 
 SHARE_MS = 5.0
 PROMISED = ("AVG", "SPREAD", "BALANCED")

@@ -13,10 +13,10 @@ from pyspark.sql import functions as f
 
 from pipeline.jobs import record
 from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches
-from pipeline.session import start_session
 from pipeline.settings import load
-from pipeline.sinks.kafka import publish
-from pipeline.sources.kafka import kafka_options, records
+from pipeline.sinks.kafka_sink import publish
+from pipeline.sources.kafka_source import kafka_options, records
+from pipeline.spark.session import start_session
 
 NAME = "floor"
 

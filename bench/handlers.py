@@ -4,8 +4,8 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from bench.ears import Listener
-from pipeline.status import now_ms
+from bench.decision_reader import Listener
+from pipeline.runtime.run_status import now_ms
 from wakeroll import Consumer
 from wakeroll.connection import Connection
 

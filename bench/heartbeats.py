@@ -7,16 +7,16 @@ from msgspec import Struct
 
 from bench.measure import Timing, measure
 from bench.population import TOPIC, Population
-from bench.tables import both, duration, table, times
+from bench.text_tables import both, duration, table, times
 from model import group_machine
-from model.clock import Moment
 from model.decisions import Cause
 from model.events import AnyEvent, Heartbeat
 from model.group import Group
-from model.machines import MACHINES
+from model.known_routes import Routes
 from model.records import Record
-from model.routes import Routes
 from model.shard import Shard
+from model.shard_clock import Moment
+from model.state_machines import MACHINES
 
 QUEUES_EACH = 4
 """Queues that a client owns, and its heartbeat lists."""

@@ -5,7 +5,7 @@ from msgspec import Struct
 
 from bench.measure import Timing, measure
 from bench.population import START_MS
-from bench.tables import both, duration, table
+from bench.text_tables import both, duration, table
 from model.config import PULL_TIMEOUT_MS
 from model.events import Arrival, Event, Pull, Tick
 from model.queue import Queue

@@ -18,10 +18,10 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.machines import MACHINES
 from model.queue import Queue
 from model.records import Record
 from model.shard import Shard, ShardState
+from model.state_machines import MACHINES
 
 TOPIC = "wakeroll.groups"
 START_MS = 1_700_000_000_000

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
-from bench.latency import Latency, latency_of
+from bench.latency_figures import Latency, latency_of
 
 _decode = msgspec.json.Decoder().decode
 

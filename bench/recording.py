@@ -19,11 +19,11 @@ from model.replay import encode_decision
 from model.rows import SNAPSHOTS
 from model.shard import VERSION
 from pipeline.jobs import record
-from pipeline.schemas import schema_of
-from pipeline.session import start_session
+from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.tables import ensure_tables, path_of
 from pipeline.settings import Settings
-from pipeline.sinks.delta import append
-from pipeline.tables import ensure_tables, path_of
+from pipeline.sinks.delta_sink import append
+from pipeline.spark.session import start_session
 from wakeroll.connection import Topics
 
 PUBLISHED_LATER_MS = 300

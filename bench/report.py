@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from bench import budgets, growth, heartbeats, holds, latency, replay, results, strategies
-from bench.growth import Growth
-from bench.latency import Wakes
+from bench import budgets, heartbeats, holds, latency_figures, ledger_figures, replay_speed, results, strategy_speed
+from bench.latency_figures import Wakes
+from bench.ledger_figures import Growth
 from bench.machine import QUIET_LOAD, Machine
 from bench.results import Results
 
@@ -13,7 +13,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
 def make() -> None:
     """Write the page from the figures that there are."""
-    PAGE.write_text(page(results.read(), latency.read(), growth.read()), encoding="utf-8")
+    PAGE.write_text(page(results.read(), latency_figures.read(), ledger_figures.read()), encoding="utf-8")
 
 
 def page(found: Results, wakes: Wakes | None, ledger: Growth | None) -> str:
@@ -21,20 +21,20 @@ def page(found: Results, wakes: Wakes | None, ledger: Growth | None) -> str:
     machine = found.machine
     chapters = (
         ("Budgets", budgets.section(found, wakes)),
-        ("The whole path", latency.section(wakes)),
+        ("The whole path", latency_figures.section(wakes)),
         ("A heartbeat that changes nothing", heartbeats.section(found.heartbeats)),
-        ("Sharing queues", strategies.section(found.strategies)),
-        ("Replay, and many members", replay.section(found.replay)),
+        ("Sharing queues", strategy_speed.section(found.strategies)),
+        ("Replay, and many members", replay_speed.section(found.replay)),
         ("Long polling", holds.section(found.holds)),
-        ("A whole ledger", growth.section(ledger)),
+        ("A whole ledger", ledger_figures.section(ledger)),
     )
     body = "\n".join(f"## {head}\n\n{text}" for head, text in chapters)
     return f"""\
 # Performance
 
-Made by `make bench` (a minute or two), `python -m bench.wakes` and `python -m bench.ledger`, each of its own figures in
-`bench/*.json`; not to be edited. A time is the median of its rounds, in brackets the best; a ratio is of two medians of
-one run. No test asks for any of them.
+Made by `make bench` (a minute or two), `python -m bench.path_latency` and `python -m bench.ledger_questions`, each of
+its own figures in `bench/*.json`; not to be edited. A time is the median of its rounds, in
+brackets the best; a ratio is of two medians of one run. No test asks for any of them.
 
 Measured on {machine.measured}: {machine.sentence}; load average at the start {machine.load:g}.
 {_warnings(machine, wakes, ledger)}

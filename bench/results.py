@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from bench import heartbeats, holds, replay, strategies
+from bench import heartbeats, holds, replay_speed, strategy_speed
 from bench.machine import Machine
 
 FOLDER = Path(__file__).parent
@@ -75,8 +75,8 @@ class Results(Struct, frozen=True):
 
     machine: Machine
     heartbeats: heartbeats.Heartbeats
-    strategies: strategies.Strategies
-    replay: replay.Replay
+    strategies: strategy_speed.Strategies
+    replay: replay_speed.Replay
     holds: holds.Holds
 
 

@@ -10,8 +10,8 @@ from itertools import islice
 from model import config, limits
 from model.decisions import Start
 from model.group import Group, Member, OwnOffsets, Turn
+from model.known_routes import Routes
 from model.queue import Queue
-from model.routes import Routes
 from model.target import RETRY_PREFIX, Target
 
 STRATEGY = "BROADCASTING"

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from model import config
-from model.client_outputs import Dropped, DropReason, Give, Output, Refused, Send, Take
+from model.client_actions import Dropped, DropReason, Give, Output, Refused, Send, Take
+from model.client_queues import Holding
 from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, Rejected
 from model.events import Commit, Heartbeat, Mode, Policy, Subscription, Unregister
-from model.holding import Holding
 from model.order import order_of
 from model.queue import Queue
 

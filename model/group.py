@@ -7,13 +7,13 @@ import msgspec
 from msgspec import Struct
 
 from model import config
-from model.clock import Moment
 from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.decisions import AnyDecision, Cause, Change, FencedReason, How, Membership, Start, Trigger
 from model.events import Heartbeat, Mode, Policy, Subscription
+from model.known_routes import Routes
 from model.load import NOTHING, Load
 from model.queue import Queue
-from model.routes import Routes
+from model.shard_clock import Moment
 
 CHANGE: tuple[Trigger, ...] = ("join", "leave", "expire", "subscription")
 """Triggers by which a group's (client, topics) changed."""

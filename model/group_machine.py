@@ -23,13 +23,13 @@ from model import (
     offsets,
     topic_changes,
 )
-from model.clock import Moment
 from model.config import BEATS_PER_SESSION, DEFAULT_LIMITS, FORGET_MS, NEVER_MS, PROFILES, Limits
 from model.decisions import AnyDecision, Cause, Rebalance, Rejected
 from model.events import Commit, Configure, GroupEvent, Heartbeat, Reset, Route, Tick, Unregister
 from model.group import IF_DIFFERENT, Group, Turn
+from model.known_routes import Routes
 from model.load import NOTHING, Load
-from model.routes import Routes
+from model.shard_clock import Moment
 from model.target import compute
 
 

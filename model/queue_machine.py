@@ -13,13 +13,13 @@ from itertools import islice, takewhile
 from typing import assert_never
 
 from model import config
-from model.clock import Moment
 from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.decisions import AnyDecision, Rejected, Wake, WakeReason
 from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
 from model.filters import FilterError, parse
 from model.held_queue import Answered, HeldQueue
 from model.load import Load
+from model.shard_clock import Moment
 from model.waiting import Hold, Wish
 
 

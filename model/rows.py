@@ -101,7 +101,7 @@ class SnapshotRow(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the ledger: rows are appended, each once; the old ones go (`pipeline.retention`)."""
+    """A table of the ledger: rows are appended, each once; the old ones go (`pipeline.ledger.retention`)."""
 
     name: str
     row: type[Struct]

@@ -11,18 +11,18 @@ import msgspec
 from msgspec import Struct
 
 from model import config
-from model.clock import Moment, ShardClock
 from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.deadlines import Deadlines
 from model.decisions import AnyDecision, Cause, Rejected
 from model.events import AnyEvent, Commit, Configure, Lock, Reset, Route, Tick, Unlock
 from model.group import Group, Loss
 from model.held_queue import HeldQueue
+from model.known_routes import Routes
 from model.load import Load
-from model.machines import MACHINES, Around, Entity
 from model.records import Record, entity_of, kind_of_topic, raw_of, read_event, refuse, type_of
-from model.routes import Routes
+from model.shard_clock import Moment, ShardClock
 from model.signing import SIGNED_BY, Admitted, Role, Signatures, Signers, admit, new_signers
+from model.state_machines import MACHINES, Around, Entity
 
 VERSION = 2
 """Of the machines and of the state's layout."""

@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from model import config, limits
 from model.decisions import Unassigned
-from model.facts import facts
 from model.group import Group
+from model.known_routes import Routes
 from model.queue import Queue
-from model.routes import Routes
 from model.strategies import StrategyError, allocate, is_whole, needs_of
+from model.strategy_inputs import facts
 
 RETRY_PREFIX = "%RETRY%"
 """RocketMQ's retry topics exist once something was retried; their absence is no news."""

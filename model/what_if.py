@@ -13,11 +13,11 @@ from msgspec import Struct, structs
 from model import config
 from model.decisions import AnyDecision, Assignment, Fenced, Handover, Rebalance, Rejected, Unassigned
 from model.events import AnyEvent, Configure, Heartbeat, Route, RoutedQueue, Tick, Unregister
-from model.facts import lags
 from model.group import Group, Member
 from model.queue import Queue
 from model.records import Record, entity_of
 from model.shard import Shard
+from model.strategy_inputs import lags
 from model.target import spread, strategy_of
 
 LONGEST_MS = 600_000

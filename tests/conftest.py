@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.cli.app import run_app
-from pipeline.jars import ensure_jars
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.settings import Settings
+from pipeline.spark.jars import ensure_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """A running Spark: one for all tests of a process, for a JVM costs more than any of them."""
-    from pipeline.session import start_session
+    from pipeline.spark.session import start_session
 
     # Room enough, or a tenth of its work would be to look for what is garbage.
     settings = Settings(home=str(tmp_path_factory.mktemp("engine")), driver_memory="3g")

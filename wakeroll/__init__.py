@@ -5,8 +5,8 @@ from wakeroll.admin import Admin
 from wakeroll.consumer import Consumer
 from wakeroll.errors import Fenced, InvalidUsage, NotReachable, WakerollError
 from wakeroll.fetch import Fetched
+from wakeroll.operator_requests import NoAnswer, Refused
 from wakeroll.producer import Producer
-from wakeroll.requests import NoAnswer, Refused
 from wakeroll.reset import EpochMs
 
 __all__ = [

@@ -16,16 +16,16 @@ from model.decisions import Cause, Rebalance
 from model.events import Configure, Reset
 from model.partitioner import partition_of
 from model.queue import Queue, TopicName
-from wakeroll import usage
+from wakeroll import argument_checks
+from wakeroll.broker_check import look
 from wakeroll.connection import Connection, Topics
 from wakeroll.decision_log import DecisionLog
 from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
-from wakeroll.history import History
+from wakeroll.group_summary import History
 from wakeroll.keys import key_to_sign, read_keys
-from wakeroll.positions import Positions
-from wakeroll.preflight import look
+from wakeroll.operator_requests import ResetOutcome, append, await_reset, await_target
+from wakeroll.partition_offsets import Positions
 from wakeroll.reader import FETCH_WAIT_MS
-from wakeroll.requests import ResetOutcome, append, await_reset, await_target
 from wakeroll.reset import ResetPlan, Where, place_of, plan_of
 
 ANSWER_S = 30.0
@@ -100,7 +100,7 @@ class Admin:
             InvalidUsage: an argument is not what it must be, or names what is not there.
             NotReachable: no broker answered in time.
         """
-        group_id, place = usage.group_id_of(group_id), place_of(where)
+        group_id, place = argument_checks.group_id_of(group_id), place_of(where)
         with self._asking():
             log = self._log(group_id)
             log.from_the_start()
@@ -129,7 +129,7 @@ class Admin:
             group_id=plan.group_id,
             offsets=plan.offsets,
             asked=plan.asked,
-            by=usage.checked("by", _this_user() if by is None else by, declared["by"]),
+            by=argument_checks.checked("by", _this_user() if by is None else by, declared["by"]),
         )
         with self._asking():
             log = self._log(event.group_id)
@@ -156,7 +156,7 @@ class Admin:
             NoAnswer: the coordinator has not answered in time; the request is on record.
             NotReachable: Kafka did not take the request in time.
         """
-        event = _configure(usage.group_id_of(group_id), settings)
+        event = _configure(argument_checks.group_id_of(group_id), settings)
         with self._asking():
             log = self._log(group_id)
             log.from_now_on()
@@ -196,7 +196,7 @@ class Admin:
                 raise InvalidUsage(f"no queue {queue}; {queue.topic} has {len(found)} queues")
             return [queue]
         if topic is not None:
-            found = self._positions.queues(usage.checked("topic", topic, TopicName))
+            found = self._positions.queues(argument_checks.checked("topic", topic, TopicName))
             if not found:
                 raise InvalidUsage(f"no topic {topic} at {self._connection.bootstrap}")
             return found

@@ -10,17 +10,17 @@ from typing import Any, Self
 from confluent_kafka import KafkaException, Message
 
 from model.client import Client
-from model.client_outputs import Give
+from model.client_actions import Give
 from model.events import Mode, Policy
 from model.queue import Queue
-from wakeroll import usage
+from wakeroll import argument_checks
+from wakeroll.broker_check import look
 from wakeroll.connection import Connection, Topics
-from wakeroll.control import Control
 from wakeroll.errors import InvalidUsage, NotReachable
 from wakeroll.fetch import Fetched, Fetcher
+from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
 from wakeroll.outbox import Outbox
-from wakeroll.preflight import look
 from wakeroll.reader import Reader
 
 OnQueues = Callable[[list[Queue]], object]
@@ -100,10 +100,10 @@ class Consumer:
             InvalidUsage: an argument is not what it must be.
             NotReachable: no broker answered in time, or it has no control plane.
         """
-        group_id, client_id = usage.group_id_of(group_id), usage.client_id_of(client_id)
-        subscriptions = usage.subscriptions_of(topics)
-        commit_interval_ms = usage.milliseconds_of(commit_interval)
-        wishes = usage.wishes_of(
+        group_id, client_id = argument_checks.group_id_of(group_id), argument_checks.client_id_of(client_id)
+        subscriptions = argument_checks.subscriptions_of(topics)
+        commit_interval_ms = argument_checks.milliseconds_of(commit_interval)
+        wishes = argument_checks.wishes_of(
             subscriptions,
             consume_from,
             consume_from_ms,
@@ -223,7 +223,7 @@ class Consumer:
         if threading.current_thread() is not self._closer:
             self._refuse_who_must_not_poll()
         counts = self._polling.locked() or self._finish()
-        return self._control.commit(min(timeout, usage.LONGEST_S)) and counts
+        return self._control.commit(min(timeout, argument_checks.LONGEST_S)) and counts
 
     def assignment(self) -> list[Queue]:
         """Return the queues that are read now, sorted; they change in `poll` and `close` only."""

@@ -12,7 +12,7 @@ from model.order import order_of
 from model.records import UNREADABLE
 from wakeroll.connection import take
 from wakeroll.errors import NotReachable
-from wakeroll.positions import ends_of
+from wakeroll.partition_offsets import ends_of
 
 log = logging.getLogger("wakeroll")
 

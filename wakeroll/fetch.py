@@ -15,15 +15,15 @@ from model.config import MAX_PULL_TIMEOUT_MS
 from model.decisions import Rejected, Wake
 from model.events import Offset, Subscription
 from model.filters import FilterError, ParsedSubscription, parse
-from model.pulls import Ended
+from model.pull_client import Ended
 from model.queue import Queue
+from wakeroll.argument_checks import checked
 from wakeroll.connection import Connection
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import wants
+from wakeroll.operator_requests import Refused
 from wakeroll.puller import Puller
 from wakeroll.queue_reader import QueueReader
-from wakeroll.requests import Refused
-from wakeroll.usage import checked
 
 MOST_MESSAGES = 100_000
 """Of one fetch, which has all of them in memory."""

@@ -8,10 +8,10 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from model.decisions import Assignment, Fenced, Rejected, Wake
 from model.partitioner import partition_of
 from model.records import UNREADABLE
-from wakeroll.clock import now_ms
 from wakeroll.connection import Connection, take
-from wakeroll.hearing import Hearing
-from wakeroll.positions import ends_of
+from wakeroll.inbox_lag import Hearing
+from wakeroll.monotonic_clock import now_ms
+from wakeroll.partition_offsets import ends_of
 
 log = logging.getLogger("wakeroll")
 

@@ -11,13 +11,13 @@ from typing import Any, Self
 import msgspec
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
 
-from model.arrivals import Arrivals
+from model.arrival_merging import Arrivals
 from model.queue import Queue, QueueId
+from wakeroll.argument_checks import checked
+from wakeroll.broker_check import look
 from wakeroll.connection import Connection, Topics, is_legal
 from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll.headers import headers_of
-from wakeroll.preflight import look
-from wakeroll.usage import checked
 
 log = logging.getLogger("wakeroll")
 

@@ -11,10 +11,10 @@ from confluent_kafka import KafkaException, Producer
 from model import config
 from model.decisions import Rejected, Wake
 from model.events import Cancel, Pull, Subscription
-from model.pulls import Ended, Pulls
+from model.pull_client import Ended, Pulls
 from model.queue import Queue
-from wakeroll.clock import now_ms
 from wakeroll.connection import Connection
+from wakeroll.monotonic_clock import now_ms
 
 log = logging.getLogger("wakeroll")
 

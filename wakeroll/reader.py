@@ -4,7 +4,7 @@ import logging
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
-from model.client_outputs import Give
+from model.client_actions import Give
 from model.decisions import Start
 from model.queue import Queue
 from wakeroll.connection import Connection

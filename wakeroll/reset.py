@@ -9,9 +9,9 @@ from typing import Literal, Self
 from model import config
 from model.events import ResetOffset
 from model.queue import Queue, TopicName
-from wakeroll import usage
+from wakeroll import argument_checks
 from wakeroll.errors import InvalidUsage
-from wakeroll.history import History
+from wakeroll.group_summary import History
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -94,7 +94,7 @@ def queue_of(text: str) -> Queue:
     found = re.fullmatch(r"(.+)-([0-9]{1,9})", text)
     if found is None:
         raise InvalidUsage(f"{text!r} is no queue; it must be a topic and a number, like orders-3")
-    return Queue(str(usage.checked("a queue's topic", found[1], TopicName)), "", int(found[2]))
+    return Queue(str(argument_checks.checked("a queue's topic", found[1], TopicName)), "", int(found[2]))
 
 
 @dataclass(frozen=True)

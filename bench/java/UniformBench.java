@@ -25,7 +25,7 @@ import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
 import org.apache.kafka.coordinator.group.assignor.UniformAssignor;
 
 /**
- * Kafka's own uniform assignor, timed on the cases that standard input names; bench/kafka.py starts this.
+ * Kafka's own uniform assignor, timed on the cases that standard input names; bench/kafka_assignor.py starts this.
  *
  * <p>A line in is {@code topics queues warmup_ms rounds member,member,...}, where each member is the numbers of the
  * topics that it subscribes to, joined by "+", or "*" for all of them.  Two lines of JSON come out for each: mode "full"

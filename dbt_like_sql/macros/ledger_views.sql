@@ -1,4 +1,4 @@
-{#- Made by `pipeline.marts.views_macro`, of what `model.order` and `pipeline.tables` declare; never edited. -#}
+{#- Made by `pipeline.questions.marts.views_macro` from `model.order` and `pipeline.ledger.tables`; never edited. -#}
 
 {#- The era of a row's shard, as a number: (era, seq) is the order of decisions. -#}
 {% macro era() %}try_cast(split_part(shard, '.', -1) as int){% endmacro %}

@@ -7,7 +7,7 @@
 True
 """
 
-from model.filters.errors import FilterError
+from model.filters.filter_error import FilterError
 from model.filters.matching import matches
 from model.filters.subscription import ParsedSubscription, parse
 from model.filters.tags import tags_code

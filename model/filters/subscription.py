@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from model import config
 from model.filters import sql92
-from model.filters.errors import FilterError
+from model.filters.filter_error import FilterError
 from model.filters.tags import ALL, tags_code, tags_of
 
 TAG = "TAG"

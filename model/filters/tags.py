@@ -8,7 +8,7 @@
 
 import struct
 
-from model.filters.errors import FilterError
+from model.filters.filter_error import FilterError
 
 ALL = "*"
 """The expression that wants everything; only if it stands alone and without blanks."""

@@ -17,10 +17,10 @@ from operator import attrgetter
 from typing import Any
 
 from model.queue import Queue
-from model.strategies.errors import StrategyError
 from model.strategies.java import java_order, sort_clients, sort_queues
 from model.strategies.params import shown
 from model.strategies.registry import STRATEGIES, Whole, find, is_whole, needs_of, register
+from model.strategies.strategy_error import StrategyError
 
 __all__ = ["STRATEGIES", "StrategyError", "Whole", "allocate", "find", "is_whole", "java_order", "needs_of"]
 

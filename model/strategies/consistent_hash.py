@@ -15,9 +15,9 @@ from hashlib import md5
 from typing import Any
 
 from model.queue import Queue
-from model.strategies.errors import StrategyError
 from model.strategies.java import check, text_of
 from model.strategies.params import whole_number
+from model.strategies.strategy_error import StrategyError
 
 NAME = "CONSISTENT_HASH"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from model.queue import Queue
-from model.strategies.errors import StrategyError
+from model.strategies.strategy_error import StrategyError
 
 
 def java_order(text: str) -> bytes:

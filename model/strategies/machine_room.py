@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model.queue import Queue
-from model.strategies.errors import StrategyError
 from model.strategies.java import check
 from model.strategies.params import texts
+from model.strategies.strategy_error import StrategyError
 
 NAME = "MACHINE_ROOM"
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model.queue import Queue
-from model.strategies.errors import StrategyError
 from model.strategies.java import check, java_order, text_of
 from model.strategies.params import mapping, text_in
 from model.strategies.registry import find_inner
+from model.strategies.strategy_error import StrategyError
 
 NAME = "MACHINE_ROOM_NEARBY"
 AROUND_ANOTHER = True

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from model.queue import Queue
-from model.strategies.errors import StrategyError
+from model.strategies.strategy_error import StrategyError
 
 
 def whole_number(params: Mapping[str, Any], name: str, default: int) -> int:

@@ -13,10 +13,10 @@ from typing import Any
 
 from model.config import MAX_ANSWERS
 from model.queue import Queue
-from model.strategies.errors import StrategyError
 from model.strategies.java import check
 from model.strategies.params import whole_number
 from model.strategies.registry import find_inner
+from model.strategies.strategy_error import StrategyError
 
 NAME = "POP"
 AROUND_ANOTHER = True

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from model.queue import Queue
-from model.strategies.errors import StrategyError
 from model.strategies.params import shown
+from model.strategies.strategy_error import StrategyError
 
 
 class TopicStrategy(Protocol):

@@ -21,8 +21,8 @@ from model.balance.loads import MILLION, Loads, Weighed
 from model.balance.regions import Region
 from model.queue import Queue
 from model.strategies.by_region import share_regions
-from model.strategies.errors import StrategyError
 from model.strategies.params import mapping, whole_number
+from model.strategies.strategy_error import StrategyError
 
 NAME = "WEIGHTED"
 NEEDS = ("weights", "lags")

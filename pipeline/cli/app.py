@@ -6,7 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 import typer
 from rich.console import Console
 
-from pipeline.cli import admin, ask, check, doctor, explain, keys, marts, replay, sql, system, what_if
+from pipeline.cli import (
+    change_commands,
+    check_command,
+    doctor_command,
+    explain_command,
+    group_commands,
+    keys_command,
+    local_commands,
+    marts_command,
+    replay_command,
+    run_commands,
+    sql_command,
+    what_if_command,
+)
 from wakeroll.errors import InvalidUsage, WakerollError
 
 app = typer.Typer(
@@ -18,15 +31,30 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
-    "Run": (system.up, system.run, system.observe, system.tap, ask.restore, system.demo),
-    "Ask": (ask.groups, ask.describe, ask.state, sql.sql, marts.marts, check.check, doctor.doctor),
-    "Look back": (explain.explain, replay.replay, what_if.what_if),
-    "Change": (admin.reset_offsets, admin.configure),
+    "Run": (
+        local_commands.up,
+        run_commands.run,
+        run_commands.observe,
+        run_commands.tap,
+        group_commands.restore,
+        local_commands.demo,
+    ),
+    "Ask": (
+        group_commands.groups,
+        group_commands.describe,
+        group_commands.state,
+        sql_command.sql,
+        marts_command.marts,
+        check_command.check,
+        doctor_command.doctor,
+    ),
+    "Look back": (explain_command.explain, replay_command.replay, what_if_command.what_if),
+    "Change": (change_commands.reset_offsets, change_commands.configure),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
-app.add_typer(keys.app, name="keys", rich_help_panel="Change")
+app.add_typer(keys_command.app, name="keys", rich_help_panel="Change")
 
 
 def run_app(arguments: Sequence[str]) -> int:

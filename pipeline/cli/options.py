@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 from msgspec import structs
 
+from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings, load
-from pipeline.status import read_status
 
 Bootstrap = Annotated[
     str | None, typer.Option("--bootstrap", help="host:port[,host:port] of the brokers.", show_default=False)

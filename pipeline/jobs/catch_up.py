@@ -13,11 +13,11 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 from msgspec import structs
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.checkpoints import forget_plan, last_batch
-from pipeline.cluster import PATIENCE_S, Cluster
 from pipeline.jobs.supervise import raise_if_dead
-from pipeline.restore import Log, Place, name_of
-from pipeline.resume import ahead_of
+from pipeline.kafka.topic_admin import PATIENCE_S, Cluster
+from pipeline.recovery.checkpoint_state import forget_plan, last_batch
+from pipeline.recovery.initial_state import Log, Place, name_of
+from pipeline.recovery.log_gaps import ahead_of
 from pipeline.settings import Settings
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable

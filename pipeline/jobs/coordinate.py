@@ -3,13 +3,13 @@
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.machines import COORDINATE, query_of, topics_of
-from pipeline.operators.shard import Counts, decide
-from pipeline.restore import adopt, read_restore
-from pipeline.resume import resume_deciding
+from pipeline.operators.shard_operator import Counts, decide
+from pipeline.recovery.initial_state import adopt, read_restore
+from pipeline.recovery.log_gaps import resume_deciding
+from pipeline.runtime.deciding_queries import COORDINATE, query_of, topics_of
 from pipeline.settings import Settings
-from pipeline.sinks.kafka import publish
-from pipeline.sources.kafka import kafka_options, records
+from pipeline.sinks.kafka_sink import publish
+from pipeline.sources.kafka_source import kafka_options, records
 
 NAME = COORDINATE
 

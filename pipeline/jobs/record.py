@@ -10,8 +10,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, RECORDED, Table
-from pipeline.machines import RECORD
-from pipeline.operators.ledger import (
+from pipeline.ledger.maintenance import Upkeep
+from pipeline.ledger.tables import ensure_tables, highest_positions, path_of
+from pipeline.operators.ledger_rows import (
     Positions,
     assignment_rows,
     decision_rows,
@@ -21,12 +22,11 @@ from pipeline.operators.ledger import (
     offset_rows,
     position_of,
 )
-from pipeline.resume import resume_recording
+from pipeline.recovery.log_gaps import resume_recording
+from pipeline.runtime.deciding_queries import RECORD
 from pipeline.settings import Settings
-from pipeline.sinks.delta import append
-from pipeline.sources.kafka import records
-from pipeline.tables import ensure_tables, highest_positions, path_of
-from pipeline.upkeep import Upkeep
+from pipeline.sinks.delta_sink import append
+from pipeline.sources.kafka_source import records
 from wakeroll.connection import Topics
 
 NAME = RECORD

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.cluster import Cluster
 from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches
-from pipeline.lock import only_one
-from pipeline.operators.tap import arrivals
-from pipeline.session import start_session
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.operators.message_arrivals import arrivals
+from pipeline.runtime.process_lock import only_one
 from pipeline.settings import Settings
-from pipeline.sinks.kafka import publish
-from pipeline.sources.kafka import headers, kafka_options
+from pipeline.sinks.kafka_sink import publish
+from pipeline.sources.kafka_source import headers, kafka_options
+from pipeline.spark.session import start_session
 from wakeroll.connection import is_legal
 from wakeroll.errors import InvalidUsage
 

@@ -17,9 +17,9 @@ from typing import BinaryIO, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from pipeline.jars import broker_jars
-from pipeline.local.preflight import check_java, java_path
-from pipeline.local.process import Child, ChildFailed
+from pipeline.local.child_process import Child, ChildFailed
+from pipeline.prerequisites import check_java, java_path
+from pipeline.spark.jars import broker_jars
 from wakeroll.errors import WakerollError
 
 HOST = "127.0.0.1"
@@ -68,7 +68,7 @@ class EmbeddedBroker:
 
         Raises:
             BrokerFailed: the folder is in use, the port is taken, there is no Java, or Kafka refused.
-            JarsMissing: `pipeline.jars` has not fetched the broker's JARs.
+            JarsMissing: `pipeline.spark.jars` has not fetched the broker's JARs.
         """
         if self.is_running:
             return

@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.table import Table
 
 from model.events import Configure
-from pipeline.cluster import Cluster
-from pipeline.local.answers import show_answers
-from pipeline.local.process import Child
-from pipeline.local.system import LocalSystem, Stopped, local_system
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.local.child_process import Child
+from pipeline.local.local_system import LocalSystem, Stopped, local_system
+from pipeline.local.story_checks import GroupView, Watcher, balance, doubly_owned, read_handled, repeats
+from pipeline.local.story_queries import show_answers
 from pipeline.local.traffic import Probe, Traffic, configure
-from pipeline.local.witness import GroupView, Watcher, balance, doubly_owned, read_handled, repeats
+from pipeline.runtime.run_status import now_ms
 from pipeline.settings import Settings
-from pipeline.status import now_ms
 from wakeroll.connection import Connection
 from wakeroll.errors import WakerollError
 

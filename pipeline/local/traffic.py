@@ -11,7 +11,7 @@ from model.events import Configure, Heartbeat, Subscription
 from model.signing import DEV_KEYS, Keys
 from wakeroll.connection import Connection
 from wakeroll.keys import key_to_sign
-from wakeroll.requests import append
+from wakeroll.operator_requests import append
 
 PROBE_GROUP = "latency-probe"
 _PATIENCE_S = 30.0

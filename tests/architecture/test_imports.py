@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,6 +136,51 @@ def test_sources_operators_and_sinks_do_not_know_each_other(leaf):
     assert found == []
 
 
+def test_production_code_does_not_import_the_local_system():
+    """The embedded broker and the demo are for one machine; one module of the command line may start them."""
+    found = [
+        f"{name_of(path)}: {module}"
+        for path in files_of("model", "wakeroll", "pipeline")
+        if "pipeline/local/" not in name_of(path) and name_of(path) != "pipeline/cli/local_commands.py"
+        for module in imports_of(path)
+        if module == "pipeline.local" or module.startswith("pipeline.local.")
+    ]
+
+    assert found == []
+
+
+def test_the_folders_of_the_pipeline_have_no_cycle():
+    """Whoever reads one folder need not read all the others."""
+    after: dict[str, set[str]] = {}
+    for path in files_of("pipeline"):
+        folder = path.relative_to(ROOT / "pipeline").parts[0]
+        named = {module.split(".")[1] for module in imports_of(path) if module.startswith("pipeline.")}
+        after.setdefault(folder, set()).update(named - {folder})
+
+    def reached(start: str) -> set[str]:
+        found, todo = set[str](), [start]
+        while todo:
+            todo += (new := after.get(todo.pop(), set()) - found)
+            found |= new
+        return found
+
+    assert [folder for folder in sorted(after) if folder in reached(folder)] == []
+
+
+def test_no_two_modules_have_the_same_name():
+    """A name in a message, or in a question, leads to one file."""
+    names = Counter(path.stem for path in files_of(*OURS) if path.stem not in ("__init__", "__main__"))
+
+    assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_nothing_lies_loose_in_the_pipeline_but_what_all_share():
+    """A folder is a subject; a module in it is found by its name."""
+    loose = sorted(path.name for path in (ROOT / "pipeline").glob("*.py"))
+
+    assert loose == ["__init__.py", "failure_log.py", "prerequisites.py", "settings.py"]
+
+
 def test_test_folders_are_no_packages():
     """With an `__init__.py` pytest would import one folder's tests under another's name."""
     assert [name_of(path) for path in (ROOT / "tests").rglob("__init__.py")] == []
@@ -167,7 +213,7 @@ def test_no_file_names_somebodys_machine():
         ("from time import time", ["time.time", "time"]),
         ("def f():\n    import random", ["random"]),
         ("from . import sinks", ["pipeline.sinks", "pipeline"]),
-        ("from .sinks import delta", ["pipeline.sinks.delta", "pipeline.sinks"]),
+        ("from .sinks import delta_sink", ["pipeline.sinks.delta_sink", "pipeline.sinks"]),
         ("from pipeline import sinks", ["pipeline.sinks", "pipeline"]),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 GENERATED = "dbt_like_sql/macros/ledger_views.sql"
-"""Made of the other files, by `pipeline.marts.views_macro`."""
+"""Made of the other files, by `pipeline.questions.marts.views_macro`."""
 
 ORDERED = re.compile(r"(?P<call>\b(?:max_by|min_by|orderBy|sort|sortWithinPartitions)\()|\border\s+by\s", re.IGNORECASE)
 """Where a list of keys begins: in SQL, and in the calls of Spark and Polars."""

@@ -34,7 +34,7 @@ from model.records import Record, kind_of_topic, read_event
 from model.replay import encode_decision
 from model.shard import Shard
 from model.signing import DEV_KEYS, Keys, Signer
-from pipeline.topics import ensure_topics
+from pipeline.kafka.control_topics import ensure_topics
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import key_to_sign, new_signer
 

@@ -17,13 +17,13 @@ from pyspark.sql import Row, SparkSession
 from model.config import CONTROL_PARTITIONS
 from model.records import Record
 from model.replay import encode_decision, replay
-from pipeline.local.process import Child
-from pipeline.local.system import LocalSystem
+from pipeline.ledger.tables import open_views
+from pipeline.local.child_process import Child
+from pipeline.local.local_system import LocalSystem
+from pipeline.local.story_checks import balance, doubly_owned, read_handled
 from pipeline.local.traffic import Traffic
-from pipeline.local.witness import balance, doubly_owned, read_handled
+from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings
-from pipeline.status import read_status
-from pipeline.tables import open_views
 from wakeroll.connection import Connection
 
 GROUP = "billing"

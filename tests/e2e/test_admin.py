@@ -17,7 +17,7 @@ from confluent_kafka.admin import NewPartitions
 from model.decisions import Membership, Offset, Rejected
 from model.events import Commit, CommittedOffset, Configure, Reset
 from model.replay import encode_decision
-from pipeline.topics import ensure_topics
+from pipeline.kafka.control_topics import ensure_topics
 from wakeroll import Admin, Consumer, EpochMs, Fenced, InvalidUsage, NoAnswer, Queue, Refused
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import add_key, new_key, read_keys

@@ -12,7 +12,7 @@ from model.decisions import Rejected, Wake
 from model.events import Arrival, Heartbeat, Pull, Subscription
 from model.queue import Queue
 from model.signing import DEV_KEYS
-from pipeline.observer import observe
+from pipeline.observer.observer_loop import observe
 
 pytestmark = pytest.mark.e2e
 

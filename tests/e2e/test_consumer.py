@@ -17,8 +17,8 @@ from confluent_kafka import Message
 
 from model.decisions import AssignedQueue, Assignment, Rejected, Start
 from model.events import Unregister
+from pipeline.kafka.control_topics import ensure_topics
 from pipeline.local.broker import EmbeddedBroker
-from pipeline.topics import ensure_topics
 from wakeroll import Consumer, Fenced, InvalidUsage, NotReachable, Queue
 from wakeroll.connection import Connection, Topics
 from wakeroll.outbox import Outbox

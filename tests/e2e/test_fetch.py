@@ -16,7 +16,7 @@ from model.decisions import Rejected, Wake
 from model.events import Arrival, Cancel, Pull
 from model.queue import Queue
 from model.replay import encode_decision
-from pipeline.topics import ensure_topics
+from pipeline.kafka.control_topics import ensure_topics
 from wakeroll import Consumer, Fenced, Fetched, InvalidUsage, NotReachable, Producer, Refused, WakerollError
 from wakeroll.connection import Connection, Topics
 

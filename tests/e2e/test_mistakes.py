@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lock import only_one
-from pipeline.topics import ensure_topics
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.runtime.process_lock import only_one
 from wakeroll import Consumer, InvalidUsage
 from wakeroll.connection import Connection, Topics
 
@@ -170,7 +170,7 @@ def test_no_jars_are_named(tmp_path: Path, command: str, lacks: str):
 
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"wakeroll: {tmp_path}/deploy/jars/{lacks} lacks "), ended.stderr
-    assert ended.stderr.endswith("; run `make setup`, or `python -m pipeline.jars`.\n")
+    assert ended.stderr.endswith("; run `make setup`, or `python -m pipeline.spark.jars`.\n")
 
 
 def test_a_folder_that_cannot_be_made_is_named(wakeroll: Command):
@@ -242,7 +242,7 @@ def test_of_the_libraries_only_warnings_are_heard():
         "import logging\n"
         "from pipeline.cli.app import run_app\n"
         "try:\n    run_app(['--help'])\nexcept SystemExit:\n    pass\n"
-        "for name in ('wakeroll.run', 'pipeline.observer', '/lib/python/some_library.py'):\n"
+        "for name in ('wakeroll.run', 'pipeline.observer.observer_loop', '/lib/python/some_library.py'):\n"
         "    logging.getLogger(name).info('from %s', name)\n"
         "    logging.getLogger(name).warning('warned by %s', name)\n"
     )
@@ -251,6 +251,6 @@ def test_of_the_libraries_only_warnings_are_heard():
 
     assert [line.partition(": ")[2] for line in done.stderr.splitlines()] == [
         *("from wakeroll.run", "warned by wakeroll.run"),
-        *("from pipeline.observer", "warned by pipeline.observer"),
+        *("from pipeline.observer.observer_loop", "warned by pipeline.observer.observer_loop"),
         "warned by /lib/python/some_library.py",
     ]

@@ -19,10 +19,10 @@ from model.events import Heartbeat, Route, Subscription
 from model.records import Record, read_event
 from model.shard import Shard
 from model.signing import DEV_KEYS, Keys
+from pipeline.kafka.control_topics import ensure_topics
 from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.process import Child
-from pipeline.ticks import is_tick, newest_tick
-from pipeline.topics import ensure_topics
+from pipeline.local.child_process import Child
+from pipeline.observer.ticks import is_tick, newest_tick
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import add_key, new_key, read_keys
 

@@ -23,7 +23,7 @@ from confluent_kafka import Message
 
 from fleet import PATIENCE_S, Fleet, make_topic, until
 from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.process import Child
+from pipeline.local.child_process import Child
 from pipeline.settings import Settings
 from wakeroll import Consumer, NotReachable
 

@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fleet import make_topic
-from pipeline.local.process import Child
+from pipeline.ledger.tables import open_views
+from pipeline.local.child_process import Child
+from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings
-from pipeline.status import read_status
-from pipeline.tables import open_views
 from wakeroll.connection import Connection
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]

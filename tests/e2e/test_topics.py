@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from pipeline.cluster import Cluster
-from pipeline.topics import InvalidTopics, check_topics, ensure_topics
+from pipeline.kafka.control_topics import InvalidTopics, check_topics, ensure_topics
+from pipeline.kafka.topic_admin import Cluster
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage, NotReachable
 

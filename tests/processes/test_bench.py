@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from bench import growth, latency, ledger, report, results, strategies
+from bench import latency_figures, ledger_figures, ledger_questions, report, results, strategy_speed
 from bench.__main__ import measure
-from bench.ears import Answer, Passed
-from bench.growth import Floor, Growth, Size, Stored
-from bench.latency import Latency, Wakes, Way, latency_of
-from bench.life import Life
-from bench.peaks import CommandFailed, Run, run
+from bench.command_memory import CommandFailed, Run, run
+from bench.decision_reader import Answer, Passed
+from bench.deployment_events import Life
+from bench.latency_figures import Latency, Wakes, Way, latency_of
+from bench.ledger_figures import Floor, Growth, Size, Stored
 from bench.population import Population
 from bench.queryable import queryable
-from bench.replay import log_of
+from bench.replay_speed import log_of
 from bench.results import TINY, Results
 from bench.sharing import moves, of_their_own, same_for_all
 from model.decisions import AnyDecision
@@ -111,7 +111,7 @@ def test_growth_is_told_without_the_start_and_by_ten_times_the_events(found):
         of_all = Run(seconds=10 + seconds, jvm_mib=400, command_mib=90, worker_mib=0, together_mib=mib)
         tables = {"events": Stored(rows=events, size=events * 40)}
         floor = Floor(start_s=10, read_s=2, event_bytes=1, run=of_all)
-        return Size(events, 9, 60, 12, tables, floor, dict.fromkeys(growth.COMMANDS, of_all))
+        return Size(events, 9, 60, 12, tables, floor, dict.fromkeys(ledger_figures.COMMANDS, of_all))
 
     ledgers = Growth(found.machine, 1_000, 4, "1g", [size(1_000, 8, 500), size(100_000, 32, 2_000)])
 
@@ -120,7 +120,7 @@ def test_growth_is_told_without_the_start_and_by_ten_times_the_events(found):
     assert "| `events` | 1,000 (0.0400) | 100,000 (4.00) |" in page
     assert "| `check`: every rule | 18.0 (4.00) | 42.0 (16.0) | x 2.00 |" in page
     assert "| `check`: every rule | 500 (400, 90, 0) | 2,000 (400, 90, 0) | x 2.00 |" in page
-    assert "Not measured yet: `python -m bench.ledger`" in report.page(found, None, None)
+    assert "Not measured yet: `python -m bench.ledger_questions`" in report.page(found, None, None)
 
 
 def test_a_run_on_a_busy_machine_says_that_it_does_not_count(found):
@@ -133,12 +133,14 @@ def test_a_run_on_a_busy_machine_says_that_it_does_not_count(found):
 
 def test_the_page_in_docs_is_the_one_that_its_figures_make():
     """Who changes the report, or the figures, makes the page anew: `python -m bench --report`."""
-    assert report.PAGE.read_text(encoding="utf-8") == report.page(results.read(), latency.read(), growth.read())
+    made = report.page(results.read(), latency_figures.read(), ledger_figures.read())
+
+    assert report.PAGE.read_text(encoding="utf-8") == made
 
 
 def test_kafka_is_beside_us_or_it_is_said_why_not(found):
     """Its uniform assignor promises sizes that differ by 1 at most when all want the same: then it was asked right."""
-    kafkas = [shared for shared in found.strategies.same if shared.who == strategies.kafka.NAME]
+    kafkas = [shared for shared in found.strategies.same if shared.who == strategy_speed.kafka.NAME]
 
     assert bool(kafkas) != bool(found.strategies.missing)
     assert all(shared.largest - shared.smallest <= 1 for shared in kafkas)
@@ -228,7 +230,7 @@ def test_every_event_of_a_life_is_in_the_shard_it_belongs_to(lived):
 
 def test_batches_of_a_ledger_have_each_record_once(tmp_path):
     """In the order of the log, and the news apart from them."""
-    second, files = ledger.generate(tmp_path, events=1_500, groups=20, partitions=4)
+    second, files = ledger_questions.generate(tmp_path, events=1_500, groups=20, partitions=4)
 
     rows = [row for file in files for row in pq.read_table(file, columns=["topic", "partition", "offset"]).to_pylist()]
     offsets = [row["offset"] for row in rows if (row["topic"], row["partition"]) == ("wakeroll.groups", 1)]
@@ -300,4 +302,4 @@ def test_a_probe_at_the_floor_is_a_heartbeat_that_passed():
 
 
 def test_the_java_program_stands_where_it_is_looked_for():
-    assert (Path(strategies.kafka.__file__).parent / "java" / "UniformBench.java").is_file()
+    assert (Path(strategy_speed.kafka.__file__).parent / "java" / "UniformBench.java").is_file()

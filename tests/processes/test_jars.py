@@ -14,9 +14,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from pipeline import jars
-from pipeline.ivy import explain, proxy_options
-from pipeline.jars import FOLDER, JarsMissing, broker_jars, ensure_jars, spark_jars
+from pipeline.spark import jars
+from pipeline.spark.ivy import explain, proxy_options
+from pipeline.spark.jars import FOLDER, JarsMissing, broker_jars, ensure_jars, spark_jars
 
 CONTENTS = {"spark/alpha-1.jar": b"for Spark", "broker/beta-2.jar": b"for the broker"}
 ALPHA, BETA = "/org/example/alpha/1/alpha-1.jar", "/org/example/beta/2/beta-2.jar"
@@ -223,7 +223,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(folder, mirror, monkeyp
     # A shell without job control lets what it starts in the background ignore Ctrl-C, and this test may be below one.
     program = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from pathlib import Path; "
-        "from pipeline.jars import main; sys.exit(main([], Path(sys.argv[1])))"
+        "from pipeline.spark.jars import main; sys.exit(main([], Path(sys.argv[1])))"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True) as start:
         wait_for(lambda: BETA in mirror.asked)
@@ -254,7 +254,7 @@ def test_a_program_that_needs_missing_jars_says_how_to_get_them(folder):
         spark_jars(folder)
 
     assert str(error.value) == (
-        f"{folder}/spark lacks 1 of 1 JARs (alpha-1.jar); run `make setup`, or `python -m pipeline.jars`."
+        f"{folder}/spark lacks 1 of 1 JARs (alpha-1.jar); run `make setup`, or `python -m pipeline.spark.jars`."
     )
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.local import preflight
-from pipeline.local.preflight import (
+from pipeline import prerequisites
+from pipeline.prerequisites import (
     Check,
     available_memory,
     check_disk,
@@ -19,7 +19,7 @@ from pipeline.local.preflight import (
     java_version,
 )
 
-SCRIPT = Path(preflight.__file__)
+SCRIPT = Path(prerequisites.__file__)
 GIB = 2**30
 
 
@@ -110,7 +110,7 @@ def test_a_broken_java_home_and_no_java_are_two_things(tmp_path, monkeypatch):
 
 
 def test_too_little_disk_says_how_much_is_needed(tmp_path, monkeypatch):
-    monkeypatch.setattr(preflight, "DISK_GB", 1e9)
+    monkeypatch.setattr(prerequisites, "DISK_GB", 1e9)
 
     check = check_disk(tmp_path)
 
@@ -122,7 +122,7 @@ def test_too_little_disk_says_how_much_is_needed(tmp_path, monkeypatch):
 
 
 def test_too_little_memory_says_how_much_is_needed(monkeypatch):
-    monkeypatch.setattr(preflight, "MEMORY_GIB", 1e6)
+    monkeypatch.setattr(prerequisites, "MEMORY_GIB", 1e6)
 
     check = check_memory()
 

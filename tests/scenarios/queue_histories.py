@@ -5,7 +5,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from model import config
-from model.clock import Moment
 from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import AnyDecision
 from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
@@ -13,6 +12,7 @@ from model.held_queue import HeldQueue
 from model.load import NOTHING, Load
 from model.queue import Queue
 from model.queue_machine import step
+from model.shard_clock import Moment
 
 ORDERS = Queue("orders", "", 0)
 ELSEWHERE = Queue("orders", "", 4)

@@ -17,10 +17,10 @@ from model.partitioner import partition_of
 from model.records import Record
 from model.replay import encode_decision, refused_in, replay
 from model.signing import ROLES, Role
-from pipeline.cluster import Cluster
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.settings import Settings
-from pipeline.topics import ensure_topics
 from wakeroll.keys import key_to_sign, new_signer
 
 

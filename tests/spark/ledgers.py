@@ -27,9 +27,9 @@ from model.replay import encode_decision
 from model.rows import SNAPSHOTS, TABLES
 from model.shard import VERSION, Shard
 from pipeline.jobs import record
-from pipeline.retention import DAY_MS, forget, past_of
-from pipeline.schemas import schema_of
-from pipeline.tables import ensure_tables, path_of
+from pipeline.ledger.retention import DAY_MS, forget, past_of
+from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.tables import ensure_tables, path_of
 from wakeroll.connection import Topics
 
 PARTITIONS = 4

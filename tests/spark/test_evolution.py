@@ -9,10 +9,10 @@ from msgspec import Meta, Struct
 from pyspark.sql import SparkSession
 
 from model.rows import OFFSETS, Table
-from pipeline.evolution import evolve
-from pipeline.schemas import schema_of
-from pipeline.sinks.delta import append
-from pipeline.tables import ensure_table, path_of
+from pipeline.ledger.migrations import evolve
+from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.tables import ensure_table, path_of
+from pipeline.sinks.delta_sink import append
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark

@@ -14,12 +14,12 @@ from deployment import Log, decided, deploy, inbox_of, replayed, told, until, wr
 from model.config import CONTROL_PARTITIONS
 from model.rows import TABLES
 from model.signing import DEV_KEYS
-from pipeline.checkpoints import read_shards
-from pipeline.cli.holds import holds_tables
+from pipeline.cli.held_pulls import holds_tables
 from pipeline.jobs import coordinate, record
-from pipeline.schemas import schema_of
+from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.tables import ensure_tables, open_views, path_of
+from pipeline.recovery.checkpoint_state import read_shards
 from pipeline.settings import Settings
-from pipeline.tables import ensure_tables, open_views, path_of
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from ledgers import RECORDS, Story, a_day
 from model.decisions import Membership
 from model.replay import encode_decision
 from pipeline.jobs import record
-from pipeline.tables import ensure_tables, open_views
+from pipeline.ledger.tables import ensure_tables, open_views
 from wakeroll.connection import Topics
 
 pytestmark = pytest.mark.spark

@@ -4,8 +4,8 @@ import pytest
 
 from deployment import Log, deploy, replayed, until, written
 from pipeline.jobs import coordinate, record
-from pipeline.sinks.delta import append
-from pipeline.tables import open_views
+from pipeline.ledger.tables import open_views
+from pipeline.sinks.delta_sink import append
 
 pytestmark = pytest.mark.spark
 

@@ -13,18 +13,18 @@ from deployment import Log, cut, deploy, replayed, told, until, written
 from model.config import ERA_EPOCHS
 from model.rows import SNAPSHOTS
 from model.shard import VERSION
-from pipeline.cluster import Cluster
-from pipeline.history import Period
 from pipeline.jobs import coordinate, record
-from pipeline.recover import prepare_restore
-from pipeline.replay import replay_all
-from pipeline.resume import refuse_shortened, refuse_to_forget
-from pipeline.schemas import schema_of
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.ledger.archived_log import Period
+from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.tables import open_views, path_of
+from pipeline.questions.replay_check import replay_all
+from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
+from pipeline.recovery.restore_plan import prepare_restore
+from pipeline.recovery.snapshots import take_snapshots
 from pipeline.settings import Settings
-from pipeline.sinks.delta import append
-from pipeline.snapshots import take_snapshots
-from pipeline.tables import open_views, path_of
-from pipeline.topics import ensure_topics
+from pipeline.sinks.delta_sink import append
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark

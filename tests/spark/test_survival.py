@@ -19,11 +19,11 @@ import planted_bug
 from deployment import Log, decided, deploy, replayed, told, until, written
 from hostile import Hostile, hostile_records
 from model.config import MAX_RECORD_BYTES
-from pipeline.checkpoints import read_states
 from pipeline.jobs import coordinate, record
-from pipeline.operators.shard import Counts
+from pipeline.ledger.tables import open_views
+from pipeline.operators.shard_operator import Counts
+from pipeline.recovery.checkpoint_state import read_states
 from pipeline.settings import Settings
-from pipeline.tables import open_views
 
 pytestmark = pytest.mark.spark
 

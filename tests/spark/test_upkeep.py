@@ -14,15 +14,15 @@ from deployment import until
 from ledgers import PARTITIONS, three_days
 from model.rows import DECISIONS, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from model.shard import VERSION
-from pipeline.history import Period, cut_logs
-from pipeline.quality.history import broken_rows
-from pipeline.replay import replay_all
-from pipeline.retention import DAY_MS, Past, forget, past_of
-from pipeline.schemas import schema_of
+from pipeline.ledger.archived_log import Period, cut_logs
+from pipeline.ledger.maintenance import Upkeep, clean, compact, session_for_upkeep
+from pipeline.ledger.retention import DAY_MS, Past, forget, past_of
+from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.tables import ensure_tables, highest_positions, open_views, path_of
+from pipeline.questions.quality.comparison_rules import broken_rows
+from pipeline.questions.replay_check import replay_all
 from pipeline.settings import Settings
-from pipeline.sinks.delta import append
-from pipeline.tables import ensure_tables, highest_positions, open_views, path_of
-from pipeline.upkeep import Upkeep, clean, compact, session_for_upkeep
+from pipeline.sinks.delta_sink import append
 
 pytestmark = pytest.mark.spark
 
@@ -132,7 +132,7 @@ def test_a_stream_keeps_its_highest_row(spark, kept):
 
 def test_nothing_goes_without_a_snapshot_to_begin_with(spark, kept, monkeypatch):
     """A log that begins with nothing in the middle of a story would be decided otherwise."""
-    monkeypatch.setattr("pipeline.retention.VERSION", VERSION + 1)
+    monkeypatch.setattr("pipeline.ledger.retention.VERSION", VERSION + 1)
     before = {table.name: rows_of(spark, table.name) for table in RECORDED}
 
     past = past_of(spark, kept.warehouse, three_days().now_ms + 100 * DAY_MS, DAY_MS, DAY_MS)

@@ -18,15 +18,15 @@ from pyspark.sql.types import StructType
 
 from model.decisions import AnyDecision, Kind
 from model.rows import DECIDED, TABLES
-from pipeline.quality import asked
-from pipeline.quality.check import all_rules, check
-from pipeline.quality.declared import declared_rules
-from pipeline.quality.gate import Gate, Outcome
-from pipeline.quality.history import broken_rows, history_rules
-from pipeline.quality.rule import HISTORY, Rule
-from pipeline.quality.views import VIEWS, broken_views
-from pipeline.schemas import plain_type, schema_of
-from pipeline.tables import KINDS, open_views
+from pipeline.ledger.schemas import plain_type, schema_of
+from pipeline.ledger.tables import KINDS, open_views
+from pipeline.questions.quality import model_rules
+from pipeline.questions.quality.all_rules import all_rules, check
+from pipeline.questions.quality.comparison_rules import broken_rows, history_rules
+from pipeline.questions.quality.expectation_suites import Gate, Outcome
+from pipeline.questions.quality.rule import HISTORY, Rule
+from pipeline.questions.quality.schema_rules import declared_rules
+from pipeline.questions.quality.view_rules import VIEWS, broken_views
 
 pytestmark = pytest.mark.spark
 
@@ -402,10 +402,10 @@ def test_a_word_of_an_earlier_version_is_no_broken_json(monkeypatch):
             {"shard": "groups-1.1", "seq": seq, "json": json.dumps(said | {"change": change})}
             for seq, change in enumerate(changes, 5)
         ]
-        [frame] = asked._ask_decisions(iter([pd.DataFrame(rows)]))
+        [frame] = model_rules._ask_decisions(iter([pd.DataFrame(rows)]))
         return set(zip(frame["rule"], frame["at"], strict=True))
 
-    monkeypatch.setattr(asked, "_FORMER_WORDS", {"membership": {"change": ("supplanted",)}})
+    monkeypatch.setattr(model_rules, "_FORMER_WORDS", {"membership": {"change": ("supplanted",)}})
 
     assert broken("supplanted", "supplanted") == set()
     assert broken("supplanted", "invented") == {("decisions.json", "groups-1.1/6")}
@@ -488,7 +488,7 @@ def test_wrong_usage_is_told_with_exit_code_2(command, tampered, arguments, comp
 
 def test_without_great_expectations_there_is_one_clear_sentence(command, monkeypatch):
     """The extra is not what `make run` installs."""
-    monkeypatch.delitem(sys.modules, "pipeline.quality.gate", raising=False)
+    monkeypatch.delitem(sys.modules, "pipeline.questions.quality.expectation_suites", raising=False)
     monkeypatch.setitem(sys.modules, "great_expectations", None)
 
     code, said = command()

@@ -4,8 +4,8 @@ import pytest
 
 from control_log import START_MS
 from model.queue import Queue
-from pipeline.explain import Explanation, explain
-from pipeline.tables import open_views
+from pipeline.ledger.tables import open_views
+from pipeline.questions.explain import Explanation, explain
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.groups import refuse_unknown_group
+from pipeline.ledger.known_groups import refuse_unknown_group
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark

@@ -17,7 +17,7 @@ from ledgers import Story, a_day, told_by_hand, write_ledger
 from model.decisions import Change, Fenced, FencedReason, Handover, How, Kind, Membership, Trigger, WakeReason
 from model.events import Reset, ResetOffset
 from model.queue import Queue
-from pipeline import marts
+from pipeline.questions import marts
 
 pytestmark = pytest.mark.spark
 
@@ -205,7 +205,7 @@ A_RUN_OF_ITS_OWN = """
 import sys
 from pathlib import Path
 from pipeline import marts
-from pipeline.session import start_brief_session
+from pipeline.spark.session import start_brief_session
 from pipeline.settings import Settings
 
 settings = Settings(home=sys.argv[1])

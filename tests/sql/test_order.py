@@ -19,11 +19,11 @@ from model.decisions import Handover
 from model.order import ERA_SQL, SHARD_SQL, era_of
 from model.queue import Queue
 from model.rows import RECORDED
-from pipeline import marts
-from pipeline.explain import explain
-from pipeline.local.answers import WHO_OWNED
-from pipeline.quality.history import broken_rows
-from pipeline.tables import open_views, views
+from pipeline.ledger.tables import open_views, views
+from pipeline.local.story_queries import WHO_OWNED
+from pipeline.questions import marts
+from pipeline.questions.explain import explain
+from pipeline.questions.quality.comparison_rules import broken_rows
 from wakeroll.reset import EpochMs
 
 pytestmark = pytest.mark.spark

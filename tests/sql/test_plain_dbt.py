@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pipeline import marts
+from pipeline.questions import marts
 
 pytestmark = pytest.mark.spark
 

@@ -13,9 +13,9 @@ from ledgers import PARTITIONS, Story, a_day, write_ledger
 from model.partitioner import partition_of
 from model.rows import DECISIONS, EVENTS
 from model.shard import VERSION
-from pipeline.history import Period
-from pipeline.replay import replay_all
-from pipeline.tables import open_views, path_of
+from pipeline.ledger.archived_log import Period
+from pipeline.ledger.tables import open_views, path_of
+from pipeline.questions.replay_check import replay_all
 from wakeroll.reset import EpochMs
 
 # The command asks the Spark that its process runs.

@@ -10,7 +10,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as f
 
 from model.rows import RECORDED, TABLES
-from pipeline.tables import views
+from pipeline.ledger.tables import views
 
 pytestmark = pytest.mark.spark
 

@@ -13,8 +13,8 @@ from ledgers import PARTITIONS, a_day
 from model.partitioner import partition_of
 from model.shard import Shard, ShardState
 from model.what_if import Change, predict, situation_of
-from pipeline.history import place_of, shard_at
-from pipeline.tables import open_views
+from pipeline.ledger.archived_log import place_of, shard_at
+from pipeline.ledger.tables import open_views
 from wakeroll.reset import EpochMs
 
 # The command asks the Spark that its process runs.

@@ -10,7 +10,7 @@ from model import config
 from model.decisions import Offset
 from model.queue import Queue
 from wakeroll import Admin, EpochMs, InvalidUsage, NotReachable
-from wakeroll.history import History
+from wakeroll.group_summary import History
 from wakeroll.reset import place_of, plan_of, queue_of, time_of
 
 NOWHERE = "127.0.0.1:1"

@@ -7,7 +7,7 @@ from histories import History as Lived
 from model.decisions import Membership
 from model.queue import Queue
 from story import Story
-from wakeroll.history import History
+from wakeroll.group_summary import History
 
 
 def told(story: str) -> History:

@@ -9,8 +9,19 @@ from model.config import CONFIRM_MS, HINT_MS, REFRESH_MS
 from model.events import Arrival, Pull
 from model.queue import Queue
 from model.queue_end import QueueEnd
-from pipeline import ends
-from pipeline.ends import ASK_MS, INSIST_MS, LOST_MS, SELDOM_MS, TAGGED_MS, TELL_MS, WAITED_MS, Arrived, EndBook, Pulled
+from pipeline.observer import end_offsets
+from pipeline.observer.end_offsets import (
+    ASK_MS,
+    INSIST_MS,
+    LOST_MS,
+    SELDOM_MS,
+    TAGGED_MS,
+    TELL_MS,
+    WAITED_MS,
+    Arrived,
+    EndBook,
+    Pulled,
+)
 
 ORDERS = Queue("orders", "", 0)
 AT = ("orders", 0)
@@ -299,8 +310,8 @@ def test_a_record_is_read_as_the_machines_read_it():
     pull = Pull(request_id="1:1", group_id="g", client_id="c", instance_id="1", queue=ORDERS, from_offset=5)
     arrival = Arrival(queue=ORDERS, next_offset=6, tags="paid", properties={"region": "EU"})
 
-    assert ends.read(msgspec.json.encode(pull)) == pulled(5)
-    assert ends.read(msgspec.json.encode(arrival)) == hint(6, tags="paid", properties={"region": "EU"})
+    assert end_offsets.read(msgspec.json.encode(pull)) == pulled(5)
+    assert end_offsets.read(msgspec.json.encode(arrival)) == hint(6, tags="paid", properties={"region": "EU"})
     assert not hint(6).says_more
 
 
@@ -319,4 +330,4 @@ def test_a_record_is_read_as_the_machines_read_it():
     ],
 )
 def test_junk_says_nothing(junk):
-    assert ends.read(junk) is None
+    assert end_offsets.read(junk) is None

@@ -7,7 +7,7 @@ import msgspec
 from model.events import Pull, Tick
 from model.queue import Queue
 from model.signing import DEV_KEYS
-from pipeline.quality.awaited import _awaited_in
+from pipeline.questions.quality.unanswered_records import _awaited_in
 from wakeroll.keys import key_to_sign, new_signer
 
 TOPIC, ORDERS = "wakeroll.queues", Queue("orders", "", 0)

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from model import Queue
 from model.client import NEVER_MS, Client, Wishes
-from model.client_outputs import Dropped, Give, Output, Refused, Send, Take
+from model.client_actions import Dropped, Give, Output, Refused, Send, Take
 from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, FencedReason, Rejected, Start
 from model.events import Commit, CommittedOffset, Heartbeat, Subscription, Unregister
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from model import Queue
 from model.client import Client, Wishes
-from model.client_outputs import Dropped, Give, Output, Send
+from model.client_actions import Dropped, Give, Output, Send
 from model.decisions import TO_A_CLIENT, AnyDecision
 from model.events import Commit, Configure, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick
 from model.records import Record

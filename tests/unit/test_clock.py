@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from model.clock import Moment, ShardClock
 from model.config import CLIENT_MARGIN_MS, SLACK_MS
 from model.events import Tick
+from model.shard_clock import Moment, ShardClock
 
 EVENT = None
 

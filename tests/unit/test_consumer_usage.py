@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from wakeroll import Consumer, InvalidUsage, NotReachable, usage
+from wakeroll import Consumer, InvalidUsage, NotReachable, argument_checks
 
 NOWHERE = "127.0.0.1:1"
 
@@ -60,15 +60,15 @@ def test_a_made_up_client_id_keeps_to_the_declared_pattern(monkeypatch, host):
     """Hosts have names that a client may not have."""
     monkeypatch.setattr(socket, "gethostname", lambda: host)
 
-    made = usage.client_id_of(None)
+    made = argument_checks.client_id_of(None)
 
-    assert usage.client_id_of(made) == made
+    assert argument_checks.client_id_of(made) == made
     assert re.search(r"@\d+@[0-9a-f]{8}$", made)
 
 
 def test_topics_may_carry_an_expression():
     """A list wants everything; a name given twice is wanted once."""
-    listed = usage.subscriptions_of(["orders", "payments", "orders"])
+    listed = argument_checks.subscriptions_of(["orders", "payments", "orders"])
 
     assert [(wanted.topic, wanted.expression) for wanted in listed] == [("orders", "*"), ("payments", "*")]
-    assert usage.subscriptions_of({"orders": "TagA || TagB"})[0].expression == "TagA || TagB"
+    assert argument_checks.subscriptions_of({"orders": "TagA || TagB"})[0].expression == "TagA || TagB"

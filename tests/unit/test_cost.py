@@ -11,7 +11,6 @@ from msgspec import structs
 
 from model import group_machine, shard
 from model.balance import loads
-from model.clock import Moment
 from model.decisions import AnyDecision, Assignment, Cause
 from model.events import (
     AnyEvent,
@@ -30,10 +29,11 @@ from model.events import (
     Unregister,
 )
 from model.group import Group, Settings
+from model.known_routes import Routes
 from model.queue import Queue
 from model.records import Record
-from model.routes import Routes
 from model.shard import Shard
+from model.shard_clock import Moment
 from model.strategies import weighted
 from steps import Name, steps_of
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from model import Queue, picture
 from model.picture import rows_of, text_of
-from pipeline.drawing import Panel, svg_of
+from pipeline.questions.assignment_svg import Panel, svg_of
 
 ORDERS = [Queue("orders", "", number) for number in range(4)]
 SENT = [Queue("sent", "b-1", number) for number in range(2)]

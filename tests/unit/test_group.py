@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from control_log import START_MS
 from histories import GROUPS, TOPICS, History, plans
 from model import config, invariants
-from model.clock import Moment, ShardClock
 from model.config import DEFAULT_LIMITS, FORGET_MS, Limits
 from model.decisions import Assignment, Cause, Fenced, Handover, Rebalance, Rejected, Start
 from model.events import (
@@ -23,10 +22,11 @@ from model.events import (
 )
 from model.group import Group, Settings
 from model.group_machine import step
+from model.known_routes import Routes
 from model.lives import provable_id
 from model.queue import Queue
 from model.records import read_event
-from model.routes import Routes
+from model.shard_clock import Moment, ShardClock
 from model.strategies import STRATEGIES
 
 

@@ -1,6 +1,6 @@
 """Does a client notice that its inbox does not come?  It would keep queues that it was told to give up."""
 
-from wakeroll.hearing import Hearing
+from wakeroll.inbox_lag import Hearing
 
 SESSION_MS = 45_000
 

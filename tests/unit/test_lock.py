@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pipeline.lock import only_one
+from pipeline.runtime.process_lock import only_one
 from wakeroll.errors import InvalidUsage
 
 

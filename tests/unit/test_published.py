@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from model import config
-from pipeline.operators.shard import Counts, run_shard
-from pipeline.restore import Restore
+from pipeline.operators.shard_operator import Counts, run_shard
+from pipeline.recovery.initial_state import Restore
 from wakeroll.connection import Topics
 
 QUEUES = 100

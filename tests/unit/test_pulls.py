@@ -11,7 +11,7 @@ from msgspec import structs
 from model.config import NEVER_MS
 from model.decisions import AnyDecision, Rejected, Wake, WakeReason
 from model.events import Arrival, Cancel, Event, Pull, Subscription, Tick
-from model.pulls import PATIENCE_MS, Ended, Pulls
+from model.pull_client import PATIENCE_MS, Ended, Pulls
 from model.queue import Queue
 from model.records import Record
 from model.shard import Shard

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from control_log import QUEUES, ControlLog
 from model import config, invariants, queue_machine, waiting
-from model.clock import ShardClock
 from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import Cause, Rejected, Wake
 from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
@@ -21,6 +20,7 @@ from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision
 from model.shard import Shard, ShardState
+from model.shard_clock import ShardClock
 from plain_queues import Answer, PlainQueues
 from queue_histories import ORDERS, PARTITION, Play, arrival, cancel, events, hints, plans, pull, report
 

@@ -9,8 +9,8 @@ from ledgers import PARTITIONS, Story
 from model.partitioner import partition_of
 from model.records import Record
 from model.replay import encode_decision
-from pipeline.history import Period, Replayable, Stretch, Unknown
-from pipeline.replay import Checked, Difference, check, check_shard
+from pipeline.ledger.archived_log import Period, Replayable, Stretch, Unknown
+from pipeline.questions.replay_check import Checked, Difference, check, check_shard
 
 GROUPS = "wakeroll.groups"
 HOME = partition_of(b"billing", PARTITIONS)

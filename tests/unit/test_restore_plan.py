@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pipeline.checkpoints import progress_of, set_aside
-from pipeline.restore import Beginning, Left, Log, Restore, adopt, plan, prepare, read_restore
+from pipeline.recovery.checkpoint_state import progress_of, set_aside
+from pipeline.recovery.initial_state import Beginning, Left, Log, Restore, adopt, plan, prepare, read_restore
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import subscriptions
-from pipeline.routes import FORGET_READS, REFRESH_MS, RouteBook, Watch, fingerprint
-from pipeline.subscriptions import Routed, Subscribed
-from pipeline.ticks import next_due_s
+from pipeline.observer import subscribed_topics
+from pipeline.observer.subscribed_topics import Routed, Subscribed
+from pipeline.observer.ticks import next_due_s
+from pipeline.observer.topic_routes import FORGET_READS, REFRESH_MS, RouteBook, Watch, fingerprint
 
 TWO = {0: "a", 1: "b"}
 
@@ -235,14 +235,14 @@ def test_a_queue_is_kept_unless_two_reads_in_a_row_lack_it(reads):
 )
 def test_junk_says_nothing(junk):
     """Anybody may write into the control topic; what the shards refuse is not routed either."""
-    assert subscriptions.read(junk) is None
+    assert subscribed_topics.read(junk) is None
 
 
 def test_a_heartbeat_says_what_it_subscribes_whatever_else_is_in_it():
     """A heartbeat of a newer client has fields that we do not know."""
     value = b'{"type":"heartbeat","group_id":1,"later":{},"subscriptions":[{"topic":"orders","expression":9}]}'
 
-    said = subscriptions.read(value)
+    said = subscribed_topics.read(value)
 
     assert isinstance(said, Subscribed)
     assert [wanted.topic for wanted in said.subscriptions] == ["orders"]
@@ -253,7 +253,7 @@ def test_a_route_says_whether_its_topic_exists():
         (b'{"type":"route","topic":"t","queues":[{"x":1}]}', True),
         (b'{"type":"route","topic":"t"}', False),
     ):
-        said = subscriptions.read(value)
+        said = subscribed_topics.read(value)
 
         assert isinstance(said, Routed)
         assert bool(said.queues) is exists

@@ -10,9 +10,9 @@ from model.records import Record
 from model.replay import encode_decision
 from model.shard import VERSION, Shard
 from model.signing import DEV_KEYS
-from pipeline.operators import shard as operator
-from pipeline.operators.shard import Counts, run_shard
-from pipeline.restore import Beginning, Restore
+from pipeline.operators import shard_operator as operator
+from pipeline.operators.shard_operator import Counts, run_shard
+from pipeline.recovery.initial_state import Beginning, Restore
 from wakeroll.connection import Topics
 
 GROUPS = Topics().groups

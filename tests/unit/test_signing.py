@@ -26,7 +26,6 @@ from model.events import (
     Subscription,
     Tick,
 )
-from model.machines import MACHINES
 from model.partitioner import partition_of
 from model.queue import Queue
 from model.records import Record, entity_of, read_event
@@ -46,6 +45,7 @@ from model.signing import (
     new_signers,
     read_signature,
 )
+from model.state_machines import MACHINES
 
 GROUPS, QUEUES = "wakeroll.groups", "wakeroll.queues"
 PARTITION = partition_of(b"billing", 4)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from histories import GROUPS, History, plans
 from model import config, limits, sizes
-from model.clock import Moment
 from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import (
     AnyDecision,
@@ -41,10 +40,11 @@ from model.events import (
 )
 from model.group import Group, Settings
 from model.group_machine import step
+from model.known_routes import Routes
 from model.queue import Queue
 from model.records import Record, entity_of
-from model.routes import Routes
 from model.shard import Shard
+from model.shard_clock import Moment
 
 GROUP = "g" * 255
 CLIENT = "c" * 255

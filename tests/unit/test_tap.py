@@ -6,7 +6,7 @@ from model.config import MAX_PROPERTIES
 from model.events import Arrival
 from model.filters import tags_code
 from model.queue import Queue
-from pipeline.operators.tap import arrival_of
+from pipeline.operators.message_arrivals import arrival_of
 
 ORDERS = Queue("orders", "", 3)
 

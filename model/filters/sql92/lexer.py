@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from model.filters.errors import FilterError
+from model.filters.filter_error import FilterError
 
 KEYWORDS = frozenset(
     {

@@ -6,7 +6,7 @@ Order(left=Property(name='a'), symbol='>', right=Constant(value=10))
 
 from typing import cast
 
-from model.filters.errors import FilterError
+from model.filters.filter_error import FilterError
 from model.filters.sql92 import rules
 from model.filters.sql92.conditions import (
     Condition,

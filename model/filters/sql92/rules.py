@@ -3,7 +3,7 @@
 They are `ComparisonExpression.create*` and `SelectorParser.asBooleanExpression`.
 """
 
-from model.filters.errors import FilterError
+from model.filters.filter_error import FilterError
 from model.filters.sql92.conditions import (
     Between,
     Cast,

@@ -18,10 +18,10 @@ from model.config import GRACE_EVERY_MS, NEVER_MS
 from model.decisions import TO_A_CLIENT, AnyDecision, Cause, Rejected
 from model.events import AnyEvent, Tick
 from model.group import Group
-from model.machines import MACHINES
 from model.queue import Queue
 from model.records import Record, entity_of
 from model.shard import Shard, ShardState
+from model.state_machines import MACHINES
 
 GROUP = "group"
 MACHINE = MACHINES["groups"]

@@ -15,7 +15,7 @@ from explorer.clockwork import NOW_MS
 from explorer.coordinator import GROUP, SECOND_MS, Coordinator
 from explorer.intern import Pool
 from model.client import NEVER_MS, Client, Wishes
-from model.client_outputs import Dropped, Give, Output, Send
+from model.client_actions import Dropped, Give, Output, Send
 from model.decisions import Assignment
 from model.events import Commit, Heartbeat
 from model.queue import Queue

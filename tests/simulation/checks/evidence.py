@@ -9,13 +9,13 @@ from typing import TypeVar
 import msgspec
 
 from coordinator import Coordinator, Era
-from model.clock import ShardClock
 from model.config import LONGEST_STEP_MS
 from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership, Offset, Rebalance
 from model.events import Commit, GroupEvent, Heartbeat, Reset, Tick, Unregister
 from model.partitioner import partition_of
 from model.queue import Queue
 from model.shard import ShardState
+from model.shard_clock import ShardClock
 from world.seen import Handling
 from world.strategies import CARELESS
 from world.world import World

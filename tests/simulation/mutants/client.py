@@ -9,7 +9,7 @@ M = Mutant
 
 MUTANTS = (
     M("client hands out after Take", "What is asked back is handed out no more.",
-      "holding", "        return held is not None and not held.draining", "        return held is not None", COMING),
+      "client_queues", "        return held is not None and not held.draining", "        return held is not None", COMING),
     M("receipt without draining", "What drains is still held, and a heartbeat says so.", "client",
       "            owned=self._holding.queues(),", "            owned=sorted(self._holding.readable()),", COMING),
     M("no self-fence", "A client gives up when no heartbeat was acknowledged for a session.",
@@ -36,14 +36,14 @@ MUTANTS = (
     M("client does not release", "What is drained is reported.", "client",
       "        return [*commits, self._heartbeat(now_ms), *self._give(again)]",
       "        return [*commits, *self._give(again)]", COMING),
-    M("client does not begin anew", "What is given anew is drained, and begun where it is said.", "holding",
+    M("client does not begin anew", "What is given anew is drained, and begun where it is said.", "client_queues",
       "            anew = assigned if assigned and assigned.given > held.given else None", "            anew = None", RESET),
-    M("client reads on after a reset", "What is given anew is begun anew.", "holding",
+    M("client reads on after a reset", "What is given anew is begun anew.", "client_queues",
       "            elif assigned is None or anew:", "            elif assigned is None:", RESET),
-    M("what was given anew is committed", "How far the giving before a reset came counts no more.", "holding",
+    M("what was given anew is committed", "How far the giving before a reset came counts no more.", "client_queues",
       "            if offset is None or held.outdated:", "            if offset is None:", RESET),
     M("first offsets are not put on record", "Where a queue was begun is on record.", "client",
       "        return self._commit(now_ms, starts_only=True)", "        return []", {**COMING, "consume_from": "last", "handling_ms": 20}),
-    M("what is handed out counts as done", "Only what is done is committed.", "holding",
+    M("what is handed out counts as done", "Only what is done is committed.", "client_queues",
       "        held.done = offset\n        return True", "        held.done = offset + 1\n        return True", COMING),
 )  # fmt: skip

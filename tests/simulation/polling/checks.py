@@ -7,7 +7,6 @@ import msgspec
 
 from coordinator import Coordinator
 from model import invariants
-from model.clock import ShardClock
 from model.decisions import Rejected, Wake
 from model.events import AnyEvent, Tick
 from model.held_queue import HeldQueue
@@ -16,6 +15,7 @@ from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision, replay
 from model.shard import Shard, ShardState
+from model.shard_clock import ShardClock
 from plain_queues import Answer, PlainQueues
 from polling.bounds import small_bounds
 from polling.messages import may_want

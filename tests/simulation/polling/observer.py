@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from model.events import Arrival
 from model.queue import Queue
 from model.records import Record
-from pipeline import ends
+from pipeline.observer import end_offsets
 
 if TYPE_CHECKING:
     from polling.world import World
@@ -21,7 +21,7 @@ class Observer:
 
     def __init__(self, world: "World", name: str) -> None:
         self._world = world
-        self._book = ends.EndBook(name)
+        self._book = end_offsets.EndBook(name)
         for coordinator in world.coordinators:
             for record in coordinator.log:
                 if record.timestamp_ms >= world.log_ms - LOOK_BACK_MS:
@@ -29,7 +29,7 @@ class Observer:
 
     def hear(self, record: Record) -> None:
         """Take a record of the log."""
-        said = ends.read(record.value)
+        said = end_offsets.read(record.value)
         if said is not None:
             self._book.hear(said, self._world.now_ms)
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from model import config
 from model.client import Client, Wishes
-from model.client_outputs import Dropped, Give, Output, Send, Take
+from model.client_actions import Dropped, Give, Output, Send, Take
 from model.decisions import Assignment
 from model.events import Commit, GroupEvent, Heartbeat, Subscription, Unregister
 from model.queue import Queue

@@ -4,7 +4,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from model import config
-from model.client_outputs import Send
+from model.client_actions import Send
 from model.events import Commit, Heartbeat, Unregister
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from model.client_outputs import Dropped
+from model.client_actions import Dropped
 from model.decisions import Start
 from model.queue import Queue
 

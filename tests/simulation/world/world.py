@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from coordinator import Coordinator
-from model.client_outputs import Dropped, Output, Send
+from model.client_actions import Dropped, Output, Send
 from model.decisions import TO_A_CLIENT, AnyDecision
 from model.events import GroupEvent, Heartbeat
 from model.queue import Queue

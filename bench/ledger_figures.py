@@ -1,0 +1,162 @@
+"""Figures of the questions to a whole ledger, and how they grow with it, beside those of a Spark that only reads."""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from bench.command_memory import Run
+from bench.machine import Machine
+from bench.text_tables import digits, table
+
+LEDGER = Path(__file__).parent / "ledger.json"
+
+COMMANDS = {
+    "replay": "`replay`: all decided again, and compared",
+    "marts": "`marts`: the first time",
+    "marts_again": "`marts`: once more, with a little news",
+    "check": "`check`: every rule",
+}
+"""What is measured -> what it is, for people; in this order."""
+
+
+class Stored(Struct, frozen=True):
+    """What a table of the ledger holds."""
+
+    rows: int
+    size: int
+    """Bytes of its files."""
+
+
+class Floor(Struct, frozen=True):
+    """What it takes to read all of `events` by Spark."""
+
+    start_s: float
+    """Until Spark is there and knows the tables, and to stop it again: it is part of every command."""
+    read_s: float
+    event_bytes: int
+    """Of the values that were read."""
+    run: Run
+
+
+class Size(Struct, frozen=True):
+    """A ledger of so many events, and what was asked of it."""
+
+    events: int
+    news: int
+    """Events that `marts` finds when it runs once more."""
+    second: int
+    """Of the deployment's life, by the log."""
+    appends: int
+    """Batches that it was written in."""
+    tables: dict[str, Stored]
+    floor: Floor
+    runs: dict[str, Run]
+    """By `COMMANDS`."""
+
+    def work_s(self, command: str) -> float:
+        """Return the seconds of a command without those that every start takes."""
+        return max(self.runs[command].seconds - self.floor.start_s, 0.0)
+
+
+class Growth(Struct, frozen=True):
+    """What `python -m bench.ledger_questions` found."""
+
+    machine: Machine
+    groups: int
+    partitions: int
+    driver_memory: str
+    sizes: list[Size]
+
+
+def read(path: Path = LEDGER) -> Growth | None:
+    """Read the figures of the last run; None if there was none."""
+    return msgspec.json.decode(path.read_bytes(), type=Growth) if path.exists() else None
+
+
+def section(found: Growth | None) -> str:
+    """Tell the figures."""
+    if found is None:
+        return "Not measured yet: `python -m bench.ledger_questions`, on a quiet machine, takes 45 minutes.\n"
+    sizes = found.sizes
+    events = [f"{size.events:,} events" for size in sizes]
+    steps = [f"{one.events:,} to {other.events:,}" for one, other in _steps(sizes)]
+    return f"""\
+{found.groups:,} groups of one to three clients live on {2 * found.partitions} shards: they form, send heartbeats and
+commits, some wait for messages, and each second one client restarts, leaves or crashes. What they append, and what
+the model decides of it, is written by `record` in {sizes[-1].appends} appends; `snapshots` every ten minutes.
+
+{table(["rows (MB)", *events], _tables(sizes))}
+
+Then each command runs as a user runs it, in a process of its own with {found.driver_memory} of heap. The *floor* is a
+Spark that reads all of `events` in the same session as theirs. Until Spark is there takes
+{_range([size.floor.start_s for size in sizes])} s of each; times are with it, in brackets how many times the floor
+without it. The last columns: how many times as long, without it, ten times the events take.
+
+{table(["seconds (times the floor)", *events, *steps], _times(sizes))}
+
+Memory is what is resident of all processes together at its highest, in MiB; in brackets the JVM, the command's own
+Python, and the largest of Spark's Python workers.
+
+{table(["MiB (JVM, command, worker)", *events, *steps], _memory(sizes))}
+
+Measured on {found.machine.measured} with {found.machine.sentence}.
+"""
+
+
+def _tables(sizes: Sequence[Size]) -> Iterator[list[str]]:
+    yield ["seconds of the log", *(f"{size.second:,}" for size in sizes)]
+    for name in sizes[0].tables:
+        of_name = [size.tables[name] for size in sizes]
+        yield [f"`{name}`", *(f"{one.rows:,} ({digits(one.size / 1e6)})" for one in of_name)]
+
+
+def _times(sizes: Sequence[Size]) -> Iterator[list[str]]:
+    floors = [f"{digits(size.floor.read_s)} (1)" for size in sizes]
+    grown = (_tenfold(one, other, one.floor.read_s, other.floor.read_s) for one, other in _steps(sizes))
+    yield ["floor: `events` are read", *floors, *grown]
+    for command, what in COMMANDS.items():
+        yield [
+            what,
+            *(f"{digits(size.runs[command].seconds)} ({_times_floor(size, command)})" for size in sizes),
+            *(_tenfold(one, other, one.work_s(command), other.work_s(command)) for one, other in _steps(sizes)),
+        ]
+
+
+def _memory(sizes: Sequence[Size]) -> Iterator[list[str]]:
+    of_floor = [size.floor.run for size in sizes]
+    rows = [("floor: `events` are read", of_floor)]
+    rows += [(what, [size.runs[command] for size in sizes]) for command, what in COMMANDS.items()]
+    for what, runs in rows:
+        grown = (
+            _tenfold(one, other, before.together_mib, after.together_mib)
+            for (one, other), (before, after) in zip(_steps(sizes), pairwise(runs), strict=True)
+        )
+        yield [what, *map(_mib, runs), *grown]
+
+
+def _mib(run: Run) -> str:
+    return f"{run.together_mib:,.0f} ({run.jvm_mib:,.0f}, {run.command_mib:,.0f}, {run.worker_mib:,.0f})"
+
+
+def _steps(sizes: Sequence[Size]) -> list[tuple[Size, Size]]:
+    return list(pairwise(sizes))
+
+
+def _times_floor(size: Size, command: str) -> str:
+    return digits(size.work_s(command) / size.floor.read_s) if size.floor.read_s else ""
+
+
+def _tenfold(one: Size, other: Size, before: float, after: float) -> str:
+    """Return how many times as much ten times the events would take, by two sizes that need not be ten times apart."""
+    if not before or not after:
+        return ""
+    tens = math.log10(other.events / one.events)
+    return f"x {digits((after / before) ** (1 / tens))}"
+
+
+def _range(values: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(digits(value) for value in (min(values), max(values))))

@@ -1,0 +1,137 @@
+"""What it takes to ask a whole ledger: `replay`, `marts` and `check` over 10,000 to 1,000,000 events of 1,000 groups.
+
+``python -m bench.ledger_questions [--sizes 10000,30000]`` writes `ledger.json` and makes `docs/performance.md` anew.
+It takes 25 minutes, and needs Linux: memory is read from ``/proc``.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from bench import ledger_figures, report
+from bench.command_memory import Run, run
+from bench.deployment_events import Life
+from bench.ledger_figures import Floor, Growth, Size, Stored
+from bench.machine import QUIET_LOAD, this_machine
+from bench.reading import Read
+from bench.recording import Batch, write_snapshots
+from bench.results import write
+from model.rows import SNAPSHOTS, TABLES
+from pipeline.settings import Settings
+
+GROUPS = 1_000
+SIZES = (10_000, 100_000, 1_000_000)
+APPENDS = 12
+"""So that one of the largest ledger has as much as `record` takes at once while it catches up."""
+NEWS = 100
+"""One event in so many comes after the first `marts`, for the second one to find."""
+_FOLDER = Path(".wakeroll/bench-ledger")
+_NEWS = "news.parquet"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="python -m bench.ledger_questions", description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=_sizes, default=SIZES, help="events, by comma (10000,100000,1000000)")
+    parser.add_argument("--groups", type=int, default=GROUPS, help="that there are (%(default)s)")
+    parser.add_argument("--folder", type=Path, default=_FOLDER, help="emptied first (%(default)s)")
+    parser.add_argument("--json", type=Path, default=ledger_figures.LEDGER, help="where the figures go (%(default)s)")
+    given = parser.parse_args(arguments)
+    if not Path("/proc").is_dir():
+        parser.error("this system has no /proc, from which memory is read; it must be Linux")
+    write(measure(given.folder.absolute(), given.sizes, given.groups), given.json)
+    if given.json == ledger_figures.LEDGER:
+        report.make()
+    return 0
+
+
+def measure(folder: Path, sizes: Sequence[int], groups: int) -> Growth:
+    """Make a ledger of each size, and ask it everything."""
+    machine = this_machine()
+    if not machine.is_quiet:
+        print(f"the load average is {machine.load:g}; from {QUIET_LOAD:g} on the figures do not count")
+    shutil.rmtree(folder, ignore_errors=True)
+    settings = Settings()
+    measured = [_measure(folder / str(events), events, groups, settings.partitions) for events in sizes]
+    return Growth(machine, groups, settings.partitions, settings.driver_memory, measured)
+
+
+def generate(folder: Path, events: int, groups: int, partitions: int) -> tuple[int, list[Path]]:
+    """Let a deployment live, and write what its topics hold into files, for `bench.recording`.
+
+    Args:
+        folder: for the files.
+        events: in the batches; a little more are in a file of their own, `_NEWS`.
+        groups: that there are.
+        partitions: of each control topic.
+
+    Returns:
+        The second that its life has come to, and the files but the last, in order.
+    """
+    batch = Batch(partitions)
+    life = Life(groups, partitions, batch.hear)
+    files: list[Path] = []
+    snapshot_s = Settings().snapshot_interval_ms // 1_000
+    for number in range(1, APPENDS + 1):
+        while batch.events < events * number // APPENDS:
+            life.pass_second()
+            if life.second % snapshot_s == 0:
+                files.append(folder / f"{SNAPSHOTS.name}-{life.second:06}.parquet")
+                write_snapshots(life.topics, files[-1])
+        if not batch.is_empty:  # a second of a small ledger may have several batches' events
+            files.append(folder / f"batch-{number:03}.parquet")
+            batch.write(files[-1])
+    second, enough = life.second, batch.events + events // NEWS
+    while batch.events < enough:
+        life.pass_second()
+    batch.write(folder / _NEWS)
+    return second, files
+
+
+def _measure(folder: Path, events: int, groups: int, partitions: int) -> Size:
+    began = time.monotonic()
+
+    def next_is(what: str) -> None:
+        print(f"{events:,} events: {time.monotonic() - began:4.0f} s  {what}", flush=True)
+
+    home = folder / "home"
+    logs = folder / "logs"
+    logs.mkdir(parents=True)
+    env = {**os.environ, **Settings(home=str(home)).environment()}
+
+    def measured(name: str, *argv: str) -> Run:
+        next_is(name)
+        return run([sys.executable, "-m", *argv, "--home", str(home)], logs / f"{name}.log", env)
+
+    next_is("generate")
+    second, files = generate(folder / "log", events, groups, partitions)
+    measured("record", "bench.recording", *map(str, files))
+    tables = {name: _stored(home / "warehouse" / name) for name in TABLES}
+    reading = measured("floor", "bench.reading")
+    read = msgspec.json.decode((logs / "floor.log").read_bytes().splitlines()[-1], type=Read)
+    floor = Floor(round(reading.seconds - read.seconds, 2), read.seconds, read.event_bytes, reading)
+    runs = {name: measured(name, "pipeline.cli", name) for name in ("replay", "check", "marts")}
+    measured("record_news", "bench.recording", str(folder / "log" / _NEWS))
+    runs["marts_again"] = measured("marts_again", "pipeline.cli", "marts")
+    next_is("done")
+    return Size(events, events // NEWS, second, len(files), tables, floor, runs)
+
+
+def _stored(table: Path) -> Stored:
+    files = [file for file in table.rglob("*.parquet") if "_delta_log" not in file.parts]
+    return Stored(sum(pq.read_metadata(file).num_rows for file in files), sum(file.stat().st_size for file in files))
+
+
+def _sizes(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""How long the whole path takes, on a real broker with the real jobs, beside a Spark that only passes records through.
+
+``python -m bench.path_latency [--seconds 60]`` writes `wakes.json` and makes `docs/performance.md` anew.  It takes ten
+minutes: first the floor, then ours, on the same broker, with the same confs and `record` beside each.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from confluent_kafka.admin import NewTopic
+
+from bench import latency_figures, report
+from bench.decision_reader import Answer, Decided, Ears, Listener, Passed
+from bench.handlers import Handled, Handlers
+from bench.latency_figures import Latency, Wakes, Way, latency_of
+from bench.machine import this_machine
+from bench.queryable import queryable
+from bench.results import write
+from bench.waiting_consumers import Crowd
+from model.rows import DECISIONS
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.ledger.tables import path_of
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.child_process import Child
+from pipeline.local.local_system import READY_S, LocalSystem
+from pipeline.local.traffic import Probe
+from pipeline.runtime.run_status import now_ms
+from pipeline.settings import Settings
+from wakeroll.connection import Connection
+
+CLIENTS = 200
+QUEUES = 16
+HANDLERS = 8
+"""Real consumers besides, each with threads and connections of its own: enough to see what one gets."""
+PER_SECOND = 100
+SECONDS = 60.0
+WARMUP_S = 60.0
+"""The JVM compiles what it runs often; until then everything takes two or three times as long."""
+_SLICE_S = 0.2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="python -m bench.path_latency", description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="that count, of each figure (%(default)s)")
+    parser.add_argument("--warmup", type=float, default=WARMUP_S, help="seconds before that (%(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
+    parser.add_argument("--json", type=Path, default=latency_figures.WAKES, help="where the figures go (%(default)s)")
+    given = parser.parse_args(arguments)
+    write(measure(given.folder, given.seconds, given.warmup), given.json)
+    if given.json == latency_figures.WAKES:
+        report.make()
+    return 0
+
+
+def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
+    """Run the floor and the system one after the other, and measure both."""
+    machine = this_machine()
+    shutil.rmtree(folder, ignore_errors=True)
+    with EmbeddedBroker(folder / "broker") as broker:
+        print("the floor: records pass through Spark", flush=True)
+        with _floor(_settings(folder, "floor", broker)) as (connection, ears):
+            beats = _heartbeats(connection, ears, seconds, warmup_s)
+            floor = _way(beats, _crowd(connection, ears, seconds, warmup_s))
+        print("ours: observer, coordinate and record", flush=True)
+        settings = _settings(folder, "ours", broker)
+        with _ours(settings) as (connection, ears):
+            counted_ms = now_ms() + round(warmup_s * 1_000)
+            beats = _heartbeats(connection, ears, seconds, warmup_s)
+            with Handlers(connection, _orders(connection), QUEUES, HANDLERS) as handlers:
+                woken = _crowd(connection, ears, seconds, warmup_s)
+    first_ms = min(answer.at_ms for answer in woken)
+    return Wakes(
+        machine,
+        seconds,
+        warmup_s,
+        CLIENTS,
+        QUEUES,
+        PER_SECOND,
+        reached=len({answer.client_id for answer in woken}),
+        handlers=HANDLERS,
+        floor=floor,
+        ours=_way(beats, woken),
+        fetched=_since(first_ms, handlers.fetched),
+        polled=_since(first_ms, handlers.polled),
+        queryable=queryable(path_of(settings.warehouse, DECISIONS), counted_ms),
+    )
+
+
+def _settings(folder: Path, prefix: str, broker: EmbeddedBroker) -> Settings:
+    home, checkpoints = (str((folder / prefix / name).absolute()) for name in ("home", "checkpoints"))
+    return Settings(bootstrap=broker.bootstrap, prefix=prefix, home=home, checkpoints=checkpoints)
+
+
+@contextmanager
+def _floor(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
+    """Run the observer and the floor for the time of a `with`."""
+    connection, topic = settings.connection, f"{settings.prefix}.passed"
+    ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
+    _make_topic(connection, topic, settings.partitions, **{"message.timestamp.type": "LogAppendTime"})
+    spark = Child(
+        "the floor",
+        [sys.executable, "-m", "bench.floor", topic],
+        log=settings.logs / "floor.log",
+        env={**os.environ, **settings.environment()},
+        grace_s=90,
+    )
+    _make_topic(connection, _orders(connection), QUEUES)
+    with LocalSystem(settings).observer, spark, closing(Listener(connection, topic, settings.partitions)) as listener:
+        ears = Passed(listener)
+        probe = Probe(connection, _orders(connection))
+        probe.start()
+        try:
+            spark.wait_until(lambda: bool(ears.assignments(_SLICE_S)), READY_S)
+        finally:
+            probe.close()
+        yield connection, ears
+
+
+@contextmanager
+def _ours(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
+    """Run observer and jobs for the time of a `with`."""
+    connection = settings.connection
+    system = LocalSystem(settings)
+    try:
+        system.start(threading.Event())
+        _make_topic(connection, _orders(connection), QUEUES)
+        with closing(Listener(connection, connection.topics.inbox, settings.inbox_partitions)) as listener:
+            yield connection, Decided(listener)
+            system.check()
+    finally:
+        system.stop()
+
+
+def _heartbeats(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> Latency:
+    """Measure what a heartbeat's answer takes, with nothing else going on."""
+    probe = Probe(connection, _orders(connection))
+    count_ms = now_ms() + round(warmup_s * 1_000)
+    end_s = time.monotonic() + warmup_s + seconds
+    told: list[Answer] = []
+    probe.start()
+    try:
+        while time.monotonic() < end_s:
+            told += ears.assignments(_SLICE_S)
+    finally:
+        probe.close()
+    return latency_of(answer.latency_ms for answer in told if answer.at_ms >= count_ms)
+
+
+def _crowd(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> list[Answer]:
+    """Let the crowd wait; return the answers that count."""
+    crowd = Crowd(connection, _orders(connection), CLIENTS, QUEUES)
+    count_ms = now_ms() + round(warmup_s * 1_000)
+    return [answer for answer in crowd.run(ears, PER_SECOND, warmup_s + seconds) if answer.at_ms >= count_ms]
+
+
+def _way(heartbeat: Latency, woken: Sequence[Answer]) -> Way:
+    return Way(
+        heartbeat,
+        latency_of(answer.latency_ms for answer in woken if answer.was_held),
+        latency_of(answer.latency_ms for answer in woken if not answer.was_held),
+    )
+
+
+def _since(first_ms: int, handled: Iterable[Handled]) -> Latency:
+    return latency_of(one.latency_ms for one in handled if one.at_ms >= first_ms)
+
+
+def _orders(connection: Connection) -> str:
+    """Return the topic whose queues everybody waits for."""
+    return f"{connection.topics.prefix}.orders"
+
+
+def _make_topic(connection: Connection, topic: str, partitions: int, **config: str) -> None:
+    error = Cluster(connection).create([NewTopic(topic, partitions, config=config)])[topic]
+    if error is not None:
+        raise RuntimeError(f"the topic {topic} cannot be made: {error.str()}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""The machines behind one face: what a shard must know of the entities that it keeps, groups or queues."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from model import group_machine, queue_machine
+from model.config import NEVER_MS, Limits
+from model.decisions import AnyDecision, Cause
+from model.group import Group, Loss, Settings
+from model.held_queue import HeldQueue
+from model.known_routes import Routes
+from model.load import Load
+from model.shard_clock import Moment
+
+Entity = Group | HeldQueue
+
+
+class Around(NamedTuple):
+    """What the shard as a whole knows, and a machine may need."""
+
+    routes: Routes
+    load: Load
+    """What the shard as a whole has of that which is bounded, the entity's included."""
+    limits: Limits
+    """What it may have."""
+    authoritative: bool = True
+    """Whether an arrival is the observer's; False for a producer's, which is a hint.  True for all other events."""
+
+
+class Machine(Struct, frozen=True):
+    """What runs on one kind of entity."""
+
+    new: Callable[[str, int, Loss | None], Entity]
+    """Name, lowest epoch, and whether the shard may have lost it -> an entity that nothing has happened to."""
+    step: Callable[[Any, Any, Moment, Cause, Around], list[AnyDecision]]
+    """Apply one event to an entity, in place."""
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Entity]
+    topics: Callable[[Any], list[str]]
+    """The topics whose routes an entity must hear of, sorted."""
+    watched: Callable[[Any], list[str]]
+    """The topics of which an entity must hear every route, not only what is news; sorted."""
+    load: Callable[[Any], Load]
+    """What an entity has of that which is bounded."""
+    epoch: Callable[[Any], int]
+    """The highest epoch that an entity has used; 0 if it has none."""
+    recover: Callable[[Any, int, Loss, int], Loss]
+    """Let an entity go on after a loss of state, with the era's lowest epoch, at a time of the shard's clock; return
+    what the loss means for it."""
+
+
+def _new_group(name: str, epoch: int, loss: Loss | None) -> Group:
+    due_ms = NEVER_MS if loss is None else loss.ends_ms
+    return Group(group_id=name, settings=Settings(), epoch=epoch, loss=loss, due_ms=due_ms)
+
+
+def _recover_queue(queue: HeldQueue, _epoch: int, loss: Loss, _now_ms: int) -> Loss:
+    """Forget all of a queue: a pull ends by itself at its deadline, and the next one asks again."""
+    fresh = HeldQueue(key=queue.key)
+    queue.__dict__.clear()  # what is worked out from the fields
+    for name in queue.__struct_fields__:
+        setattr(queue, name, getattr(fresh, name))
+    return loss
+
+
+MACHINES: Mapping[str, Machine] = {
+    "groups": Machine(
+        new=_new_group,
+        step=lambda group, event, moment, cause, around: group_machine.step(
+            group, event, moment, cause, around.routes, around.load, around.limits
+        ),
+        encode=msgspec.msgpack.Encoder().encode,
+        decode=msgspec.msgpack.Decoder(Group).decode,
+        topics=lambda group: group.topics,
+        watched=lambda group: group.watched,
+        load=lambda group: group.load,
+        epoch=lambda group: group.epoch,
+        recover=lambda group, epoch, loss, now_ms: group.recover(epoch, loss, now_ms),
+    ),
+    "queues": Machine(
+        new=lambda name, _epoch, _loss: HeldQueue(key=name),
+        step=lambda queue, event, moment, _, around: queue_machine.step(
+            queue, event, moment, around.load, around.authoritative, around.limits
+        ),
+        encode=msgspec.msgpack.Encoder().encode,
+        decode=msgspec.msgpack.Decoder(HeldQueue).decode,
+        topics=lambda _: [],
+        watched=lambda _: [],
+        load=lambda queue: queue.load,
+        epoch=lambda _: 0,
+        recover=_recover_queue,
+    ),
+}
+"""Last part of a control topic's name -> what its shards run."""

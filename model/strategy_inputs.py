@@ -1,0 +1,53 @@
+"""What a strategy may need to know beyond queues and clients: rooms, weights, and how far behind each queue is."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from model.group import Group
+from model.known_routes import Routes
+from model.queue import Queue
+
+
+def facts(
+    needs: Iterable[str], group: Group, routes: Routes, queues: Sequence[Queue], clients: Sequence[str]
+) -> dict[str, Any]:
+    """Return what a strategy needs to share these queues among these clients, by parameter name; see `FACTS`."""
+    return {name: FACTS[name](group, routes, queues, clients) for name in needs}
+
+
+def consumer_rooms(group: Group, _routes: Routes, _queues: Sequence[Queue], clients: Sequence[str]) -> dict[str, str]:
+    """Return client -> its room, as its heartbeats say it."""
+    return {client_id: group.members[client_id].room for client_id in clients}
+
+
+def queue_rooms(
+    _group: Group, routes: Routes, queues: Sequence[Queue], _clients: Sequence[str] = ()
+) -> dict[Queue, str]:
+    """Return queue -> the room of its leader, as the route says it."""
+    return {queue: routed.room for queue, routed in routes.details(queues).items()}
+
+
+def weights(group: Group, _routes: Routes, _queues: Sequence[Queue], clients: Sequence[str]) -> dict[str, float]:
+    """Return client -> the share of the work that it wants, against the others'."""
+    return {client_id: group.members[client_id].weight for client_id in clients}
+
+
+def lags(group: Group, routes: Routes, queues: Sequence[Queue], _clients: Sequence[str] = ()) -> dict[Queue, int]:
+    """Return queue -> messages not consumed yet, by the newest route; none where nothing is committed.
+
+    Where a group starts without a committed offset is a policy that only a client resolves.
+    """
+    return {
+        queue: max(0, (routed.max_offset or 0) - max(group.offsets[queue], routed.min_offset))
+        for queue, routed in routes.details(queues).items()
+        if queue in group.offsets
+    }
+
+
+FACTS: Mapping[str, Callable[[Group, Routes, Sequence[Queue], Sequence[str]], Any]] = {
+    "consumer_rooms": consumer_rooms,
+    "queue_rooms": queue_rooms,
+    "weights": weights,
+    "lags": lags,
+}
+"""Name of a parameter -> what works it out."""

@@ -1,0 +1,108 @@
+"""The command that asks whether the tables keep to their rules."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from model.rows import TABLES
+from pipeline.cli.open_ledger import session, warehouse_of
+from pipeline.cli.options import ConfigFile, Home, TablesAt, settings_of
+from wakeroll.errors import InvalidUsage
+from wakeroll.reset import time_of
+
+if TYPE_CHECKING:
+    from pipeline.questions.quality.expectation_suites import Outcome
+
+out = Console(highlight=False)
+
+Version = Annotated[
+    int | None,
+    typer.Option("--version", metavar="N", min=0, help="As the --table was in this Delta version, the others with it."),
+]
+OnlyTable = Annotated[
+    str | None, typer.Option("--table", metavar="TABLE", help="Only the rules of this table or view.")
+]
+Docs = Annotated[
+    Path | None, typer.Option("--docs", metavar="FOLDER", help="Where Data Docs go; default: quality, in the home.")
+]
+
+
+def check(
+    version: Version = None,
+    at: TablesAt = None,
+    table: OnlyTable = None,
+    docs: Docs = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Ask whether the tables keep to their rules, now or in the past; exit code 1 if one is broken."""
+    try:
+        from pipeline.questions.quality.expectation_suites import Gate
+    except ModuleNotFoundError as error:
+        raise InvalidUsage(
+            f"`check` needs the extra `quality` ({error.name} is missing); "
+            "install it with: pip install 'wakeroll[quality]'"
+        ) from error
+    from pipeline.ledger.tables import open_views
+    from pipeline.ledger.time_travel import versions_when
+    from pipeline.questions.quality.all_rules import all_rules, check
+
+    if version is not None and (at is not None or table not in TABLES):
+        raise InvalidUsage(
+            "--version is of one table: give --table with it, one of "
+            f"{', '.join(TABLES)}; a time, --at, is for all of them, and goes without --version"
+        )
+    at_ms = None if at is None else int(time_of(at))
+    known = {rule.table for rules in all_rules().values() for rule in rules}
+    if table is not None and table not in known:
+        raise InvalidUsage(f"no table or view {table!r} with rules; there are: {', '.join(sorted(known))}")
+    settings = settings_of(config, home=home)
+    warehouse = warehouse_of(settings)
+    with session(settings, out, for_minutes=True) as spark:
+        asked = None if version is None or table is None else (table, version)
+        versions = versions_when(spark, warehouse, asked, at_ms)
+        open_views(spark, warehouse, versions)
+        gate = Gate(docs or Path(settings.home).absolute() / "quality")
+        outcomes = check(spark, gate, None if table is None else {table})
+        page = gate.write_docs()
+    broken = [outcome for outcome in outcomes if outcome.broken]
+    out.print(_rules_table(outcomes))
+    if broken:
+        out.print(_rows_table(broken))
+    where = "" if versions is None else f" of {', '.join(f'{name} {number}' for name, number in versions.items())}"
+    said = f"[red]{len(broken)} broken[/]" if broken else "[green]all kept[/]"
+    out.print(f"{len(outcomes)} rules{where}: {said}; Data Docs: {page}", soft_wrap=True)
+    raise typer.Exit(1 if broken else 0)
+
+
+def _rules_table(outcomes: "Sequence[Outcome]") -> Table:
+    """Show each rule that compares rows, and each broken one; of the others, how many there are."""
+    table = Table(title="rules")
+    table.add_column("table or view")
+    table.add_column("what must hold")
+    table.add_column("rows that break it", justify="right")
+    declared = Counter(one.rule.table for one in outcomes if not one.rule.compares and not one.broken)
+    for name, count in declared.items():
+        table.add_row(name, f"what its columns declare ({count} rules)", "[green]ok[/]")
+    for one in outcomes:
+        if one.broken or one.rule.compares:
+            table.add_row(one.rule.table, one.rule.says, f"[red]{one.broken}[/]" if one.broken else "[green]ok[/]")
+    return table
+
+
+def _rows_table(broken: "Sequence[Outcome]") -> Table:
+    table = Table(title="the first rows that break a rule", show_lines=True)
+    for name in ("rule", "row", "found", "what would be right"):
+        table.add_column(name)
+    for one in broken:
+        for row in one.rows:
+            found = row.get("found", row.get(one.rule.column))
+            key = {name: value for name, value in row.items() if name not in ("at", "found", "expected")}
+            where = row.get("at") or ", ".join(f"{name} {value}" for name, value in key.items())
+            table.add_row(one.rule.name, str(where), str(found), row.get("expected") or one.rule.says)
+    return table

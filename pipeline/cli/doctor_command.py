@@ -1,0 +1,177 @@
+"""doctor: what a deployment stands on, looked at one thing after the other."""
+
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from model import config
+from model.signing import Keys
+from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from pipeline.kafka.control_topics import check_topics
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.observer.ticks import newest_tick
+from pipeline.prerequisites import Check, checks
+from pipeline.runtime.run_status import Status, now_ms, read_status
+from pipeline.settings import Settings
+from pipeline.spark.jars import JarsMissing, broker_jars, spark_jars
+from wakeroll.connection import Connection
+from wakeroll.errors import WakerollError
+from wakeroll.keys import warning_of
+
+STALE_TICK_MS = 10_000
+"""Ticks come once a second; without them nobody expires and no timer fires."""
+
+out = Console(highlight=False, soft_wrap=True)
+
+
+def doctor(
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    checkpoints: Checkpoints = None,
+    config: ConfigFile = None,
+) -> None:
+    """Check Java, JARs, ports, keys, broker, topics, jobs and the clock; exit code 1 if something is wrong."""
+    settings = settings_of(
+        config,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        home=home,
+        checkpoints=checkpoints,
+    )
+    wrong = 0
+    for check in _all(settings):
+        mark = "[green]ok[/]   " if check.ok else "[red]wrong[/]"
+        fix = f"; {check.fix}" if check.fix else ""
+        out.print(f"{mark} {check.name:8} {escape(check.found + fix)}")
+        wrong += not check.ok
+    raise typer.Exit(1 if wrong else 0)
+
+
+def _all(settings: Settings) -> Iterator[Check]:
+    yield from checks(Path.cwd())
+    yield _jars()
+    yield _ports()
+    yield _asked("keys", lambda: _keys(settings))
+    yield from _jobs(settings)
+    if not settings.bootstrap:
+        yield Check("broker", False, "no broker is named", "give --bootstrap, or start `wakeroll up`")
+        return
+    connection = settings.connection
+    broker = _asked("broker", lambda: _broker(connection))
+    yield broker
+    if broker.ok:
+        yield _asked("topics", lambda: _topics(connection, settings))
+        yield _asked("clock", lambda: _clock(connection, settings.read_keys()))
+
+
+def _asked(name: str, ask: Callable[[], Check]) -> Check:
+    """Ask something that may fail in our own words."""
+    try:
+        return ask()
+    except WakerollError as error:
+        return Check(name, False, str(error), "")
+
+
+def _jars() -> Check:
+    try:
+        spark, broker = spark_jars(), broker_jars()
+    except JarsMissing as error:
+        return Check("jars", False, str(error), "")
+    return Check("jars", True, f"{len(spark)} for Spark, {len(broker)} for the embedded broker", "")
+
+
+def _ports() -> Check:
+    """A port on loopback can be had: the embedded broker and Spark's driver need some."""
+    try:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return Check("ports", True, f"loopback gives ports, {probe.getsockname()[1]} for one", "")
+    except OSError as error:
+        return Check("ports", False, f"no port on 127.0.0.1: {error}", "see what forbids listening on loopback")
+
+
+def _keys(settings: Settings) -> Check:
+    """Development keys are no fault of a laptop; that is said, and is all."""
+    keys, warning = settings.read_keys(), warning_of(settings.keys)
+    found = ", ".join(f"{key.key_id} ({key.role})" for key in keys.by_id.values())
+    return Check("keys", True, found, warning)
+
+
+def _jobs(settings: Settings) -> Iterator[Check]:
+    status = read_status(Path(settings.home))
+    if status is None or not status.is_alive:
+        yield Check(
+            "jobs", False, f"no `wakeroll run` lives in {settings.home}", "start `wakeroll up` or `wakeroll run`"
+        )
+        return
+    told = ", ".join(
+        f"{name} batch {query.batch} ({query.records} records in {query.batch_ms} ms)"
+        for name, query in sorted(status.queries.items())
+    )
+    age_s = (now_ms() - status.told_ms) / 1000
+    if age_s > 30:
+        yield Check("jobs", False, f"process {status.pid} has said nothing for {age_s:.0f} s", "look at its log")
+    else:
+        yield Check("jobs", True, f"process {status.pid}: {told}", "")
+    yield _decisions(status)
+    if status.states:
+        yield state_check(status.states)
+
+
+def state_check(states: Mapping[str, int]) -> Check:
+    """Look at the sizes of the shards' states: each is one value of Spark's state store, written in every batch."""
+    name, size = max(states.items(), key=lambda item: item[1])
+    found = f"the largest of {len(states)} shards is {name}, of {size / 2**20:.1f} MiB"
+    if size < config.LARGE_STATE_BYTES:
+        return Check("state", True, found, "")
+    fix = (
+        f"more than {config.LARGE_STATE_BYTES >> 20} MiB makes each batch slow, and Spark stores less than 2 GiB: "
+        "`wakeroll state` shows its groups; let some of them use another deployment, with another --prefix"
+    )
+    return Check("state", False, found, fix)
+
+
+def _decisions(status: Status) -> Check:
+    """An event that the machine itself fails at does no harm to others; but it is a bug of ours."""
+    found = f"failed at {status.failures} events since process {status.pid} was started"
+    fix = "select * from rejections where rule = 'internal'; and please report what `detail` says"
+    return Check("decisions", not status.failures, found, fix if status.failures else "")
+
+
+def _broker(connection: Connection) -> Check:
+    Cluster(connection).racks(connection.topics.all)
+    return Check("broker", True, f"{connection.bootstrap} answers", "")
+
+
+def _topics(connection: Connection, settings: Settings) -> Check:
+    findings = check_topics(
+        connection,
+        partitions=settings.partitions,
+        inbox_partitions=settings.inbox_partitions,
+    )
+    if findings:
+        return Check("topics", False, "; ".join(str(finding) for finding in findings), "")
+    return Check("topics", True, ", ".join(connection.topics.all), "")
+
+
+def _clock(connection: Connection, keys: Keys) -> Check:
+    tick = newest_tick(connection, keys)
+    if tick is None:
+        return Check("clock", False, "there has never been a tick", "start the observer: wakeroll observe")
+    if tick.problem:
+        return Check(
+            "clock", False, f"ticks do not count: {tick.problem}", "see docs/security.md for who needs which key"
+        )
+    age_ms = now_ms() - tick.at_ms
+    if age_ms > STALE_TICK_MS:
+        return Check("clock", False, f"the newest tick is {age_ms / 1000:.0f} s old", "see why the observer is silent")
+    return Check("clock", True, f"the newest tick is {age_ms / 1000:.1f} s old", "")

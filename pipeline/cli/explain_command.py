@@ -1,0 +1,34 @@
+"""The command that says why a queue is whose it is."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.cli.open_ledger import ledger
+from pipeline.cli.options import ConfigFile, Home, LogAt, settings_of
+from wakeroll.reset import EpochMs, queue_of, time_of
+
+out = Console(highlight=False)
+
+OfGroup = Annotated[str, typer.Option("--group", metavar="GROUP", help="The consumer group.", show_default=False)]
+OfQueue = Annotated[
+    str, typer.Option("--queue", metavar="TOPIC-N", help="The queue, like orders-3.", show_default=False)
+]
+
+
+def explain(group: OfGroup, queue: OfQueue, at: LogAt = None, home: Home = None, config: ConfigFile = None) -> None:
+    """Say who owns a queue, and what led to it: event, rebalance, hand-over, assignment, with their times."""
+    asked, at_ms = queue_of(queue), None if at is None else int(time_of(at))
+    with ledger(settings_of(config, home=home), out) as spark:
+        from pipeline.questions.explain import explain as explained
+
+        found = explained(spark, group, asked, at_ms)
+    out.print(found.answer, style="bold")
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for _ in ("when", "what", "which record"):
+        table.add_column()
+    for step in found.steps:
+        table.add_row(str(EpochMs(step.at_ms)), step.what, f"[dim]{step.where}[/]" if step.where else "")
+    out.print(table)

@@ -1,0 +1,112 @@
+"""The command that decides again what was decided."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.cli.open_ledger import ledger
+from pipeline.cli.options import ConfigFile, Home, settings_of
+from wakeroll.errors import InvalidUsage
+from wakeroll.reset import time_of
+
+if TYPE_CHECKING:
+    from pipeline.questions.replay_check import Checked, Difference
+
+out = Console(highlight=False)
+
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="Since then, by the log's time: 2026-07-01T03:00:00Z, or epoch ms."),
+]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Until before then; default: all there is.")]
+OnlyGroup = Annotated[
+    str | None,
+    typer.Option("--group", metavar="GROUP", help="Only what was decided about this group, its waits apart."),
+]
+
+
+def replay(
+    from_: From = None, to: To = None, group: OnlyGroup = None, home: Home = None, config: ConfigFile = None
+) -> None:
+    """Decide again from the archived log, compare with the tables byte for byte; exit code 1 if not all is equal."""
+    from pipeline.ledger.archived_log import Period
+    from pipeline.questions.replay_check import replay_all, replay_group
+
+    period = Period(*(None if text is None else int(time_of(text)) for text in (from_, to)))
+    if period.from_ms is not None and period.to_ms is not None and period.from_ms >= period.to_ms:
+        raise InvalidUsage(f"nothing is {period}; --from must be before --to")
+    settings = settings_of(config, home=home)
+    with ledger(settings, out) as spark:
+        if group is None:
+            checks = replay_all(spark, settings.partitions, period)
+        else:
+            checks = replay_group(spark, settings.partitions, period, group)
+    out.print(_shards_table(checks))
+    differences = sum(one.differences for one in checks)
+    if differences:
+        out.print(_differences_table(checks))
+    shards = len({one.shard.rpartition(".")[0] for one in checks})
+    counts = f"{shards} shards" if shards > 1 else "1 shard"
+    counts += f", {_sum(checks, 'events')} events, {_sum(checks, 'compared')} decisions compared"
+    out.print(f"{counts}: [red]{differences} differ[/]" if differences else f"{counts}: [green]equal[/]")
+    for one in checks:
+        if one.unknown:
+            out.print(f"{one.shard}: {one.unknown} decisions cannot be compared: {one.why}", soft_wrap=True)
+    if not_recorded := _sum(checks, "not_recorded"):
+        out.print(f"{not_recorded} more follow from the log, which the tables do not have yet")
+    raise typer.Exit(1 if differences or _sum(checks, "unknown") else 0)
+
+
+def _sum(checks: "Sequence[Checked]", name: str) -> int:
+    return sum(getattr(one, name) for one in checks)
+
+
+def _shards_table(checks: "Sequence[Checked]") -> Table:
+    table = Table(title="decided again")
+    table.add_column("shard and era")
+    table.add_column("from")
+    for name in ("events", "decisions", "differ"):
+        table.add_column(name, justify="right")
+    for one in checks:
+        if one.unknown:
+            continue
+        begin = "the start" if one.after < 0 else f"the snapshot at {one.after}"
+        table.add_row(one.shard, begin, str(one.events), str(one.compared), str(one.differences))
+    return table
+
+
+def _differences_table(checks: "Sequence[Checked]") -> Table:
+    table = Table(title="the first differences of each shard", show_lines=True)
+    for name in ("shard and era", "seq", "field", "recorded", "decided again"):
+        table.add_column(name, overflow="fold")
+    for one in checks:
+        for difference in one.first:
+            for field, recorded, decided in _fields(difference):
+                table.add_row(one.shard, str(difference.seq), field, recorded, decided)
+    return table
+
+
+def _fields(difference: "Difference") -> Iterator[tuple[str, str, str]]:
+    """Yield the fields in which two decisions differ; all of it, if only one is there or the fields are the same."""
+    recorded, decided = (_object_of(text) for text in (difference.recorded, difference.decided))
+    names = [name for name in {**recorded, **decided} if recorded.get(name) != decided.get(name)]
+    if recorded and decided and names:
+        for name in names:
+            yield name, _text_of(recorded.get(name)), _text_of(decided.get(name))
+    else:
+        yield "all of it", difference.recorded or "nothing", difference.decided or "nothing"
+
+
+def _object_of(text: str | None) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _text_of(value: object) -> str:
+    return msgspec.json.encode(value).decode()

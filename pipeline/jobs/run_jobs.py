@@ -1,0 +1,157 @@
+"""run: both queries in one session, until somebody asks it to stop."""
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from model import config
+from pipeline.jobs import coordinate, record
+from pipeline.jobs.catch_up import catch_up
+from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches, wait_until
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.operators.shard_operator import Counts
+from pipeline.recovery.checkpoint_state import has_batches, refuse_foreign
+from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
+from pipeline.recovery.snapshots import take_snapshots
+from pipeline.runtime.deciding_queries import lock_of, machines_of, queries_of, query_of, record_lock, topics_of
+from pipeline.runtime.process_lock import only_one
+from pipeline.runtime.run_status import QueryStatus, Status, now_ms, write_status
+from pipeline.settings import Settings
+from pipeline.spark.session import start_session
+from wakeroll.connection import Connection
+from wakeroll.errors import WakerollError
+from wakeroll.keys import key_to_sign, warning_of
+
+log = logging.getLogger("wakeroll.run")
+
+Start = Callable[[SparkSession, Settings], StreamingQuery]
+JOBS: Mapping[str, Start] = {
+    coordinate.NAME: coordinate.start,
+    record.NAME: record.start,
+}
+_FIRST_SNAPSHOT_MS = 60_000
+"""A new deployment has something to be restored from soon."""
+
+
+def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
+    """Run the jobs until SIGTERM or SIGINT; the batch at work is finished first.
+
+    Raises:
+        JobFailed: a query ended by itself.
+        InvalidTopics: the control topics are not as this deployment needs them.
+        InvalidUsage: a checkpoint is another deployment's, is used by another process, was lost, or has read more than
+            the log has.
+        InvalidKeys: the keys cannot be read, or none is an observer's.
+        NotReachable: no broker answered.
+        SparkFailed, JarsMissing: there is no session to be had.
+    """
+    stop = threading.Event()
+    on_signals(lambda: os._exit(130))  # nothing has begun that would have to be ended
+    if coordinate.NAME in jobs:
+        key_to_sign(settings.read_keys(), "observer")  # without it no tick would count
+        if warning := warning_of(settings.keys):
+            log.warning("%s", warning)
+        refuse_foreign(settings.checkpoint(query_of(settings)), topics_of(settings), settings.partitions)
+    if record.NAME in jobs:
+        topics = settings.connection.topics
+        refuse_foreign(settings.checkpoint(record.NAME), (*topics.control, topics.decisions), settings.partitions)
+    ensure_topics(
+        settings.connection,
+        partitions=settings.partitions,
+        inbox_partitions=settings.inbox_partitions,
+        replication=settings.replication,
+    )
+    with ExitStack() as stack:
+        if coordinate.NAME in jobs:
+            for machine in machines_of(settings):
+                stack.enter_context(only_one(lock_of(settings, machine), "decides from this checkpoint"))
+            refuse_to_forget(settings)
+            refuse_shortened(settings, query_of(settings))
+        if record.NAME in jobs:
+            stack.enter_context(only_one(record_lock(settings), "writes these tables"))
+            refuse_shortened(settings, record.NAME)
+        _run(settings, jobs, stop)
+
+
+def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event) -> None:
+    spark = start_session(settings, "wakeroll")
+    started_ms = now_ms()
+    counts = Counts.start(spark)
+    starts: dict[str, Start] = {**JOBS, coordinate.NAME: partial(coordinate.start, counts=counts)}
+    topics = settings.connection.topics
+    reads = {coordinate.NAME: topics_of(settings), record.NAME: (*topics.control, topics.decisions)}
+    queries = []
+    for name in jobs:
+        its_name = record.NAME if name == record.NAME else query_of(settings)
+        catch_up(settings, its_name, reads[name], partial(starts[name], spark))
+        queries.append(starts[name](spark, settings))
+    on_signals(stop.set)
+    snapshot_due_ms = started_ms + min(settings.snapshot_interval_ms, _FIRST_SNAPSHOT_MS)
+    large: frozenset[str] = frozenset()
+    log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
+    try:
+        while not stop.wait(POLL_S):
+            for query in queries:
+                raise_if_dead(query)
+            last = {str(query.name): _status_of(query) for query in queries}
+            states = dict(sorted(counts.bytes.value.items()))
+            status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, counts.failures.value, states)
+            write_status(Path(settings.home), status)
+            large = _warn_of_large(states, large)
+            is_known = any(has_batches(settings, query) for query in queries_of(settings))
+            if record.NAME in jobs and now_ms() >= snapshot_due_ms and is_known:
+                snapshot_due_ms = now_ms() + settings.snapshot_interval_ms
+                log.info("snapshots of %d shards", take_snapshots(spark, settings))
+        log.info("stopping")
+        for query in queries:
+            if query.name == record.NAME:
+                _await_record(query, settings.connection, settings.partitions)
+            stop_between_batches(query)
+    finally:
+        spark.stop()
+
+
+def _warn_of_large(states: Mapping[str, int], known: frozenset[str]) -> frozenset[str]:
+    """Warn of each shard whose state has become large; return all that are."""
+    large = frozenset(name for name, size in states.items() if size >= config.LARGE_STATE_BYTES)
+    for name in sorted(large - known):
+        log.warning("the state of %s has %d MiB; see `wakeroll doctor`", name, states[name] >> 20)
+    return large
+
+
+def _await_record(query: StreamingQuery, connection: Connection, partitions: int) -> None:
+    """Wait until every decision so far is written down; not for long, if there is no broker any more."""
+    topic = connection.topics.decisions
+    try:
+        ends = Cluster(connection).offsets((topic, partition) for partition in range(partitions))
+    except WakerollError as error:
+        log.warning("stopping without the last decisions in the tables: %s", error)
+        return
+
+    def written() -> bool:
+        progress = query.lastProgress
+        sources = progress["sources"] if progress else []
+        reached = json.loads(sources[0]["endOffset"] or "{}").get(topic, {}) if sources else {}
+        return not query.isActive or all(reached.get(str(at), 0) >= end for (_, at), (_, end) in ends.items())
+
+    wait_until(written)
+
+
+def _status_of(query: StreamingQuery) -> QueryStatus:
+    progress = query.lastProgress
+    if progress is None:
+        return QueryStatus(-1, 0, 0)
+    return QueryStatus(
+        int(progress["batchId"]),
+        int(progress["numInputRows"]),
+        int(progress["durationMs"].get("triggerExecution", 0)),
+    )

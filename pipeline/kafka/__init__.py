@@ -1,0 +1,1 @@
+"""The control plane's topics, and what a broker is asked about topics."""

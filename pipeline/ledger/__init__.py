@@ -1,0 +1,1 @@
+"""The Delta tables: declarations, views, maintenance, retention, time travel, and the archived log."""

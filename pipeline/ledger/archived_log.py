@@ -1,0 +1,407 @@
+"""The past as the tables hold it: the log of each shard, the eras that decided it, the snapshots to go on from.
+
+The functions read the views that `open_views` has opened.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import reduce
+from operator import and_, or_
+from typing import NamedTuple
+
+from msgspec import Struct, structs
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from model.partitioner import partition_of
+from model.records import Record, kind_of_topic
+from model.shard import VERSION, Shard
+from model.signing import OnRecord
+from pipeline.ledger.known_groups import refuse_unknown_group
+from wakeroll.errors import InvalidUsage
+from wakeroll.reset import EpochMs
+
+Place = tuple[str, int]
+"""A control topic, and a partition of it: what a shard decides."""
+
+
+class Period(NamedTuple):
+    """A stretch of log time, epoch ms: from the first moment to before the second; None is as far as the log goes."""
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def has(self, at_ms: int) -> bool:
+        """Say whether a moment is in it."""
+        return (self.from_ms is None or at_ms >= self.from_ms) and (self.to_ms is None or at_ms < self.to_ms)
+
+    @property
+    def condition(self) -> Column:
+        """The same of rows, by their `at_ms`."""
+        after = f.lit(True) if self.from_ms is None else f.col("at_ms") >= self.from_ms
+        return after if self.to_ms is None else after & (f.col("at_ms") < self.to_ms)
+
+    def __str__(self) -> str:
+        """Return it for a sentence: ``from 2026-07-01T03:00:00.000Z to the end of the log``."""
+        begin = "the start of the log" if self.from_ms is None else str(EpochMs(self.from_ms))
+        end = "the end of the log" if self.to_ms is None else str(EpochMs(self.to_ms))
+        return f"from {begin} to {end}"
+
+
+class Stretch(Struct, frozen=True, kw_only=True):
+    """Records of a shard that one era decided about, and where it began: with a snapshot, else with nothing."""
+
+    topic: str
+    partition: int
+    era: int
+    first: int
+    """Offset of the first record that is asked about ..."""
+    last: int
+    """... and of the last one."""
+    after: int
+    """The last record that the beginning has in it; -1: none."""
+    last_seq: int
+    """Of the decisions that the tables hold of this era; 0: none."""
+    body: bytes | None = None
+    """The snapshot; None: era 1 began with nothing."""
+    refused: Mapping[int, str] = {}
+    """Offset -> why the signature of the record there was refused, as the tables have it, from `after` to `last`."""
+
+    @property
+    def shard_name(self) -> str:
+        """The shard with its era, as its decisions have it: ``groups-3.1``."""
+        return _name((self.topic, self.partition), self.era)
+
+    def shard(self, partitions: int) -> Shard:
+        """Make the shard as it was after record `after`; its topic has so many partitions."""
+        return Shard(self.topic, self.partition, partitions, self.body, signatures=OnRecord(self.refused))
+
+
+class Unknown(Struct, frozen=True, kw_only=True):
+    """Records of a shard about which an era cannot be asked again: the state before them is not known."""
+
+    shard_name: str
+    """With the era."""
+    first: int
+    last: int
+    why: str
+    """For people: what is missing."""
+
+
+class Replayable(NamedTuple):
+    """What can be decided again, and what cannot; in the order of the shards and their logs."""
+
+    stretches: list[Stretch]
+    unknown: list[Unknown]
+
+
+class _Era(NamedTuple):
+    """What one era of a shard decided about: the records from `first` to `last`, if there are any."""
+
+    number: int
+    first: int
+    last: int
+    last_seq: int
+    starts: list[int]
+    """The last record that each of its snapshots has in it, in order; its decisions can be made again behind any of
+    them.  The first one of a later era is what it began with."""
+    overlaps: int
+    """The end of the records that an earlier era decided about under the same offsets; -1: there are none."""
+
+
+def stretches_of(spark: SparkSession, asked: Mapping[Place, tuple[int, int]]) -> Replayable:
+    """Return what to replay, so that it begins as late as can be.
+
+    Snapshots of another version of the machines are of no use.  Era 1 began with nothing, any later one with what its
+    first snapshot says.  Behind records that are not archived, a replay begins with the next snapshot.
+
+    Args:
+        spark: with the tables' views.
+        asked: shard -> the first and the last offset that it is asked about.
+    """
+    decided, snapshots = _decided(spark), _snapshots(spark)
+    logs = _archived(spark, asked)
+    found = Replayable([], [])
+    for place, (first, last) in sorted(asked.items()):
+        its = {era: offsets for (topic, partition, era), offsets in snapshots.items() if (topic, partition) == place}
+        known = decided.get(place, [])
+        # An era reads records again that those before it decided about; what they say of a signature counts.
+        refused = {offset: why for era in known for offset, why in era.refused.items()}
+        for era in _eras(known, its):
+            for run in logs[place]:
+                begin, end = max(first, era.first, run.first), min(last, era.last, run.last)
+                if begin <= end:
+                    _add(found, place, era, (begin, end), run, refused)
+    bodies = _bodies(spark, found.stretches)
+    return found._replace(
+        stretches=[
+            structs.replace(one, body=bodies.get((one.topic, one.partition, one.era, one.after)))
+            for one in found.stretches
+        ]
+    )
+
+
+def _eras(decided: Collection["_Decided"], snapshots: Mapping[int, list[int]]) -> list[_Era]:
+    """Return the eras of a shard, and the records that each decided about.
+
+    An era that began without a snapshot, or with an old one, reads records again about which the era before it has
+    decided; these stay that era's.
+    """
+    known = {one.era: one for one in decided}
+    eras: list[_Era] = []
+    reached = -1
+    for number in sorted({*known, *snapshots} or {1}):
+        its, starts = known.get(number), snapshots.get(number, [])
+        begins = [*(start + 1 for start in starts[:1]), *([its.first] if its else [])]
+        # The first era began before it had anything to decide.
+        first = max(reached + 1, min(begins)) if eras else 0
+        overlaps = reached if eras and its and its.first <= reached else -1
+        if eras:
+            eras[-1] = eras[-1]._replace(last=first - 1)
+        eras.append(_Era(number, first, _ENDLESS, its.last_seq if its else 0, starts, overlaps))
+        reached = max(reached, its.last if its else -1)
+    return eras
+
+
+_ENDLESS = 2**63 - 1
+
+
+def _add(
+    found: Replayable,
+    place: Place,
+    era: _Era,
+    asked: tuple[int, int],
+    run: "_Run",
+    refused: Mapping[int, str],
+) -> None:
+    """Add what can be decided again of a run of records that an era decided about: all behind the nearest snapshot."""
+    begin, end = asked
+    starts = [start for start in era.starts if start >= max(run.first - 1, era.overlaps)]
+    if era.number == 1 and run.is_first:
+        starts.insert(0, -1)
+    after = max((start for start in starts if start < begin), default=None)
+    if after is None:
+        after = min((start for start in starts if start < end), default=None)
+        if era.overlaps >= 0:
+            why = "the log was shortened, so that their offsets stand for other records too"
+        elif run.is_first:
+            why = "of how the era began there is no snapshot"
+        else:
+            why = f"records before {run.first} are not archived"
+        last = end if after is None else after
+        found.unknown.append(Unknown(shard_name=_name(place, era.number), first=begin, last=last, why=why))
+    if after is not None:
+        topic, partition = place
+        found.stretches.append(
+            Stretch(
+                topic=topic,
+                partition=partition,
+                era=era.number,
+                first=max(begin, after + 1),
+                last=end,
+                after=after,
+                last_seq=era.last_seq,
+                refused={offset: why for offset, why in refused.items() if after < offset <= end},
+            )
+        )
+
+
+def cut_logs(spark: SparkSession) -> dict[Place, int]:
+    """Return the shards whose log was cut by `pipeline.ledger.retention`, each with its first archived offset.
+
+    Such a log begins behind a snapshot.  One that was never cut begins before all of them.
+    """
+    snapshots = spark.table("snapshots").groupBy("topic", "partition").agg(f.min("offset").alias("snapshot"))
+    rows = (
+        spark.table("events")
+        .groupBy("topic", "partition")
+        .agg(f.min("offset").alias("first"))
+        .join(snapshots, on=["topic", "partition"], how="inner")
+        .where((f.col("snapshot") < f.col("first")) & (f.col("first") > 0))
+        .collect()
+    )
+    return {(row.topic, row.partition): row.first for row in rows}
+
+
+def records_of(spark: SparkSession, stretches: Collection[Stretch]) -> DataFrame:
+    """Return the archived records that these stretches are replayed from, in no order."""
+    places: dict[Place, list[Stretch]] = {}
+    for stretch in stretches:
+        places.setdefault((stretch.topic, stretch.partition), []).append(stretch)
+    wanted = [
+        (f.col("topic") == topic)
+        & (f.col("partition") == partition)
+        & (f.col("offset") > min(stretch.after for stretch in its))
+        & (f.col("offset") <= max(stretch.last for stretch in its))
+        for (topic, partition), its in sorted(places.items())
+    ]
+    return (
+        spark.table("events")
+        .where(reduce(or_, wanted, f.lit(False)))
+        .select("topic", "partition", "offset", "at_ms", "key", "value")
+    )
+
+
+def in_order(records: DataFrame) -> Iterator[Record]:
+    """Read the records of one shard here, in this process, by offset."""
+    for row in records.orderBy("offset").toLocalIterator():
+        key, value = (None if column is None else bytes(column) for column in (row.key, row.value))
+        yield Record(row.topic, row.partition, row.offset, row.at_ms, key, value)
+
+
+def place_of(spark: SparkSession, group_id: str, partitions: int) -> Place:
+    """Return the shard of a group that the tables know.
+
+    Raises:
+        InvalidUsage: there is no such group, or its decisions stand elsewhere; the message says what must be wrong.
+    """
+    home = partition_of(group_id.encode(), partitions)
+    cause = f.col("cause")
+    rows = (
+        spark.table("decisions")
+        .where((f.col("group_id") == group_id) & (f.col("kind") == "rebalance"))
+        .select(cause["topic"].alias("topic"), cause["partition"].alias("partition"))
+        .distinct()
+        .collect()
+    )
+    found = sorted((row.topic, row.partition) for row in rows if kind_of_topic(row.topic) == "groups")
+    if not found:
+        refuse_unknown_group(spark, group_id)
+        raise InvalidUsage(f"nothing was ever decided about the queues of group {group_id!r}")
+    for topic, partition in found:
+        if partition == home:
+            return topic, partition
+    raise InvalidUsage(
+        f"group {group_id!r} was decided in partition {found[0][1]}; of {partitions} it belongs to {home}; "
+        "give the number of partitions that the deployment has, by WAKEROLL_PARTITIONS or --config"
+    )
+
+
+def shard_at(spark: SparkSession, place: Place, partitions: int, at_ms: int | None = None) -> Shard:
+    """Return a shard as it was after its last archived record, or after the last one that is not later than a moment.
+
+    Raises:
+        InvalidUsage: the archived log does not reach back so far, or lacks records before that moment.
+    """
+    topic, partition = place
+    until = Period(None, None if at_ms is None else at_ms + 1)
+    events = spark.table("events").where((f.col("topic") == topic) & (f.col("partition") == partition))
+    last = events.where(until.condition).agg(f.max("offset").alias("offset")).collect()[0].offset
+    if last is None:
+        begin = events.agg(f.min("at_ms").alias("at_ms")).collect()[0].at_ms
+        raise InvalidUsage(f"there is no record of {topic}-{partition} {until}; its log begins at {EpochMs(begin)}")
+    found = stretches_of(spark, {place: (last, last)})
+    for unknown in found.unknown:
+        raise InvalidUsage(f"{unknown.shard_name} cannot be made again {until}: {unknown.why}")
+    [stretch] = found.stretches
+    shard = stretch.shard(partitions)
+    for record in in_order(records_of(spark, [stretch])):
+        shard.apply(record)
+    return shard
+
+
+class _Decided(NamedTuple):
+    """What the tables hold of one era of a shard."""
+
+    era: int
+    first: int
+    """Offset of the first record that a decision follows from ..."""
+    last: int
+    """... and of the last one."""
+    last_seq: int
+    refused: dict[int, str]
+    """As in `Stretch`, of all that it decided."""
+
+
+def _decided(spark: SparkSession) -> dict[Place, list[_Decided]]:
+    """Return the eras of each shard that have decided anything."""
+    cause = f.col("cause")
+    # The JSON of a few rows: `when` reads it of no others.
+    is_refusal = (f.col("kind") == "rejected") & (f.get_json_object("json", "$.rule") == "signature")
+    refusal = f.struct(cause["offset"].alias("offset"), f.get_json_object("json", "$.detail").alias("detail"))
+    rows = (
+        spark.table("decisions")
+        .groupBy(
+            cause["topic"].alias("topic"),
+            cause["partition"].alias("partition"),
+            "era",
+        )
+        .agg(
+            f.min(cause["offset"]).alias("first"),
+            f.max(cause["offset"]).alias("last"),
+            f.max("seq").alias("last_seq"),
+            f.collect_list(f.when(is_refusal, refusal)).alias("refused"),
+        )
+        .collect()
+    )
+    eras: dict[Place, list[_Decided]] = {}
+    for row in rows:
+        refused = {refusal.offset: refusal.detail for refusal in row.refused}
+        its = _Decided(row.era, row.first, row.last, row.last_seq, refused)
+        eras.setdefault((row.topic, row.partition), []).append(its)
+    return eras
+
+
+class _Run(NamedTuple):
+    """Archived records of a shard without a gap: the first and the last offset."""
+
+    first: int
+    last: int
+    is_first: bool
+    """Whether there was none before it."""
+
+
+def _archived(spark: SparkSession, asked: Collection[Place]) -> dict[Place, list[_Run]]:
+    """Return what is archived of each shard's log, in order."""
+    events = spark.table("events")
+    rows = (
+        events.groupBy("topic", "partition")
+        .agg(f.min("offset").alias("first"), f.max("offset").alias("last"), f.count("offset").alias("count"))
+        .collect()
+    )
+    cut = cut_logs(spark) if any(row.first > 0 for row in rows if (row.topic, row.partition) in asked) else {}
+    runs = {
+        (row.topic, row.partition): [_Run(row.first, row.last, is_first=(row.topic, row.partition) not in cut)]
+        for row in rows
+    }
+    if all(row["count"] > row.last - row.first for row in rows if (row.topic, row.partition) in asked):
+        return runs
+    before = f.lag("offset").over(Window.partitionBy("topic", "partition").orderBy("offset"))
+    gaps = (
+        events.select("topic", "partition", "offset", before.alias("before"))
+        .where(f.col("offset") > f.col("before") + 1)
+        .orderBy("offset")
+        .collect()
+    )
+    for row in gaps:
+        its = runs[row.topic, row.partition]
+        run = its.pop()
+        its += [run._replace(last=row.before), _Run(row.offset, run.last, is_first=False)]
+    return runs
+
+
+def _name(place: Place, era: int) -> str:
+    return f"{kind_of_topic(place[0])}-{place[1]}.{era}"
+
+
+def _snapshots(spark: SparkSession) -> dict[tuple[str, int, int], list[int]]:
+    """Return topic, partition and era -> the offsets of the snapshots that this program can read, in order."""
+    rows = (
+        spark.table("snapshots")
+        .where(f.col("version") == VERSION)
+        .groupBy("topic", "partition", "era")
+        .agg(f.collect_set("offset").alias("offsets"))
+        .collect()
+    )
+    return {(row.topic, row.partition, row.era): sorted(row.offsets) for row in rows}
+
+
+def _bodies(spark: SparkSession, stretches: Collection[Stretch]) -> dict[tuple[str, int, int, int], bytes]:
+    """Return topic, partition, era and offset -> the snapshot that a stretch begins with."""
+    columns = ("topic", "partition", "era", "offset", "version")
+    wanted = [
+        reduce(and_, (f.col(name) == value for name, value in zip(columns, values, strict=True)))
+        for one in stretches
+        for values in [(one.topic, one.partition, one.era, one.after, VERSION)]
+    ]
+    rows = spark.table("snapshots").where(reduce(or_, wanted, f.lit(False))).select(*columns, "body").collect()
+    return {(row.topic, row.partition, row.era, row.offset): bytes(row.body) for row in rows}

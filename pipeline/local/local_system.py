@@ -1,0 +1,99 @@
+"""The control plane on one machine: broker, observer and jobs, started in order and stopped in order."""
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from msgspec import structs
+
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.child_process import Child, ChildFailed
+from pipeline.runtime.run_status import read_status
+from pipeline.settings import Settings
+
+READY_S = 300.0
+"""The first batch comes after some 20 s on 2 cores; while others use them, it may be minutes."""
+
+
+class Stopped(Exception):
+    """Somebody asked to stop."""
+
+
+class LocalSystem:
+    """Observer and jobs as processes of their own, against a broker that runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.observer = self._child("observe", grace_s=10)
+        self.jobs = self._child("run", grace_s=90)
+
+    def start(self, stop: threading.Event) -> None:
+        """Make the topics, start observer and jobs, wait until the first batch is decided.
+
+        Raises:
+            Stopped: `stop` was set meanwhile.
+            ChildFailed: a process ended, or the first batch did not come in time.
+            InvalidTopics: the broker has such topics with other settings.
+        """
+        settings = self.settings
+        ensure_topics(
+            settings.connection,
+            partitions=settings.partitions,
+            inbox_partitions=settings.inbox_partitions,
+            replication=settings.replication,
+        )
+        self.observer.start()
+        self.jobs.start()
+        self.jobs.wait_until(lambda: self._decides(stop), READY_S)
+
+    def check(self) -> None:
+        """Raise `ChildFailed` if a process has ended by itself; the message quotes its log."""
+        for child in (self.observer, self.jobs):
+            if not child.is_running:
+                raise ChildFailed(f"{child.name} ended with code {child.returncode}; see {child.log}")
+
+    def stop(self) -> None:
+        """Stop the jobs between two batches, then the observer."""
+        self.jobs.stop()
+        self.observer.stop()
+
+    def _decides(self, stop: threading.Event) -> bool:
+        if stop.is_set():
+            raise Stopped
+        status = read_status(Path(self.settings.home))
+        return (
+            status is not None
+            and status.pid == self.jobs.pid
+            and all(query.batch >= 0 for query in status.queries.values())
+        )
+
+    def _child(self, command: str, grace_s: float) -> Child:
+        return Child(
+            f"wakeroll {command}",
+            [sys.executable, "-m", "pipeline.cli", command, "--bootstrap", self.settings.bootstrap],
+            log=self.settings.logs / f"{command}.log",
+            env={**os.environ, **self.settings.environment()},
+            grace_s=grace_s,
+        )
+
+
+@contextmanager
+def local_system(settings: Settings, stop: threading.Event) -> Iterator[LocalSystem]:
+    """Run a whole system for the time of a `with`: on the broker that is named, else on one of its own.
+
+    Raises:
+        Stopped: `stop` was set before it was ready.
+    """
+    with ExitStack() as stack:
+        if not settings.bootstrap:
+            broker = EmbeddedBroker(Path(settings.home).absolute() / "broker")
+            stack.enter_context(broker)
+            settings = structs.replace(settings, bootstrap=broker.bootstrap)
+        system = LocalSystem(settings)
+        stack.callback(system.stop)
+        system.start(stop)
+        yield system

@@ -1,0 +1,234 @@
+"""The observer: it tells the coordinator, through the log, what time it is, which queues there are, and which grow.
+
+It keeps nothing: what it must know it reads from the log and the brokers, so it may die and start at any time.  Two of
+them do no harm: a clock moves by the time between ticks, however many there are, and a route or an arrival that is told
+twice says nothing new.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from model.config import DEFAULT_LIMITS, MAX_QUEUES, Limits
+from model.events import Route
+from model.signing import Keys
+from pipeline.failure_log import Trouble
+from pipeline.kafka.topic_admin import Cluster, Racks
+from pipeline.observer import subscribed_topics
+from pipeline.observer.arrival_events import Announcer
+from pipeline.observer.signed_producers import ENDS_MS, SignedProducer
+from pipeline.observer.subscribed_topics import Routed, Subscribed
+from pipeline.observer.ticks import Ticker, next_due_s
+from pipeline.observer.topic_follower import Follower
+from pipeline.observer.topic_routes import RouteBook, Watch
+from wakeroll.connection import Connection, is_legal
+from wakeroll.errors import NotReachable
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+"""How often the brokers are asked for the queues of all subscribed topics."""
+_ANSWER_S = 3.0
+_ROUTE_TIMEOUT_MS = 10_000
+_LISTEN_S = 0.5
+_FLUSH_S = 0.5
+
+
+def observe(connection: Connection, keys: Keys, stop: threading.Event, limits: Limits = DEFAULT_LIMITS) -> None:
+    """Send ticks, routes and arrivals, signed, until `stop` is set; return within 2 seconds then.
+
+    A broker that is away is waited for, and so are topics that are not there yet.  `stop` is also set on an error.
+    Each tick tells the shards the limits of this deployment.
+
+    Raises:
+        InvalidUsage: Kafka's client does not take the settings, or there is no key of an observer.
+    """
+    cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
+    ticker = Ticker(connection, keys, limits)
+    announcer = Announcer(connection, keys, stop)
+    router = Router(connection, keys, cluster, ticker, announcer)
+    log.info("observing %s for %s", connection.bootstrap, ", ".join(connection.topics.control))
+    # Ticks and arrivals have a thread each: what the rest waits for delays neither the clock nor who is to be woken.
+    with ThreadPoolExecutor(2, "observer") as pool:
+        working = [pool.submit(ticker.run, stop), pool.submit(announcer.run, stop)]
+        try:
+            router.run(stop)
+        finally:
+            stop.set()
+            router.close()
+        for work in working:
+            work.result()
+    log.info("stopped")
+
+
+class Router:
+    """Follows who subscribes what, asks the brokers for its queues, and tells the shards."""
+
+    def __init__(
+        self, connection: Connection, keys: Keys, cluster: Cluster, ticker: Ticker, announcer: Announcer
+    ) -> None:
+        """Make the clients; nothing is asked yet.
+
+        `ticker` is told which partitions there are and where they end, `announcer` which topics are subscribed.
+        """
+        self._names = connection.topics
+        self._cluster = cluster
+        self._ticker = ticker
+        self._announcer = announcer
+        self._book = RouteBook()
+        self._control = {topic: Watch() for topic in connection.topics.control}
+        self._follower: Follower[Subscribed | Routed] = Follower(
+            connection, connection.topics.groups, subscribed_topics.read
+        )
+        self._producer = SignedProducer(connection, keys, _ROUTE_TIMEOUT_MS)
+        self._ends: dict[tuple[str, int], int] = {}
+        """Of the control partitions, as they were told last."""
+        self._ends_s = 0.0
+        self._silence = Trouble(log, "the broker answers")
+        self._absence = Trouble(log, "the control topics are there")
+        self._delivery = Trouble(log, "routes arrive again")
+        self._oddities: dict[str, str] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until `stop` is set."""
+        due_s = time.monotonic()
+        while not stop.is_set():
+            if time.monotonic() >= due_s:
+                self._ask((*self._control, *self._book.topics), stop)
+                for topic in self._book.forget():
+                    log.info("topic %s is not asked for any more", topic)
+                due_s = next_due_s(due_s, time.monotonic(), POLL_S)
+            for said in self._follower.hear(min(max(due_s - time.monotonic(), 0), _LISTEN_S)):
+                self._note(said)
+            # Not at the next poll: a client that joins waits for the routes of its topics.
+            if new := self._book.take_new():
+                self._ask(new, stop)
+            self._announcer.subscribed = self._book.topics
+            self._producer.poll()
+
+    def close(self) -> None:
+        """Send what is under way, and stop reading."""
+        self._producer.flush(_FLUSH_S)
+        self._follower.close()
+
+    def _note(self, said: Subscribed | Routed) -> None:
+        match said:
+            case Subscribed():
+                for wanted in said.subscriptions:
+                    if is_legal(wanted.topic) and wanted.topic not in self._names.all:
+                        self._book.hear(wanted.topic)
+            case Routed() if said.queues:
+                self._book.remember(said.topic)
+
+    def _ask(self, topics: Iterable[str], stop: threading.Event) -> None:
+        """Ask the brokers for topics, and tell the shards what is new or due."""
+        try:
+            found = self._cluster.racks(topics)
+            self._take(found)
+            self._learn_ends(found)
+            if self._shards:
+                self._follower.follow(self._shards, self._cluster)
+                self._tell(found)
+        except NotReachable as error:
+            if not stop.is_set():
+                self._silence.began(f"{error}; trying again")
+                self._book.trust_all()
+        else:
+            self._silence.ended()
+
+    @property
+    def _shards(self) -> int:
+        return len(self._control[self._names.groups].rooms)
+
+    def _take(self, found: dict[str, Racks | KafkaError]) -> None:
+        """Enter what the brokers said, into the book or, for a control topic, into what the ticker must know."""
+        for topic, racks in found.items():
+            watch = self._control.get(topic) or self._book.watch(topic)
+            if isinstance(racks, KafkaError):
+                watch.trust()
+                self._remark(topic, f"cannot be looked at: {racks.str()}")
+                continue
+            watch.read(racks)
+            if topic not in self._control:
+                self._remark(topic, "" if racks or watch.is_told else "does not exist")
+        if missing := [topic for topic, watch in self._control.items() if not watch.rooms]:
+            self._absence.began(f"there is no topic {' and no '.join(missing)}; `wakeroll run` makes it; waiting")
+        else:
+            self._absence.ended()
+
+    def _learn_ends(self, found: dict[str, Racks | KafkaError]) -> None:
+        """Ask where the control partitions end, if one is new or it is time to, and tell the ticker."""
+        led = {
+            (topic, partition)
+            for topic in self._control
+            if not isinstance(racks := found.get(topic, Racks()), KafkaError)
+            for partition, rack in racks.items()
+            if rack is not None
+        }
+        now_s = time.monotonic()
+        if led <= self._ends.keys() and now_s - self._ends_s < ENDS_MS / 1_000:
+            return
+        ends = self._cluster.ends(led)
+        self._ends_s = now_s
+        self._ends.update(ends)
+        self._producer.learn(ends)
+        partitions = ((topic, number) for topic, watch in self._control.items() for number in range(len(watch.rooms)))
+        self._ticker.ends = {where: self._ends[where] for where in partitions if where in self._ends}
+
+    def _tell(self, found: dict[str, Racks | KafkaError]) -> None:
+        """Send the routes that are due, among the topics that were just looked at, to every shard."""
+        now_ms = int(time.monotonic() * 1000)
+        due = [topic for topic in self._book.due(now_ms) if topic in found]
+        offsets = self._cluster.offsets(
+            (topic, queue_id)
+            for topic in due
+            if not isinstance(racks := found[topic], KafkaError)
+            for queue_id, rack in racks.items()
+            if rack is not None
+        )
+        for topic in due:
+            watch = self._book.watch(topic)
+            news = watch.is_news
+            route = watch.tell(topic, offsets, now_ms)
+            if len(route.queues) > MAX_QUEUES:
+                self._remark(topic, f"has {len(route.queues)} queues; only {MAX_QUEUES} can be routed, so none is")
+                continue
+            if news and route.queues:
+                log.info("topic %s has %d queues, version %s", topic, len(route.queues), route.version)
+            elif news:
+                log.info("topic %s is gone", topic)
+            self._send(route)
+
+    def _send(self, route: Route) -> None:
+        value = msgspec.json.encode(route)
+        for partition in range(self._shards):
+            try:
+                self._producer.produce(
+                    self._names.groups,
+                    value,
+                    partition,
+                    on_delivery=partial(self._delivered, route.topic),
+                )
+            except BufferError:  # a million shards and topics; the next poll goes on
+                self._book.unsaid(route.topic)
+            except KafkaException as error:
+                self._delivery.began(f"cannot send the route of {route.topic}: {error.args[0].str()}")
+
+    def _delivered(self, topic: str, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self._delivery.ended()
+        else:
+            self._delivery.began(f"the route of {topic} does not arrive: {error.str()}")
+            self._book.unsaid(topic)
+
+    def _remark(self, topic: str, oddity: str) -> None:
+        """Log what is odd about a topic, once; "" says that it is well."""
+        if oddity and self._oddities.get(topic) != oddity:
+            log.warning("topic %s %s", topic, oddity)
+        self._oddities[topic] = oddity

@@ -1,0 +1,84 @@
+"""Somebody who follows a control topic: what its records say, from two minutes ago on."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from model.config import MAX_RECORD_BYTES
+from pipeline.failure_log import Trouble
+from pipeline.kafka.topic_admin import Cluster
+from wakeroll.connection import Connection, take
+from wakeroll.errors import NotReachable
+
+log = logging.getLogger(__name__)
+
+LOOK_BACK_MS = 120_000
+"""Long enough to hear a live client's heartbeat, and a route that an observer before this one told."""
+_ANSWER_S = 1.5
+_AT_ONCE = 1_000
+
+_Said = TypeVar("_Said")
+
+
+class Follower(Generic[_Said]):
+    """Reads a control topic, from two minutes ago on."""
+
+    def __init__(self, connection: Connection, topic: str, understand: Callable[[bytes | None], _Said | None]) -> None:
+        """Make the client; `understand` turns a record's value into what it says, None for nothing."""
+        self._topic = topic
+        self._understand = understand
+        self._partitions = 0
+        self._trouble = Trouble(log, f"{self._topic} can be read again")
+        self._consumer = connection.consumer(
+            **{
+                # Where records are lost, the next ones say it again: a heartbeat, a pull.
+                "auto.offset.reset": "latest",
+                "message.max.bytes": MAX_RECORD_BYTES,
+                "queued.max.messages.kbytes": 16 * 1024,
+                "reconnect.backoff.max.ms": 1_000,
+                "log_level": 0,
+                "error_cb": lambda _: None,
+            }
+        )
+
+    def follow(self, partitions: int, cluster: Cluster) -> None:
+        """Read all partitions, unless they are being read.
+
+        Raises:
+            NotReachable: no broker told where to start.
+        """
+        if partitions == self._partitions:
+            return
+        # The ends are asked for first: where no record is as young, reading starts there, and none slips through.
+        ends = cluster.offsets((self._topic, partition) for partition in range(partitions))
+        since_ms = int(time.time() * 1000) - LOOK_BACK_MS
+        asked = [TopicPartition(self._topic, partition, since_ms) for partition in range(partitions)]
+        try:
+            starts = self._consumer.offsets_for_times(asked, timeout=_ANSWER_S)
+        except KafkaException as error:
+            raise NotReachable(f"no broker told where to start in {self._topic}: {error.args[0].str()}") from None
+        for start in starts:
+            if start.error is not None or (self._topic, start.partition) not in ends:
+                raise NotReachable(f"partition {start.partition} of {self._topic} has no leader yet")
+            if start.offset < 0:
+                start.offset = ends[self._topic, start.partition][1]
+        self._consumer.assign(starts)
+        self._partitions = partitions
+
+    def hear(self, timeout_s: float) -> Iterator[_Said]:
+        """Wait up to `timeout_s` for records; return what some of them, at most a thousand, say."""
+        for message in take(self._consumer, _AT_ONCE, timeout_s):
+            error = message.error()
+            if error is not None:
+                self._trouble.began(f"cannot read {self._topic}: {error.str()}")
+                continue
+            self._trouble.ended()
+            if (said := self._understand(message.value())) is not None:
+                yield said
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._consumer.close()

@@ -1,0 +1,135 @@
+"""From records of Kafka to rows of the ledger's tables; each transform ends with the select that is its contract."""
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from model.decisions import Assignment, Handover, Offset
+from model.order import ERA_SQL, SHARD_SQL, order_of
+from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, Table
+from pipeline.ledger.schemas import checks_of, schema_of
+
+
+def event_rows(records: DataFrame) -> DataFrame:
+    """Archive records of the control topics, byte for byte."""
+    return records.select(
+        "topic",
+        "partition",
+        "offset",
+        f.col("timestamp_ms").alias("at_ms"),
+        "key",
+        "value",
+        f.get_json_object(f.col("value").cast("string"), "$.type").alias("type"),
+    ).select(*_names(EVENTS))
+
+
+def decision_rows(records: DataFrame) -> DataFrame:
+    """Read the header of each decision, and drop the repetitions within this batch.
+
+    As every reader does: per (Kafka partition, shard without its era) an (era, seq) that is not above the highest
+    before it was seen already, or comes from a coordinator that another one has replaced.
+    """
+    header = "kind string, shard string, seq bigint, group_id string, client_id string, at_ms bigint, " + (
+        f"cause {schema_of(Assignment)['cause'].dataType.simpleString()}"
+    )
+    json = f.col("value").cast("string")
+    shard = Window.partitionBy("partition", f.expr(SHARD_SQL)).orderBy("offset")
+    before = shard.rowsBetween(Window.unboundedPreceding, -1)
+    return (
+        records.select("partition", "offset", "timestamp_ms", json.alias("json"), f.from_json(json, header).alias("d"))
+        .select("partition", "offset", f.col("timestamp_ms").alias("published_ms"), "json", "d.*")
+        .withColumn("place", f.struct(_era().alias("era"), f.col("seq").alias("seq")))
+        .withColumn("newest_before", f.max("place").over(before))
+        .where((f.col("seq") > 0) & f.coalesce(f.col("place") > f.col("newest_before"), f.lit(True)))
+        .select(*_names(DECISIONS))
+        .where(_keeps_to(DECISIONS))
+    )
+
+
+def assignment_rows(decisions: DataFrame) -> DataFrame:
+    """Take the hand-overs out of rows of `decisions`: who owns a queue from when on."""
+    return _said(
+        decisions,
+        Handover,
+        f.col("to").alias("client_id"),
+        "epoch",
+        f.coalesce("assigned_ms", "released_ms", "at_ms").alias("from_ms"),
+        f.col("from").alias("previous_client_id"),
+        "how",
+    ).select(*_names(ASSIGNMENTS))
+
+
+def offset_rows(decisions: DataFrame) -> DataFrame:
+    """Take the committed offsets out of rows of `decisions`."""
+    # A decision of before there were two modes does not say it.
+    mode = f.coalesce("mode", f.lit("clustering")).alias("mode")
+    return _said(
+        decisions, Offset, "client_id", f.col("offset").alias("committed_offset"), "epoch", "at_ms", "reset_by", mode
+    ).select(*_names(OFFSETS))
+
+
+Positions = dict[tuple[object, ...], tuple[int, int]]
+"""How far a table has come: of each stream, the highest (era, position).
+
+A stream of decisions is (Kafka partition, shard without its era).  That of events has no eras, and 0 for them.
+"""
+
+
+def position_of(table: Table, stream: tuple[object, ...], position: int) -> tuple[tuple[object, ...], tuple[int, int]]:
+    """Return a stream without its era, and (era, position); `stream` is as the table's rows have it."""
+    if table is EVENTS:
+        return stream, (0, position)
+    partition, shard = stream
+    return (partition, str(shard).rpartition(".")[0]), order_of(str(shard), position)
+
+
+def newest_of(table: Table, highest: Mapping[tuple[object, ...], int]) -> Positions:
+    """Return the highest (era, position) of each stream, of the highest position of each stream and era."""
+    newest: Positions = {}
+    for its_stream, its_position in highest.items():
+        stream, position = position_of(table, its_stream, its_position)
+        newest[stream] = max(newest.get(stream, position), position)
+    return newest
+
+
+def not_yet_in(table: Table, newest: Positions) -> Column:
+    """Condition on rows: they stand above the highest (era, position) that the table has of their stream."""
+    is_event, position = table is EVENTS, f.col(table.position)
+    names = ["topic", "partition"] if is_event else ["partition", SHARD_SQL]
+    is_new = f.lit(True)
+    for stream, (era, at) in sorted(newest.items(), key=repr):
+        mine = reduce(and_, (f.expr(name) == f.lit(value) for name, value in zip(names, stream, strict=True)))
+        above = position > at
+        is_new = f.when(mine, above if is_event else (_era() > era) | ((_era() == era) & above)).otherwise(is_new)
+    return is_new
+
+
+def _era() -> Column:
+    return f.coalesce(f.expr(ERA_SQL), f.lit(0))
+
+
+def _said(decisions: DataFrame, kind: type[Handover | Offset], *columns: Column | str) -> DataFrame:
+    """Take the decisions of one kind, each about a queue: whose and which, and these columns of what they say."""
+    said = f.from_json("json", schema_of(kind)).alias("said")
+    return (
+        decisions.where(f.col("kind") == f.lit(kind.__struct_config__.tag))
+        .select("partition", said)
+        .select("partition", "said.*")
+        .select("shard", "seq", "partition", "group_id", "queue.topic", "queue.broker", "queue.queue_id", *columns)
+    )
+
+
+def _keeps_to(table: Table) -> Column:
+    """Condition on rows: they keep to the table's NOT NULL and CHECK; one that did not would kill every batch.
+
+    Only a stray producer's record can break it, and that is no decision.
+    """
+    rules = [f"{column.name} is not null" for column in schema_of(table.row) if not column.nullable]
+    return f.expr(" and ".join([*rules, *checks_of(table.row).values()]))
+
+
+def _names(table: Table) -> list[str]:
+    return list(schema_of(table.row).names)

@@ -1,0 +1,1 @@
+"""Answers from the ledger: explain, replay, data quality, marts."""

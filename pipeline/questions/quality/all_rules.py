@@ -1,0 +1,46 @@
+"""All rules, over the tables and views as a session knows them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+
+from pyspark.sql import SparkSession
+
+from model.rows import DECIDED, TABLES
+from pipeline.ledger.tables import KINDS, read_once
+from pipeline.questions.quality.comparison_rules import broken_rows, history_rules
+from pipeline.questions.quality.expectation_suites import Gate, Outcome
+from pipeline.questions.quality.rule import HISTORY, Rule
+from pipeline.questions.quality.schema_rules import declared_rules
+
+
+def all_rules() -> Mapping[str, Sequence[Rule]]:
+    """Return suite -> its rules."""
+    return {**declared_rules(), HISTORY: history_rules()}
+
+
+def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None) -> list[Outcome]:
+    """Ask the rules.
+
+    Args:
+        spark: knows the tables and views: see `pipeline.ledger.tables.open_views`.
+        gate: who asks.
+        names: of tables and views; only rules that these may break.  None: all.
+
+    Returns:
+        An outcome a rule.
+    """
+    outcomes: list[Outcome] = []
+    with read_once(spark, (*TABLES, *KINDS)) if names is None else nullcontext():
+        for suite, rules in all_rules().items():
+            asked = [rule for rule in rules if names is None or rule.table in names]
+            if asked:
+                outcomes += _outcomes(spark, gate, suite, asked)
+    return outcomes
+
+
+def _outcomes(spark: SparkSession, gate: Gate, suite: str, rules: Sequence[Rule]) -> list[Outcome]:
+    if suite == HISTORY:
+        with broken_rows(spark, rules) as rows:
+            return gate.check(suite, rules, rows, ("at", "found", "expected"))
+    key = TABLES[suite].key if suite in TABLES else DECIDED
+    return gate.check(suite, rules, spark.table(suite), key)

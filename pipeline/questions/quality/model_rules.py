@@ -1,0 +1,203 @@
+"""What the model is asked about rows: Spark hands them over shard by shard, in order; what breaks a rule comes back.
+
+The rules stand in `model.invariants`; here is only how rows become the decisions that they are about.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from model.decisions import AnyDecision, Cause, Decision, Handover, Membership, Offset
+from model.invariants import (
+    broken_answers,
+    broken_epochs,
+    broken_numbering,
+    broken_offsets,
+    broken_ownership,
+    broken_telling,
+)
+from model.queue import Queue
+from model.records import UNREADABLE
+from pipeline.ledger.schemas import schema_of
+from pipeline.questions.quality.ordered_rows import Broken, Frames, frame_of, in_order, rows_of
+from pipeline.questions.quality.rule import Rule, rows_rule
+from pipeline.questions.quality.schema_rules import FORMER_WORDS
+
+
+class Question(NamedTuple):
+    """A rule, and whom to ask: decisions of a shard in order, and whether they begin with its first, -> sentences."""
+
+    rule: Rule
+    ask: Callable[[Sequence[AnyDecision], bool], Iterable[str]]
+
+
+JSON = rows_rule("decisions.json", "the JSON of a decision is one of its kind")
+HEADER = rows_rule("decisions.header", "the columns of a decision say what its JSON says")
+
+_EPOCHS = "a group's epoch never falls, and each rebalance has one of its own"
+_GROWTH = "a committed offset only grows, but for a reset"
+
+OF_DECISIONS = (
+    Question(
+        rows_rule("decisions.numbering", "a shard counts its decisions without gaps, and takes its records in order"),
+        broken_numbering,
+    ),
+    Question(rows_rule("decisions.epochs", _EPOCHS), lambda decisions, _: broken_epochs(decisions)),
+    Question(
+        rows_rule("decisions.ownership", "a queue has one owner at most; assignments and commits agree who"),
+        broken_ownership,
+    ),
+    Question(
+        rows_rule("decisions.telling", "a queue leaves a living owner only when it was told so"),
+        broken_telling,
+    ),
+    Question(rows_rule("decisions.growth", _GROWTH), lambda decisions, _: broken_offsets(decisions)),
+    Question(
+        rows_rule("decisions.answers", "a pull is answered once at most"),
+        lambda decisions, _: broken_answers(decisions),
+    ),
+)
+OF_ASSIGNMENTS = (
+    Question(
+        rows_rule("assignments.ownership", "a period of ownership begins where the one before it ended"),
+        broken_ownership,
+    ),
+    Question(rows_rule("assignments.epochs", _EPOCHS), lambda decisions, _: broken_epochs(decisions)),
+)
+OF_OFFSETS = (Question(rows_rule("offsets.growth", _GROWTH), lambda decisions, _: broken_offsets(decisions)),)
+
+RULES_OF_DECISIONS = (JSON, HEADER, *(question.rule for question in OF_DECISIONS))
+RULES_OF_ASSIGNMENTS = tuple(question.rule for question in OF_ASSIGNMENTS)
+RULES_OF_OFFSETS = tuple(question.rule for question in OF_OFFSETS)
+
+
+def broken_decisions(decisions: DataFrame) -> DataFrame:
+    """Ask about rows of `decisions`: whether they can be read, and all that `model.invariants` knows."""
+    cause = [f.col(f"cause.{name}").alias(f"cause_{name}") for name in Cause.__struct_fields__]
+    rows = decisions.select("shard", "seq", "kind", "group_id", "client_id", "at_ms", *cause, "json")
+    return in_order(rows, ("shard",), "seq").mapInPandas(_ask_decisions, schema_of(Broken))
+
+
+def broken_assignments(assignments: DataFrame, memberships: DataFrame) -> DataFrame:
+    """Ask about rows of `assignments`; what a group owned is forgotten with the group."""
+    return _ask_rows(assignments, memberships, _handover, OF_ASSIGNMENTS)
+
+
+def broken_growth(offsets: DataFrame, memberships: DataFrame) -> DataFrame:
+    """Ask about rows of `offsets`; what a group has committed is forgotten with the group."""
+    return _ask_rows(offsets, memberships, _offset, OF_OFFSETS)
+
+
+def _ask_rows(
+    rows: DataFrame,
+    memberships: DataFrame,
+    decision_of: Callable[[Any], AnyDecision],
+    questions: Sequence[Question],
+) -> DataFrame:
+    forgotten = memberships.where("change = 'forgotten'").select("shard", "seq", "group_id", "epoch", "change")
+    both = rows.unionByName(forgotten, allowMissingColumns=True)
+    ask = partial(_ask_shards, decision_of, questions)
+    return in_order(both, ("shard",), "seq").mapInPandas(ask, schema_of(Broken))
+
+
+def _ask_shards(decision_of: Callable[[Any], AnyDecision], questions: Sequence[Question], frames: Frames) -> Frames:
+    for shard, rows in groupby(rows_of(frames), attrgetter("shard")):
+        decisions = [decision_of(row) if row.change is None else _membership(row) for row in rows]
+        yield frame_of(_ask(questions, shard, decisions, whole=False), Broken)
+
+
+def _ask_decisions(frames: Frames) -> Frames:
+    for shard, rows in groupby(rows_of(frames), attrgetter("shard")):
+        found: list[Broken] = []
+        decisions: list[AnyDecision] = []
+        unread = 0
+        for row in rows:
+            at = f"{shard}/{row.seq}"
+            try:
+                decision = _decode(row.json)
+            except UNREADABLE as error:
+                unread += 1
+                if not _has_former_word(row.json):
+                    found.append(Broken(JSON.name, at, row.json[:_SHOWN], str(error)))
+                continue
+            decisions.append(decision)
+            found += _wrong_in_header(at, row, decision)
+        # What cannot be read cannot be asked: the others would seem to break rules that they keep.
+        if decisions and not unread:
+            found += _ask(OF_DECISIONS, shard, decisions, whole=decisions[0].seq == 1)
+        yield frame_of(found, Broken)
+
+
+def _ask(questions: Sequence[Question], shard: str, decisions: Sequence[AnyDecision], *, whole: bool) -> list[Broken]:
+    return [Broken(rule.name, shard, sentence, None) for rule, ask in questions for sentence in ask(decisions, whole)]
+
+
+def _has_former_word(text: str) -> bool:
+    """Say whether a decision uses a word that only an earlier version knew."""
+    try:
+        said = msgspec.json.decode(text)
+    except UNREADABLE:
+        return False
+    former = _FORMER_WORDS.get(str(said.get("kind")), {}) if isinstance(said, dict) else {}
+    return any(said.get(field) in words for field, words in former.items())
+
+
+def _wrong_in_header(at: str, row: Any, decision: AnyDecision) -> Iterator[Broken]:
+    says = {
+        "shard": decision.shard,
+        "seq": decision.seq,
+        "kind": str(decision.__struct_config__.tag),
+        "group_id": decision.group_id,
+        "client_id": getattr(decision, "client_id", None),
+        "at_ms": decision.at_ms,
+        "cause_topic": decision.cause.topic,
+        "cause_partition": decision.cause.partition,
+        "cause_offset": decision.cause.offset,
+    }
+    for column, expected in says.items():
+        if getattr(row, column) != expected:
+            yield Broken(HEADER.name, at, f"{column} is {getattr(row, column)}", str(expected))
+
+
+def _membership(row: Any) -> Membership:
+    return Membership(**_named(row), client_id="", change=row.change)
+
+
+def _handover(row: Any) -> Handover:
+    return Handover(**_named(row), queue=_queue(row), from_=row.previous_client_id, to=row.client_id, how=row.how)
+
+
+def _offset(row: Any) -> Offset:
+    return Offset(
+        **_named(row),
+        queue=_queue(row),
+        client_id=row.client_id,
+        offset=int(row.committed_offset),
+        reset_by=row.reset_by,
+        mode=row.mode,
+    )
+
+
+def _named(row: Any) -> dict[str, Any]:
+    """Return what names a decision, and its group's epoch; the frame of two tables has numbers with a fraction."""
+    return {"shard": row.shard, "seq": int(row.seq), "group_id": row.group_id, "epoch": int(row.epoch)}
+
+
+def _queue(row: Any) -> Queue:
+    return Queue(row.topic, row.broker, int(row.queue_id))
+
+
+_FORMER_WORDS = {
+    str(declared.__struct_config__.tag): words
+    for declared, words in FORMER_WORDS.items()
+    if issubclass(declared, Decision)
+}
+_decode = msgspec.json.Decoder(AnyDecision).decode
+_SHOWN = 200
+"""Characters of a text that is shown."""

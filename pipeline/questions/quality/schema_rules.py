@@ -1,0 +1,75 @@
+"""Rules that follow from the declarations in `model`: types, nulls, bounds, words, patterns, keys."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from pyspark.sql.types import StructField
+
+from model.decisions import Fenced, Handover, Membership
+from model.rows import DECIDED, TABLES, AssignmentRow, Table
+from pipeline.ledger.schemas import plain_type, schema_of
+from pipeline.ledger.tables import KINDS
+from pipeline.questions.quality.rule import Rule
+
+FORMER_WORDS: Mapping[type[Struct], Mapping[str, Sequence[str]]] = {
+    Membership: {"change": ("replaced",)},
+    Handover: {"how": ("replaced",)},
+    AssignmentRow: {"how": ("replaced",)},
+    Fenced: {"reason": ("replaced",)},
+}
+"""Declaration -> field -> words that an earlier version wrote.  The model has forgotten them, older rows have not."""
+
+
+def declared_rules() -> Mapping[str, Sequence[Rule]]:
+    """Return suite -> its rules: of each table, and of each view that shows one kind of decision."""
+    tables = {table.name: list(_of_table(table)) for table in TABLES.values()}
+    views = {name: [*_of_rows(name, declared), _key(name, DECIDED)] for name, declared in KINDS.items()}
+    return tables | views
+
+
+def _of_table(table: Table) -> Iterator[Rule]:
+    for column in schema_of(table.row):
+        yield _rule(
+            *(table.name, column, "type", f"is a {column.dataType.simpleString()}", "ExpectColumnValuesToBeOfType"),
+            type_=type(column.dataType).__name__,
+        )
+    yield from _of_rows(table.name, table.row)
+    yield _key(table.name, table.key)
+
+
+def _of_rows(suite: str, declared: type[Struct]) -> Iterator[Rule]:
+    """Yield what a declaration says about the values of its columns."""
+    info = msgspec.inspect.type_info(declared)
+    assert isinstance(info, msgspec.inspect.StructType)
+    for column, field in zip(schema_of(declared), info.fields, strict=True):
+        if not column.nullable:
+            yield _rule(suite, column, "null", "is never null", "ExpectColumnValuesToNotBeNull")
+        match plain_type(field.type):
+            # An upper bound is only there to say that the number fits its type.
+            case msgspec.inspect.IntType(ge=least) if least is not None:
+                says = f"is at least {least}"
+                yield _rule(suite, column, "bounds", says, "ExpectColumnValuesToBeBetween", min_value=least)
+            case msgspec.inspect.StrType(pattern=pattern) if pattern is not None:
+                yield _rule(
+                    suite, column, "pattern", f"matches {pattern}", "ExpectColumnValuesToMatchRegex", regex=pattern
+                )
+            case msgspec.inspect.StrType(min_length=least, max_length=most) if (least, most) != (None, None):
+                says = f"has {least or 0} to {'any number of' if most is None else most} characters"
+                lengths = {"min_value": least, "max_value": most}
+                yield _rule(suite, column, "length", says, "ExpectColumnValueLengthsToBeBetween", **lengths)
+            case msgspec.inspect.LiteralType(values=words):
+                known = list(dict.fromkeys([*words, *FORMER_WORDS.get(declared, {}).get(column.name, ())]))
+                says = f"is one of {', '.join(map(str, known))}"
+                yield _rule(suite, column, "words", says, "ExpectColumnValuesToBeInSet", value_set=known)
+
+
+def _rule(suite: str, column: StructField, what: str, says: str, expectation: str, **arguments: Any) -> Rule:
+    name = f"{suite}.{column.name}.{what}"
+    return Rule(suite, name, f"{column.name} {says}", expectation, {"column": column.name, **arguments})
+
+
+def _key(suite: str, columns: Sequence[str]) -> Rule:
+    says = f"no two rows have the same {', '.join(columns)}"
+    return Rule(suite, f"{suite}.key", says, "ExpectCompoundColumnsToBeUnique", {"column_list": list(columns)})

@@ -1,0 +1,88 @@
+"""Which records must have an answer among the decisions: what is no event, and pulls whose deadline is past."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from msgspec import Struct
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from model.decisions import Rejected
+from model.events import Pull, Tick
+from model.records import Record, read_event
+from model.shard_clock import ShardClock
+from model.signing import Admitted, OnRecord, Role, Signers, admit, new_signers
+from pipeline.ledger.schemas import schema_of
+from pipeline.questions.quality.ordered_rows import Frames, frame_of, in_order, rows_of
+
+
+class Awaited(Struct, frozen=True):
+    """A record that must have an answer, once the log has gone on far enough."""
+
+    topic: str
+    partition: int
+    offset: int
+    answer: str
+    """``rejected`` or ``wake``."""
+    until_offset: int
+    """Whoever has applied the partition's log up to here has answered."""
+    client_id: str
+    request_id: str
+    why: str
+
+
+def awaited(events: DataFrame, decisions: DataFrame) -> DataFrame:
+    """Return what the rows of `events` must have as answers, a row each.
+
+    A record whose signature was refused has its answer: without secrets, `decisions` alone know of it.
+    """
+    is_refusal = (f.col("kind") == "rejected") & (f.get_json_object("json", "$.rule") == "signature")
+    at = ("topic", "partition", "offset")
+    refused = decisions.where(is_refusal).select(*(f.col("cause")[name].alias(name) for name in at))
+    rows = events.select(*at, "at_ms", "key", "value").join(f.broadcast(refused), on=[*at], how="left_anti")
+    return in_order(rows, ("topic", "partition"), "offset").mapInPandas(_await, schema_of(Awaited))
+
+
+def _await(frames: Frames) -> Frames:
+    for _, rows in groupby(rows_of(frames), attrgetter("topic", "partition")):
+        yield frame_of(_awaited_in(rows), Awaited)
+
+
+def _awaited_in(rows: Iterable[Any]) -> Iterator[Awaited]:
+    """Yield what the records of one partition must have as answers; they come in order."""
+    clock = ShardClock()
+    signers: dict[Role, Signers] = {}
+    newest: dict[tuple[str, str, str, str], int] = {}
+    held: list[tuple[int, int, Pull]] = []
+    for row in rows:
+        record = _record(row)
+        event = read_event(record, partitions=1)
+        signers = signers or new_signers(record.offset)
+        # A copy of a tick moves no clock.
+        is_tick = isinstance(event, Tick) and isinstance(admit(record, event, OnRecord(), signers), Admitted)
+        now_ms = clock.read(record.timestamp_ms, event if is_tick and isinstance(event, Tick) else None).now_ms
+        where = record.topic, int(row.partition)
+        if isinstance(event, Pull):
+            number = int(event.request_id.rpartition(":")[2])
+            life = event.queue.key, event.group_id, event.client_id, event.instance_id
+            # One that comes after a newer one was overtaken, or is a repetition: it is silent.
+            if number > newest.get(life, -1):
+                newest[life] = number
+                heapq.heappush(held, (now_ms + event.timeout_ms, record.offset, event))
+        elif is_tick:
+            while held and held[0][0] <= now_ms:
+                _, offset, pull = heapq.heappop(held)
+                why = f"pull {pull.request_id} of {pull.client_id}, due at offset {record.offset}"
+                yield Awaited(*where, offset, "wake", record.offset, pull.client_id, pull.request_id, why)
+        elif isinstance(event, Rejected):
+            why = f"{event.rule}: {event.detail}"
+            yield Awaited(*where, record.offset, "rejected", record.offset, "", "", why)
+
+
+def _record(row: Any) -> Record:
+    """Return a row's record, as if its topic had one partition: rows do not say how many, so where a key belongs."""
+    key, value = (None if one is None else bytes(one) for one in (row.key, row.value))
+    return Record(row.topic, 0, int(row.offset), int(row.at_ms), key, value)

@@ -1,0 +1,81 @@
+"""Rules of the views in `pipeline/ledger/views`: what names a row comes once, and what is always known is never null.
+
+A view cannot declare them, as a table does; and a view's row that comes twice is its query's fault, not its tables'.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.questions.quality.rule import Rule, rows_rule
+
+_QUEUE = ("topic", "broker", "queue_id")
+
+
+class View(NamedTuple):
+    """A view."""
+
+    key: Sequence[str]
+    """Columns that name a row."""
+    never_null: Sequence[str]
+    """Columns that have a value in every row."""
+    is_of_clients: bool = False
+    """Whether client_id names a row too, in a broadcasting group."""
+
+
+VIEWS: Mapping[str, View] = {
+    "current_assignments": View(("group_id", *_QUEUE), ("epoch", "from_ms", "how")),
+    "current_members": View(("group_id", "client_id"), ("instance_id", "joined_ms", "queues")),
+    "current_offsets": View(
+        ("group_id", *_QUEUE), ("client_id", "committed_offset", "epoch", "at_ms", "mode"), is_of_clients=True
+    ),
+    "groups": View(("group_id",), ("epoch", "strategy", "members", "owned", "unowned", "last_trigger")),
+    "wakes": View(("shard", "seq"), (*_QUEUE, "group_id", "request_id", "reason", "next_offset", "held_ms", "at_ms")),
+}
+
+
+def _key_rule(name: str, view: View) -> Rule:
+    client = ", and client_id if the group is broadcasting" if view.is_of_clients else ""
+    return rows_rule(f"{name}.key", f"no two rows have the same {', '.join(view.key)}{client}")
+
+
+def _null_rule(name: str, view: View) -> Rule:
+    return rows_rule(f"{name}.null", f"never null: {', '.join(view.never_null)}")
+
+
+VIEW_RULES = [make(name, view) for name, view in VIEWS.items() for make in (_key_rule, _null_rule)]
+
+# Each view is looked at once, whichever of its two rules a row breaks.
+_BROKEN = """
+with keyed as (
+    select
+        *,
+        concat_ws('/', {key}) as at,
+        count(*) over (partition by {key}) as twins,
+        array_compact(array({nulls})) as nulls
+    from {name}
+)
+
+select inline(array_compact(array(
+    case when twins > 1 then struct(
+        '{name}.key' as rule, at, concat(twins, ' rows') as found, 'one row' as expected
+    ) end,
+    case when size(nulls) > 0 then struct(
+        '{name}.null' as rule, at, concat('null: ', array_join(nulls, ', ')) as found, 'a value' as expected
+    ) end
+)))
+from keyed
+"""
+
+
+def broken_views(spark: SparkSession) -> DataFrame:
+    """Return the rows of the views that break a rule, as this session knows the views: see `Broken`."""
+    return reduce(DataFrame.unionByName, (spark.sql(_broken(name, view)) for name, view in VIEWS.items()))
+
+
+def _broken(name: str, view: View) -> str:
+    nulls = ", ".join(f"case when {column} is null then '{column}' end" for column in view.never_null)
+    client = ["case when mode = 'broadcasting' then client_id end"] if view.is_of_clients else []
+    return _BROKEN.format(name=name, key=", ".join([*view.key, *client]), nulls=nulls)

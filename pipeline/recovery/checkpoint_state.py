@@ -1,0 +1,146 @@
+"""The coordinator's own state, read from its checkpoint by Spark's `statestore` source."""
+
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import Row, SparkSession
+
+from model.shard import Shard
+from pipeline.runtime.deciding_queries import queries_of, query_of
+from pipeline.settings import Settings
+from wakeroll.errors import InvalidUsage
+
+ASIDE = ".set-aside"
+"""Suffix of a checkpoint that was replaced by another one; it can be deleted."""
+
+
+class Progress(NamedTuple):
+    """How far a query has read its topics: (topic, partition) -> offset."""
+
+    next: Mapping[tuple[str, int], int]
+    """The first record behind the last committed batch."""
+    planned: Mapping[tuple[str, int], int]
+    """The end of the last planned batch; its decisions may have been published. Equal to `next` if it was committed."""
+
+
+def has_batches(settings: Settings, query: str = "") -> bool:
+    """Return whether a deciding query has committed a batch; that of these settings, if none is named."""
+    return any((settings.checkpoint(query or query_of(settings)) / "commits").glob("[0-9]*"))
+
+
+def refuse_foreign(checkpoint: Path, topics: Sequence[str], partitions: int) -> None:
+    """Refuse to go on from a checkpoint of other topics, or of another number of partitions.
+
+    A group's shard follows from that number: with another, each group would get a second coordinator, without a state.
+
+    Args:
+        checkpoint: the folder of one query; it need not be there.
+        topics: what the query is about to read.
+        partitions: how many each of them has.
+
+    Raises:
+        InvalidUsage: it was made with others.
+    """
+    planned = _batches(checkpoint, "offsets")
+    if not planned:
+        return
+    found = Counter(topic for topic, _ in _offsets_in(checkpoint / "offsets" / str(planned[-1])))
+    expected = dict.fromkeys(topics, partitions)
+    if found != expected:
+        raise InvalidUsage(
+            f"{checkpoint} is the checkpoint of {_listed(found)}; this deployment has {_listed(expected)}; "
+            "give it the prefix and the partitions it was made with, or another --checkpoints"
+        )
+
+
+def last_batch(checkpoint: Path) -> int:
+    """Return the number of a query's last committed batch, from 0; -1 before the first."""
+    return max(_batches(checkpoint, "commits"), default=-1)
+
+
+def progress_of(checkpoint: Path) -> Progress | None:
+    """Return how far a query has read; None before its first planned batch."""
+    planned, committed = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
+    if not planned:
+        return None
+    # Before the first commit, the source's own file says where the query begins.
+    last = checkpoint / "offsets" / str(committed[-1]) if committed else checkpoint / "sources" / "0" / "0"
+    if not last.exists():
+        return None
+    return Progress(_offsets_in(last), _offsets_in(checkpoint / "offsets" / str(planned[-1])))
+
+
+def forget_plan(checkpoint: Path) -> None:
+    """Let a query plan its uncommitted batch anew; its records are read again, in batches of another size."""
+    last = last_batch(checkpoint)
+    for batch in _batches(checkpoint, "offsets"):
+        if batch > last:
+            for name in (str(batch), f".{batch}.crc"):
+                (checkpoint / "offsets" / name).unlink(missing_ok=True)
+    if last < 0:
+        shutil.rmtree(checkpoint / "state", ignore_errors=True)  # Spark wants none before the first batch
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Rename a checkpoint, so that its query starts without one; return its new path. An older one there is deleted."""
+    aside = checkpoint.with_name(checkpoint.name + ASIDE)
+    if checkpoint.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        checkpoint.rename(aside)
+    return aside
+
+
+def _batches(checkpoint: Path, folder: str) -> list[int]:
+    return sorted(int(file.name) for file in (checkpoint / folder).glob("[0-9]*") if file.name.isdigit())
+
+
+def _offsets_in(file: Path) -> dict[tuple[str, int], int]:
+    """Read one of Spark's files: a version, perhaps a line about the batch, and {topic: {partition: offset}}."""
+    topics = json.loads(file.read_text(encoding="utf-8").splitlines()[-1])
+    return {(topic, int(partition)): at for topic, offsets in topics.items() for partition, at in offsets.items()}
+
+
+def _listed(topics: Mapping[str, int]) -> str:
+    return ", ".join(f"{topic} ({count} partitions)" for topic, count in sorted(topics.items()))
+
+
+def read_shards(spark: SparkSession, settings: Settings) -> list[Shard]:
+    """Return the shards as the last committed batches of `coordinate` left them, by name.
+
+    Raises:
+        InvalidUsage: there is no checkpoint with a committed batch.
+    """
+    return [shard for shard, _ in read_states(spark, settings)]
+
+
+def read_states(spark: SparkSession, settings: Settings) -> list[tuple[Shard, bytes]]:
+    """Return each shard, and the bytes that it is made of; where each machine has a query, of both.
+
+    Raises:
+        InvalidUsage: there is no checkpoint with a committed batch.
+    """
+    checkpoints = [settings.checkpoint(query) for query in queries_of(settings) if has_batches(settings, query)]
+    if not checkpoints:
+        names = " or ".join(str(settings.checkpoint(query)) for query in queries_of(settings))
+        raise InvalidUsage(f"no batch has been committed in {names}; has `wakeroll run` been started?")
+    # The stores of a session report to a coordinator that only the streaming side makes; this makes it.
+    _ = spark.streams.active
+    states = []
+    for row in chain.from_iterable(_rows(spark, checkpoint) for checkpoint in checkpoints):
+        body = bytes(row.value.groupState.body)
+        states.append((Shard(row.key.topic, row.key.partition, settings.partitions, body), body))
+    return sorted(states, key=lambda state: state[0].name)
+
+
+def _rows(spark: SparkSession, checkpoint: Path) -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        # The source encodes the spaces of a path and then does not find it.
+        link = Path(folder) / "checkpoint"
+        link.symlink_to(checkpoint)
+        return spark.read.format("statestore").load(str(link)).collect()

@@ -1,0 +1,134 @@
+"""What some shards have decided so far, and in which eras: the record of decisions says so."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, TopicPartition
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from model.order import ERA_SQL, SHARD_SQL
+from model.rows import DECISIONS
+from pipeline.kafka.topic_admin import PATIENCE_S, Cluster
+from pipeline.ledger.tables import path_of
+from pipeline.runtime.deciding_queries import machines_of
+from pipeline.settings import Settings
+from wakeroll.connection import Connection
+from wakeroll.errors import NotReachable
+
+_AT_ONCE = 1_000
+_WAIT_S = 0.1
+# The first of its kind in a decision: what clients have said comes later.
+_shard = re.compile(rb'"shard":"((groups|queues)-[0-9]+)\.([0-9]+)"').search
+
+
+class SoFar(NamedTuple):
+    """What shards have decided until now, whoever ran them."""
+
+    eras: Mapping[str, int]
+    """Shard, like ``groups-3`` -> the highest era that it has decided in."""
+    offsets: Mapping[str, int]
+    """Shard -> the last record that a recorded decision of its newest era follows from."""
+
+    def reached(self, shard: str) -> int:
+        """Return the offset behind the last record that a recorded decision of a shard follows from."""
+        return self.offsets.get(shard, -1) + 1
+
+
+def decided_so_far(spark: SparkSession, settings: Settings) -> SoFar:
+    """Ask the tables, and Kafka for what is not in them yet.
+
+    Raises:
+        NotReachable: no broker answered, or the decisions could not be read.
+    """
+    reached: dict[str, tuple[int, int]] = {}
+    since_ms: dict[int, int] = {}
+    path = str(path_of(settings.warehouse, DECISIONS))
+    if DeltaTable.isDeltaTable(spark, path):
+        decisions = spark.read.format("delta").load(path)
+        rows = (
+            decisions.groupBy("partition", f.expr(SHARD_SQL).alias("shard"), f.expr(ERA_SQL).alias("era"))
+            .agg(f.max("cause.offset").alias("offset"), f.max("published_ms").alias("published_ms"))
+            .where("era is not null")
+            .collect()
+        )
+        for row in rows:
+            reached[row.shard] = max((row.era, row.offset), reached.get(row.shard, (0, -1)))
+            since_ms[row.partition] = max(row.published_ms, since_ms.get(row.partition, 0))
+    eras = eras_since(settings, since_ms)
+    for shard, (era, _) in reached.items():
+        eras[shard] = max(era, eras.get(shard, 0))
+    return SoFar(eras, {shard: offset for shard, (_, offset) in reached.items()})
+
+
+def has_decided(settings: Settings) -> bool:
+    """Return whether shards of the machines that these settings run have decided anything.
+
+    Where each machine has a query of its own, all decisions may be the other's.
+
+    Raises:
+        NotReachable: no broker answered, or the record could not be read.
+    """
+    ends = _ends(settings)
+    starts = {partition: first for partition, (first, end) in ends.items() if first < end}
+    if settings.machines == "both" or not starts:
+        return any(end > 0 for _, end in ends.values())
+    ours = machines_of(settings)
+    return any(machine in ours for machine, _, _ in _shards(settings.connection, starts))
+
+
+def eras_since(settings: Settings, since_ms: Mapping[int, int]) -> dict[str, int]:
+    """Return the highest era that each shard has decided in: ``groups-3`` -> era.
+
+    Args:
+        settings: the broker and the topics.
+        since_ms: partition of the decisions -> when the first one to look at was appended, epoch ms; a partition that
+            is missing is read from its start.
+
+    Raises:
+        NotReachable: no broker answered, or the record could not be read.
+    """
+    topic = settings.connection.topics.decisions
+    found = Cluster(settings.connection).since({(topic, partition): at_ms for partition, at_ms in since_ms.items()})
+    starts = {
+        partition: max(first, found.get((topic, partition), first))
+        for partition, (first, end) in _ends(settings).items()
+        if first < end
+    }
+    eras: dict[str, int] = {}
+    for _, shard, era in _shards(settings.connection, starts):
+        eras[shard] = max(era, eras.get(shard, 0))
+    return eras
+
+
+def _ends(settings: Settings) -> dict[int, tuple[int, int]]:
+    topic = settings.connection.topics.decisions
+    ends = Cluster(settings.connection).offsets((topic, partition) for partition in range(settings.partitions))
+    return {partition: its for (_, partition), its in ends.items()}
+
+
+def _shards(connection: Connection, starts: Mapping[int, int]) -> Iterator[tuple[str, str, int]]:
+    """Yield the machine, the shard and the era of each decision from these offsets to the end of the record."""
+    topic, left = connection.topics.decisions, set(starts)
+    consumer = connection.consumer(**{"enable.partition.eof": True, "log_level": 0})
+    heard_s = time.monotonic()
+    try:
+        consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in starts.items()])
+        while left:
+            for message in consumer.consume(_AT_ONCE, _WAIT_S):
+                error = message.error()
+                if error is None:
+                    heard_s = time.monotonic()
+                    if found := _shard(message.value() or b""):
+                        yield found[2].decode(), found[1].decode(), int(found[3])
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    partition = message.partition()
+                    assert partition is not None, "the end of a partition is one's"
+                    left.discard(partition)
+            if time.monotonic() - heard_s > PATIENCE_S:
+                raise NotReachable(f"{topic} could not be read to its end at {connection.bootstrap}")
+    finally:
+        consumer.close()

@@ -1,0 +1,200 @@
+"""Going on after a pause: what the log no longer has of what a query wants to read next, and what follows from that.
+
+Kafka deletes records by age, whether they were read or not.  A query must not skip records unnoticed: a shard begins a
+new era from the state that it has, and what is not in the tables is said in the log.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.recovery.checkpoint_state import Progress, has_batches, progress_of, read_states, set_aside
+from pipeline.recovery.decided_eras import decided_so_far, has_decided
+from pipeline.recovery.initial_state import (
+    Left,
+    Log,
+    Place,
+    Plan,
+    Restore,
+    adopt,
+    adopted_file,
+    name_of,
+    new_era,
+    place_of,
+    plan,
+    prepare,
+    read_restore,
+)
+from pipeline.runtime.deciding_queries import query_of, topics_of
+from pipeline.settings import Settings
+from wakeroll.errors import InvalidUsage, NotReachable
+
+log = logging.getLogger("wakeroll.run")
+
+
+class Ahead(NamedTuple):
+    """Where a query reads on, and what Kafka has there."""
+
+    progress: Progress
+    logs: Mapping[Place, Log]
+
+    @property
+    def cut(self) -> list[Place]:
+        """The partitions of which Kafka has deleted records before the query read them, sorted."""
+        return sorted(place for place, its in self.logs.items() if self.progress.next[place] < its.first)
+
+    @property
+    def shortened(self) -> list[Place]:
+        """The partitions whose log ends before what the query has read, sorted."""
+        return sorted(place for place, its in self.logs.items() if self.reached(place) > its.end)
+
+    def reached(self, place: Place) -> int:
+        """Return the end of what the query has read or planned to read of a partition."""
+        return max(self.progress.next[place], self.progress.planned.get(place, 0))
+
+    def gone(self, place: Place) -> str:
+        """Say which records of a partition are deleted."""
+        return (
+            f"{name_of(place)}: Kafka has deleted records {self.progress.next[place]} to {self.logs[place].first - 1}"
+        )
+
+
+def ahead_of(settings: Settings, query: str) -> Ahead | None:
+    """Look where a query reads on; None if it has no checkpoint, and begins with the log wherever that begins.
+
+    Raises:
+        NotReachable: no broker answered.
+    """
+    progress = progress_of(settings.checkpoint(query))
+    if progress is None:
+        begun = read_restore(settings, query).shards
+        if not begun:
+            return None
+        offsets = {place_of(name): beginning.offset for name, beginning in begun.items()}
+        progress = Progress(offsets, offsets)
+    logs = Cluster(settings.connection).offsets(progress.next)
+    if silent := sorted(progress.next.keys() - logs.keys()):
+        raise NotReachable(f"no broker leads {name_of(silent[0])}: where its log begins and ends is not known")
+    return Ahead(progress, {place: Log(*offsets) for place, offsets in logs.items()})
+
+
+def refuse_shortened(settings: Settings, query: str) -> None:
+    """Refuse to go on where the log ends before what a query has read: it would wait there, and decide nothing.
+
+    Raises:
+        InvalidUsage: it does; the message says what to do.
+        NotReachable: no broker answered.
+    """
+    ahead = ahead_of(settings, query)
+    if ahead is None or not ahead.shortened:
+        return
+    place, *others = ahead.shortened
+    more = f" (and {len(others)} more partitions)" if others else ""
+    raise InvalidUsage(
+        f"{name_of(place)}{more} ends at {ahead.logs[place].end}, but {settings.checkpoint(query)} has read up to "
+        f"{ahead.reached(place)}: the brokers have lost records, or the topic was deleted and made again, or this is "
+        "another cluster; if it is the right one, `wakeroll restore` lets the next run go on, in a new era"
+    )
+
+
+def refuse_to_forget(settings: Settings) -> None:
+    """Refuse to start from nothing where decisions exist: identities would be used twice, and everybody evicted.
+
+    Raises:
+        InvalidUsage: the checkpoint is empty, decisions exist, and `wakeroll restore` was not asked.
+        NotReachable: no broker answered.
+    """
+    adopt(settings)
+    checkpoint = settings.checkpoint(query_of(settings))
+    # A batch that was planned is repeated as it was planned.
+    if progress_of(checkpoint) is None and not adopted_file(settings).exists() and has_decided(settings):
+        raise InvalidUsage(
+            f"{checkpoint} is empty, but {settings.connection.topics.decisions} has decisions of its shards; if the "
+            "checkpoint was lost, or another query had them, start with `wakeroll restore`; for a new deployment "
+            "choose another --prefix"
+        )
+
+
+def resume_deciding(spark: SparkSession, settings: Settings) -> list[Plan]:
+    """Let the deciding query go on although Kafka has deleted records before it read them; else do nothing.
+
+    The shards of those partitions begin a new era from the state that the checkpoint has; the others go on.
+
+    Returns:
+        How the shards begin that have a new era.
+
+    Raises:
+        NotReachable: no broker answered.
+    """
+    query = query_of(settings)
+    ahead = ahead_of(settings, query)
+    if ahead is None or not ahead.cut:
+        return []
+    lefts = left_in_checkpoint(spark, settings, ahead)
+    so_far = decided_so_far(spark, settings)
+    era = new_era([*so_far.eras.values(), *(left.era for left in lefts.values())])
+    begun = read_restore(settings)
+    plans: list[Plan] = []
+    shards = {}
+    for place, left in lefts.items():
+        if left.body is None and place not in ahead.cut:
+            shards[name_of(place)] = begun.beginning(*place)
+            continue
+        planned = plan(place, left, ahead.logs[place], used=0, era=era)
+        shards[name_of(place)] = planned.beginning
+        if planned.is_new_era:
+            plans.append(planned)
+    for place in ahead.cut:
+        log.warning("%s before they were decided about", ahead.gone(place))
+    prepare(settings, Restore(shards))
+    set_aside(settings.checkpoint(query))
+    adopt(settings)
+    for planned in plans:
+        log.warning("%s", planned.text)
+    return plans
+
+
+def left_in_checkpoint(spark: SparkSession, settings: Settings, ahead: Ahead) -> dict[Place, Left]:
+    """Return what the checkpoint has of each shard of the deciding query; without a state, how it was to begin."""
+    states = {}
+    if has_batches(settings):
+        states = {(shard.topic, shard.partition): (shard, body) for shard, body in read_states(spark, settings)}
+    begun, found = read_restore(settings), {}
+    for topic in topics_of(settings):
+        for partition in range(settings.partitions):
+            place = (topic, partition)
+            begin, reached = ahead.progress.next[place], ahead.reached(place)
+            if place in states:
+                shard, body = states[place]
+                # What a batch has published that was never committed is not decided again by a new era.
+                decided = reached if reached > begin else 0
+                found[place] = Left(begin, shard.era, "the checkpoint", body, decided)
+            else:
+                its = begun.beginning(topic, partition)
+                found[place] = Left(begin, its.era, "its last restore", its.body, its.quiet_until)
+    return found
+
+
+def resume_recording(settings: Settings, query: str) -> str:
+    """Let the recording query go on although Kafka has deleted records before it wrote them, and say which.
+
+    Returns:
+        Where it begins if it has no checkpoint (any more), for Spark's Kafka source.
+
+    Raises:
+        NotReachable: no broker answered.
+    """
+    ahead = ahead_of(settings, query)
+    if ahead is None or not ahead.cut:
+        return "earliest"
+    starts: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(ahead.progress.next.items()):
+        starts.setdefault(topic, {})[str(partition)] = max(offset, ahead.logs[topic, partition].first)
+    for place in ahead.cut:
+        log.warning("%s before they were recorded: the tables do not have them", ahead.gone(place))
+    set_aside(settings.checkpoint(query))
+    return json.dumps(starts)

@@ -1,0 +1,179 @@
+"""`wakeroll restore`: what the next `run` begins with after checkpoints were lost, or records by the brokers."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from model.partitioner import partition_of
+from model.records import kind_of_topic
+from model.rows import DECISIONS
+from model.shard import Shard, WrongPartitions
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.ledger.tables import path_of
+from pipeline.recovery.checkpoint_state import has_batches, set_aside
+from pipeline.recovery.decided_eras import SoFar, decided_so_far
+from pipeline.recovery.initial_state import Left, Log, Place, Plan, name_of, new_era, plan, prepare, restore_of
+from pipeline.recovery.log_gaps import ahead_of, left_in_checkpoint
+from pipeline.recovery.snapshots import newest_snapshots
+from pipeline.runtime.deciding_queries import RECORD, lock_of, machines_of, query_of, record_lock, topics_of
+from pipeline.runtime.process_lock import only_one
+from pipeline.settings import Settings
+from wakeroll.errors import InvalidUsage, NotReachable
+
+_FIXED = (
+    "the number of partitions is fixed for the life of a deployment: set `partitions` to the number that it was made "
+    "with, or make a new deployment, with another --prefix"
+)
+_NOTHING = Left(0, 0, "the log", None, 0)
+
+
+class Restored(NamedTuple):
+    """What was prepared for the next `run`."""
+
+    plans: Mapping[Place, Plan]
+    """How each shard of the deciding query begins; empty if its checkpoint is as it should be."""
+    notes: list[str]
+    """What becomes of `record`, a sentence each."""
+
+
+def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool = False) -> Restored:
+    """Let the next `run` go on without the checkpoint that was lost, or that has read more than the log has.
+
+    Args:
+        spark: a session.
+        settings: of the deployment.
+        from_log: do without snapshots; what the log no longer has is lost.
+
+    Raises:
+        InvalidUsage: there is a checkpoint that `run` can go on from, or that a process uses; or the snapshots are of
+            another version, or of another number of partitions.
+        NotReachable: no broker answered.
+    """
+    query = query_of(settings)
+    with ExitStack() as stack:
+        for machine in machines_of(settings):
+            stack.enter_context(only_one(lock_of(settings, machine), "decides from this checkpoint"))
+        notes = _restore_recording(settings, stack)
+        ahead = ahead_of(settings, query) if has_batches(settings) else None
+        if ahead is None:
+            lefts = _left_in_snapshots(spark, settings, from_log=from_log)
+        elif ahead.shortened:
+            lefts = {
+                # Its own uncommitted batch may have published decisions about records that are lost.
+                place: left._replace(next=ahead.reached(place)) if place in ahead.shortened else left
+                for place, left in left_in_checkpoint(spark, settings, ahead).items()
+            }
+        elif notes:
+            return Restored({}, notes)
+        else:
+            raise InvalidUsage(f"{settings.checkpoint(query)} has a state, which `wakeroll run` goes on from")
+        plans = _plans(settings, lefts, decided_so_far(spark, settings))
+        prepare(settings, restore_of(plans))
+        if ahead is not None:
+            set_aside(settings.checkpoint(query))
+        return Restored(plans, notes)
+
+
+def _left_in_snapshots(spark: SparkSession, settings: Settings, *, from_log: bool) -> dict[Place, Left]:
+    """Return what the newest snapshots have of each shard.
+
+    Raises:
+        InvalidUsage: they cannot be read, or groups would belong to other shards than those that decided about them.
+    """
+    _refuse_other_partitions(spark, settings)
+    lefts = {(topic, number): _NOTHING for topic in topics_of(settings) for number in range(settings.partitions)}
+    if from_log:
+        return lefts
+    for place, row in newest_snapshots(spark, settings).items():
+        body = bytes(row.body)
+        try:
+            Shard(*place, settings.partitions, body)
+        except WrongPartitions as error:
+            raise InvalidUsage(str(error)) from None
+        lefts[place] = Left(row.offset + 1, row.era, f"the snapshot at {row.offset}", body, 0)
+    return lefts
+
+
+def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
+    """Refuse to begin with another number of partitions: groups would be looked for in shards that never had them.
+
+    Raises:
+        InvalidUsage: a group was decided about in another partition than it belongs to now.
+    """
+    path = str(path_of(settings.warehouse, DECISIONS))
+    if not DeltaTable.isDeltaTable(spark, path):
+        return
+    cause = f.col("cause")
+    rows = (
+        spark.read.format("delta")
+        .load(path)
+        .where((f.col("kind") == "membership") & (cause["topic"] == settings.connection.topics.groups))
+        .select("group_id", cause["partition"].alias("partition"))
+        .distinct()
+        .limit(1_000)
+        .collect()
+    )
+    for row in rows:
+        expected = partition_of(row.group_id.encode(), settings.partitions)
+        if row.partition != expected:
+            raise InvalidUsage(
+                f"group {row.group_id!r} was decided about in partition {row.partition}; of {settings.partitions} "
+                f"partitions it belongs to {expected}; {_FIXED}"
+            )
+
+
+def _plans(settings: Settings, lefts: Mapping[Place, Left], so_far: SoFar) -> dict[Place, Plan]:
+    cluster = Cluster(settings.connection)
+    logs = {place: Log(*offsets) for place, offsets in cluster.offsets(lefts).items()}
+    if silent := sorted(lefts.keys() - logs.keys()):
+        raise NotReachable(f"no broker leads {name_of(silent[0])}: where its log begins and ends is not known")
+    lefts = {place: _completed(left, logs[place], so_far.reached(_shard(place))) for place, left in lefts.items()}
+    # A log that ends before the state does is read on with the records that are younger than the state.
+    ended = {
+        place: Shard(*place, settings.partitions, left.body).tick_ms + 1
+        for place, left in lefts.items()
+        if left.body is not None and left.next > logs[place].end
+    }
+    resume = cluster.since(ended)
+    era = new_era([*so_far.eras.values(), *(left.era for left in lefts.values())])
+    return {
+        place: plan(place, left, logs[place], used=so_far.eras.get(_shard(place), 0), era=era, resume=resume.get(place))
+        for place, left in sorted(lefts.items())
+    }
+
+
+def _completed(left: Left, its: Log, reached: int) -> Left:
+    """Complete what is left of a shard by what is known of its log and its decisions.
+
+    Every record that is in the log may have been decided about by the era before.  Where that has reached further than
+    the log does, the brokers have lost records, even if the snapshot is older than these.
+    """
+    begin = max(left.next, reached) if reached > its.end else left.next
+    return left._replace(next=begin, decided=its.end)
+
+
+def _restore_recording(settings: Settings, stack: ExitStack) -> list[str]:
+    """Let `record` begin again where a log ends before what it has read; return what it cannot write."""
+    ahead = ahead_of(settings, RECORD)
+    if ahead is None or not ahead.shortened:
+        return []
+    stack.enter_context(only_one(record_lock(settings), "writes these tables"))
+    set_aside(settings.checkpoint(RECORD))
+    decisions = settings.connection.topics.decisions
+    return [
+        f"record reads {name_of(place)} from its start and writes what the tables do not have"
+        + (
+            ""
+            if place[0] == decisions
+            else f"; of its new records, those below offset {ahead.reached(place)} are left out"
+        )
+        for place in ahead.shortened
+    ]
+
+
+def _shard(place: Place) -> str:
+    return f"{kind_of_topic(place[0])}-{place[1]}"

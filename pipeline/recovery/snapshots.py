@@ -1,0 +1,85 @@
+"""Snapshots: the state of every shard as rows of Delta, so that a lost checkpoint is no lost group."""
+
+from collections.abc import Iterator
+
+from delta.tables import DeltaTable
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as f
+
+from model.rows import SNAPSHOTS
+from model.shard import VERSION, Shard
+from pipeline.ledger.maintenance import APPENDING
+from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.tables import path_of
+from pipeline.recovery.checkpoint_state import read_states
+from pipeline.recovery.initial_state import Place, place_of, read_restore
+from pipeline.runtime.deciding_queries import queries_of, topics_of
+from pipeline.settings import Settings
+from pipeline.sinks.delta_sink import append
+from wakeroll.errors import InvalidUsage
+
+
+def take_snapshots(spark: SparkSession, settings: Settings) -> int:
+    """Append the state of each shard that has moved since its last snapshot; return how many.
+
+    Append also, once, what a restored shard began with: a replay of its era starts there.
+    """
+    path = str(path_of(settings.warehouse, SNAPSHOTS))
+    snapshots = spark.read.format("delta").load(path)
+    newest = snapshots.groupBy("topic", "partition", "era").agg(f.max("offset").alias("at")).collect()
+    known = {(row.topic, row.partition, row.era): int(row["at"]) for row in newest}
+
+    def is_new(shard: Shard, offset: int) -> bool:
+        return offset > known.get((shard.topic, shard.partition, shard.era), -2)
+
+    moved = [(shard, shard.offset, body) for shard, body in read_states(spark, settings) if is_new(shard, shard.offset)]
+    begun = [(shard, offset, shard.body()) for shard, offset in _begun(settings) if is_new(shard, offset)]
+    rows = [
+        (shard.topic, shard.partition, offset, shard.era, VERSION, shard.now_ms, bytearray(body))
+        for shard, offset, body in (*begun, *moved)
+    ]
+    if rows:
+        frame = spark.createDataFrame(rows, schema_of(SNAPSHOTS.row))
+        with APPENDING:
+            append(frame, path_of(settings.warehouse, SNAPSHOTS))
+    return len(moved)
+
+
+def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
+    """Yield each restored shard as it began, and the offset before its first record."""
+    for query in queries_of(settings):
+        for name, its in read_restore(settings, query).shards.items():
+            place = place_of(name)
+            shard = Shard(*place, settings.partitions, its.body, era=its.era, quiet_until=its.quiet_until)
+            yield shard, its.offset - 1
+
+
+def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[Place, Row]:
+    """Return the newest snapshot of each shard of the deciding query: its era, offset and body.
+
+    Raises:
+        InvalidUsage: there are no tables; or the newest snapshots are of another version of the machines.
+    """
+    path = str(path_of(settings.warehouse, SNAPSHOTS))
+    if not DeltaTable.isDeltaTable(spark, path):
+        raise InvalidUsage(f"no table 'snapshots' in {settings.warehouse}; {NO_TABLES}")
+    newest = f.struct("era", "offset")
+    rows = (
+        spark.read.format("delta")
+        .load(path)
+        .where(f.col("topic").isin(*topics_of(settings)))
+        .groupBy("topic", "partition")
+        .agg(*(f.max_by(name, newest).alias(name) for name in ("era", "offset", "version", "body")))
+        .collect()
+    )
+    if other := sorted({row.version for row in rows} - {VERSION}):
+        raise InvalidUsage(
+            f"the newest snapshots are of version {other[0]}, this program reads version {VERSION}; run the program "
+            "that made them, or restore with --from-log: then a new era begins with the log, and settings and offsets "
+            "that are older than the log are lost"
+        )
+    return {(row.topic, row.partition): row for row in rows}
+
+
+NO_TABLES = "name the --home of the deployment, or, if its tables are lost too, restore with --from-log"
+"""What to do where there are no tables."""

@@ -1,0 +1,1 @@
+"""The Spark session, its JARs, and how it starts quickly."""

@@ -1,0 +1,148 @@
+"""Fetch JARs with the Ivy that PySpark ships: no Maven is needed, and nobody's ~/.m2 or ~/.ivy2 matters."""
+
+import importlib.util
+import os
+import re
+import select
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from urllib.request import getproxies
+from xml.sax.saxutils import quoteattr
+
+from pipeline.prerequisites import check_java, java_path
+from wakeroll.errors import WakerollError
+
+CACHE = ".ivy"
+"""In the folder of the JARs: what was fetched so far, so that an interrupted start goes on from there."""
+
+SILENCE_S = 90.0
+"""A repository from which nothing has come for so long is given up."""
+
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="maven"/>
+  <timeout-constraints>
+    <timeout-constraint name="patient" connectionTimeout="20000" readTimeout="60000"/>
+  </timeout-constraints>
+  <resolvers><ibiblio name="maven" m2compatible="true" timeoutConstraint="patient"{root}/></resolvers>
+</ivysettings>
+"""
+
+
+class IvyFailed(WakerollError):
+    """Ivy did not fetch everything; the message is a reason and what to do, without a full stop."""
+
+
+def retrieve(
+    folder: Path, into: str, *, maven_url: str = "", fetched: Callable[[str], None], keep_open: int, silence_s: float
+) -> None:
+    """Resolve `folder`/ivy.xml and copy its JARs to `folder`/`into`/<configuration>/.
+
+    Args:
+        folder: where ivy.xml is and the cache will be.
+        into: a folder in it.
+        maven_url: a Maven repository to use instead of Ivy's own choice.
+        fetched: is told the file name of each JAR that came over the network.
+        keep_open: an open file that Ivy's process holds too: a lock on it lasts until that has ended as well.
+        silence_s: give up after so many seconds without a word from Ivy, which prints a dot every few kilobytes.
+
+    Raises:
+        IvyFailed: whatever the cause.
+    """
+    java = java_path()
+    if java is None:
+        check = check_java()
+        raise IvyFailed(f"{check.found}; {check.fix}")
+    cache = folder / CACHE
+    cache.mkdir(parents=True, exist_ok=True)
+    root = f" root={quoteattr(maven_url.rstrip('/') + '/')}" if maven_url else ""
+    (cache / "settings.xml").write_text(_SETTINGS.format(root=root), encoding="utf-8")
+    # All paths are relative, for Ivy's patterns give a meaning to brackets, which a checkout's path may well contain.
+    names = ["-settings", f"{CACHE}/settings.xml", "-ivy", "ivy.xml", "-cache", CACHE, "-types", "jar", "bundle"]
+    pattern = f"{into}/[conf]/[artifact]-[revision].[ext]"
+    command = [java, *proxy_options(getproxies()), "-jar", str(_ivy()), *names, "-retrieve", pattern]
+    ivy = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(keep_open,), bufsize=0
+    )
+    lines = []
+    try:
+        for line in _lines(ivy, silence_s):
+            lines.append(line)
+            if success := re.match(r"\s*\[SUCCESSFUL \] [^;]+;([^!]+)!(.+)\.jar", line):
+                fetched(f"{success[2]}-{success[1]}.jar")
+        ivy.wait()
+    finally:
+        # On Ctrl-C, nothing of ours goes on; after its end, this does nothing.
+        ivy.kill()
+        ivy.wait()
+        (cache / "ivy.log").write_text("\n".join(lines), encoding="utf-8")
+    if ivy.returncode != 0:
+        raise IvyFailed(explain("\n".join(lines)))
+
+
+def explain(output: str) -> str:
+    """Say in a sentence why Ivy failed, and what to do about it."""
+    again = "then start again: what was fetched is kept"
+    if "No space left on device" in output:
+        return f"the disk is full; free some space, {again}"
+    for reason in (
+        r"Host \S+ not found",
+        r"Server access error at url [^\n]*",
+        r"(?:CLIENT|SERVER) ERROR: [^\n]*",
+        r"(?<=problem while downloading module descriptor: )[^\n]*",
+    ):
+        if found := re.search(reason, output):
+            return f"cannot reach the Maven repository ({found[0].strip()}); {_CHECK_NETWORK}, {again}"
+    lacking = re.findall(r"^\s*:: (\S+#\S+): not found|^\s*:: (\S+#\S+!\S+)$", output, re.MULTILINE)
+    if lacking:
+        names = ", ".join(resolved or artifact for resolved, artifact in lacking)
+        return f"the Maven repository does not have {names}; name one that does in WAKEROLL_MAVEN_URL, {again}"
+    last = next((line for line in output.splitlines() if "Exception" in line), output.strip()[-200:])
+    return f"Ivy failed ({last.strip()}); remove the folder deploy/jars/{CACHE} and start again"
+
+
+def proxy_options(proxies: Mapping[str, str]) -> list[str]:
+    """Translate the proxies that pip follows (https_proxy and the like) into Java's options, for Java looks elsewhere.
+
+    Args:
+        proxies: URLs by scheme; "no" holds the hosts to be asked directly, with commas between.
+    """
+    options = []
+    for scheme in ("http", "https"):
+        if address := re.match(r"(?:\w+://)?(?:[^@/]*@)?([^:/]+):(\d+)", proxies.get(scheme, "")):
+            options += [f"-D{scheme}.proxyHost={address[1]}", f"-D{scheme}.proxyPort={address[2]}"]
+    if options and proxies.get("no"):
+        direct = [host.strip() for host in proxies["no"].split(",")]
+        hosts = "|".join(f"*{host}" if host.startswith(".") else host for host in direct if host)
+        options.append(f"-Dhttp.nonProxyHosts={hosts}")
+    return options
+
+
+def _lines(ivy: "subprocess.Popen[bytes]", silence_s: float) -> Iterator[str]:
+    """Yield Ivy's output by lines; a line of dots counts as a sign of life long before it ends."""
+    assert ivy.stdout is not None
+    unfinished = b""
+    while select.select([ivy.stdout], [], [], silence_s)[0]:
+        received = os.read(ivy.stdout.fileno(), 64 * 1024)
+        if not received:
+            yield unfinished.decode("utf-8", "replace")
+            return
+        *lines, unfinished = (unfinished + received).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "replace")
+    raise IvyFailed(
+        f"nothing has come from the Maven repository for {silence_s:g} s; {_CHECK_NETWORK}, then start again"
+    )
+
+
+def _ivy() -> Path:
+    # Importing PySpark would take longer than all the rest of a start that has its JARs already.
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise IvyFailed(
+            "PySpark, whose Ivy fetches the JARs, is not installed; install wakeroll[spark], or `make setup`"
+        )
+    return next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+
+
+_CHECK_NETWORK = "check the network, or name a mirror in WAKEROLL_MAVEN_URL"

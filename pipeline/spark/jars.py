@@ -1,0 +1,248 @@
+"""The JARs that Spark and the embedded broker need: fetched once, checked against their hashes, kept in deploy/jars/.
+
+`python -m pipeline.spark.jars` fetches what is not there.  `python -m pipeline.spark.jars sums` writes `sha256sums`
+anew from what `ivy.xml` resolves to; it is for those who change that file, and its diff is to be read.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pipeline.spark.ivy import CACHE, SILENCE_S, IvyFailed, retrieve
+from wakeroll.errors import WakerollError
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "jars"
+CONFIGURATIONS = ("spark", "broker")
+CLASSES = FOLDER / ".classes.jsa"
+"""Spark's classes as a JVM wants them, if `class_data_sharing` could make them: a start takes 5 s instead of 7."""
+
+_NEW = ".new"
+_STAMP = ".complete"
+_LOCK = ".lock"
+
+
+class JarsMissing(WakerollError):
+    """JARs are not there and could not be fetched; the message is one sentence: what was found, and what to do."""
+
+
+def spark_jars(folder: Path = FOLDER) -> list[Path]:
+    """Return the JARs that Spark does not bring along itself, sorted by name.
+
+    Raises:
+        JarsMissing: some are not there.
+    """
+    return _present(folder, "spark")
+
+
+def broker_jars(folder: Path = FOLDER) -> list[Path]:
+    """Return the whole class path of the embedded broker, sorted by name.
+
+    Raises:
+        JarsMissing: some are not there.
+    """
+    return _present(folder, "broker")
+
+
+def ensure_jars(
+    folder: Path = FOLDER,
+    *,
+    maven_url: str | None = None,
+    say: Callable[[str], None] = print,
+    silence_s: float = SILENCE_S,
+) -> None:
+    """See to it that all JARs are there; quick and silent when they are.
+
+    JARs that somebody put there are taken when their hashes are right, which is how a machine without a network gets
+    them.  A second process waits until the first is done.  An interrupted start goes on where it stopped.
+
+    Args:
+        folder: holds `ivy.xml` and `sha256sums`, and gets a folder a configuration.
+        maven_url: a Maven repository to use; by default WAKEROLL_MAVEN_URL, and without that Ivy's own choice.
+        say: is told what happens, a line at a time.
+        silence_s: seconds without a byte after which the repository is given up.
+
+    Raises:
+        JarsMissing: for whatever reason.
+    """
+    sums = _read_sums(folder)
+    if _is_stamped(folder, sums):
+        return
+    try:
+        with _locked(folder, say) as lock:
+            if _is_stamped(folder, sums):
+                return
+            if _difference(folder, sums):
+                _fetch(folder, len(sums), maven_url, say, lock, silence_s)
+                _accept(folder, sums)
+                say(f"all {len(sums)} JARs are there, and their hashes are right")
+            _write_stamp(folder, sums)
+    except IvyFailed as error:
+        raise JarsMissing(f"{error}.") from error
+    except OSError as error:
+        raise JarsMissing(f"cannot keep the JARs in {folder}: {error}; {_hint(error)}, then start again.") from error
+
+
+def write_sums(folder: Path = FOLDER, *, maven_url: str | None = None, say: Callable[[str], None] = print) -> None:
+    """Resolve `ivy.xml` and write the hashes of what comes to `sha256sums`; the JARs in use stay as they are.
+
+    Raises:
+        JarsMissing: Ivy did not find all.
+    """
+    try:
+        with _locked(folder, say) as lock:
+            _fetch(folder, 0, maven_url, say, lock, SILENCE_S)
+            lines = [f"{digest}  {name}\n" for name, digest in sorted(_hashes(folder / _NEW).items())]
+            (folder / "sha256sums").write_text("".join(lines), encoding="utf-8")
+            shutil.rmtree(folder / _NEW)
+    except IvyFailed as error:
+        raise JarsMissing(f"{error}.") from error
+    say(f"{len(lines)} lines are in {folder / 'sha256sums'}; read the difference before you keep it")
+
+
+def _fetch(
+    folder: Path, count: int, maven_url: str | None, say: Callable[[str], None], lock: int, silence_s: float
+) -> None:
+    """Resolve everything into the folder `.new`."""
+    say(f"fetching {count or 'the'} JARs, about 70 MB, into {folder} (once; half a minute on a good line)")
+    came = 0
+
+    def fetched(name: str) -> None:
+        nonlocal came
+        came += 1
+        say(f"  {came:2}  {name}")
+
+    shutil.rmtree(folder / _NEW, ignore_errors=True)
+    url = os.environ.get("WAKEROLL_MAVEN_URL", "") if maven_url is None else maven_url
+    retrieve(folder, _NEW, maven_url=url, fetched=fetched, keep_open=lock, silence_s=silence_s)
+
+
+def _accept(folder: Path, sums: dict[str, str]) -> None:
+    """Move what was fetched to where it is looked for, if it is what it should be."""
+    new = folder / _NEW
+    if difference := _difference(new, sums):
+        for name in difference.get("wrong", ()):
+            for cached in (folder / CACHE).rglob(Path(name).name):
+                cached.unlink()
+        shutil.rmtree(new)
+        raise JarsMissing(_sentence(difference))
+    (folder / _STAMP).unlink(missing_ok=True)
+    for configuration in CONFIGURATIONS:
+        shutil.rmtree(folder / configuration, ignore_errors=True)
+        (new / configuration).rename(folder / configuration)
+    new.rmdir()
+    shutil.rmtree(folder / CACHE, ignore_errors=True)
+
+
+def _difference(folder: Path, sums: dict[str, str]) -> dict[str, list[str]]:
+    """Compare a folder with the list; return the names that are missing, not listed and wrong, where there are any."""
+    found = _hashes(folder)
+    names = {
+        "missing": sums.keys() - found.keys(),
+        "unlisted": found.keys() - sums.keys(),
+        "wrong": {name for name in sums.keys() & found.keys() if sums[name] != found[name]},
+    }
+    return {kind: sorted(some) for kind, some in names.items() if some}
+
+
+def _sentence(difference: dict[str, list[str]]) -> str:
+    kinds = {"missing": "missing", "unlisted": "not in the list", "wrong": "of other content"}
+    what = "; ".join(f"{kinds[kind]}: {', '.join(names)}" for kind, names in difference.items())
+    fix = "start again, which fetches the wrong ones anew (from another mirror, if WAKEROLL_MAVEN_URL names one)"
+    if difference.keys() != {"wrong"}:
+        fix = "ivy.xml and sha256sums do not fit each other: take both from one version of wakeroll"
+    return f"what was fetched is not what deploy/jars/sha256sums lists ({what}); {fix}."
+
+
+def _read_sums(folder: Path) -> dict[str, str]:
+    """Return the hashes by name (spark/x.jar), in order of names."""
+    try:
+        lines = (folder / "sha256sums").read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise JarsMissing(f"cannot read the list of JARs: {error}; is the checkout complete?") from error
+    return dict(sorted((name, digest) for digest, name in (line.split(maxsplit=1) for line in lines if line.strip())))
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file in the folders of the configurations, by name (spark/x.jar)."""
+    files = [path for configuration in CONFIGURATIONS for path in (folder / configuration).glob("*")]
+    return {f"{path.parent.name}/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _present(folder: Path, configuration: str) -> list[Path]:
+    jars = [folder / name for name in _read_sums(folder) if name.startswith(f"{configuration}/")]
+    missing = [jar.name for jar in jars if not jar.is_file()]
+    if missing:
+        some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        lacks = f"{folder / configuration} lacks {len(missing)} of {len(jars)} JARs ({some})"
+        raise JarsMissing(f"{lacks}; run `make setup`, or `python -m pipeline.spark.jars`.")
+    return jars
+
+
+def _is_stamped(folder: Path, sums: dict[str, str]) -> bool:
+    """Whether these JARs were checked once, and have the sizes they had then: 60 calls of `stat` instead of hashing."""
+    try:
+        return (folder / _STAMP).read_text(encoding="utf-8") == _stamp(folder, sums)
+    except OSError:
+        return False
+
+
+def _write_stamp(folder: Path, sums: dict[str, str]) -> None:
+    text = _stamp(folder, sums)
+    unfinished = folder / f"{_STAMP}.new"
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(folder / _STAMP)
+
+
+def _stamp(folder: Path, sums: dict[str, str]) -> str:
+    return "".join(f"{digest}  {name}  {(folder / name).stat().st_size}\n" for name, digest in sums.items())
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, say: Callable[[str], None]) -> Iterator[int]:
+    """Hold the folder's lock, which vanishes with its holders; wait for it if need be."""
+    with (folder / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another process is fetching the JARs of {folder}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock.fileno()
+
+
+def _hint(error: OSError) -> str:
+    return (
+        "free some space on that disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make that folder writable"
+    )
+
+
+def main(arguments: list[str], folder: Path = FOLDER) -> int:
+    """Fetch the JARs, or with the argument `sums` write their hashes; return the exit code."""
+    if arguments not in ([], ["sums"]):
+        print(f"jars: there is no {' '.join(arguments)!r}; there are: sums, or nothing", file=sys.stderr)
+        return 2
+    try:
+        if arguments:
+            write_sums(folder, say=_say)
+        else:
+            ensure_jars(folder, say=_say)
+    except JarsMissing as error:
+        print(f"jars: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("jars: stopped; what was fetched is kept, and the next start goes on from there", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

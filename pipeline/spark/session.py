@@ -1,0 +1,162 @@
+"""The Spark session: every conf of ours in one place, each with its reason."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipeline.prerequisites import check_java
+from pipeline.settings import Settings
+from pipeline.spark.jars import CLASSES, spark_jars
+from wakeroll.errors import WakerollError
+
+NO_WORDS = "-Xlog:disable -Xlog:all=error:stderr"
+"""The JVM's option for writing no warnings of its own to standard output, which is for answers."""
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+class SparkFailed(WakerollError):
+    """There is no Spark session to be had; the message says why."""
+
+
+def start_session(settings: Settings, name: str) -> SparkSession:
+    """Start (or return) this process's Spark session, for jobs that run long; the JVM's words go to standard error.
+
+    Raises:
+        JarsMissing: the JARs of Kafka's source and of Delta are not there.
+        SparkFailed: there is no Java, or Spark did not start with these settings.
+    """
+    return _session(settings, name, _ENGINE | _LATENCY | _DELTA | _LONG_RUNS, "", "above")
+
+
+def start_brief_session(settings: Settings, name: str, *, for_minutes: bool = False, java: str = "") -> SparkSession:
+    """Start a session for questions: quick to start, and quiet, for its own words go to ``ask.log``.
+
+    Args:
+        settings: say where, and how much memory.
+        name: of the application.
+        for_minutes: whether the questions are many.  A second of thorough compilation is not won back by a query over
+            thousands of rows, and 18 s become 13 without it; but `marts` takes 124 s with it, instead of 162.
+        java: further options of the JVM.
+
+    Raises:
+        JarsMissing: the JARs of Kafka's source and of Delta are not there.
+        SparkFailed: there is no Java, or Spark did not start with these settings.
+    """
+    compiler = "" if for_minutes else " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
+    log = settings.logs / "ask.log"
+    with _errors_to(log):
+        return _session(settings, name, _ENGINE | _LATENCY | _DELTA, f"-XX:+UseSerialGC{compiler} {java}", f"in {log}")
+
+
+def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str, its_words: str) -> SparkSession:
+    if settings.master.startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        confs = {**confs, "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    found = check_java()
+    if not found.ok:
+        raise SparkFailed(f"{found.found}; {found.fix}")
+    _prepare_environment()
+    if CLASSES.exists():
+        # A JVM that these classes do not fit (another Java, other JARs) loads its own; it would say so between answers.
+        java = f'{java} -XX:SharedArchiveFile="{CLASSES}" {NO_WORDS}'
+    jars = os.pathsep.join(str(jar) for jar in spark_jars())
+    builder = SparkSession.builder.appName(name).master(settings.master)
+    for conf, value in confs.items():
+        builder = builder.config(conf, value)
+    builder = (
+        builder.config("spark.driver.memory", settings.driver_memory)
+        # On the class path, not in spark.jars: the session's file system must be there before any JAR is added.
+        .config("spark.driver.extraClassPath", jars)
+        .config("spark.executor.extraClassPath", jars)
+        .config("spark.sql.shuffle.partitions", settings.state_partitions)
+        .config("spark.sql.warehouse.dir", settings.warehouse.as_uri())
+        .config("spark.driver.extraJavaOptions", f'-Dlog4j2.configurationFile="{_LOG4J.as_uri()}" {java}')
+    )
+    try:
+        session = builder.getOrCreate()
+    except (PySparkException, Py4JJavaError) as error:
+        raise SparkFailed(f"Spark does not start ({_reason(str(error))}); its own words are {its_words}") from error
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    return session
+
+
+def _reason(report: str) -> str:
+    """Return the line of a Java exception that says what happened; of anything else, the first."""
+    lines = report.splitlines()
+    return next((line.lstrip(": ") for line in lines if line.startswith(": ")), lines[0])
+
+
+@contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """Lend standard error's file to the JVM that is being started: it keeps it for its life."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    ours = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _prepare_environment() -> None:
+    """Set what the JVM and its Python workers read from the environment, before the JVM starts."""
+    for name in ("SPARK_HOME", "SPARK_REMOTE", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
+        os.environ.pop(name, None)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+_ENGINE = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.scheduler.mode": "FAIR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+_LATENCY = {
+    # Hadoop without its native library forks `readlink` and `chmod` some 20 times a batch: 100 ms against 3 ms.
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.codegen.wholeStage": "false",
+    # The positions of `record` are literals: its expressions are new in every batch, and would be compiled each time.
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # However large its records are, a batch comes to Python in pieces of this size (or of one record).
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
+    # Between JVM and Python a batch goes to and fro in small pieces, which loopback TCP holds back: 191 ms become 166.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # A file has the rows of some seconds: its smallest and largest values would spare a reader little.
+    "spark.databricks.delta.stats.collect": "false",
+}
+
+_LONG_RUNS = {
+    # Without it `query.stop()` waits for ever.
+    "spark.sql.streaming.stopTimeout": "30s",
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "100",
+}
