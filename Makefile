@@ -6,7 +6,7 @@
 # Each step needs the one before; with -j, they would still come one at a time.
 .NOTPARALLEL:
 
-# The first Python that can make our environment; if there is none, preflight.py says what is wrong with the one there is.
+# The first Python that can make our environment; if there is none, prerequisites.py says what is wrong with the one there is.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && \
 	{ command -v "$$python"; exit; }; done; echo python3)

@@ -12,7 +12,7 @@ from typing import BinaryIO, Self
 
 from wakeroll.errors import WakerollError
 
-_GUARD = Path(__file__).with_name("guard.py")
+_GUARD = Path(__file__).with_name("parent_watchdog.py")
 _LOG_LIMIT_BYTES = 16 * 1024 * 1024
 _POLL_S = 0.02
 
@@ -25,7 +25,7 @@ class Child:
     """One process of ours, with a log file, stopped at the latest when this process ends, be it by SIGKILL.
 
     It runs in a session of its own: Ctrl-C reaches us, and we say who stops when.  A script beside this module stands
-    between us and it (`guard.py` says how that works).  Used in a `with` statement, it is started and stopped.  When
+    between us and it (`parent_watchdog.py` says how that works).  Used in a `with` statement, it is started and stopped.  When
     nobody refers to this object any more, its process is stopped too.
     """
 

@@ -1,6 +1,6 @@
 """Run one command that cannot outlive the process that asked for it; `pipeline.local.child_process` starts this.
 
-    python -I -S guard.py GRACE_S COMMAND [ARGUMENT...]
+    python -I -S parent_watchdog.py GRACE_S COMMAND [ARGUMENT...]
 
 Standard input is a leash.  The asking process alone holds its other end, so it is cut when that process ends, be it by
 SIGKILL; that takes no more than a pipe, on any Unix, and any thread may have started us.  A byte on it is an order: "t"
