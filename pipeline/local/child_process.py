@@ -25,8 +25,8 @@ class Child:
     """One process of ours, with a log file, stopped at the latest when this process ends, be it by SIGKILL.
 
     It runs in a session of its own: Ctrl-C reaches us, and we say who stops when.  A script beside this module stands
-    between us and it (`parent_watchdog.py` says how that works).  Used in a `with` statement, it is started and stopped.  When
-    nobody refers to this object any more, its process is stopped too.
+    between us and it (`parent_watchdog.py` says how that works).  Used in a `with` statement, it is started and
+    stopped.  When nobody refers to this object any more, its process is stopped too.
     """
 
     def __init__(
