@@ -44,7 +44,11 @@ def client_id_of(client_id: str | None) -> str:
 
 
 def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscription]:
-    """Return one subscription a topic, for a list of names or a mapping topic -> expression."""
+    """Return one subscription a topic, for a list of names or a mapping topic -> expression.
+
+    Raises:
+        InvalidUsage: `topics` is a text or empty, or a name is no topic name.
+    """
     if isinstance(topics, str) or not isinstance(topics, Iterable):
         raise InvalidUsage(f"topics is {topics!r}; it must be a list of names, like [{str(topics)!r}]")
     wanted = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, "*")
@@ -56,7 +60,11 @@ def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscrip
 
 
 def milliseconds_of(commit_interval: float | None) -> int | None:
-    """Return how often to commit, None for never."""
+    """Return how often to commit, None for never.
+
+    Raises:
+        InvalidUsage: the interval is no number above 0 and within the longest.
+    """
     checked("commit_interval", commit_interval, float | None)
     if commit_interval is not None and not 0 < commit_interval <= LONGEST_S:
         raise InvalidUsage(
@@ -69,7 +77,11 @@ def milliseconds_of(commit_interval: float | None) -> int | None:
 def wishes_of(
     subscriptions: list[Subscription], consume_from: Policy, consume_from_ms: int | None, **others: Any
 ) -> Wishes:
-    """Return what the client wants, each field within the bounds that a heartbeat declares."""
+    """Return what the client wants, each field within the bounds that a heartbeat declares.
+
+    Raises:
+        InvalidUsage: a field is out of its bounds, or `consume_from_ms` does not fit `consume_from`.
+    """
     if (consume_from == "timestamp") != (consume_from_ms is not None):
         raise InvalidUsage(
             f"consume_from is {consume_from!r} and consume_from_ms is {consume_from_ms!r}; "

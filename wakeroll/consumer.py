@@ -237,6 +237,9 @@ class Consumer:
 
         Args:
             timeout: seconds to wait for Kafka's receipt; without one, the queues are free when the session ends.
+
+        Raises:
+            InvalidUsage: a callback of `poll` called it.
         """
         if self._closed or os.getpid() != self._pid:
             return  # a fork's copy has neither the threads nor the membership

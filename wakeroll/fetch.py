@@ -62,7 +62,11 @@ class Fetcher:
     def fetch(
         self, queue: Queue | tuple[str, int], offset: int, wait: float, most: int, check: Callable[[], None]
     ) -> Fetched:
-        """Fetch as `Consumer.fetch` says; `check` is called now and then, and what it raises ends the fetch."""
+        """Fetch as `Consumer.fetch` says; `check` is called now and then, and what it raises ends the fetch.
+
+        Raises:
+            InvalidUsage: an argument is out of its bounds, or the queue is of no topic of this consumer.
+        """
         named = _queue_of(queue)
         checked("offset", offset, Offset)
         checked("wait", wait, Annotated[float, Meta(ge=0, le=MAX_PULL_TIMEOUT_MS / 1_000)])

@@ -73,6 +73,9 @@ def time_of(text: str) -> EpochMs:
 
     >>> str(time_of("2026-07-01T05:00+02:00")), str(time_of("1782874800000"))
     ('2026-07-01T03:00:00.000Z', '2026-07-01T03:00:00.000Z')
+
+    Raises:
+        InvalidUsage: the text is no time, or has no zone.
     """
     if re.fullmatch(r"[0-9]+", text):
         return EpochMs(int(text))
@@ -90,6 +93,9 @@ def queue_of(text: str) -> Queue:
 
     >>> queue_of("eu-orders-3")
     Queue(topic='eu-orders', broker='', queue_id=3)
+
+    Raises:
+        InvalidUsage: the text is no topic and number.
     """
     found = re.fullmatch(r"(.+)-([0-9]{1,9})", text)
     if found is None:

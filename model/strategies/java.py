@@ -42,6 +42,9 @@ def check(queues: Sequence[Any], clients: Sequence[str]) -> None:
     """Refuse what `AbstractAllocateMessageQueueStrategy.check` refuses, in its order and its words.
 
     Java checks the one client that asks; here all of them ask at once.
+
+    Raises:
+        StrategyError: a client_id is empty, or there are no queues, or no clients.
     """
     if not all(clients):
         raise StrategyError("currentCID is empty: a client has no id")

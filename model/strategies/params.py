@@ -8,7 +8,11 @@ from model.strategies.strategy_error import StrategyError
 
 
 def whole_number(params: Mapping[str, Any], name: str, default: int) -> int:
-    """Return a number without fraction; the default where there is none."""
+    """Return a number without fraction; the default where there is none.
+
+    Raises:
+        StrategyError: it is no whole number.
+    """
     given = params.get(name)
     if given is None:
         return default
@@ -18,7 +22,11 @@ def whole_number(params: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def texts(params: Mapping[str, Any], name: str) -> frozenset[str] | None:
-    """Return a list of texts, as a set; None where there is none."""
+    """Return a list of texts, as a set; None where there is none.
+
+    Raises:
+        StrategyError: it is no list of texts.
+    """
     given = params.get(name)
     if given is None:
         return None
@@ -28,7 +36,11 @@ def texts(params: Mapping[str, Any], name: str) -> frozenset[str] | None:
 
 
 def mapping(params: Mapping[str, Any], name: str) -> Mapping[Any, Any] | None:
-    """Return a mapping, its keys and values not looked at; None where there is none."""
+    """Return a mapping, its keys and values not looked at; None where there is none.
+
+    Raises:
+        StrategyError: it is no mapping.
+    """
     given = params.get(name)
     if given is not None and not isinstance(given, Mapping):
         raise StrategyError(f"{name} is {shown(given)}; it must be an object of names and values")
@@ -36,7 +48,11 @@ def mapping(params: Mapping[str, Any], name: str) -> Mapping[Any, Any] | None:
 
 
 def text_in(given: Mapping[Any, Any] | None, name: str, key: str | Queue) -> str:
-    """Return what a mapping says of a key; empty where it says nothing, or there is no mapping."""
+    """Return what a mapping says of a key; empty where it says nothing, or there is no mapping.
+
+    Raises:
+        StrategyError: the value of the key is no text.
+    """
     said = given.get(key) if given is not None else None
     if said is not None and not isinstance(said, str):
         raise StrategyError(f"{name} says {shown(said)} for {key}; it must be a text")
@@ -48,6 +64,9 @@ def queue_list(params: Mapping[str, Any], name: str, topic: str) -> list[Queue]:
 
     A queue is a `Queue`, ``{"topic", "broker", "queue_id"}`` (without broker: Kafka's), or ``[broker, queue_id]``,
     which is a queue of the given topic.
+
+    Raises:
+        StrategyError: it is no list, or an item is no queue.
     """
     given = params.get(name)
     if given is None:

@@ -22,7 +22,11 @@ NULL = Constant(None)
 
 
 def as_boolean(part: Condition) -> Condition:
-    """Return a part that is true, false or null; a property is made one."""
+    """Return a part that is true, false or null; a property is made one.
+
+    Raises:
+        FilterError: the part is a constant of another type, or a calculation.
+    """
     if isinstance(part, Property):
         return Cast(part)
     if not _is_boolean(part):
@@ -31,7 +35,11 @@ def as_boolean(part: Condition) -> Condition:
 
 
 def equal_to(left: Condition, right: Condition) -> Equal:
-    """Return ``left = right``; NULL needs IS, and TRUE or FALSE cannot stand before a constant of another type."""
+    """Return ``left = right``; NULL needs IS, and TRUE or FALSE cannot stand before a constant of another type.
+
+    Raises:
+        FilterError: one side is NULL, or TRUE or FALSE stands before a constant of another type.
+    """
     if NULL in (left, right):
         raise FilterError("Invalid MessageSelector: 'NULL' cannot be compared; write IS NULL or IS NOT NULL")
     if isinstance(left, Constant) and isinstance(right, Constant) and _is_boolean(left) and not _is_boolean(right):
@@ -49,6 +57,9 @@ def between(part: Condition, low: Condition, high: Condition, negated: bool) -> 
     """Return BETWEEN or NOT BETWEEN of what can be numbers.
 
     The bounds of BETWEEN must be in order if both are constants.  A negative number is none: it is one with a sign.
+
+    Raises:
+        FilterError: a part cannot be a number, or the bounds of BETWEEN are not in order.
     """
     _check_order(part, low, high)
     if not negated and isinstance(low, Constant) and isinstance(high, Constant) and order(high.value, low.value) < 0:
@@ -59,7 +70,11 @@ def between(part: Condition, low: Condition, high: Condition, negated: bool) -> 
 
 
 def one_of(part: Condition, texts: frozenset[str], negated: bool) -> OneOf:
-    """Return IN or NOT IN of a property."""
+    """Return IN or NOT IN of a property.
+
+    Raises:
+        FilterError: the part is no property.
+    """
     if not isinstance(part, Property):
         raise FilterError(f"Invalid MessageSelector: IN needs a property before it, not {_name(part)}")
     return OneOf(part, texts, negated)
