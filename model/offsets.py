@@ -3,7 +3,7 @@
 from model import broadcast, config, doubts, learning, limits
 from model.decisions import Offset, Rebalance, Rejected
 from model.events import Commit, CommittedOffset, Mode, Reset
-from model.group import Group, Member, Turn
+from model.group import Group, Turn
 from model.queue import Queue
 from model.target import Target, spread, strategy_of
 
@@ -184,11 +184,11 @@ def note_added(group: Group, target: Target) -> None:
     group.consumed = sorted(consumed | topics)
 
 
-def _wrong_of_left(turn: Turn, event: Commit, queue: Queue, member: Member) -> str:
+def _wrong_of_left(turn: Turn, event: Commit, queue: Queue) -> str:
     """Return what is wrong with a broadcasting client's commit for a queue that it has no more, and drains."""
-    own = turn.group.own_offsets[event.client_id]
-    if event.instance_id != member.instance_id:
-        return f"is read by instance {member.instance_id}, not {event.instance_id}"
+    own, live = turn.group.own_offsets[event.client_id], turn.group.members[event.client_id].instance_id
+    if live != event.instance_id:
+        return f"is read by instance {live}, not {event.instance_id}"
     if not broadcast.was_given(own, queue):
         return "is not among what it was given"
     since = own.set_anew.get(queue, -1)
@@ -204,7 +204,7 @@ def _wrong(turn: Turn, event: Commit, entry: CommittedOffset) -> str:
         return "" if learning.counts(turn, event, queue) else "is not listed, or was reset since"
     member = group.members.get(event.client_id)
     if group.is_broadcasting and member is not None and queue not in member.owned:
-        return _wrong_of_left(turn, event, queue, member)
+        return _wrong_of_left(turn, event, queue)
     owner = event.client_id if group.is_broadcasting else group.owners.get(queue)
     if member is None or owner != event.client_id:
         return f"is owned by {owner or 'nobody'}"

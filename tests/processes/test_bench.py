@@ -140,7 +140,7 @@ def test_the_page_in_docs_is_the_one_that_its_figures_make():
 
 def test_kafka_is_beside_us_or_it_is_said_why_not(found):
     """Its uniform assignor promises sizes that differ by 1 at most when all want the same: then it was asked right."""
-    kafkas = [shared for shared in found.strategies.same if shared.who == strategy_speed.kafka.NAME]
+    kafkas = [shared for shared in found.strategies.same if shared.who == strategy_speed.kafka_assignor.NAME]
 
     assert bool(kafkas) != bool(found.strategies.missing)
     assert all(shared.largest - shared.smallest <= 1 for shared in kafkas)
@@ -302,4 +302,4 @@ def test_a_probe_at_the_floor_is_a_heartbeat_that_passed():
 
 
 def test_the_java_program_stands_where_it_is_looked_for():
-    assert (Path(strategy_speed.kafka.__file__).parent / "java" / "UniformBench.java").is_file()
+    assert (Path(strategy_speed.kafka_assignor.__file__).parent / "java" / "UniformBench.java").is_file()

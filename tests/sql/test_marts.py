@@ -204,7 +204,7 @@ INCREMENTAL = ("ownership_timeline", "rebalance_cost")
 A_RUN_OF_ITS_OWN = """
 import sys
 from pathlib import Path
-from pipeline import marts
+from pipeline.questions import marts
 from pipeline.spark.session import start_brief_session
 from pipeline.settings import Settings
 
