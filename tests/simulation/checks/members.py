@@ -227,6 +227,8 @@ def _wrong_waiting(evidence: Evidence, member: Present, beat: Heartbeat, page: P
     _, came_ms, since_ms, heard_ms = (member.life, now_ms, now_ms, now_ms) if is_new else waiting[name]
     if now_ms - heard_ms > evidence.plan.longest_session_ms:  # what it was may be forgotten
         since_ms = now_ms
+    if is_told:  # so it was not remembered until now
+        since_ms = now_ms
     waiting[name] = member.life, came_ms, since_ms, now_ms
     waited = f"{beat.instance_id} waits for {member.life} since {page.clock_ms - since_ms} ms, and is told"
     lived_on_ms = member.seen_ms - since_ms
@@ -239,5 +241,7 @@ def _wrong_waiting(evidence: Evidence, member: Present, beat: Heartbeat, page: P
         return
     if fenced not in ([], ["duplicate"]) or (fenced and member.seen_ms - came_ms <= MIN_SESSION_MS):
         yield f"{waited} {fenced}"
-    if (is_new and not is_told and not fenced) or (lived_on_ms > evidence.plan.longest_session_ms and not fenced):
+    # Whoever is not remembered, because others wait too, is told again and again that the client_id is in use.
+    is_due = is_new or lived_on_ms > evidence.plan.longest_session_ms
+    if is_due and not is_told and not fenced:
         yield f"{waited} nothing"
