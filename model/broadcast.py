@@ -40,6 +40,7 @@ def welcome(turn: Turn, client_id: str, claims: list[Queue]) -> None:
         set_anew = group.own_offsets[client_id].set_anew
         for queue in islice(limits.fitting(claimed), max(0, _room(turn))):
             member.owned[queue] = group.epoch if set_anew.get(queue, -1) > member.shown_epoch else 0
+        _note_given(group.own_offsets[client_id], member.owned)
         turn.broadcast_room = None
     give(turn, client_id)
     turn.tell.add(client_id)
@@ -50,9 +51,8 @@ def refusal(turn: Turn, topics: Iterable[str]) -> str:
     count, room = _count(topics, turn.routes), _room(turn)
     if count <= room:
         return ""
-    has = turn.limits.max_broadcast * turn.group.limit_times - room
     return (
-        f"its topics have {count} queues; the members have {has} together, "
+        f"its topics have {count} queues; the members have {_held(turn)} together, "
         f"of at most {turn.limits.max_broadcast} in a broadcasting group"
     )
 
@@ -66,14 +66,12 @@ def give(turn: Turn, client_id: str) -> None:
         # Who leaves makes room and asks for no target: the timer gives the others what they lack.
         group.stale = True
         group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
-    own = group.own_offsets[client_id]
     if wanted == member.owned.keys():
-        _note_given(own, wanted)
         return
     turn.broadcast_room = _room(turn) - len(wanted) + len(member.owned)
+    own = group.own_offsets[client_id]
     # Not only what it has now: when a queue was added, the client may have been away, or the topic gone.
-    _note_given(own, member.owned)
-    consumed = {name.partition("@")[0] for name in own.given} | {queue.topic for queue in own.offsets}
+    consumed = set(map(_topic_of, own.given)) | {queue.topic for queue in own.offsets}
     for queue in member.owned.keys() - wanted:
         del member.owned[queue]
     for queue in sorted(wanted - member.owned.keys()):
@@ -94,9 +92,8 @@ def was_given(own: OwnOffsets, queue: Queue) -> bool:
 
 def start_anew(own: OwnOffsets, topic: str, queues: Iterable[Queue]) -> None:
     """Take a topic that was made again for one that the client has been given as it is now."""
-    kept = {name: count for name, count in own.given.items() if name.partition("@")[0] != topic}
-    if len(kept) < len(own.given):
-        own.given = kept
+    if topic in map(_topic_of, own.given):
+        _forget_given(own, (topic,))
         _note_given(own, queues)
 
 
@@ -106,29 +103,39 @@ def _note_given(own: OwnOffsets, queues: Iterable[Queue]) -> None:
         own.given[name] = max(own.given.get(name, 0), queue.queue_id + 1)
 
 
+def _forget_given(own: OwnOffsets, topics: Collection[str]) -> None:
+    own.given = {name: count for name, count in own.given.items() if _topic_of(name) not in topics}
+
+
 def _name(queue: Queue) -> str:
     return f"{queue.topic}@{queue.broker}"
 
 
-def differs(turn: Turn) -> bool:
-    """Return whether any member should have other queues than it has."""
-    return any(_share(turn, member)[0] != member.owned.keys() for member in turn.group.members.values())
+def _topic_of(name: str) -> str:
+    return name.partition("@")[0]
 
 
-def target(turn: Turn) -> Target:
-    """Describe what all members have together; in this mode it is no plan."""
+def target(turn: Turn) -> tuple[Target, bool]:
+    """Describe what all members have together; in this mode it is no plan.
+
+    Returns:
+        The description, and whether any member should have other queues than it has.
+    """
     group, routes = turn.group, turn.routes
-    found = Target(STRATEGY, {}, [], [])
-    found.looks_again = any(_share(turn, member)[1] for member in group.members.values())
+    found, differs = Target(STRATEGY, {}, [], []), False
+    for member in group.members.values():
+        wanted, is_limited = _share(turn, member)
+        found.looks_again |= is_limited
+        differs |= wanted != member.owned.keys()
     for topic in group.topics:
         queues = routes.queues(topic)
         found.queues += len(queues or ())
         if queues is None and not topic.startswith(RETRY_PREFIX):
             found.notes.append(f"{topic}: not routed yet")
-    wanted = sum(_count(member.subscriptions, routes) for member in group.members.values())
-    if wanted > turn.limits.max_broadcast:
-        found.notes.append(f"the members want {wanted} queues together, the oldest ones get theirs: {_limits(turn)}")
-    return found
+    count = sum(_count(member.subscriptions, routes) for member in group.members.values())
+    if count > turn.limits.max_broadcast:
+        found.notes.append(f"the members want {count} queues together, the oldest ones get theirs: {_limits(turn)}")
+    return found, differs
 
 
 def leave(turn: Turn, client_id: str) -> None:
@@ -167,7 +174,7 @@ def forget_surplus(turn: Turn) -> None:
 def forget_topics(group: Group, topics: Collection[str]) -> None:
     """Forget the offsets of topics: they were deleted."""
     for own in group.own_offsets.values():
-        own.given = {name: count for name, count in own.given.items() if name.partition("@")[0] not in topics}
+        _forget_given(own, topics)
         for kept in (own.added, own.offsets, own.set_anew):
             for queue in [queue for queue in kept if queue.topic in topics]:
                 del kept[queue]
@@ -189,8 +196,12 @@ def _room(turn: Turn) -> int:
     """Return how many queues the members together may have besides those they have."""
     if turn.broadcast_room is None:
         most = turn.limits.max_broadcast * turn.group.limit_times
-        turn.broadcast_room = most - sum(len(one.owned) for one in turn.group.members.values())
+        turn.broadcast_room = most - _held(turn)
     return turn.broadcast_room
+
+
+def _held(turn: Turn) -> int:
+    return sum(len(member.owned) for member in turn.group.members.values())
 
 
 def _share(turn: Turn, member: Member) -> tuple[set[Queue], bool]:

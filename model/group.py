@@ -295,9 +295,9 @@ class Group(Struct, array_like=True, kw_only=True):
 
     @property
     def limit_times(self) -> int:
-        """How often a limit may be reached by whoever comes.
+        """Factor of the limits on members and bytes: 2 after a loss of state, else 1.
 
-        Who was in before a loss of state is let in again, though a limit was lowered; so far that nobody abuses it.
+        Members from before the loss are let in again although a limit was lowered; the factor bounds misuse.
         """
         return 2 if self.loss is not None else 1
 

@@ -60,6 +60,8 @@ def step(
     if refused := admission.no_more_groups(turn, event):
         return refused
     _happen(turn, event)
+    if group.is_learning:
+        learning.listen(turn, event)
     if group.pending and (turn.asked or isinstance(event, Tick)):
         _retarget(turn)
     handover.finish(turn)
@@ -73,12 +75,8 @@ def _happen(turn: Turn, event: GroupEvent) -> None:
     match event:
         case Heartbeat():
             membership.heartbeat(turn, event)
-            if turn.group.is_learning:
-                learning.hear(turn, event)
         case Unregister():
             membership.unregister(turn, event)
-            if turn.group.is_learning:
-                learning.end(turn, event)
         case Commit():
             offsets.commit(turn, event)
         case events.Lock():
@@ -154,12 +152,15 @@ def _retarget(turn: Turn) -> None:
         group.remind(group.retargeted_ms + group.settings.settle_ms)
         return
     broadcasts = group.is_broadcasting
-    target = broadcast.target(turn) if broadcasts else compute(group, turn.routes)
+    if broadcasts:
+        target, differs = broadcast.target(turn)
+    else:
+        target = compute(group, turn.routes)
+        differs = target.owners != group.target
     asked, group.pending = group.pending, []
     group.checked_ms, group.stale = now_ms, target.looks_again
     if group.stale:
         group.remind(now_ms + group.settings.rebalance_interval_ms)
-    differs = broadcast.differs(turn) if broadcasts else target.owners != group.target
     if not differs and all(trigger in IF_DIFFERENT for trigger, _ in asked):
         return
     moved = sum(1 for queue, client_id in target.owners.items() if group.target.get(queue, client_id) != client_id)

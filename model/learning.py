@@ -5,23 +5,24 @@ handled, so it counts if its instance lists the queue in the heartbeat before.  
 on: until then it may have been made before its client heard of the reset.
 """
 
-from model.events import Commit, Heartbeat, Unregister
+from model.events import Commit, GroupEvent, Heartbeat, Unregister
 from model.group import Turn
 from model.queue import Queue
 
 
-def hear(turn: Turn, beat: Heartbeat) -> None:
-    """Note which queues an instance lists, until its next heartbeat."""
+def listen(turn: Turn, event: GroupEvent) -> None:
+    """Note which queues an instance lists, until its next heartbeat or its end."""
     listed = turn.group.listed
-    listed.pop(beat.instance_id, None)
-    listed[beat.instance_id] = beat.owned
-    if len(listed) > turn.limits.max_ended:
-        del listed[next(iter(listed))]
-
-
-def end(turn: Turn, event: Unregister) -> None:
-    """Forget an instance that has left."""
-    turn.group.listed.pop(event.instance_id, None)
+    match event:
+        case Heartbeat():
+            listed.pop(event.instance_id, None)
+            listed[event.instance_id] = event.owned
+            if len(listed) > turn.limits.max_ended:
+                del listed[next(iter(listed))]
+        case Unregister():
+            listed.pop(event.instance_id, None)
+        case _:
+            pass
 
 
 def note_reset(turn: Turn, queue: Queue) -> None:
@@ -30,19 +31,12 @@ def note_reset(turn: Turn, queue: Queue) -> None:
         turn.group.reset_at[queue] = turn.moment.now_ms
 
 
-def counts(turn: Turn, event: Commit, queue: Queue) -> bool:
-    """Return whether a former era took a commit of a queue, as far as the log shows."""
-    group = turn.group
+def counted(turn: Turn, event: Commit) -> set[Queue]:
+    """Return the queues whose commits of this instance a former era took, as far as the log shows."""
+    group, now_ms = turn.group, turn.moment.now_ms
     if group.is_broadcasting and event.client_id not in group.own_offsets:
-        return False
-    return queue in group.listed.get(event.instance_id, ()) and not _is_before_reset(turn, queue)
-
-
-def _is_before_reset(turn: Turn, queue: Queue) -> bool:
-    """Return whether a commit may have been on its way when the offset was reset."""
-    group = turn.group
-    since_ms = group.reset_at.get(queue)
-    if since_ms is None:
-        return False
-    session_ms = max([group.settings.session_timeout_ms, *(one.session_ms for one in group.members.values())])
-    return turn.moment.now_ms - since_ms <= session_ms
+        return set()
+    session_ms = max(map(group.session_of, group.members.values()), default=group.settings.session_timeout_ms)
+    # A commit within a session of a reset may have been on its way when the offset was set.
+    doubtful = {queue for queue, at_ms in group.reset_at.items() if now_ms - at_ms <= session_ms}
+    return set(group.listed.get(event.instance_id, ())) - doubtful

@@ -352,7 +352,7 @@ def _remember(turn: Turn, client_id: str, instance_id: str, ended: Ended) -> Non
 
     As long as nothing is published, it may go on in spite of what is decided here, unless it left by itself.
     """
-    if turn.group.loss is not None and turn.group.loss.is_learning and ended.reason != "left":
+    if turn.group.is_learning and ended.reason != "left":
         return
     group, life = turn.group, _life(client_id, instance_id)
     group.ended.pop(life, None)

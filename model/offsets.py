@@ -16,10 +16,11 @@ def commit(turn: Turn, event: Commit) -> None:
     """
     group = turn.group
     bad = []
+    learnt = learning.counted(turn, event) if group.is_learning else None
     own = group.own_offsets.get(event.client_id) if group.is_broadcasting else None
     committed = own.offsets if own else group.offsets
     for entry in event.offsets:
-        wrong = _wrong(turn, event, entry)
+        wrong = _wrong(turn, event, entry, learnt)
         if wrong:
             bad.append(f"{entry.queue} {wrong}")
         elif entry.offset > committed.get(entry.queue, -1):
@@ -186,30 +187,31 @@ def note_added(group: Group, target: Target) -> None:
 
 def _wrong_of_left(turn: Turn, event: Commit, queue: Queue) -> str:
     """Return what is wrong with a broadcasting client's commit for a queue that it has no more, and drains."""
-    own, live = turn.group.own_offsets[event.client_id], turn.group.members[event.client_id].instance_id
-    if live != event.instance_id:
-        return f"is read by instance {live}, not {event.instance_id}"
+    own = turn.group.own_offsets[event.client_id]
     if not broadcast.was_given(own, queue):
         return "is not among what it was given"
     since = own.set_anew.get(queue, -1)
     return f"was reset in epoch {since}, the commit is of epoch {event.epoch}" if event.epoch < since else ""
 
 
-def _wrong(turn: Turn, event: Commit, entry: CommittedOffset) -> str:
-    """Return what is wrong with a commit for a queue; empty if it is good."""
+def _wrong(turn: Turn, event: Commit, entry: CommittedOffset, learnt: set[Queue] | None) -> str:
+    """Return what is wrong with a commit for a queue; empty if it is good.
+
+    `learnt`: while only learning from a log, the queues whose commits count; else None.
+    """
     group, queue = turn.group, entry.queue
     if doubts.is_too_far(turn, queue, entry.offset):
         return f"is committed at {entry.offset}, far beyond its end"
-    if group.is_learning:
-        return "" if learning.counts(turn, event, queue) else "is not listed, or was reset since"
+    if learnt is not None:
+        return "" if queue in learnt else "is not listed, or was reset since"
     member = group.members.get(event.client_id)
-    if group.is_broadcasting and member is not None and queue not in member.owned:
-        return _wrong_of_left(turn, event, queue)
     owner = event.client_id if group.is_broadcasting else group.owners.get(queue)
     if member is None or owner != event.client_id:
         return f"is owned by {owner or 'nobody'}"
     if event.instance_id != member.instance_id:
         return f"is owned by instance {member.instance_id}, not {event.instance_id}"
+    if group.is_broadcasting and queue not in member.owned:
+        return _wrong_of_left(turn, event, queue)
     if queue in member.revoking and member.revoking[queue].was_reset:
         return "was reset while it is given up"
     given = member.owned[queue]

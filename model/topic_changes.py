@@ -93,7 +93,7 @@ def note_idle(turn: Turn) -> None:
 def note_left(turn: Turn, topics: Collection[str]) -> None:
     """Note that a member of a broadcasting group wants these topics no more; others may."""
     group, now_ms = turn.group, turn.moment.now_ms
-    if not group.is_broadcasting:
+    if not topics or not group.is_broadcasting:
         return
     left = set(topics).difference(group.topics)
     group.idle_topics |= dict.fromkeys(sorted(left), now_ms)
@@ -111,9 +111,9 @@ def next_due_ms(group: Group) -> int:
 def _was_gone(group: Group, route: Route, known_id: str) -> bool:
     """Return whether a topic was gone and is not known to be the same one; from now on it is there."""
     was_gone = group.gone_topics.pop(route.topic, -1) >= 0
-    if not known_id and group.loss is not None and group.loss.is_learning:
-        return False  # its id may have been told before this part of the log begins
-    return was_gone and (not known_id or known_id != route.topic_id)
+    if not known_id:
+        return was_gone and not group.is_learning  # its id may have been told before this part of the log begins
+    return was_gone and known_id != route.topic_id
 
 
 def _is_another(group: Group, route: Route, known_id: str) -> bool:

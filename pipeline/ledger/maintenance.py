@@ -24,7 +24,7 @@ from pipeline.runtime.run_status import now_ms
 from pipeline.settings import Settings
 
 APPENDING = Lock()
-"""Held by whoever writes `snapshots`: one thread of a process takes them, another one looks after the tables."""
+"""Lock of the `snapshots` table: one thread of a process takes snapshots, another one maintains the tables."""
 
 log = logging.getLogger("wakeroll.upkeep")
 

@@ -1,7 +1,7 @@
 """The JARs that Spark and the embedded broker need: fetched once, checked against their hashes, kept in deploy/jars/.
 
-`python -m pipeline.spark.jars` fetches what is not there.  `python -m pipeline.spark.jars sums` writes `sha256sums`
-anew from what `ivy.xml` resolves to; it is for those who change that file, and its diff is to be read.
+`python -m pipeline.spark.jars` fetches missing JARs.  `python -m pipeline.spark.jars sums` rewrites `sha256sums` from
+what `ivy.xml` resolves to: run it after a change of that file, and review the diff.
 """
 
 import contextlib

@@ -150,7 +150,7 @@ def test_production_code_does_not_import_the_local_system():
 
 
 def test_the_folders_of_the_pipeline_have_no_cycle():
-    """Whoever reads one folder need not read all the others."""
+    """One folder can be read without all the others."""
     after: dict[str, set[str]] = {}
     for path in files_of("pipeline"):
         folder = path.relative_to(ROOT / "pipeline").parts[0]

@@ -80,7 +80,7 @@ MUTANTS = (
     M("in broadcasting an added queue starts like any other", "A queue added to a topic that is consumed starts at first.", "broadcast",
       "            own.added[queue] = group.epoch", "            pass", {**EVERYBODY, "consume_from": "last", "only": ("route",) * 6}),
     M("what was added while a client was away starts like any other", "A queue added to a topic that is consumed starts at first.", "broadcast",
-      "consumed = {name.partition(\"@\")[0] for name in own.given} | {queue.topic for queue in own.offsets}", "consumed = {queue.topic for queue in member.owned}", {**EVERYBODY, "consume_from": "last", "only": ("route",) * 8 + ("crash", "leave", "gone") * 3}),
+      "consumed = set(map(_topic_of, own.given)) | {queue.topic for queue in own.offsets}", "consumed = {queue.topic for queue in member.owned}", {**EVERYBODY, "consume_from": "last", "only": ("route",) * 8 + ("crash", "leave", "gone") * 3}),
     M("a broadcasting client is given nothing new", "In broadcasting everybody has every queue of its topics.", "group_machine",
       "            broadcast.give(turn, client_id)", "            pass", {**EVERYBODY, "only": ("route",) * 6}),
     M("who subscribes anew is given nothing", "In broadcasting a new subscription is served at once.", "membership",
