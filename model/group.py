@@ -320,7 +320,9 @@ class Group(Struct, array_like=True, kw_only=True):
     @property
     def mode(self) -> Mode:
         """How it consumes: as its oldest member does."""
-        return next((member.mode for member in self.members.values()), "clustering")
+        for member in self.members.values():
+            return member.mode
+        return "clustering"
 
     @property
     def is_broadcasting(self) -> bool:

@@ -184,7 +184,8 @@ def finish(turn: Turn) -> None:
     for queue in turn.freed:
         if queue in turn.group.freed:
             _say(turn, queue, turn.group.freed[queue], None)
-    _send(turn, turn.tell)
+    if turn.tell:
+        _send(turn, turn.tell)
 
 
 def tell_again(turn: Turn, beat: Heartbeat, member: Member) -> None:
@@ -220,7 +221,7 @@ def _ask_back(turn: Turn, queue: Queue) -> None:
 def _send(turn: Turn, client_ids: Collection[str]) -> None:
     """Send each of these members, if it is one, its assignment; oldest member first."""
     group = turn.group
-    waiting = _waiting(group, client_ids) if client_ids else {}
+    waiting = _waiting(group, client_ids)
     for client_id in [name for name in group.members if name in client_ids]:
         member = group.members[client_id]
         claims = limits.first_claims(turn.claims, member.owned) if client_id == turn.claimant else []

@@ -1,6 +1,7 @@
 """Who is in a group: joining, leaving and expiring; and the lives of a client, of which one counts at a time."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from msgspec import structs
 
@@ -270,10 +271,13 @@ def _newer(known: Subscription | None, shown: Subscription) -> Subscription:
 
 
 _WISHES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight")
+_wishes = attrgetter(*_WISHES)
 
 
 def _take_wishes(turn: Turn, beat: Heartbeat, member: Member) -> bool:
     """Take what a member wants, if it wants something else than before; return whether its topics changed."""
+    if _wishes(member) == _wishes(beat) and list(member.subscriptions.values()) == beat.subscriptions:
+        return False  # as almost every heartbeat
     group = turn.group
     wanted = {
         subscription.topic: _newer(member.subscriptions.get(subscription.topic), subscription)
