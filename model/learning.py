@@ -5,6 +5,7 @@ handled, so it counts if its instance lists the queue in the heartbeat before.  
 on: until then it may have been made before its client heard of the reset.
 """
 
+from model.config import NEVER_MS
 from model.events import Commit, GroupEvent, Heartbeat, Unregister
 from model.group import Turn
 from model.queue import Queue
@@ -32,11 +33,17 @@ def note_reset(turn: Turn, queue: Queue) -> None:
 
 
 def counted(turn: Turn, event: Commit) -> set[Queue]:
-    """Return the queues whose commits of this instance a former era took, as far as the log shows."""
+    """Return the queues of this commit that a former era took, as far as the log shows."""
     group, now_ms = turn.group, turn.moment.now_ms
-    if group.is_broadcasting and event.client_id not in group.own_offsets:
+    if group.loss is None or (group.is_broadcasting and event.client_id not in group.own_offsets):
         return set()
-    session_ms = max(map(group.session_of, group.members.values()), default=group.settings.session_timeout_ms)
+    listed = set(group.listed.get(event.instance_id, ()))
+    member = group.members.get(event.client_id)
+    trusted_ms = group.session_of(member) if member else group.settings.session_timeout_ms
+    session_ms = max(trusted_ms, group.loss.session_ms)
     # A commit within a session of a reset may have been on its way when the offset was set.
-    doubtful = {queue for queue, at_ms in group.reset_at.items() if now_ms - at_ms <= session_ms}
-    return set(group.listed.get(event.instance_id, ())) - doubtful
+    return {
+        entry.queue
+        for entry in event.offsets
+        if entry.queue in listed and now_ms - group.reset_at.get(entry.queue, -NEVER_MS) > session_ms
+    }

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from model import group_machine, shard
 from model.balance import loads
+from model.config import NEVER_MS
 from model.decisions import AnyDecision, Assignment, Cause
 from model.events import (
     AnyEvent,
@@ -28,7 +29,7 @@ from model.events import (
     Unlock,
     Unregister,
 )
-from model.group import Group, Settings
+from model.group import Group, Loss, Settings
 from model.known_routes import Routes
 from model.queue import Queue
 from model.records import Record
@@ -191,6 +192,14 @@ def _commit(world: World, assigned: Iterator, epoch: int) -> Commit:
     return Commit(group_id="g", client_id=world.first, instance_id=world.first, epoch=epoch, offsets=offsets)
 
 
+def commits_while_learning(world: World) -> list[AnyEvent]:
+    """After a loss of state, of what the log shows; all offsets were reset just before."""
+    world.group.loss = Loss(NEVER_MS, 45_000)
+    for event in (*resets(world), world.beat(world.first)):
+        world.step(event)
+    return [*commits(world), world.beat(world.first)]
+
+
 def locks_and_unlocks(world: World) -> list[AnyEvent]:
     who = {"group_id": "g", "client_id": world.first, "instance_id": world.first}
     return [Lock(**who, queues=world.everything[::-1]), Unlock(**who, queues=world.everything)]
@@ -319,6 +328,7 @@ EVENTS = [
     nothing_new,
     commits,
     refused_commits,
+    commits_while_learning,
     locks_and_unlocks,
     resets,
     resets_and_leaves,
