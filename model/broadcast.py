@@ -7,7 +7,7 @@ There is no target and no hand-over; who comes and goes concerns nobody else (Ro
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
-from model import config, limits
+from model import assignment_limits, config
 from model.decisions import Start
 from model.group import Group, Member, OwnOffsets, Turn
 from model.known_routes import Routes
@@ -38,7 +38,7 @@ def welcome(turn: Turn, client_id: str, claims: list[Queue]) -> None:
     if group.loss is not None:
         claimed = sorted({queue for queue in claims if queue.topic in member.subscriptions})
         set_anew = group.own_offsets[client_id].set_anew
-        for queue in islice(limits.fitting(claimed), max(0, _room(turn))):
+        for queue in islice(assignment_limits.fitting(claimed), max(0, _room(turn))):
             member.owned[queue] = group.epoch if set_anew.get(queue, -1) > member.shown_epoch else 0
         _note_given(group.own_offsets[client_id], member.owned)
         turn.broadcast_room = None
@@ -213,7 +213,7 @@ def _share(turn: Turn, member: Member) -> tuple[set[Queue], bool]:
     routes, wants = turn.routes, member.subscriptions
     kept = {queue for queue in member.owned if queue.topic in wants and not routes.lacks(queue)}
     room = _room(turn) + len(member.owned) - len(kept)
-    share = limits.Share(kept) if len(kept) + room > limits.ALWAYS_FIT else None
+    share = assignment_limits.Share(kept) if len(kept) + room > assignment_limits.ALWAYS_FIT else None
     for queue in _missing(member, routes):
         if room <= 0 or (share is not None and not share.take(queue)):
             return kept, True

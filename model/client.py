@@ -10,11 +10,11 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from model import config
-from model.client_actions import Dropped, DropReason, Give, Output, Refused, Send, Take
+from model.client_actions import Dropped, DropReason, EventRefused, Give, Output, Send, Take
 from model.client_queues import Holding
+from model.decision_order import order_of
 from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, Rejected
 from model.events import Commit, Heartbeat, Mode, Policy, Subscription, Unregister
-from model.order import order_of
 from model.queue import Queue
 
 NEVER_MS = 2**62
@@ -323,7 +323,7 @@ class Client:
         if refusal.rule in self._refused:
             return []
         self._refused.add(refusal.rule)
-        return [Refused(refusal.rule, refusal.detail)]
+        return [EventRefused(refusal.rule, refusal.detail)]
 
     def _unregister(self) -> Unregister:
         return Unregister(group_id=self.group_id, client_id=self.client_id, instance_id=self._life, secret=self._secret)

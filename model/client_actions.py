@@ -54,11 +54,11 @@ class Dropped(Struct, frozen=True):
         return self.reason in ("expired", "deaf", "epoch", "silent")
 
 
-class Refused(Struct, frozen=True):
+class EventRefused(Struct, frozen=True):
     """The coordinator refused an event of this client; said once a rule."""
 
     rule: str
     detail: str
 
 
-Output = Send | Give | Take | Dropped | Refused
+Output = Send | Give | Take | Dropped | EventRefused

@@ -20,7 +20,7 @@ Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "
 FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch"]
 Change = Literal["joined", "left", "expired", "resubscribed", "conflict", "agreed", "emptied", "forgotten"]
 WakeReason = Literal["arrival", "skipped", "timeout", "superseded", "cancelled", "overflow", "truncated", "unknown"]
-Outcome = Literal["granted", "refused", "expired", "unlocked"]
+LockOutcome = Literal["granted", "refused", "expired", "unlocked"]
 
 
 class Cause(Struct, frozen=True):
@@ -158,7 +158,7 @@ class Lock(Decision, kw_only=True, tag="lock"):
     group_id: GroupId
     client_id: Annotated[str, Meta(description="who asked, or held it")]
     queue: Queue
-    outcome: Annotated[Outcome, Meta(description="unlocked: given back, or the queue came free")]
+    outcome: Annotated[LockOutcome, Meta(description="unlocked: given back, or the queue came free")]
     until_ms: Annotated[int | None, Meta(description="by the shard's clock, epoch ms; null unless granted")] = None
 
 

@@ -11,9 +11,9 @@ from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.decisions import AnyDecision, Cause, Change, FencedReason, How, Membership, Start, Trigger
 from model.events import Heartbeat, Mode, Policy, Subscription
 from model.known_routes import Routes
-from model.load import NOTHING, Load
 from model.queue import Queue
 from model.shard_clock import Moment
+from model.shard_load import NOTHING, Load
 
 CHANGE: tuple[Trigger, ...] = ("join", "leave", "expire", "subscription")
 """Triggers by which a group's (client, topics) changed."""
@@ -25,7 +25,7 @@ IF_DIFFERENT: tuple[Trigger, ...] = ("route", "timer")
 _encode = msgspec.json.Encoder().encode
 
 
-class Settings(Struct, array_like=True):
+class GroupSettings(Struct, array_like=True):
     """What `configure` can change; durations in ms."""
 
     strategy: str | None = None
@@ -123,7 +123,7 @@ class Rival(Struct, array_like=True):
     """The shard's clock then."""
 
 
-class Ended(Struct, array_like=True):
+class EndedInstance(Struct, array_like=True):
     """An instance that is out: whatever it sends, it is told so again."""
 
     reason: FencedReason
@@ -214,10 +214,10 @@ class Group(Struct, array_like=True, kw_only=True):
 
     group_id: str
     epoch: int = 0
-    settings: Settings
+    settings: GroupSettings
     members: dict[str, Member] = {}
     """client_id -> member."""
-    ended: dict[str, Ended] = {}
+    ended: dict[str, EndedInstance] = {}
     """``client_id instance_id`` -> how it ended; the one that was heard last comes last."""
     target: dict[Queue, str] = {}
     """queue -> the client that should own it."""
@@ -290,7 +290,7 @@ class Group(Struct, array_like=True, kw_only=True):
             or self.own_offsets
             or self.freed
             or self.emptied_ms >= 0
-            or self.settings != Settings()
+            or self.settings != GroupSettings()
         )
 
     @property
@@ -336,7 +336,7 @@ class Group(Struct, array_like=True, kw_only=True):
 
     def clear(self) -> None:
         """Forget everything but the name and the epoch."""
-        fresh = Group(group_id=self.group_id, epoch=self.epoch, settings=Settings())
+        fresh = Group(group_id=self.group_id, epoch=self.epoch, settings=GroupSettings())
         for name in self.__struct_fields__:
             setattr(self, name, getattr(fresh, name))
 

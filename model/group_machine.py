@@ -11,13 +11,13 @@ from msgspec import UNSET, structs
 
 from model import (
     admission,
+    assignment_limits,
     broadcast,
     config,
     conflicts,
     events,
     handover,
     learning,
-    limits,
     locks,
     membership,
     offsets,
@@ -28,8 +28,8 @@ from model.decisions import AnyDecision, Cause, Rebalance, Rejected
 from model.events import Commit, Configure, GroupEvent, Heartbeat, Reset, Route, Tick, Unregister
 from model.group import IF_DIFFERENT, Group, Turn
 from model.known_routes import Routes
-from model.load import NOTHING, Load
 from model.shard_clock import Moment
+from model.shard_load import NOTHING, Load
 from model.target import compute
 
 
@@ -182,7 +182,7 @@ def _retarget(turn: Turn) -> None:
             unassigned=target.unassigned[: config.MAX_UNASSIGNED],
             unassigned_count=len(target.unassigned),
             spread=target.spread,
-            notes=limits.first_notes(target.notes),
+            notes=assignment_limits.first_notes(target.notes),
         )
     )
     if broadcasts:

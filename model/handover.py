@@ -9,7 +9,7 @@ the old owner may read until it hears of it.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from model import broadcast, limits, locks
+from model import assignment_limits, broadcast, locks
 from model.config import ERA_EPOCHS
 from model.decisions import AssignedQueue, Assignment, Handover, How, Start
 from model.events import Heartbeat
@@ -40,7 +40,7 @@ def give_what_is_free(turn: Turn, queues: Iterable[Queue]) -> None:
     group = turn.group
     if group.loss is not None:
         return
-    room = limits.Room(group.members)
+    room = assignment_limits.AssignmentRoom(group.members)
     for queue in queues:
         client_id = group.target.get(queue)
         member = group.members.get(client_id) if client_id is not None else None
@@ -135,7 +135,7 @@ def take_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
     group = turn.group
     if group.loss is None or group.is_broadcasting:
         return
-    room = limits.Room(group.members)
+    room = assignment_limits.AssignmentRoom(group.members)
     for queue in sorted(set(beat.owned)):
         if queue not in group.owners and queue not in group.freed and not turn.routes.lacks(queue):
             if not room.take(beat.client_id, queue):
@@ -180,7 +180,7 @@ def end_recovery(turn: Turn) -> None:
 def finish(turn: Turn) -> None:
     """Give on what came free in this turn, put the rest on record, and tell whose queues changed."""
     if turn.freed:
-        give_what_is_free(turn, [*turn.freed, *limits.withheld(turn)])
+        give_what_is_free(turn, [*turn.freed, *assignment_limits.withheld(turn)])
     for queue in turn.freed:
         if queue in turn.group.freed:
             _say(turn, queue, turn.group.freed[queue], None)
@@ -224,7 +224,7 @@ def _send(turn: Turn, client_ids: Collection[str]) -> None:
     waiting = _waiting(group, client_ids)
     for client_id in [name for name in group.members if name in client_ids]:
         member = group.members[client_id]
-        claims = limits.first_claims(turn.claims, member.owned) if client_id == turn.claimant else []
+        claims = assignment_limits.first_claims(turn.claims, member.owned) if client_id == turn.claimant else []
         revoke = sorted({*member.revoking, *claims})
         member.sent_epoch = group.epoch
         turn.say(

@@ -5,10 +5,10 @@ from functools import cached_property
 from msgspec import Struct, field
 
 from model.config import NEVER_MS
-from model.load import NOTHING, Load
 from model.queue import Queue
 from model.queue_end import QueueEnd
-from model.waiting import Hold, Waiting, Wish
+from model.shard_load import NOTHING, Load
+from model.waiting_pulls import Hold, WaitingPulls, Wish
 
 
 class Answered(Struct, array_like=True, frozen=True):
@@ -49,9 +49,9 @@ class HeldQueue(Struct, array_like=True, kw_only=True, dict=True):
         return Queue.of_key(self.key)
 
     @cached_property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> WaitingPulls:
         """The holds by whatever one looks for; made from `holds` and `wishes`, and the only one who changes them."""
-        return Waiting(self.holds, self.wishes)
+        return WaitingPulls(self.holds, self.wishes)
 
     @property
     def load(self) -> Load:

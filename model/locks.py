@@ -5,7 +5,7 @@ is renewed, when its holder gives it back, and in any case when the queue comes 
 """
 
 from model import config, events
-from model.decisions import Lock, Outcome
+from model.decisions import Lock, LockOutcome
 from model.group import Held, Turn
 from model.queue import Queue
 
@@ -57,5 +57,5 @@ def _owns(turn: Turn, event: events.Lock | events.Unlock, queue: Queue) -> bool:
     return queue not in member.revoking or isinstance(event, events.Unlock)
 
 
-def _say(turn: Turn, client_id: str, queue: Queue, outcome: Outcome, until_ms: int | None = None) -> None:
+def _say(turn: Turn, client_id: str, queue: Queue, outcome: LockOutcome, until_ms: int | None = None) -> None:
     turn.say(Lock(group_id=turn.group.group_id, client_id=client_id, queue=queue, outcome=outcome, until_ms=until_ms))

@@ -5,12 +5,12 @@ from operator import attrgetter
 
 from msgspec import structs
 
-from model import admission, broadcast, conflicts, handover, limits, topic_changes
+from model import admission, assignment_limits, broadcast, conflicts, handover, topic_changes
 from model.config import DEAF_SESSIONS, ENDED_MS, FORGET_MS, MAX_RIVALS, SESSION_TIMEOUT_MS, WAITING_MS
 from model.decisions import Change, Fenced, FencedReason, How, Membership, Rejected, Trigger
 from model.events import Heartbeat, Mode, Subscription, Unregister
-from model.group import Ended, Group, Loss, Member, Rival, Settings, Turn
-from model.lives import may_end
+from model.group import EndedInstance, Group, GroupSettings, Loss, Member, Rival, Turn
+from model.instance_secrets import may_end
 
 
 def heartbeat(turn: Turn, beat: Heartbeat) -> None:
@@ -63,7 +63,7 @@ def unregister(turn: Turn, event: Unregister) -> None:
         _remove(turn, event.client_id, "left", "unregistered")
         _go_on_without(turn, [(event.client_id, member)], "leave")
     elif _life(event.client_id, event.instance_id) not in group.ended:
-        _remember(turn, event.client_id, event.instance_id, Ended("left", 0, turn.moment.now_ms))
+        _remember(turn, event.client_id, event.instance_id, EndedInstance("left", 0, turn.moment.now_ms))
 
 
 def expire(turn: Turn) -> None:
@@ -339,10 +339,10 @@ def _remove(turn: Turn, client_id: str, reason: FencedReason, how: How) -> None:
 def _end(turn: Turn, client_id: str, instance_id: str, reason: FencedReason, by: str = "") -> None:
     """Tell an instance that it is out, and remember that."""
     turn.say(_fenced(turn, client_id, instance_id, reason, by))
-    _remember(turn, client_id, instance_id, Ended(reason, 0, turn.moment.now_ms, by))
+    _remember(turn, client_id, instance_id, EndedInstance(reason, 0, turn.moment.now_ms, by))
 
 
-def _tell_ended(turn: Turn, beat: Heartbeat, ended: Ended) -> None:
+def _tell_ended(turn: Turn, beat: Heartbeat, ended: EndedInstance) -> None:
     """Tell an instance again that it is out, at most twice a heartbeat interval: the first telling may be lost."""
     now_ms = turn.moment.now_ms
     if now_ms - ended.told_ms >= turn.group.settings.heartbeat_ms // 2:
@@ -351,7 +351,7 @@ def _tell_ended(turn: Turn, beat: Heartbeat, ended: Ended) -> None:
     _remember(turn, beat.client_id, beat.instance_id, ended)
 
 
-def _remember(turn: Turn, client_id: str, instance_id: str, ended: Ended) -> None:
+def _remember(turn: Turn, client_id: str, instance_id: str, ended: EndedInstance) -> None:
     """Keep how an instance ended, from now on for as long as a record of it may be late.
 
     As long as nothing is published, it may go on in spite of what is decided here, unless it left by itself.
@@ -376,7 +376,7 @@ def _forget(turn: Turn) -> None:
     group = turn.group
     lost = [f"offsets of {len(group.offsets)} queues"] if group.offsets else []
     lost += [f"offsets of {len(group.own_offsets)} clients"] if group.own_offsets else []
-    lost += ["its settings"] if group.settings != Settings() else []
+    lost += ["its settings"] if group.settings != GroupSettings() else []
     detail = ", ".join(lost)
     turn.say(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch, detail=detail))
     group.clear()
@@ -397,7 +397,7 @@ def _difference(before: dict[str, Subscription], after: dict[str, Subscription])
 
 
 def _say(turn: Turn, client_id: str, member: Member, change: Change, detail: str = "") -> None:
-    turn.note(client_id, member, change, limits.shortened(detail))
+    turn.note(client_id, member, change, assignment_limits.shortened(detail))
 
 
 def _fenced(turn: Turn, client_id: str, instance_id: str, reason: FencedReason, by: str = "") -> Fenced:

@@ -1,6 +1,6 @@
 """How far a group has consumed: commits that only a queue's owner can make, and that never go back."""
 
-from model import broadcast, config, doubts, learning, limits
+from model import assignment_limits, broadcast, config, doubtful_commits, learning
 from model.decisions import Offset, Rebalance, Rejected
 from model.events import Commit, CommittedOffset, Mode, Reset
 from model.group import Group, Turn
@@ -25,7 +25,7 @@ def commit(turn: Turn, event: Commit) -> None:
             bad.append(f"{entry.queue} {wrong}")
         elif entry.offset > committed.get(entry.queue, -1):
             if own is None:
-                doubts.note_commit(turn, entry.queue, entry.offset)
+                doubtful_commits.note_commit(turn, entry.queue, entry.offset)
             committed[entry.queue] = entry.offset
             if own is None:
                 group.added.pop(entry.queue, None)
@@ -61,7 +61,7 @@ def reset(turn: Turn, event: Reset) -> None:
     broadcasts = _broadcasts(group)
     wrong = _unknown(turn, event) or (_too_many(turn, event) if broadcasts else "")
     if wrong:
-        turn.say(Rejected(rule="reset", detail=limits.shortened(wrong), group_id=group.group_id))
+        turn.say(Rejected(rule="reset", detail=assignment_limits.shortened(wrong), group_id=group.group_id))
         return
     group.resets = [*group.resets, event.request_id][-config.LAST_RESETS :]
     begin_reset(
@@ -97,7 +97,7 @@ def begin_reset(turn: Turn, queues: int, note: str) -> None:
             moved=0,
             unassigned=[],
             spread=spread(group.members, group.target),
-            notes=limits.first_notes([note]),
+            notes=assignment_limits.first_notes([note]),
         )
     )
 
@@ -200,7 +200,7 @@ def _wrong(turn: Turn, event: Commit, entry: CommittedOffset, learnt: set[Queue]
     `learnt`: while only learning from a log, the queues whose commits count; else None.
     """
     group, queue = turn.group, entry.queue
-    if doubts.is_too_far(turn, queue, entry.offset):
+    if doubtful_commits.is_too_far(turn, queue, entry.offset):
         return f"is committed at {entry.offset}, far beyond its end"
     if learnt is not None:
         return "" if queue in learnt else "is not listed, or was reset since"

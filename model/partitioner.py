@@ -2,6 +2,9 @@
 
 from functools import lru_cache
 
+ControlPartition = tuple[str, int]
+"""A control topic and the number of one of its partitions; one shard decides it."""
+
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF

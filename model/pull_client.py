@@ -22,7 +22,7 @@ by itself.  In order, a wake comes with the tick after the deadline."""
 _encode = msgspec.json.Encoder().encode
 
 
-class Ended(Struct, frozen=True):
+class PullEnded(Struct, frozen=True):
     """A pull is over: read again."""
 
     pull: Pull
@@ -72,7 +72,7 @@ class Pulls:
         self._waiting[pull.request_id] = pull, now_ms + timeout_ms + PATIENCE_MS
         return pull
 
-    def hear(self, answer: Wake | Rejected) -> Ended | None:
+    def hear(self, answer: Wake | Rejected) -> PullEnded | None:
         """Take an answer from the inbox; None if no pull ends by it.
 
         The inbox is delivered at least once, holds the answers of other lives too, and a wake may come after its pull
@@ -83,7 +83,7 @@ class Pulls:
         if answer.request_id not in self._waiting:
             return None
         pull, _ = self._waiting.pop(answer.request_id)
-        return Ended(pull, answer.reason, answer.next_offset)
+        return PullEnded(pull, answer.reason, answer.next_offset)
 
     def cancel(self, queue: Queue) -> Cancel | None:
         """Wait no more for a queue; return what to append, or None if nothing was waited for."""
@@ -93,12 +93,12 @@ class Pulls:
         del self._waiting[pull.request_id]
         return Cancel(request_id=pull.request_id, group_id=self._group_id, client_id=self._client_id, queue=queue)
 
-    def on_time(self, now_ms: int) -> list[Ended]:
+    def on_time(self, now_ms: int) -> list[PullEnded]:
         """End what has waited too long, the oldest first."""
         late = [pull for pull, due_ms in self._waiting.values() if due_ms <= now_ms]
         for pull in late:
             del self._waiting[pull.request_id]
-        return [Ended(pull, "lost", pull.from_offset) for pull in late]
+        return [PullEnded(pull, "lost", pull.from_offset) for pull in late]
 
     def next_due_ms(self) -> int:
         """Return when `on_time` has something to do next, unless something is heard before."""
@@ -108,10 +108,10 @@ class Pulls:
         """Return what waits for messages of a queue."""
         return next((pull for pull, _ in self._waiting.values() if pull.queue == queue), None)
 
-    def _refused(self, refusal: Rejected) -> Ended | None:
+    def _refused(self, refusal: Rejected) -> PullEnded | None:
         """End the pull that a refusal quotes.  It names no request, but the record, or the first bytes of it."""
         for request_id, (pull, _) in self._waiting.items():
             if base64.b64encode(_encode(pull)[:MAX_RAW_BYTES]).decode() == refusal.raw:
                 del self._waiting[request_id]
-                return Ended(pull, "refused", pull.from_offset, refusal.rule, refusal.detail)
+                return PullEnded(pull, "refused", pull.from_offset, refusal.rule, refusal.detail)
         return None

@@ -18,9 +18,9 @@ from model.decisions import AnyDecision, Rejected, Wake, WakeReason
 from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
 from model.filters import FilterError, parse
 from model.held_queue import Answered, HeldQueue
-from model.load import Load
 from model.shard_clock import Moment
-from model.waiting import Hold, Wish
+from model.shard_load import Load
+from model.waiting_pulls import Hold, Wish
 
 
 def step(

@@ -20,11 +20,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from model.config import CONTROL_PARTITIONS
+from model.decision_sizes import bounded
 from model.decisions import AnyDecision, Rejected
+from model.partitioner import ControlPartition
 from model.records import UNREADABLE, Record
 from model.shard import Shard
 from model.signing import OnRecord
-from model.sizes import bounded
 
 
 class _Line(Struct):
@@ -47,12 +48,10 @@ def encode_decision(decision: AnyDecision) -> bytes:
     return bounded(decision)[1]
 
 
-Place = tuple[str, int]
-"""A control topic, and a partition of it."""
-
-
 def replay(
-    records: Iterable[Record], partitions: int = CONTROL_PARTITIONS, refused: Mapping[Place, OnRecord] | None = None
+    records: Iterable[Record],
+    partitions: int = CONTROL_PARTITIONS,
+    refused: Mapping[ControlPartition, OnRecord] | None = None,
 ) -> Iterator[AnyDecision]:
     """Run the machines over records of any number of control partitions.
 
@@ -62,7 +61,7 @@ def replay(
         refused: the records whose signatures were refused when they were decided for the first time; None: signatures
             were not asked for then.
     """
-    shards: dict[Place, Shard] = {}
+    shards: dict[ControlPartition, Shard] = {}
     for record in records:
         at = (record.topic, record.partition)
         if at not in shards:
@@ -71,9 +70,9 @@ def replay(
         yield from shards[at].apply(record)
 
 
-def refused_in(decisions: Iterable[AnyDecision]) -> dict[Place, OnRecord]:
+def refused_in(decisions: Iterable[AnyDecision]) -> dict[ControlPartition, OnRecord]:
     """Return which records were refused for their signatures, by their places."""
-    found: dict[Place, dict[int, str]] = {}
+    found: dict[ControlPartition, dict[int, str]] = {}
     for decision in decisions:
         if isinstance(decision, Rejected) and decision.rule == "signature":
             cause = decision.cause

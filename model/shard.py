@@ -18,9 +18,9 @@ from model.events import AnyEvent, Commit, Configure, Lock, Reset, Route, Tick, 
 from model.group import Group, Loss
 from model.held_queue import HeldQueue
 from model.known_routes import Routes
-from model.load import Load
 from model.records import Record, entity_of, kind_of_topic, raw_of, read_event, refuse, type_of
 from model.shard_clock import Moment, ShardClock
+from model.shard_load import Load
 from model.signing import SIGNED_BY, Admitted, Role, Signatures, Signers, admit, new_signers
 from model.state_machines import MACHINES, Around, Entity
 

@@ -9,11 +9,11 @@ from msgspec import Struct
 from model import group_machine, queue_machine
 from model.config import NEVER_MS, Limits
 from model.decisions import AnyDecision, Cause
-from model.group import Group, Loss, Settings
+from model.group import Group, GroupSettings, Loss
 from model.held_queue import HeldQueue
 from model.known_routes import Routes
-from model.load import Load
 from model.shard_clock import Moment
+from model.shard_load import Load
 
 Entity = Group | HeldQueue
 
@@ -54,7 +54,7 @@ class Machine(Struct, frozen=True):
 
 def _new_group(name: str, epoch: int, loss: Loss | None) -> Group:
     due_ms = NEVER_MS if loss is None else loss.ends_ms
-    return Group(group_id=name, settings=Settings(), epoch=epoch, loss=loss, due_ms=due_ms)
+    return Group(group_id=name, settings=GroupSettings(), epoch=epoch, loss=loss, due_ms=due_ms)
 
 
 def _recover_queue(queue: HeldQueue, _epoch: int, loss: Loss, _now_ms: int) -> Loss:

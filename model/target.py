@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from model import config, limits
+from model import assignment_limits, config
 from model.decisions import Unassigned
 from model.group import Group
 from model.known_routes import Routes
@@ -156,7 +156,9 @@ def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, A
         )
         left_out = f"{strategy} leaves it out"
     except Exception as error:  # a strategy may be anybody's code, and its parameters are a client's
-        said = limits.shortened(str(error) if isinstance(error, StrategyError) else f"{strategy} failed with {error!r}")
+        said = assignment_limits.shortened(
+            str(error) if isinstance(error, StrategyError) else f"{strategy} failed with {error!r}"
+        )
         target.notes.append(f"{shared.names}: {said}; its last target stays")
         shares = _last_shares(group, shared)
         left_out = said
@@ -230,10 +232,14 @@ def _keep(target: Target, group: Group, topics: Collection[str]) -> None:
 
 def _bound(target: Target) -> None:
     """Leave out what does not fit into its client's assignment: no client is given more than it can acknowledge."""
-    large = {client_id for client_id, count in Counter(target.owners.values()).items() if count > limits.ALWAYS_FIT}
+    large = {
+        client_id
+        for client_id, count in Counter(target.owners.values()).items()
+        if count > assignment_limits.ALWAYS_FIT
+    }
     if not large:
         return
-    shares = {client_id: limits.Share() for client_id in large}
+    shares = {client_id: assignment_limits.Share() for client_id in large}
     for queue, client_id in list(target.owners.items()):
         if client_id in large and not shares[client_id].take(queue):
             del target.owners[queue]

@@ -26,11 +26,11 @@ LONGEST_MS = 600_000
 _encode = msgspec.json.Encoder().encode
 
 
-class NoAnswer(ValueError):
+class NotPlayable(ValueError):
     """What was asked cannot be played; the message says why, and what could."""
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class Variation(Struct, frozen=True, kw_only=True):
     """What is to be otherwise; what is not named stays."""
 
     settings: Mapping[str, Any] = {}
@@ -97,11 +97,11 @@ class Prediction(Struct, frozen=True, kw_only=True):
     """Whether it came to rest within `LONGEST_MS`."""
 
 
-def predict(shard: Shard, group_id: str, change: Change) -> Prediction:
+def predict(shard: Shard, group_id: str, change: Variation) -> Prediction:
     """Play a change on a copy of a shard, until nobody of the group has anything to hear.
 
     Raises:
-        NoAnswer: the shard has no such group, it broadcasts, or the change names what is not there or cannot be.
+        NotPlayable: the shard has no such group, it broadcasts, or the change names what is not there or cannot be.
     """
     now = situation_of(shard, group_id)
     play = _Play(shard.copy(), group_id)
@@ -132,13 +132,13 @@ def situation_of(shard: Shard, group_id: str) -> Situation:
     """Return how a group stands.
 
     Raises:
-        NoAnswer: the shard has no such group, or it broadcasts.
+        NotPlayable: the shard has no such group, or it broadcasts.
     """
     group = shard.group(group_id)
     if group is None:
-        raise NoAnswer(f"there is no group {group_id!r} at that time")
+        raise NotPlayable(f"there is no group {group_id!r} at that time")
     if group.is_broadcasting:
-        raise NoAnswer(f"group {group_id!r} broadcasts: every member has every queue, whatever happens")
+        raise NotPlayable(f"group {group_id!r} broadcasts: every member has every queue, whatever happens")
     queues = [queue for topic in group.topics for queue in shard.routes.queues(topic) or ()]
     return Situation(
         epoch=group.epoch,
@@ -210,7 +210,7 @@ class _Play:
         """Append an event to the log, and let clients hear what is decided about their group.
 
         Raises:
-            NoAnswer: it is refused.
+            NotPlayable: it is refused.
         """
         if isinstance(event, Heartbeat):
             self._said.setdefault(event.client_id, event)
@@ -222,7 +222,7 @@ class _Play:
             self.decisions.append(decision)
             match decision:
                 case Rejected() if decision.rule != "limit":  # who is one too many is fenced
-                    raise NoAnswer(decision.detail)
+                    raise NotPlayable(decision.detail)
                 case Fenced():
                     self._said.pop(decision.client_id, None)
                     self._news.pop(decision.client_id, None)
@@ -261,14 +261,14 @@ def _last_word(group_id: str, client_id: str, member: Member) -> Heartbeat:
     )
 
 
-def _events(group: Group, shard: Shard, change: Change) -> list[AnyEvent]:
+def _events(group: Group, shard: Shard, change: Variation) -> list[AnyEvent]:
     """Return the events that make a change."""
     members = group.members
     unknown = [client_id for client_id in change.remove if client_id not in members]
     if unknown:
-        raise NoAnswer(f"no client {unknown[0]!r} in {group.group_id}; there are: {', '.join(members) or 'none'}")
+        raise NotPlayable(f"no client {unknown[0]!r} in {group.group_id}; there are: {', '.join(members) or 'none'}")
     if change.add and not members:
-        raise NoAnswer(f"{group.group_id} has no members; nobody says what a new one would want")
+        raise NotPlayable(f"{group.group_id} has no members; nobody says what a new one would want")
     events: list[AnyEvent] = [Configure(group_id=group.group_id, **change.settings)] if change.settings else []
     if change.add:
         oldest = next(iter(members))
@@ -295,7 +295,7 @@ def _route(shard: Shard, topic: str, count: int) -> Route:
     """Return a topic's route with another number of queues; the first ones stay as they are."""
     known = shard.routes.get(topic)
     if known is None:
-        raise NoAnswer(f"no topic {topic!r} has ever been routed here; there are: {', '.join(shard.routes.topics)}")
+        raise NotPlayable(f"no topic {topic!r} has ever been routed here; there are: {', '.join(shard.routes.topics)}")
     there = {routed.queue: routed for routed in known.queues}
     queues = [
         there.get(Queue(topic, broker, number)) or RoutedQueue(topic=topic, broker=broker, queue_id=number)

@@ -5,7 +5,7 @@ from wakeroll.admin import Admin
 from wakeroll.consumer import Consumer
 from wakeroll.errors import Fenced, InvalidUsage, NotReachable, WakerollError
 from wakeroll.fetch import Fetched
-from wakeroll.operator_requests import NoAnswer, Refused
+from wakeroll.operator_requests import RequestRefused, RequestUnanswered
 from wakeroll.producer import Producer
 from wakeroll.reset import EpochMs
 
@@ -16,10 +16,10 @@ __all__ = [
     "Fenced",
     "Fetched",
     "InvalidUsage",
-    "NoAnswer",
     "NotReachable",
     "Producer",
     "Queue",
-    "Refused",
+    "RequestRefused",
+    "RequestUnanswered",
     "WakerollError",
 ]

@@ -26,7 +26,7 @@ from wakeroll.keys import key_to_sign, read_keys
 from wakeroll.operator_requests import ResetOutcome, append, await_reset, await_target
 from wakeroll.partition_offsets import Positions
 from wakeroll.reader import FETCH_WAIT_MS
-from wakeroll.reset import ResetPlan, Where, place_of, plan_of
+from wakeroll.reset import ResetPlan, ResetTarget, place_of, plan_of
 
 ANSWER_S = 30.0
 """How long to wait for the coordinator: a batch takes about a second, the first ones after a start some more."""
@@ -82,7 +82,7 @@ class Admin:
             raise
 
     def plan_reset(
-        self, group_id: str, where: Where, *, topic: str | None = None, queue: Queue | None = None
+        self, group_id: str, where: ResetTarget, *, topic: str | None = None, queue: Queue | None = None
     ) -> ResetPlan:
         """Say what a reset would do; nothing happens.
 
@@ -119,8 +119,8 @@ class Admin:
 
         Raises:
             InvalidUsage: `by` is not what it must be.
-            Refused: the coordinator knows no such queue, or not the key that signs; nothing is set.
-            NoAnswer: it has not answered in time; the request is on record.
+            RequestRefused: the coordinator knows no such queue, or not the key that signs; nothing is set.
+            RequestUnanswered: it has not answered in time; the request is on record.
             NotReachable: Kafka did not take the request in time.
         """
         declared = {field.name: field.type for field in msgspec.structs.fields(Reset)}
@@ -151,9 +151,9 @@ class Admin:
 
         Raises:
             InvalidUsage: there is no such setting, or its value is out of bounds.
-            Refused: the settings contradict those that the group has, or the coordinator does not know the key that
-                signs.
-            NoAnswer: the coordinator has not answered in time; the request is on record.
+            RequestRefused: the settings contradict those that the group has, or the coordinator does not know the key
+                that signs.
+            RequestUnanswered: the coordinator has not answered in time; the request is on record.
             NotReachable: Kafka did not take the request in time.
         """
         event = _configure(argument_checks.group_id_of(group_id), settings)

@@ -197,7 +197,7 @@ class Consumer:
             InvalidUsage: an argument is not what it must be, another thread fetches this queue, or the consumer is
                 closed, perhaps while this waits.
             NotReachable: Kafka does not answer, or has no such queue.
-            Refused: the coordinator does not take the request.
+            RequestRefused: the coordinator does not take the request.
             Fenced: the coordinator wants this consumer out; it does not come back by itself.
         """
         self._refuse_a_fork()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
+from model.decision_order import order_of
 from model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
-from model.order import order_of
 from model.records import UNREADABLE
 from wakeroll.connection import take
 from wakeroll.errors import NotReachable
@@ -50,7 +50,7 @@ class DecisionLog:
         self._timeout = timeout
         self._next = 0
         self._seen: dict[str, tuple[int, int]] = {}
-        """Shard without its era -> the place of the newest decision that was read, see `model.order`."""
+        """Shard without its era -> the place of the newest decision that was read, see `model.decision_order`."""
 
     def from_the_start(self) -> None:
         """Begin with the oldest decision that is still there."""

@@ -15,13 +15,13 @@ from model.config import MAX_PULL_TIMEOUT_MS
 from model.decisions import Rejected, Wake
 from model.events import Offset, Subscription
 from model.filters import FilterError, ParsedSubscription, parse
-from model.pull_client import Ended
+from model.pull_client import PullEnded
 from model.queue import Queue
 from wakeroll.argument_checks import checked
 from wakeroll.connection import Connection
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import wants
-from wakeroll.operator_requests import Refused
+from wakeroll.operator_requests import RequestRefused
 from wakeroll.puller import Puller
 from wakeroll.queue_reader import QueueReader
 
@@ -154,7 +154,7 @@ class _Fetch:
         an open transaction: to go on behind them, as the protocol allows, would lose them.
         """
         deadline = time.monotonic() + wait
-        ended: Ended | None = None
+        ended: PullEnded | None = None
         """The wait that came before the last read."""
         while True:
             left = deadline - time.monotonic()
@@ -180,11 +180,13 @@ class _Fetch:
         messages = [message for message in read.messages if wants(self.wanted, message)]
         return Fetched(messages, read.next_offset)
 
-    def _wait(self, offset: int, seconds: float) -> Ended:
+    def _wait(self, offset: int, seconds: float) -> PullEnded:
         timeout_ms = max(round(seconds * 1_000), 1)
         ended = self.puller.wait(self.queue, offset, timeout_ms, self.subscription, self.check)
         if ended.reason == "refused":
-            raise Refused(f"the coordinator refused a pull of {self.queue} ({ended.rule}): {ended.detail}", ended.rule)
+            raise RequestRefused(
+                f"the coordinator refused a pull of {self.queue} ({ended.rule}): {ended.detail}", ended.rule
+            )
         return ended
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from model.client import Client
-from model.client_actions import Dropped, Give, Output, Refused, Send, Take
+from model.client_actions import Dropped, EventRefused, Give, Output, Send, Take
 from model.decisions import Rejected, Wake
 from model.events import Commit, Heartbeat
-from model.lives import provable_id
+from model.instance_secrets import provable_id
 from model.queue import Queue
 from wakeroll.errors import Fenced, WakerollError
 from wakeroll.inbox import Inbox
@@ -181,7 +181,7 @@ class Control:
                     self.changed.set()
                 case Dropped():
                     self._drop(output)
-                case Refused(rule, detail):
+                case EventRefused(rule, detail):
                     if rule == "mode":  # the only one that is followed by `fenced`
                         self._refusal = detail
                     log.warning("the coordinator refused an event of %s (%s): %s", self._client.client_id, rule, detail)

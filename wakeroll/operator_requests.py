@@ -23,7 +23,7 @@ from wakeroll.partition_offsets import ends_of
 _encode = msgspec.json.Encoder().encode
 
 
-class Refused(WakerollError):
+class RequestRefused(WakerollError):
     """The coordinator refused a request, and nothing has changed.
 
     Attributes:
@@ -35,7 +35,7 @@ class Refused(WakerollError):
         self.rule = rule
 
 
-class NoAnswer(WakerollError):
+class RequestUnanswered(WakerollError):
     """The coordinator has not answered in time; the request is on record, and will be carried out."""
 
 
@@ -143,8 +143,8 @@ def await_reset(log: DecisionLog, event: Reset, cause: Cause, timeout: float) ->
         timeout: seconds to wait for the coordinator.
 
     Raises:
-        Refused: it sets nothing, for what it names is not there.
-        NoAnswer: the time is over.
+        RequestRefused: it sets nothing, for what it names is not there.
+        RequestUnanswered: the time is over.
     """
     outcome: ResetOutcome | None = None
     for decisions in _answers(log, cause, timeout):
@@ -174,8 +174,8 @@ def await_target(log: DecisionLog, cause: Cause, timeout: float) -> Rebalance:
         timeout: seconds to wait for the coordinator.
 
     Raises:
-        Refused: the settings cannot be; those of before hold.
-        NoAnswer: the time is over.
+        RequestRefused: the settings cannot be; those of before hold.
+        RequestUnanswered: the time is over.
     """
     for decisions in _answers(log, cause, timeout):
         for decision in decisions:
@@ -195,12 +195,12 @@ def _answers(log: DecisionLog, cause: Cause, timeout: float) -> Iterator[list[Sa
         decisions = log.wait(left)
         for decision in decisions:
             if isinstance(decision, Rejected) and decision.cause == cause:
-                raise Refused(f"the coordinator refused it ({decision.rule}): {decision.detail}", decision.rule)
+                raise RequestRefused(f"the coordinator refused it ({decision.rule}): {decision.detail}", decision.rule)
         yield decisions
 
 
-def _no_answer(cause: Cause, timeout: float) -> NoAnswer:
-    return NoAnswer(
+def _no_answer(cause: Cause, timeout: float) -> RequestUnanswered:
+    return RequestUnanswered(
         f"the coordinator has not answered within {timeout:g} s; the request is on record "
         f"({cause.topic}-{cause.partition}, offset {cause.offset}) and will be carried out when the coordinator runs: "
         "do not repeat it; `wakeroll doctor` says what is wrong"

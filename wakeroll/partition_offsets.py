@@ -7,7 +7,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from model.queue import Queue
 from wakeroll.errors import InvalidUsage, NotReachable
-from wakeroll.reset import EpochMs, Place
+from wakeroll.reset import EpochMs, ResetPoint
 
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION)
 _NO_LEADER = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
@@ -56,7 +56,7 @@ class Positions:
             raise NotReachable(f"Kafka does not tell about {topic}: {found.error.str()}")
         return [] if found.error is not None else [Queue(topic, "", number) for number in sorted(found.partitions)]
 
-    def at(self, place: Place, queues: Iterable[Queue]) -> dict[Queue, int]:
+    def at(self, place: ResetPoint, queues: Iterable[Queue]) -> dict[Queue, int]:
         """Return the offset of a place in each of these queues.
 
         A time after the last message is the end, as for `kafka-consumer-groups --to-datetime`.

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Producer
 from model import config
 from model.decisions import Rejected, Wake
 from model.events import Cancel, Pull, Subscription
-from model.pull_client import Ended, Pulls
+from model.pull_client import PullEnded, Pulls
 from model.queue import Queue
 from wakeroll.connection import Connection
 from wakeroll.monotonic_clock import now_ms
@@ -31,14 +31,14 @@ class Puller:
         """Prepare; nothing is connected before the first pull."""
         self._connection = connection
         self._pulls = Pulls(group_id, client_id, uuid.uuid4().hex)
-        self._ended: dict[Queue, Ended] = {}
+        self._ended: dict[Queue, PullEnded] = {}
         """What has ended, until its thread looks."""
         self._changed = threading.Condition()
         self._producer: Producer | None = None
 
     def wait(
         self, queue: Queue, from_offset: int, timeout_ms: int, subscription: Subscription, check: Callable[[], None]
-    ) -> Ended:
+    ) -> PullEnded:
         """Wait for messages of a queue; one thread a queue.
 
         Args:
@@ -89,7 +89,7 @@ class Puller:
         if producer is not None:
             producer.flush(timeout)
 
-    def _note(self, *ended: Ended) -> None:
+    def _note(self, *ended: PullEnded) -> None:
         for each in ended:
             self._ended[each.pull.queue] = each
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Where a group is to be consumed from, as an operator says it, and the plan that comes of it."""
+"""ResetTarget a group is to be consumed from, as an operator says it, and the plan that comes of it."""
 
 import re
 from collections.abc import Mapping
@@ -44,12 +44,12 @@ class EpochMs(int):
         return (_EPOCH + int(self) * _MILLISECOND).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-Place = Literal["first", "last"] | int | EpochMs
-Where = Place | datetime
+ResetPoint = Literal["first", "last"] | int | EpochMs
+ResetTarget = ResetPoint | datetime
 """The first message, the end, an offset, or a time: a number is an offset unless it is an `EpochMs`."""
 
 
-def place_of(where: Where) -> Place:
+def place_of(where: ResetTarget) -> ResetPoint:
     """Return what is meant, checked; a datetime becomes an `EpochMs`.
 
     Raises:
@@ -140,7 +140,7 @@ class ResetPlan:
         ]
 
 
-def plan_of(group_id: str, place: Place, offsets: Mapping[Queue, int], history: History) -> ResetPlan:
+def plan_of(group_id: str, place: ResetPoint, offsets: Mapping[Queue, int], history: History) -> ResetPlan:
     """Put what was asked for beside what is on record.
 
     Args:
@@ -165,7 +165,7 @@ def plan_of(group_id: str, place: Place, offsets: Mapping[Queue, int], history: 
     return ResetPlan(group_id, _in_words(place), rows)
 
 
-def _in_words(place: Place) -> str:
+def _in_words(place: ResetPoint) -> str:
     match place:
         case "first":
             return "to the first message"

@@ -40,7 +40,7 @@ MAX_WEIGHT = 1_000_000
 """As in a heartbeat.  The smallest weight is a millionth; a smaller one counts as that."""
 
 
-class Settings(Struct, frozen=True):
+class WeightedParams(Struct, frozen=True):
     """The parameters, with shares in millionths."""
 
     lag_unit: int
@@ -85,7 +85,7 @@ def assign_all(
     return share_regions(topics, subscribers, previous, share)
 
 
-def _loads(region: Region, settings: Settings, weights: Mapping[str, int], lags: Mapping[Queue, int]) -> Loads:
+def _loads(region: Region, settings: WeightedParams, weights: Mapping[str, int], lags: Mapping[Queue, int]) -> Loads:
     queues = [
         Weighed(settings.lag_unit + lags.get(queue, 0), audience)
         for of_topic, audience in zip(region.queues, region.audiences, strict=True)
@@ -100,7 +100,7 @@ def _loads(region: Region, settings: Settings, weights: Mapping[str, int], lags:
     return Loads(queues, list(chain.from_iterable(region.owners)), of_clients, limits)
 
 
-def _settings(params: Mapping[str, Any]) -> Settings:
+def _settings(params: Mapping[str, Any]) -> WeightedParams:
     lag_unit = whole_number(params, "lag_unit", LAG_UNIT)
     if lag_unit < 1:
         raise StrategyError(f"lag_unit is {lag_unit}; it must be 1 message or more")
@@ -108,7 +108,7 @@ def _settings(params: Mapping[str, Any]) -> Settings:
     if max_moves is not None and max_moves < 0:
         raise StrategyError(f"max_moves is {max_moves}; it must be 0 queues or more")
     dead_band, max_skew = _share(params, "dead_band", DEAD_BAND), _share(params, "max_skew", MAX_SKEW)
-    return Settings(lag_unit, dead_band, max_skew, max_moves)
+    return WeightedParams(lag_unit, dead_band, max_skew, max_moves)
 
 
 def _share(params: Mapping[str, Any], name: str, default: float) -> int:

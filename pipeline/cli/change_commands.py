@@ -17,7 +17,7 @@ from wakeroll.admin import Admin
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import warning_of
 from wakeroll.operator_requests import ResetOutcome
-from wakeroll.reset import ResetPlan, Where, queue_of, time_of
+from wakeroll.reset import ResetPlan, ResetTarget, queue_of, time_of
 
 log = logging.getLogger("wakeroll")
 out = Console(highlight=False)
@@ -130,9 +130,9 @@ def _admin(settings: Settings) -> Iterator[Admin]:
         yield admin
 
 
-def _where(to_first: bool, to_last: bool, to_offset: int | None, to_time: str | None) -> Where:
+def _where(to_first: bool, to_last: bool, to_offset: int | None, to_time: str | None) -> ResetTarget:
     """Return the one place that is given."""
-    given: list[Where] = []
+    given: list[ResetTarget] = []
     if to_first:
         given.append("first")
     if to_last:

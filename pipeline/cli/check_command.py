@@ -16,7 +16,9 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 
 if TYPE_CHECKING:
-    from pipeline.questions.quality.expectation_suites import Outcome
+    from collections.abc import Sequence
+
+    from pipeline.questions.quality.expectation_suites import RuleResult
 
 out = Console(highlight=False)
 
@@ -80,7 +82,7 @@ def check(
     raise typer.Exit(1 if broken else 0)
 
 
-def _rules_table(outcomes: "Sequence[Outcome]") -> Table:
+def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:
     """Show each rule that compares rows, and each broken one; of the others, how many there are."""
     table = Table(title="rules")
     table.add_column("table or view")
@@ -95,7 +97,7 @@ def _rules_table(outcomes: "Sequence[Outcome]") -> Table:
     return table
 
 
-def _rows_table(broken: "Sequence[Outcome]") -> Table:
+def _rows_table(broken: "Sequence[RuleResult]") -> Table:
     table = Table(title="the first rows that break a rule", show_lines=True)
     for name in ("rule", "row", "found", "what would be right"):
         table.add_column(name)

@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from model.order import ORDER
+from model.decision_order import ORDER
 from pipeline.cli.open_ledger import ledger, session
 from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Machines, Prefix, settings_of
 from pipeline.runtime.run_status import now_ms

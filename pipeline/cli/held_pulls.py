@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Waiting(Struct, frozen=True):
+class HeldPulls(Struct, frozen=True):
     """The pulls of a group that are held in a queue.  Times are ms, by the shard's clock."""
 
     queue: Queue
@@ -27,7 +27,7 @@ class Waiting(Struct, frozen=True):
     """How far the queue reaches, as the coordinator knows."""
 
 
-def waiting_of(shards: Iterable[Shard], group_id: str) -> list[Waiting]:
+def waiting_of(shards: Iterable[Shard], group_id: str) -> list[HeldPulls]:
     """Return where pulls of a group are held, by queue."""
     found = []
     for shard in shards:
@@ -36,7 +36,7 @@ def waiting_of(shards: Iterable[Shard], group_id: str) -> list[Waiting]:
             holds = [] if queue is None else [hold for hold in queue.holds.values() if hold.group_id == group_id]
             if queue is not None and holds:
                 found.append(
-                    Waiting(
+                    HeldPulls(
                         queue=Queue.of_key(key),
                         pulls=len(holds),
                         oldest_ms=shard.now_ms - min(hold.since_ms for hold in holds),

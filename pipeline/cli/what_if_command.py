@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from model.assignment_chart import rows_of, text_of
 from model.events import Configure
-from model.picture import rows_of, text_of
 from model.strategies import StrategyError, find
-from model.what_if import Change, NoAnswer, Prediction, Situation, predict
+from model.what_if import NotPlayable, Prediction, Situation, Variation, predict
 from pipeline.cli.open_ledger import ledger
 from pipeline.cli.options import ConfigFile, Home, LogAt, settings_of
 from pipeline.questions.assignment_svg import Panel, svg_of
@@ -70,7 +70,7 @@ def what_if(
         shard = shard_at(spark, place_of(spark, group, deployment.partitions), deployment.partitions, at_ms)
     try:
         answers = {_words(change): predict(shard, group, change) for change in changes}
-    except NoAnswer as error:
+    except NotPlayable as error:
         raise InvalidUsage(str(error)) from None
     out.print(_table(f"{group} at {EpochMs(shard.tick_ms)}", answers))
     for words, answer in answers.items():
@@ -83,12 +83,12 @@ def what_if(
 
 def _changes(
     strategies: Sequence[str], add: int, remove: Sequence[str], queues: Sequence[str], settings: Sequence[str]
-) -> list[Change]:
+) -> list[Variation]:
     """Return the alternatives that are asked for."""
     if not (strategies or add or remove or queues or settings):
         raise InvalidUsage("nothing is asked; give one of --strategy, --add, --remove, --queues, --settings")
     named: dict[str, Any] = dict(_setting(text) for text in settings)
-    change = Change(settings=named, add=add, remove=remove, queues=dict(_queues(text) for text in queues))
+    change = Variation(settings=named, add=add, remove=remove, queues=dict(_queues(text) for text in queues))
     for strategy in strategies:
         try:
             find(strategy)
@@ -117,7 +117,7 @@ def _queues(text: str) -> tuple[str, int]:
     return topic, int(count)
 
 
-def _words(change: Change) -> str:
+def _words(change: Variation) -> str:
     """Say what is otherwise: the title of an alternative."""
     words = [f"{name} {value}" for name, value in sorted(change.settings.items(), key=lambda one: one[0] != "strategy")]
     words += [f"{change.add} more"] if change.add else []

@@ -13,10 +13,11 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 from msgspec import structs
 from pyspark.sql.streaming.query import StreamingQuery
 
+from model.partitioner import ControlPartition
 from pipeline.jobs.supervise import raise_if_dead
 from pipeline.kafka.topic_admin import PATIENCE_S, Cluster
 from pipeline.recovery.checkpoint_state import forget_plan, last_batch
-from pipeline.recovery.initial_state import Log, Place, name_of
+from pipeline.recovery.initial_state import Log, name_of
 from pipeline.recovery.log_gaps import ahead_of
 from pipeline.settings import Settings
 from wakeroll.connection import Connection
@@ -62,7 +63,7 @@ def catch_up(
         running.stop()
 
 
-def records_that_fit(settings: Settings, query: str, places: Iterable[Place]) -> int:
+def records_that_fit(settings: Settings, query: str, places: Iterable[ControlPartition]) -> int:
     """Return how many records the next batch of a query may have; a planned batch that is too large is planned anew.
 
     Raises:
@@ -84,7 +85,9 @@ def records_that_fit(settings: Settings, query: str, places: Iterable[Place]) ->
     return most
 
 
-def _next(settings: Settings, query: str, places: Iterable[Place]) -> tuple[dict[Place, int], Mapping[Place, Log]]:
+def _next(
+    settings: Settings, query: str, places: Iterable[ControlPartition]
+) -> tuple[dict[ControlPartition, int], Mapping[ControlPartition, Log]]:
     """Return where a query reads on, and its logs."""
     ahead = ahead_of(settings, query)
     if ahead is not None:
@@ -95,20 +98,22 @@ def _next(settings: Settings, query: str, places: Iterable[Place]) -> tuple[dict
     return {place: its.first for place, its in logs.items()}, logs
 
 
-def _shares(waiting: Mapping[Place, int], most: int) -> dict[Place, int]:
+def _shares(waiting: Mapping[ControlPartition, int], most: int) -> dict[ControlPartition, int]:
     """Return how many records of each partition Spark takes: in proportion to what waits there, at least one."""
     total = sum(waiting.values())
     return {place: min(count, -(-most * count // total)) for place, count in waiting.items()}
 
 
-def _fits(sizes: Mapping[Place, list[int]], shares: Mapping[Place, int]) -> bool:
+def _fits(sizes: Mapping[ControlPartition, list[int]], shares: Mapping[ControlPartition, int]) -> bool:
     """Say whether a batch of these shares is small enough; of what was not read, nothing fits."""
     if any(len(sizes[place]) < share for place, share in shares.items()):
         return False
     return sum(sizes[place][share - 1] for place, share in shares.items()) <= BATCH_BYTES
 
 
-def _sizes(connection: Connection, ranges: Mapping[Place, tuple[int, int]]) -> dict[Place, list[int]]:
+def _sizes(
+    connection: Connection, ranges: Mapping[ControlPartition, tuple[int, int]]
+) -> dict[ControlPartition, list[int]]:
     """Read records; return the bytes that the first n of each partition have together, for each n.
 
     Args:
@@ -118,7 +123,7 @@ def _sizes(connection: Connection, ranges: Mapping[Place, tuple[int, int]]) -> d
     Raises:
         NotReachable: nothing comes any more.
     """
-    found: dict[Place, list[int]] = {place: [] for place in ranges}
+    found: dict[ControlPartition, list[int]] = {place: [] for place in ranges}
     bytes_of = dict.fromkeys(ranges, 0)
     left = set(ranges)
     settings = {"enable.partition.eof": True, "log_level": 0, "queued.max.messages.kbytes": BATCH_BYTES // 1024}
@@ -148,7 +153,7 @@ def _sizes(connection: Connection, ranges: Mapping[Place, tuple[int, int]]) -> d
     return {place: list(accumulate(sizes)) for place, sizes in found.items()}
 
 
-def _read(message: Message) -> tuple[Place, int | None, int | None]:
+def _read(message: Message) -> tuple[ControlPartition, int | None, int | None]:
     """Return where a message stands: its place, offset and size; at the end of a log without a size."""
     topic, partition, error = message.topic(), message.partition(), message.error()
     assert topic is not None, "a message is of a topic"

@@ -12,16 +12,13 @@ from msgspec import Struct, structs
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from model.partitioner import partition_of
+from model.partitioner import ControlPartition, partition_of
 from model.records import Record, kind_of_topic
 from model.shard import VERSION, Shard
 from model.signing import OnRecord
 from pipeline.ledger.known_groups import refuse_unknown_group
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs
-
-Place = tuple[str, int]
-"""A control topic, and a partition of it: what a shard decides."""
 
 
 class Period(NamedTuple):
@@ -108,7 +105,7 @@ class _Era(NamedTuple):
     """The end of the records that an earlier era decided about under the same offsets; -1: there are none."""
 
 
-def stretches_of(spark: SparkSession, asked: Mapping[Place, tuple[int, int]]) -> Replayable:
+def stretches_of(spark: SparkSession, asked: Mapping[ControlPartition, tuple[int, int]]) -> Replayable:
     """Return what to replay, so that it begins as late as can be.
 
     Snapshots of another version of the machines are of no use.  Era 1 began with nothing, any later one with what its
@@ -167,7 +164,7 @@ _ENDLESS = 2**63 - 1
 
 def _add(
     found: Replayable,
-    place: Place,
+    place: ControlPartition,
     era: _Era,
     asked: tuple[int, int],
     run: "_Run",
@@ -205,7 +202,7 @@ def _add(
         )
 
 
-def cut_logs(spark: SparkSession) -> dict[Place, int]:
+def cut_logs(spark: SparkSession) -> dict[ControlPartition, int]:
     """Return the shards whose log was cut by `pipeline.ledger.retention`, each with its first archived offset.
 
     Such a log begins behind a snapshot.  One that was never cut begins before all of them.
@@ -224,7 +221,7 @@ def cut_logs(spark: SparkSession) -> dict[Place, int]:
 
 def records_of(spark: SparkSession, stretches: Collection[Stretch]) -> DataFrame:
     """Return the archived records that these stretches are replayed from, in no order."""
-    places: dict[Place, list[Stretch]] = {}
+    places: dict[ControlPartition, list[Stretch]] = {}
     for stretch in stretches:
         places.setdefault((stretch.topic, stretch.partition), []).append(stretch)
     wanted = [
@@ -248,7 +245,7 @@ def in_order(records: DataFrame) -> Iterator[Record]:
         yield Record(row.topic, row.partition, row.offset, row.at_ms, key, value)
 
 
-def place_of(spark: SparkSession, group_id: str, partitions: int) -> Place:
+def place_of(spark: SparkSession, group_id: str, partitions: int) -> ControlPartition:
     """Return the shard of a group that the tables know.
 
     Raises:
@@ -276,7 +273,7 @@ def place_of(spark: SparkSession, group_id: str, partitions: int) -> Place:
     )
 
 
-def shard_at(spark: SparkSession, place: Place, partitions: int, at_ms: int | None = None) -> Shard:
+def shard_at(spark: SparkSession, place: ControlPartition, partitions: int, at_ms: int | None = None) -> Shard:
     """Return a shard as it was after its last archived record, or after the last one that is not later than a moment.
 
     Raises:
@@ -312,7 +309,7 @@ class _Decided(NamedTuple):
     """As in `Stretch`, of all that it decided."""
 
 
-def _decided(spark: SparkSession) -> dict[Place, list[_Decided]]:
+def _decided(spark: SparkSession) -> dict[ControlPartition, list[_Decided]]:
     """Return the eras of each shard that have decided anything."""
     cause = f.col("cause")
     # The JSON of a few rows: `when` reads it of no others.
@@ -333,7 +330,7 @@ def _decided(spark: SparkSession) -> dict[Place, list[_Decided]]:
         )
         .collect()
     )
-    eras: dict[Place, list[_Decided]] = {}
+    eras: dict[ControlPartition, list[_Decided]] = {}
     for row in rows:
         refused = {refusal.offset: refusal.detail for refusal in row.refused}
         its = _Decided(row.era, row.first, row.last, row.last_seq, refused)
@@ -350,7 +347,7 @@ class _Run(NamedTuple):
     """Whether there was none before it."""
 
 
-def _archived(spark: SparkSession, asked: Collection[Place]) -> dict[Place, list[_Run]]:
+def _archived(spark: SparkSession, asked: Collection[ControlPartition]) -> dict[ControlPartition, list[_Run]]:
     """Return what is archived of each shard's log, in order."""
     events = spark.table("events")
     rows = (
@@ -379,7 +376,7 @@ def _archived(spark: SparkSession, asked: Collection[Place]) -> dict[Place, list
     return runs
 
 
-def _name(place: Place, era: int) -> str:
+def _name(place: ControlPartition, era: int) -> str:
     return f"{kind_of_topic(place[0])}-{place[1]}.{era}"
 
 

@@ -21,8 +21,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from model import config
+from model.decision_order import ORDER
 from model.decisions import Handover, Membership, Offset, Rebalance
-from model.order import ORDER
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, Table
 from model.shard import VERSION
 from pipeline.ledger.tables import path_of, with_era

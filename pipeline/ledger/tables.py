@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from model import config, decisions
-from model.order import ERA_SQL
+from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES, Table
 from pipeline.ledger.migrations import CHECK, evolve, properties_there
 from pipeline.ledger.schemas import checks_of, schema_of
@@ -103,7 +103,7 @@ def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dic
 
 
 def with_era(rows: DataFrame) -> DataFrame:
-    """Add the column `era` behind `shard`: rows that decisions make are ordered by it (`model.order.ORDER`)."""
+    """Add the column `era` behind `shard`: decisions are ordered by it (`model.decision_order.ORDER`)."""
     era = f.expr(ERA_SQL).alias("era", metadata={"comment": "era of the shard; (era, seq) is the order of decisions"})
     return rows.select([column for name in rows.columns for column in ((name, era) if name == "shard" else (name,))])
 

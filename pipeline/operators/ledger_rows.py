@@ -7,8 +7,8 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from model.decision_order import ERA_SQL, SHARD_SQL, order_of
 from model.decisions import Assignment, Handover, Offset
-from model.order import ERA_SQL, SHARD_SQL, order_of
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, Table
 from pipeline.ledger.schemas import checks_of, schema_of
 

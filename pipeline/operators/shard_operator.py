@@ -13,11 +13,11 @@ from pyspark import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from model.decision_sizes import bounded
 from model.decisions import TO_A_CLIENT, AnyDecision, Rejected, Wake
 from model.records import Record
 from model.shard import VERSION, Shard
 from model.signing import Keys
-from model.sizes import bounded
 from pipeline.recovery.initial_state import Restore, other_version
 from wakeroll.connection import Topics
 

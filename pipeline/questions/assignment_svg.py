@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from model.picture import HAS_NOT, HAS_NOW
+from model.assignment_chart import HAS_NOT, HAS_NOW
 
 _LINE, _LETTER, _GAP, _MARGIN = 18, 7, 12, 16
 """Pixels: height of a line, width of a letter, between two topics, around a panel."""

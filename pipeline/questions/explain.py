@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from model.order import ORDER, SHARD_SQL
+from model.decision_order import ORDER, SHARD_SQL
 from model.queue import Queue
 from pipeline.ledger.known_groups import refuse_unknown_group
 from wakeroll.errors import InvalidUsage

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
-from model.order import ERA_SQL
+from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES
 from pipeline.ledger.tables import views
 from wakeroll.errors import InvalidUsage, WakerollError
@@ -27,7 +27,7 @@ _ENTRY = """
 {{%- do found.update({{'{name}': query}}) -%}}
 """
 _MACRO = """\
-{{#- Made by `pipeline.questions.marts.views_macro` from `model.order` and `pipeline.ledger.tables`; never edited. -#}}
+{{#- Made by `pipeline.questions.marts.views_macro` of `model.decision_order`, `pipeline.ledger.tables`: do not edit -#}}
 
 {{#- The era of a row's shard, as a number: (era, seq) is the order of decisions. -#}}
 {{% macro era() %}}{era}{{% endmacro %}}
@@ -46,7 +46,7 @@ class MartsFailed(WakerollError):
     """A model could not be built, or a rule is broken; the message says which."""
 
 
-class Outcome(Struct, frozen=True):
+class BuildResult(Struct, frozen=True):
     """What became of one model or test."""
 
     name: str
@@ -75,7 +75,7 @@ def ensure_dbt() -> None:
         raise InvalidUsage("marts need the extra `sql`; install it with: pip install 'wakeroll[sql]'") from error
 
 
-def build(warehouse: Path, logs: Path, *options: str, command: str = "build") -> list[Outcome]:
+def build(warehouse: Path, logs: Path, *options: str, command: str = "build") -> list[BuildResult]:
     """Build the marts of a warehouse, in the session of this process, which must be there; and ask every test.
 
     Args:
@@ -108,9 +108,9 @@ def open_marts(spark: SparkSession, warehouse: Path) -> list[str]:
     return [folder.name for folder in folders]
 
 
-def _outcomes(result: Any) -> Iterator[Outcome]:
+def _outcomes(result: Any) -> Iterator[BuildResult]:
     for one in result:
-        yield Outcome(one.node.name, str(one.node.resource_type), str(one.status), one.message or "")
+        yield BuildResult(one.node.name, str(one.node.resource_type), str(one.status), one.message or "")
 
 
 def views_macro() -> str:

@@ -10,12 +10,12 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from model.order import era_of
+from model.decision_order import era_of
+from model.partitioner import ControlPartition
 from model.records import Record
 from model.replay import encode_decision
 from pipeline.ledger.archived_log import (
     Period,
-    Place,
     Replayable,
     Stretch,
     Unknown,
@@ -230,7 +230,9 @@ def _records(rows: pd.DataFrame) -> Iterator[Record]:
         yield Record(topic, int(partition), int(offset), int(at_ms), key, value)
 
 
-def _asked(spark: SparkSession, period: Period, place: Place | None = None) -> dict[Place, tuple[int, int]]:
+def _asked(
+    spark: SparkSession, period: Period, place: ControlPartition | None = None
+) -> dict[ControlPartition, tuple[int, int]]:
     """Return the shards that have records in a period: the offsets of the first and the last one.
 
     Raises:

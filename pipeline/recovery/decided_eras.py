@@ -10,7 +10,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from model.order import ERA_SQL, SHARD_SQL
+from model.decision_order import ERA_SQL, SHARD_SQL
 from model.rows import DECISIONS
 from pipeline.kafka.topic_admin import PATIENCE_S, Cluster
 from pipeline.ledger.tables import path_of

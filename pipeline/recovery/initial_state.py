@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
+from model.partitioner import ControlPartition
 from model.records import kind_of_topic
 from model.shard import VERSION
 from pipeline.recovery.checkpoint_state import has_batches, set_aside
@@ -20,18 +21,15 @@ from pipeline.runtime.deciding_queries import query_of
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 
-Place = tuple[str, int]
-"""A control topic, and a partition of it: what a shard decides."""
-
 FILE = "restore"
 
 
-def name_of(place: Place) -> str:
+def name_of(place: ControlPartition) -> str:
     """Return how a partition is called: ``wakeroll.groups-3``."""
     return f"{place[0]}-{place[1]}"
 
 
-def place_of(name: str) -> Place:
+def place_of(name: str) -> ControlPartition:
     """Return the partition that is called so."""
     topic, _, partition = name.rpartition("-")
     return topic, int(partition)
@@ -105,7 +103,7 @@ class Plan(NamedTuple):
     is_new_era: bool
 
 
-def plan(place: Place, left: Left, log: Log, *, used: int, era: int, resume: int | None = None) -> Plan:
+def plan(place: ControlPartition, left: Left, log: Log, *, used: int, era: int, resume: int | None = None) -> Plan:
     """Decide how a shard begins; a new era, if the log does not follow its state, or a later era has decided.
 
     Args:
@@ -159,7 +157,7 @@ def new_era(eras: Iterable[int]) -> int:
     return max(eras, default=0) + 1
 
 
-def restore_of(plans: Mapping[Place, Plan]) -> Restore:
+def restore_of(plans: Mapping[ControlPartition, Plan]) -> Restore:
     """Return what the query begins with."""
     return Restore({name_of(place): one.beginning for place, one in plans.items()})
 

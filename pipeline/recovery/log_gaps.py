@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
+from model.partitioner import ControlPartition
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.recovery.checkpoint_state import Progress, has_batches, progress_of, read_states, set_aside
 from pipeline.recovery.decided_eras import decided_so_far, has_decided
 from pipeline.recovery.initial_state import (
     Left,
     Log,
-    Place,
     Plan,
     Restore,
     adopt,
@@ -40,23 +40,23 @@ class Ahead(NamedTuple):
     """Where a query reads on, and what Kafka has there."""
 
     progress: Progress
-    logs: Mapping[Place, Log]
+    logs: Mapping[ControlPartition, Log]
 
     @property
-    def cut(self) -> list[Place]:
+    def cut(self) -> list[ControlPartition]:
         """The partitions of which Kafka has deleted records before the query read them, sorted."""
         return sorted(place for place, its in self.logs.items() if self.progress.next[place] < its.first)
 
     @property
-    def shortened(self) -> list[Place]:
+    def shortened(self) -> list[ControlPartition]:
         """The partitions whose log ends before what the query has read, sorted."""
         return sorted(place for place, its in self.logs.items() if self.reached(place) > its.end)
 
-    def reached(self, place: Place) -> int:
+    def reached(self, place: ControlPartition) -> int:
         """Return the end of what the query has read or planned to read of a partition."""
         return max(self.progress.next[place], self.progress.planned.get(place, 0))
 
-    def gone(self, place: Place) -> str:
+    def gone(self, place: ControlPartition) -> str:
         """Say which records of a partition are deleted."""
         return (
             f"{name_of(place)}: Kafka has deleted records {self.progress.next[place]} to {self.logs[place].first - 1}"
@@ -158,7 +158,7 @@ def resume_deciding(spark: SparkSession, settings: Settings) -> list[Plan]:
     return plans
 
 
-def left_in_checkpoint(spark: SparkSession, settings: Settings, ahead: Ahead) -> dict[Place, Left]:
+def left_in_checkpoint(spark: SparkSession, settings: Settings, ahead: Ahead) -> dict[ControlPartition, Left]:
     """Return what the checkpoint has of each shard of the deciding query; without a state, how it was to begin."""
     states = {}
     if has_batches(settings):

@@ -8,7 +8,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from model.partitioner import partition_of
+from model.partitioner import ControlPartition, partition_of
 from model.records import kind_of_topic
 from model.rows import DECISIONS
 from model.shard import Shard, WrongPartitions
@@ -16,7 +16,7 @@ from pipeline.kafka.topic_admin import Cluster
 from pipeline.ledger.tables import path_of
 from pipeline.recovery.checkpoint_state import has_batches, set_aside
 from pipeline.recovery.decided_eras import SoFar, decided_so_far
-from pipeline.recovery.initial_state import Left, Log, Place, Plan, name_of, new_era, plan, prepare, restore_of
+from pipeline.recovery.initial_state import Left, Log, Plan, name_of, new_era, plan, prepare, restore_of
 from pipeline.recovery.log_gaps import ahead_of, left_in_checkpoint
 from pipeline.recovery.snapshots import newest_snapshots
 from pipeline.runtime.deciding_queries import RECORD, lock_of, machines_of, query_of, record_lock, topics_of
@@ -34,7 +34,7 @@ _NOTHING = Left(0, 0, "the log", None, 0)
 class Restored(NamedTuple):
     """What was prepared for the next `run`."""
 
-    plans: Mapping[Place, Plan]
+    plans: Mapping[ControlPartition, Plan]
     """How each shard of the deciding query begins; empty if its checkpoint is as it should be."""
     notes: list[str]
     """What becomes of `record`, a sentence each."""
@@ -78,7 +78,7 @@ def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool =
         return Restored(plans, notes)
 
 
-def _left_in_snapshots(spark: SparkSession, settings: Settings, *, from_log: bool) -> dict[Place, Left]:
+def _left_in_snapshots(spark: SparkSession, settings: Settings, *, from_log: bool) -> dict[ControlPartition, Left]:
     """Return what the newest snapshots have of each shard.
 
     Raises:
@@ -126,7 +126,7 @@ def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
             )
 
 
-def _plans(settings: Settings, lefts: Mapping[Place, Left], so_far: SoFar) -> dict[Place, Plan]:
+def _plans(settings: Settings, lefts: Mapping[ControlPartition, Left], so_far: SoFar) -> dict[ControlPartition, Plan]:
     cluster = Cluster(settings.connection)
     logs = {place: Log(*offsets) for place, offsets in cluster.offsets(lefts).items()}
     if silent := sorted(lefts.keys() - logs.keys()):
@@ -175,5 +175,5 @@ def _restore_recording(settings: Settings, stack: ExitStack) -> list[str]:
     ]
 
 
-def _shard(place: Place) -> str:
+def _shard(place: ControlPartition) -> str:
     return f"{kind_of_topic(place[0])}-{place[1]}"

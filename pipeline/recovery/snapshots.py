@@ -6,13 +6,14 @@ from delta.tables import DeltaTable
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
+from model.partitioner import ControlPartition
 from model.rows import SNAPSHOTS
 from model.shard import VERSION, Shard
 from pipeline.ledger.maintenance import APPENDING
 from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.tables import path_of
 from pipeline.recovery.checkpoint_state import read_states
-from pipeline.recovery.initial_state import Place, place_of, read_restore
+from pipeline.recovery.initial_state import place_of, read_restore
 from pipeline.runtime.deciding_queries import queries_of, topics_of
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
@@ -54,7 +55,7 @@ def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
             yield shard, its.offset - 1
 
 
-def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[Place, Row]:
+def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPartition, Row]:
     """Return the newest snapshot of each shard of the deciding query: its era, offset and body.
 
     Raises:

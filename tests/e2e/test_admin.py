@@ -18,7 +18,7 @@ from model.decisions import Membership, Offset, Rejected
 from model.events import Commit, CommittedOffset, Configure, Reset
 from model.replay import encode_decision
 from pipeline.kafka.control_topics import ensure_topics
-from wakeroll import Admin, Consumer, EpochMs, Fenced, InvalidUsage, NoAnswer, Queue, Refused
+from wakeroll import Admin, Consumer, EpochMs, Fenced, InvalidUsage, Queue, RequestRefused, RequestUnanswered
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import add_key, new_key, read_keys
 from wakeroll.outbox import Outbox
@@ -247,7 +247,9 @@ def test_a_queue_that_the_coordinator_does_not_know_is_refused_and_nothing_is_se
         return len(admin.plan_reset(group_id, "last", topic=topic).rows) == 3
 
     coordinator.wait_until(sees_three, "the new partition can be asked about")
-    with pytest.raises(Refused, match=rf"\(reset\): there is no queue {topic}-2; {topic} has 2 queues") as refused:
+    with pytest.raises(
+        RequestRefused, match=rf"\(reset\): there is no queue {topic}-2; {topic} has 2 queues"
+    ) as refused:
         admin.reset(admin.plan_reset(group_id, "first", topic=topic))
 
     assert refused.value.rule == "reset"
@@ -361,7 +363,7 @@ def test_settings_take_an_epoch_and_what_contradicts_them_is_refused(admin, grou
         (2, "config", "AVG_BY_CIRCLE"),
         (3, "config", "AVG_BY_CIRCLE"),
     ]
-    with pytest.raises(Refused, match=r"session_timeout_ms would be 30000; it must be at least 3 times"):
+    with pytest.raises(RequestRefused, match=r"session_timeout_ms would be 30000; it must be at least 3 times"):
         admin.configure(group_id, session_timeout_ms=30_000)
     for wrong, sentence in (
         ({"heart_beat": 1}, r"no setting 'heart_beat'; there are: profile, strategy, .*max_members"),
@@ -384,7 +386,10 @@ def test_an_operator_whose_key_the_coordinator_does_not_have_is_refused(coordina
     """The sentence says which key was found and which there are, so that the right file can be named."""
     sentence = "there is no key 'ops-1'; a configure needs the signature of an operator, whose keys are: dev-operator"
     named = {"prefix": coordinator.connection.topics.prefix, "keys": key_file}
-    with Admin(coordinator.connection.bootstrap, **named) as admin, pytest.raises(Refused, match=sentence) as refused:
+    with (
+        Admin(coordinator.connection.bootstrap, **named) as admin,
+        pytest.raises(RequestRefused, match=sentence) as refused,
+    ):
         admin.configure(group_id, settle_ms=0)
     assert refused.value.rule == "signature"
 
@@ -406,7 +411,9 @@ def test_a_request_that_nobody_answers_is_carried_out_when_the_coordinator_runs(
     late.produce(topic, 0, 3)
     with Admin(connection.bootstrap, prefix=connection.topics.prefix, keys=key_file) as admin:
         plan = admin.plan_reset(group_id, "last", topic=topic)
-        with pytest.raises(NoAnswer, match=r"on record \(dark-\w+\.groups-\d, offset \d+\) and will be carried out"):
+        with pytest.raises(
+            RequestUnanswered, match=r"on record \(dark-\w+\.groups-\d, offset \d+\) and will be carried out"
+        ):
             admin.reset(plan, timeout=0.1)
     assert late.offsets(group_id, topic) == {}
 

@@ -9,10 +9,10 @@ from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import AnyDecision
 from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
 from model.held_queue import HeldQueue
-from model.load import NOTHING, Load
 from model.queue import Queue
 from model.queue_machine import step
 from model.shard_clock import Moment
+from model.shard_load import NOTHING, Load
 
 ORDERS = Queue("orders", "", 0)
 ELSEWHERE = Queue("orders", "", 4)

@@ -9,8 +9,8 @@ import pytest
 from model.config import NEVER_MS
 from model.decisions import Wake
 from model.held_queue import HeldQueue
-from model.load import NOTHING
 from model.shard import ShardState
+from model.shard_load import NOTHING
 from polling.checks import broken
 from polling.faults import KINDS
 from polling.live import REASONS, coverage, live

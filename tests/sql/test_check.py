@@ -23,7 +23,7 @@ from pipeline.ledger.tables import KINDS, open_views
 from pipeline.questions.quality import model_rules
 from pipeline.questions.quality.all_rules import all_rules, check
 from pipeline.questions.quality.comparison_rules import broken_rows, history_rules
-from pipeline.questions.quality.expectation_suites import Gate, Outcome
+from pipeline.questions.quality.expectation_suites import Gate, RuleResult
 from pipeline.questions.quality.rule import HISTORY, Rule
 from pipeline.questions.quality.schema_rules import declared_rules
 from pipeline.questions.quality.view_rules import VIEWS, broken_views
@@ -150,7 +150,7 @@ def test_each_rule_of_the_history_is_broken_by_a_row_that_names_it(spark):
     outcomes = Gate().check(HISTORY, rules, frame, ("at", "found", "expected"))
 
     row = {"at": "groups-1.1/7", "found": "this", "expected": "that"}
-    assert outcomes == [Outcome(rule, 1, [row]) for rule in rules]
+    assert outcomes == [RuleResult(rule, 1, [row]) for rule in rules]
 
 
 # --- what compares rows: the story's ledger, corrupted ---

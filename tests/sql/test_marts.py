@@ -36,20 +36,20 @@ def home(day: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def built(engine: SparkSession, home: Path) -> list[marts.Outcome]:
+def built(engine: SparkSession, home: Path) -> list[marts.BuildResult]:
     """What became of each model and test."""
     assert engine
     return marts.build(home / "warehouse", home / "logs")
 
 
 @pytest.fixture(scope="module")
-def ask(engine: SparkSession, built: list[marts.Outcome]) -> Ask:
+def ask(engine: SparkSession, built: list[marts.BuildResult]) -> Ask:
     """Ask the marts of the day."""
     assert built
     return lambda sql: [tuple(row) for row in engine.sql(sql).collect()]
 
 
-def test_every_model_is_built_and_no_rule_is_broken(built: list[marts.Outcome]):
+def test_every_model_is_built_and_no_rule_is_broken(built: list[marts.BuildResult]):
     """The singular tests are the invariants that SQL can ask."""
     assert [outcome for outcome in built if not outcome.is_good] == []
     rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")}
@@ -58,7 +58,7 @@ def test_every_model_is_built_and_no_rule_is_broken(built: list[marts.Outcome]):
     assert {outcome.name for outcome in built if outcome.kind == "model"} == models
 
 
-def test_what_was_kept_of_the_ledger_is_let_go(engine: SparkSession, built: list[marts.Outcome]):
+def test_what_was_kept_of_the_ledger_is_let_go(engine: SparkSession, built: list[marts.BuildResult]):
     """Who asks after dbt, in the same process, sees what has come since."""
     assert built
     names = ("events", "decisions", "assignments", "offsets")
@@ -135,7 +135,7 @@ def test_wakes_conflicts_and_storms(ask: Ask):
     assert ask("select * from marts.duplicate_clients") == []
 
 
-def test_the_marts_are_asked_by_name(engine: SparkSession, built: list[marts.Outcome], home: Path, wakeroll):
+def test_the_marts_are_asked_by_name(engine: SparkSession, built: list[marts.BuildResult], home: Path, wakeroll):
     """Beside the ledger's own tables; but not as they were, for they have another past."""
     assert built
     question = "select status, queues from group_health join groups using (group_id) where group_id = 'billing'"
@@ -217,7 +217,7 @@ assert all(outcome.is_good for outcome in outcomes), outcomes
 
 
 def test_another_process_takes_up_what_is_new(
-    engine: SparkSession, home: Path, built: list[marts.Outcome], tmp_path: Path
+    engine: SparkSession, home: Path, built: list[marts.BuildResult], tmp_path: Path
 ):
     """A process begins with an empty catalog, and would build anew, without a word, what it does not find there."""
     assert built

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ledgers import Story, forget_the_first_day, members_of, offsets_of, owners_of, two_eras
+from model.decision_order import ERA_SQL, SHARD_SQL, era_of
 from model.decisions import Handover
-from model.order import ERA_SQL, SHARD_SQL, era_of
 from model.queue import Queue
 from model.rows import RECORDED
 from pipeline.ledger.tables import open_views, views

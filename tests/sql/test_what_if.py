@@ -12,7 +12,7 @@ from control_log import START_MS
 from ledgers import PARTITIONS, a_day
 from model.partitioner import partition_of
 from model.shard import Shard, ShardState
-from model.what_if import Change, predict, situation_of
+from model.what_if import Variation, predict, situation_of
 from pipeline.ledger.archived_log import place_of, shard_at
 from pipeline.ledger.tables import open_views
 from wakeroll.reset import EpochMs
@@ -70,7 +70,7 @@ def test_any_moment_can_be_asked_about(spark, day):
 
 
 def test_each_strategy_stands_beside_how_it_is_now(what_if):
-    predicted = predict(newest(), "billing", Change(add=2, settings={"strategy": "AVG_BY_CIRCLE"}))
+    predicted = predict(newest(), "billing", Variation(add=2, settings={"strategy": "AVG_BY_CIRCLE"}))
 
     code, said = what_if("--group", "billing", "--strategy", "SPREAD", "--strategy", "AVG_BY_CIRCLE", "--add", "2")
 
@@ -83,7 +83,7 @@ def test_each_strategy_stands_beside_how_it_is_now(what_if):
 
 def test_a_picture_shows_what_moves(what_if, tmp_path):
     picture = tmp_path / "what if.svg"
-    predicted = predict(newest(), "billing", Change(add=1))
+    predicted = predict(newest(), "billing", Variation(add=1))
 
     code, said = what_if("--group", "billing", "--add", "1", "--picture", str(picture))
 

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from model import Queue
 from model.client import NEVER_MS, Client, Wishes
-from model.client_actions import Dropped, Give, Output, Refused, Send, Take
+from model.client_actions import Dropped, EventRefused, Give, Output, Send, Take
 from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, FencedReason, Rejected, Start
 from model.events import Commit, CommittedOffset, Heartbeat, Subscription, Unregister
 
@@ -253,9 +253,9 @@ def test_a_refusal_is_told_once_a_rule():
     story = Story()
     refusal = Rejected(rule="mode", detail="no", client_id="c1", group_id="billing")
 
-    assert story.hears(refusal) == [Refused("mode", "no")]
+    assert story.hears(refusal) == [EventRefused("mode", "no")]
     assert story.hears(structs.replace(refusal, detail="still no")) == []
-    assert story.hears(structs.replace(refusal, rule="bounds", group_id=None)) == [Refused("bounds", "no")]
+    assert story.hears(structs.replace(refusal, rule="bounds", group_id=None)) == [EventRefused("bounds", "no")]
     assert story.hears(structs.replace(refusal, rule="key", group_id="audit")) == []
 
 
@@ -440,7 +440,7 @@ def test_a_refused_commit_is_said_again_unless_its_queue_is_going():
     story.is_assigned(2, {A: 1})
     refusal = Rejected(rule="commit", detail="no", client_id="c1", group_id="billing")
 
-    assert story.hears(refusal) == [Refused("commit", "no")]
+    assert story.hears(refusal) == [EventRefused("commit", "no")]
     assert story.client.commit(0) == [commit(2, {A: 0})]
     assert story.hears(structs.replace(refusal)) == []
 

@@ -29,7 +29,7 @@ from model.events import (
     Unlock,
     Unregister,
 )
-from model.group import Group, Loss, Settings
+from model.group import Group, GroupSettings, Loss
 from model.known_routes import Routes
 from model.queue import Queue
 from model.records import Record
@@ -62,7 +62,7 @@ class World:
     """One group, and clients that do at once what they are told."""
 
     def __init__(self, mode: str) -> None:
-        self.group = Group(group_id="g", settings=Settings())
+        self.group = Group(group_id="g", settings=GroupSettings())
         self.mode = mode
         self.topics: dict[str, list[str]] = {}
         """Client -> the topics it wants."""

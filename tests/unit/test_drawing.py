@@ -4,8 +4,8 @@ import doctest
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 
-from model import Queue, picture
-from model.picture import rows_of, text_of
+from model import Queue, assignment_chart
+from model.assignment_chart import rows_of, text_of
 from pipeline.questions.assignment_svg import Panel, svg_of
 
 ORDERS = [Queue("orders", "", number) for number in range(4)]
@@ -17,7 +17,7 @@ def boxes(svg: str) -> Counter[str | None]:
 
 
 def test_the_example_is_what_is_drawn():
-    assert doctest.testmod(picture).failed == 0
+    assert doctest.testmod(assignment_chart).failed == 0
 
 
 def test_a_queue_that_nobody_has_is_drawn_too():

@@ -20,10 +20,10 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.group import Group, Settings
+from model.group import Group, GroupSettings
 from model.group_machine import step
+from model.instance_secrets import provable_id
 from model.known_routes import Routes
-from model.lives import provable_id
 from model.queue import Queue
 from model.records import read_event
 from model.shard_clock import Moment, ShardClock
@@ -150,7 +150,7 @@ def test_looking_at_a_group_on_every_tick_finds_nothing_that_its_deadline_did_no
 
 def _decided_by_looking_always(history: History, group_id: str) -> list[bytes]:
     """Step one group through all the records of its shard, every tick among them."""
-    group, routes, clock = Group(group_id=group_id, settings=Settings()), Routes({}), ShardClock()
+    group, routes, clock = Group(group_id=group_id, settings=GroupSettings()), Routes({}), ShardClock()
     decided = []
     for record in history.records:
         event = read_event(record, history.log.partitions)
@@ -181,7 +181,7 @@ class Lonely:
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS, **settings) -> None:
         self.limits = limits
-        self.group = Group(group_id="billing", settings=Settings(**settings))
+        self.group = Group(group_id="billing", settings=GroupSettings(**settings))
         self.routes = Routes({})
         self._offset = 0
 

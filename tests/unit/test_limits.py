@@ -7,9 +7,9 @@ from control_log import TOPIC, ControlLog
 from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import AnyDecision
 from model.events import Commit, CommittedOffset, Configure, Event, Heartbeat, Subscription, Tick, Unregister
-from model.load import NOTHING
 from model.queue import Queue
 from model.shard import Shard, ShardState
+from model.shard_load import NOTHING
 
 decode_state = msgspec.msgpack.Decoder(ShardState).decode
 

@@ -5,8 +5,8 @@ import doctest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import order
-from model.order import era_of, order_of
+from model import decision_order
+from model.decision_order import era_of, order_of
 from model.records import Record
 from model.shard import Shard
 
@@ -15,7 +15,7 @@ SEQS = st.integers(1, 2**53)
 
 
 def test_the_examples_hold():
-    assert doctest.testmod(order).failed == 0
+    assert doctest.testmod(decision_order).failed == 0
 
 
 @given(one=st.tuples(ERAS, SEQS), other=st.tuples(ERAS, SEQS), shard=st.sampled_from(["groups-3", "queues-10"]))

@@ -12,10 +12,10 @@ from model.arrival_merging import Arrivals
 from model.events import Arrival, Pull
 from model.filters import parse
 from model.held_queue import HeldQueue
-from model.load import NOTHING
 from model.queue import Queue
 from model.queue_machine import step
 from model.shard_clock import Moment
+from model.shard_load import NOTHING
 from wakeroll import InvalidUsage, NotReachable, Producer
 from wakeroll.headers import headers_of, texts_of, wants
 

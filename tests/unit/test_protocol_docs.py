@@ -10,10 +10,10 @@ import pytest
 from msgspec import structs
 
 from model import config
-from model.decisions import AnyDecision, Decision, FencedReason, How, Outcome, Rejected, Trigger, WakeReason
+from model.decisions import AnyDecision, Decision, FencedReason, How, LockOutcome, Rejected, Trigger, WakeReason
 from model.events import AnyEvent, Configure, Heartbeat
-from model.group import Settings
-from model.lives import provable_id
+from model.group import GroupSettings
+from model.instance_secrets import provable_id
 from model.partitioner import murmur2, partition_of
 from model.records import Record, read_event
 from model.shard import Shard
@@ -122,7 +122,7 @@ def test_the_defaults_of_an_event_are_those_of_its_declaration(name):
 
 
 def test_the_settings_of_a_group_are_those_that_hold_until_they_are_set():
-    settings = Settings()
+    settings = GroupSettings()
     told = {row[0]: row[1] for row in first_table_in(event_section("configure")) if "`" in row[1]}
 
     assert {name: json.loads(default.strip("`")) for name, default in told.items()} == {
@@ -138,7 +138,7 @@ def test_the_settings_of_a_group_are_those_that_hold_until_they_are_set():
         ("fenced", get_args(FencedReason)),
         ("rebalance", get_args(Trigger)),
         ("handover", get_args(How)),
-        ("lock", get_args(Outcome)),
+        ("lock", get_args(LockOutcome)),
         ("wake", get_args(WakeReason)),
         ("membership", get_args(DECISIONS["membership"].__annotations__["change"])),
         ("rejected", ["json", "type", "bounds", "key", "partition", "mode", "limit", "in-use", "epoch"]),

@@ -11,7 +11,7 @@ from msgspec import structs
 from model.config import NEVER_MS
 from model.decisions import AnyDecision, Rejected, Wake, WakeReason
 from model.events import Arrival, Cancel, Event, Pull, Subscription, Tick
-from model.pull_client import PATIENCE_MS, Ended, Pulls
+from model.pull_client import PATIENCE_MS, PullEnded, Pulls
 from model.queue import Queue
 from model.records import Record
 from model.shard import Shard
@@ -110,7 +110,7 @@ def test_a_wake_ends_its_pull_and_tells_how_far_the_queue_reaches():
     asked = pulls()
     first, second = asked.pull(A, 5, 20_000, ALL, 0), asked.pull(B, 7, 20_000, ALL, 0)
 
-    assert asked.hear(wake(second, "skipped", 9)) == Ended(second, "skipped", 9)
+    assert asked.hear(wake(second, "skipped", 9)) == PullEnded(second, "skipped", 9)
     assert asked.waiting(A) == first
     assert asked.waiting(B) is None
 
@@ -142,7 +142,7 @@ def test_a_lost_wake_is_made_good_by_the_pulls_own_deadline():
 
     assert asked.next_due_ms() == 21_000 + PATIENCE_MS
     assert asked.on_time(21_000 + PATIENCE_MS - 1) == []
-    assert asked.on_time(21_000 + PATIENCE_MS) == [Ended(pull, "lost", 5)]
+    assert asked.on_time(21_000 + PATIENCE_MS) == [PullEnded(pull, "lost", 5)]
     assert asked.on_time(21_000 + PATIENCE_MS) == []
     assert asked.next_due_ms() == NEVER_MS
     assert asked.hear(wake(pull)) is None
@@ -162,7 +162,7 @@ def test_a_wake_in_order_comes_before_the_deadline_of_its_own():
     held_until_ms = answer.at_ms
 
     assert asked.on_time(held_until_ms) == []
-    assert asked.hear(answer) == Ended(pull, "timeout", 5)
+    assert asked.hear(answer) == PullEnded(pull, "timeout", 5)
 
 
 def test_the_coordinator_wakes_a_pull_by_what_its_subscription_wants():
@@ -172,7 +172,7 @@ def test_the_coordinator_wakes_a_pull_by_what_its_subscription_wants():
     assert log.append(pull) == []
     assert log.append(Arrival(queue=A, next_offset=6, tags="lost")) == []
     [answer] = log.append(Arrival(queue=A, next_offset=7, tags="paid"))
-    assert asked.hear(answer) == Ended(pull, "arrival", 5)
+    assert asked.hear(answer) == PullEnded(pull, "arrival", 5)
 
 
 @pytest.mark.parametrize("length", [10, 4_000])
@@ -186,7 +186,7 @@ def test_a_refusal_ends_the_pull_that_it_quotes(length):
     ended = asked.hear(refusal)
 
     assert isinstance(refusal, Rejected)
-    assert ended == Ended(pull, "refused", 5, "pull", refusal.detail)
+    assert ended == PullEnded(pull, "refused", 5, "pull", refusal.detail)
     assert asked.hear(refusal) is None
     assert asked.waiting(B) == other
 
@@ -251,7 +251,7 @@ class Weather(Log):
             answers = [self.asked.hear(decision) for _ in range(self._copies())]
             self._note([ended for ended in answers if ended is not None])
 
-    def _note(self, over: list[Ended]) -> None:
+    def _note(self, over: list[PullEnded]) -> None:
         self.ended.update(ended.pull.request_id for ended in over)
 
     def _copies(self) -> int:

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control_log import QUEUES, ControlLog
-from model import config, invariants, queue_machine, waiting
+from model import config, invariants, queue_machine, waiting_pulls
 from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import Cause, Rejected, Wake
 from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
 from model.filters import matches, parse
 from model.held_queue import HeldQueue
-from model.load import NOTHING, Load
 from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision
 from model.shard import Shard, ShardState
 from model.shard_clock import ShardClock
+from model.shard_load import NOTHING, Load
 from plain_queues import Answer, PlainQueues
 from queue_histories import ORDERS, PARTITION, Play, arrival, cancel, events, hints, plans, pull, report
 
@@ -431,7 +431,7 @@ class Watched:
         assert self.play.queue.load.pulls == MANY
         self.evaluated = self.read = 0
         for name, counter in (("matches", "evaluated"), ("parse", "read")):
-            monkeypatch.setattr(waiting, name, self._counting(counter, getattr(waiting, name)))
+            monkeypatch.setattr(waiting_pulls, name, self._counting(counter, getattr(waiting_pulls, name)))
 
     def cost(self, event: QueueEvent, later_ms: int = 0) -> tuple[int, int, int]:
         """Let an event happen; return how many were woken, how many holds visited, how many expressions evaluated."""
@@ -503,7 +503,7 @@ def test_the_work_of_an_arrival_is_bounded_by_the_characters_that_are_held(monke
     """Whoever sends pulls with ever new expressions gets no more of them held than a queue may have."""
     play = Play(is_known=True)
     evaluated = []
-    monkeypatch.setattr(waiting, "matches", lambda wanted, *_: evaluated.append(wanted.expression) or False)
+    monkeypatch.setattr(waiting_pulls, "matches", lambda wanted, *_: evaluated.append(wanted.expression) or False)
     for number in range(3_000):
         expression = f"tag-{number} || x" if type_ == "TAG" else f"a{number} > 1 OR b IS NULL OR c IN ('1', '2')"
         play.step(pull(f"c{number}", expression=expression, expression_type=type_))

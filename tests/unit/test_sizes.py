@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from histories import GROUPS, History, plans
-from model import config, limits, sizes
+from model import assignment_limits, config, decision_sizes
 from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import (
     AnyDecision,
@@ -38,7 +38,7 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.group import Group, Settings
+from model.group import Group, GroupSettings
 from model.group_machine import step
 from model.known_routes import Routes
 from model.queue import Queue
@@ -50,7 +50,7 @@ GROUP = "g" * 255
 CLIENT = "c" * 255
 INSTANCE = "i" * 64
 BROKER = '"' * 255
-LARGEST = sizes.largest()
+LARGEST = decision_sizes.largest()
 
 
 def topic(number: int, length: int = 249) -> str:
@@ -66,7 +66,7 @@ def test_what_a_client_may_be_assigned_it_may_list():
     """Its receipt and its commits name all of it; were they refused, a living client would be expired for ever."""
     shortest = Queue("t", "", 0)
 
-    assert config.MAX_SHARE_BYTES // limits.bytes_of(shortest) < config.MAX_QUEUES
+    assert config.MAX_SHARE_BYTES // assignment_limits.bytes_of(shortest) < config.MAX_QUEUES
     assert config.MAX_SHARE_BYTES + config.MAX_PREFERENCES_BYTES < config.MAX_RECORD_BYTES
 
 
@@ -82,7 +82,7 @@ def test_what_a_client_may_be_assigned_it_may_list():
 def test_a_queue_takes_no_more_of_an_assignment_than_is_counted(queue, given_in, start):
     encoded = msgspec.json.encode(AssignedQueue(queue, given_in, start))
 
-    assert len(encoded) + len(",") <= limits.bytes_of(queue) <= limits.MAX_QUEUE_BYTES
+    assert len(encoded) + len(",") <= assignment_limits.bytes_of(queue) <= assignment_limits.MAX_QUEUE_BYTES
 
 
 # --- events at their bounds ---
@@ -271,7 +271,7 @@ def test_a_decision_that_is_too_large_all_the_same_becomes_a_refusal():
         detail="x" * config.MAX_DECISION_BYTES,
     )
 
-    refusal, value = sizes.bounded(large)
+    refusal, value = decision_sizes.bounded(large)
 
     assert refusal == Rejected(
         shard="groups-1.1",
@@ -301,7 +301,7 @@ def test_an_instance_that_waits_is_kept_without_what_it_claims():
 
 # --- what one client may have ---
 
-EACH_BYTES = limits.bytes_of(Queue("orders", "", 0)) + 2
+EACH_BYTES = assignment_limits.bytes_of(Queue("orders", "", 0)) + 2
 """A queue of orders, and of payments."""
 
 
@@ -310,7 +310,7 @@ def room_for(queues: int) -> Iterator[None]:
     """Let an assignment have room for so few queues."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "MAX_SHARE_BYTES", queues * EACH_BYTES)
-        patch.setattr(limits, "ALWAYS_FIT", 1)
+        patch.setattr(assignment_limits, "ALWAYS_FIT", 1)
         yield
 
 
@@ -325,7 +325,7 @@ def test_nobody_has_more_than_it_can_list_in_any_history(plan):
             decisions = super().append(event)
             for group_id in self.shard.names():
                 for member in self.shard.group(group_id).members.values():
-                    most = max(most, sum(map(limits.bytes_of, member.owned)))
+                    most = max(most, sum(map(assignment_limits.bytes_of, member.owned)))
             return decisions
 
     with room_for(3):
@@ -355,7 +355,7 @@ class Alone:
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.limits = limits
-        self.group = Group(group_id="billing", settings=Settings())
+        self.group = Group(group_id="billing", settings=GroupSettings())
         self.routes = Routes({})
         self.now_ms = 0
 

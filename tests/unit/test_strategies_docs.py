@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from model import Queue
-from model.picture import rows_of, text_of
+from model.assignment_chart import rows_of, text_of
 from model.strategies import STRATEGIES, allocate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text(encoding="utf-8")

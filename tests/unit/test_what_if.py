@@ -6,7 +6,7 @@ from ledgers import PARTITIONS, Story
 from model.partitioner import partition_of
 from model.queue import Queue
 from model.shard import Shard
-from model.what_if import Change, NoAnswer, Situation, predict, situation_of
+from model.what_if import NotPlayable, Situation, Variation, predict, situation_of
 
 EIGHT = [Queue("orders", "", number) for number in range(8)]
 
@@ -43,13 +43,13 @@ def changed(before: Situation, after: Situation) -> list[Queue]:
 @pytest.mark.parametrize(
     "change",
     [
-        Change(settings={"strategy": "BALANCED"}),
-        Change(settings={"strategy": "AVG_BY_CIRCLE", "handover": "eager"}),
-        Change(add=2),
-        Change(remove=["c1"]),
-        Change(queues={"orders": 11}),
-        Change(queues={"orders": 3}),
-        Change(add=1, remove=["c2"], queues={"orders": 12}, settings={"settle_ms": 3_000}),
+        Variation(settings={"strategy": "BALANCED"}),
+        Variation(settings={"strategy": "AVG_BY_CIRCLE", "handover": "eager"}),
+        Variation(add=2),
+        Variation(remove=["c1"]),
+        Variation(queues={"orders": 11}),
+        Variation(queues={"orders": 3}),
+        Variation(add=1, remove=["c2"], queues={"orders": 12}, settings={"settle_ms": 3_000}),
     ],
     ids=str,
 )
@@ -82,14 +82,14 @@ def test_nothing_is_changed_by_asking():
     shard = shard_of(three_of())
     before = shard.body()
 
-    predict(shard, "billing", Change(add=3))
+    predict(shard, "billing", Variation(add=3))
 
     assert shard.body() == before
 
 
 def test_a_hand_over_says_from_whom_to_whom():
     """AVG moves the edge of every block, and tells so."""
-    predicted = predict(shard_of(three_of()), "billing", Change(add=1))
+    predicted = predict(shard_of(three_of()), "billing", Variation(add=1))
 
     told = {(one.queue.queue_id, one.from_, one.to) for one in predicted.handovers}
     assert told == {(2, "c1", "c2"), (4, "c2", "c3"), (5, "c2", "c3"), (6, "c3", "new-1"), (7, "c3", "new-1")}
@@ -99,7 +99,7 @@ def test_a_hand_over_says_from_whom_to_whom():
 
 def test_what_comes_at_once_is_settled_together():
     """The first newcomer counts at once, the others when the settle interval has passed."""
-    predicted = predict(shard_of(three_of()), "billing", Change(add=3))
+    predicted = predict(shard_of(three_of()), "billing", Variation(add=3))
 
     assert predicted.then.epoch == predicted.now.epoch + 2
     assert predicted.took_ms == 1_000
@@ -108,7 +108,7 @@ def test_what_comes_at_once_is_settled_together():
 
 def test_lag_goes_with_the_queue():
     """Ten messages a queue: who has more queues is further behind."""
-    predicted = predict(shard_of(three_of()), "billing", Change(add=1))
+    predicted = predict(shard_of(three_of()), "billing", Variation(add=1))
 
     now, then = (
         {client_id: one.lag_of(queues) for client_id, queues in one.shares.items()}
@@ -120,21 +120,21 @@ def test_lag_goes_with_the_queue():
 
 def test_lag_that_nobody_knows_is_none():
     """A queue without a committed offset starts where a client says."""
-    predicted = predict(shard_of(three_of()), "billing", Change(queues={"orders": 9}))
+    predicted = predict(shard_of(three_of()), "billing", Variation(queues={"orders": 9}))
 
     assert predicted.then.lag_of([Queue("orders", "", 8)]) is None
     assert predicted.then.lag_of(EIGHT) == 80
 
 
 def test_members_that_share_nothing_out_are_told_of():
-    predicted = predict(shard_of(three_of()), "billing", Change(settings={"strategy": "NONE_SUCH"}))
+    predicted = predict(shard_of(three_of()), "billing", Variation(settings={"strategy": "NONE_SUCH"}))
 
     assert predicted.moved == []
     assert any("NONE_SUCH" in note for note in predicted.notes)
 
 
 def test_who_is_one_too_many_is_refused():
-    predicted = predict(shard_of(three_of()), "billing", Change(add=2, settings={"max_members": 4}))
+    predicted = predict(shard_of(three_of()), "billing", Variation(add=2, settings={"max_members": 4}))
 
     assert predicted.then.clients == ["c1", "c2", "c3", "new-1"]
     assert predicted.notes == ["new-2 is refused: the group has 4 members"]
@@ -145,7 +145,7 @@ def test_a_group_in_the_middle_of_a_hand_over_goes_on_from_there():
     story = three_of()
     story.join("billing", "c4", "orders")
 
-    predicted = predict(shard_of(story), "billing", Change())
+    predicted = predict(shard_of(story), "billing", Variation())
 
     assert len(predicted.now.shares["c4"]) < 2
     assert predicted.then.spread == 0
@@ -155,24 +155,24 @@ def test_a_group_in_the_middle_of_a_hand_over_goes_on_from_there():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (Change(remove=["c9"]), "no client 'c9' in billing; there are: c1, c2, c3"),
-        (Change(queues={"sent": 3}), "no topic 'sent' has ever been routed here; there are: orders"),
-        (Change(settings={"heartbeat_ms": 1}), "configure: Expected `int` >= 100"),
-        (Change(settings={"session_timeout_ms": 20_000}), "it must be at least 3 times heartbeat_ms"),
+        (Variation(remove=["c9"]), "no client 'c9' in billing; there are: c1, c2, c3"),
+        (Variation(queues={"sent": 3}), "no topic 'sent' has ever been routed here; there are: orders"),
+        (Variation(settings={"heartbeat_ms": 1}), "configure: Expected `int` >= 100"),
+        (Variation(settings={"session_timeout_ms": 20_000}), "it must be at least 3 times heartbeat_ms"),
     ],
 )
 def test_what_cannot_be_played_is_said_in_a_sentence(change, sentence):
-    with pytest.raises(NoAnswer, match=sentence):
+    with pytest.raises(NotPlayable, match=sentence):
         predict(shard_of(three_of()), "billing", change)
 
 
 def test_nobody_and_everybody_cannot_be_asked_about():
     story = three_of(mode="broadcasting")
 
-    with pytest.raises(NoAnswer, match="there is no group 'shipping' at that time"):
-        predict(shard_of(story), "shipping", Change())
-    with pytest.raises(NoAnswer, match="group 'billing' broadcasts"):
-        predict(shard_of(story), "billing", Change())
+    with pytest.raises(NotPlayable, match="there is no group 'shipping' at that time"):
+        predict(shard_of(story), "shipping", Variation())
+    with pytest.raises(NotPlayable, match="group 'billing' broadcasts"):
+        predict(shard_of(story), "billing", Variation())
 
 
 def test_a_group_without_members_has_no_wishes():
@@ -180,5 +180,5 @@ def test_a_group_without_members_has_no_wishes():
     for client_id in ("c1", "c2", "c3"):
         story.leave("billing", client_id)
 
-    with pytest.raises(NoAnswer, match="nobody says what a new one would want"):
-        predict(shard_of(story), "billing", Change(add=1))
+    with pytest.raises(NotPlayable, match="nobody says what a new one would want"):
+        predict(shard_of(story), "billing", Variation(add=1))

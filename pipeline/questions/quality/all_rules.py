@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from model.rows import DECIDED, TABLES
 from pipeline.ledger.tables import KINDS, read_once
 from pipeline.questions.quality.comparison_rules import broken_rows, history_rules
-from pipeline.questions.quality.expectation_suites import Gate, Outcome
+from pipeline.questions.quality.expectation_suites import Gate, RuleResult
 from pipeline.questions.quality.rule import HISTORY, Rule
 from pipeline.questions.quality.schema_rules import declared_rules
 
@@ -18,7 +18,7 @@ def all_rules() -> Mapping[str, Sequence[Rule]]:
     return {**declared_rules(), HISTORY: history_rules()}
 
 
-def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None) -> list[Outcome]:
+def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None) -> list[RuleResult]:
     """Ask the rules.
 
     Args:
@@ -29,7 +29,7 @@ def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None)
     Returns:
         An outcome a rule.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[RuleResult] = []
     with read_once(spark, (*TABLES, *KINDS)) if names is None else nullcontext():
         for suite, rules in all_rules().items():
             asked = [rule for rule in rules if names is None or rule.table in names]
@@ -38,7 +38,7 @@ def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None)
     return outcomes
 
 
-def _outcomes(spark: SparkSession, gate: Gate, suite: str, rules: Sequence[Rule]) -> list[Outcome]:
+def _outcomes(spark: SparkSession, gate: Gate, suite: str, rules: Sequence[Rule]) -> list[RuleResult]:
     if suite == HISTORY:
         with broken_rows(spark, rules) as rows:
             return gate.check(suite, rules, rows, ("at", "found", "expected"))

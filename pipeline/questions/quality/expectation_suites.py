@@ -26,7 +26,7 @@ _ALL = "all rows"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleResult:
     """What came of a rule."""
 
     rule: Rule
@@ -49,7 +49,7 @@ class Gate:
             self._context = _context(docs)
             self._source = self._context.data_sources.add_or_update_spark(name="ledger", persist=False)
 
-    def check(self, suite: str, rules: Sequence[Rule], rows: DataFrame, key: Sequence[str]) -> list[Outcome]:
+    def check(self, suite: str, rules: Sequence[Rule], rows: DataFrame, key: Sequence[str]) -> list[RuleResult]:
         """Ask the rules of one suite.
 
         Args:
@@ -65,14 +65,14 @@ class Gate:
             first = self._run(suite, rules, rows, {"result_format": "BOOLEAN_ONLY"})
             wrong = [rule for rule in rules if not first[rule.name].success]
             if not wrong:
-                return [Outcome(rule) for rule in rules]
+                return [RuleResult(rule) for rule in rules]
             closer = {
                 "result_format": "SUMMARY",
                 "partial_unexpected_count": SHOWN,
                 "unexpected_index_column_names": list(key),
             }
             second = self._run(f"{suite}, what is broken", wrong, rows, closer)
-        return [_outcome(rule, second[rule.name]) if rule in wrong else Outcome(rule) for rule in rules]
+        return [_outcome(rule, second[rule.name]) if rule in wrong else RuleResult(rule) for rule in rules]
 
     def write_docs(self) -> Path:
         """Make the Data Docs of all that was checked here, and return their first page."""
@@ -99,16 +99,16 @@ def _expectation(rule: Rule) -> Any:
     return made(**rule.arguments, description=f"{rule.name}: {rule.says}", meta={"rule": rule.name})
 
 
-def _outcome(rule: Rule, result: ExpectationValidationResult) -> Outcome:
+def _outcome(rule: Rule, result: ExpectationValidationResult) -> RuleResult:
     said = result.result
     if "unexpected_count" not in said:
         # About the table as a whole, or the question itself failed, as it does without the column that it is about.
         found = said.get("observed_value", _failure(result))
-        return Outcome(rule, 1, [{"found": found}])
+        return RuleResult(rule, 1, [{"found": found}])
     rows = said.get("partial_unexpected_index_list") or []
     if rule.compares:
         rows = [{name: value for name, value in row.items() if name != "rule"} for row in rows]
-    return Outcome(rule, said["unexpected_count"], rows[:SHOWN])
+    return RuleResult(rule, said["unexpected_count"], rows[:SHOWN])
 
 
 def _failure(result: ExpectationValidationResult) -> str:

@@ -32,7 +32,7 @@ MUTANTS = (
     M("not told again", "A member is told again if it shows an epoch behind the last one sent.",
       "handover", "    if beat.epoch < member.sent_epoch or member.owned.keys() != set(beat.owned):", "    if False:", SKIPPED),
     M("what comes free is given to nobody", "Grants that follow a release wait for nothing.",
-      "handover", "        give_what_is_free(turn, [*turn.freed, *limits.withheld(turn)])\n", "        pass\n", COMING),
+      "handover", "        give_what_is_free(turn, [*turn.freed, *assignment_limits.withheld(turn)])\n", "        pass\n", COMING),
     M("released queues go to their old owner", "A queue goes to its client in the target.", "handover",
       "        client_id = group.target.get(queue)\n        member",
       "        client_id = group.freed[queue].client_id if queue in group.freed else group.target.get(queue)\n        member", COMING),

@@ -12,7 +12,7 @@ MUTANTS = (
     M("ended instances are not remembered", "An instance that ended is told so again, and never acts again.",
       "membership", "    ended = group.ended.get(_life(beat.client_id, beat.instance_id))", "    ended = None", LIVES),
     M("a late heartbeat brings back who left", "An unregistered instance is never heard again.", "membership",
-      "    _remember(turn, client_id, instance_id, Ended(reason, 0, turn.moment.now_ms, by))\n", "", LIVES),
+      "    _remember(turn, client_id, instance_id, EndedInstance(reason, 0, turn.moment.now_ms, by))\n", "", LIVES),
     M("who ended is told once", "Each heartbeat of an ended instance is answered.", "membership",
       "    if now_ms - ended.told_ms >= turn.group.settings.heartbeat_ms // 2:", "    if False:", {**SMALL, "only": ("liar",) * 9 + ("lost", "leave", "twice")}),
     M("who ended is told at every heartbeat", "An ended instance is told at most twice a heartbeat interval.", "membership",

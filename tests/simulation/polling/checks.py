@@ -10,12 +10,12 @@ from model import invariants
 from model.decisions import Rejected, Wake
 from model.events import AnyEvent, Tick
 from model.held_queue import HeldQueue
-from model.load import NOTHING
 from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision, replay
 from model.shard import Shard, ShardState
 from model.shard_clock import ShardClock
+from model.shard_load import NOTHING
 from plain_queues import Answer, PlainQueues
 from polling.bounds import small_bounds
 from polling.messages import may_want

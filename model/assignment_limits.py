@@ -42,7 +42,7 @@ class Share:
         return True
 
 
-class Room:
+class AssignmentRoom:
     """Room in the assignments of a group's members, while queues are only added to what they own.
 
     What a member must still give up counts too: it stands in `revoke`, and the member lists it in its heartbeats.

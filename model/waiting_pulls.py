@@ -119,7 +119,7 @@ class Lane:
         return matches(self._wanted, arrival.tags_code, arrival.tags, arrival.properties)
 
 
-class Waiting:
+class WaitingPulls:
     """The holds of a queue, and the indexes over them; whoever else changes the holds breaks the indexes."""
 
     def __init__(self, holds: dict[int, Hold], wishes: dict[int, Wish]) -> None:
