@@ -1,4 +1,4 @@
-{#- Made by `pipeline.questions.marts.views_macro` of `model.decision_order`, `pipeline.ledger.tables`: do not edit -#}
+{#- Made by `pipeline.questions.marts.views_macro`: `model.decision_order`, `pipeline.ledger.tables`; do not edit -#}
 
 {#- The era of a row's shard, as a number: (era, seq) is the order of decisions. -#}
 {% macro era() %}try_cast(split_part(shard, '.', -1) as int){% endmacro %}

@@ -27,7 +27,7 @@ _ENTRY = """
 {{%- do found.update({{'{name}': query}}) -%}}
 """
 _MACRO = """\
-{{#- Made by `pipeline.questions.marts.views_macro` of `model.decision_order`, `pipeline.ledger.tables`: do not edit -#}}
+{{#- Made by `pipeline.questions.marts.views_macro`: `model.decision_order`, `pipeline.ledger.tables`; do not edit -#}}
 
 {{#- The era of a row's shard, as a number: (era, seq) is the order of decisions. -#}}
 {{% macro era() %}}{era}{{% endmacro %}}
