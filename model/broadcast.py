@@ -37,9 +37,9 @@ def welcome(turn: Turn, client_id: str, claims: list[Queue]) -> None:
     group.own_offsets.setdefault(client_id, OwnOffsets()).left_ms = -1
     if group.loss is not None:
         claimed = sorted({queue for queue in claims if queue.topic in member.subscriptions})
-        set_anew = group.own_offsets[client_id].set_anew
+        reset_epochs = group.own_offsets[client_id].reset_epochs
         for queue in islice(assignment_limits.fitting(claimed), max(0, _room(turn))):
-            member.owned[queue] = group.epoch if set_anew.get(queue, -1) > member.shown_epoch else 0
+            member.owned[queue] = group.epoch if reset_epochs.get(queue, -1) > member.shown_epoch else 0
         _note_given(group.own_offsets[client_id], member.owned)
         turn.broadcast_room = None
     give(turn, client_id)
@@ -175,7 +175,7 @@ def forget_topics(group: Group, topics: Collection[str]) -> None:
     """Forget the offsets of topics: they were deleted."""
     for own in group.own_offsets.values():
         _forget_given(own, topics)
-        for kept in (own.added, own.offsets, own.set_anew):
+        for kept in (own.added, own.offsets, own.reset_epochs):
             for queue in [queue for queue in kept if queue.topic in topics]:
                 del kept[queue]
 

@@ -197,8 +197,8 @@ class OwnOffsets(Struct, array_like=True):
     """The shard's clock when it left; -1 while it is a member."""
     given: dict[str, int] = {}
     """``topic@broker`` -> one above the highest queue_id that it was given: a queue from there on was added since."""
-    set_anew: dict[Queue, int] = {}
-    """Queues whose offset was reset and not committed since -> the epoch of the reset."""
+    reset_epochs: dict[Queue, int] = {}
+    """Queues whose offset was reset -> the epoch of the last reset; what is of an earlier epoch is too old."""
 
 
 class Held(Struct, array_like=True):
@@ -251,8 +251,8 @@ class Group(Struct, array_like=True, kw_only=True):
     """The client that the others were compared with."""
     added: dict[Queue, int] = {}
     """Queues that were added to such topics and have no committed offset yet -> the epoch that added them."""
-    set_anew: dict[Queue, int] = {}
-    """Queues whose offset was reset and not committed since -> the epoch of the reset."""
+    reset_epochs: dict[Queue, int] = {}
+    """Queues whose offset was reset -> the epoch of the last reset; what is of an earlier epoch is too old."""
     loss: Loss | None = None
     """The coordinator had lost this group, and gives nothing that nobody claims until that is over; None if not."""
     heard_epoch: int = -1

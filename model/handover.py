@@ -141,7 +141,7 @@ def take_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
             if not room.take(beat.client_id, queue):
                 break
             group.owners[queue] = beat.client_id
-            is_reset = group.set_anew.get(queue, -1) > beat.epoch
+            is_reset = group.reset_epochs.get(queue, -1) > beat.epoch
             by_default = beat.client_id if queue.topic in member.subscriptions else None
             is_unwanted = not group.pending and group.target.get(queue, by_default) != beat.client_id
             goes_back = is_unwanted or member.sent_epoch >= 0

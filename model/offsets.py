@@ -18,7 +18,7 @@ def commit(turn: Turn, event: Commit) -> None:
     bad = []
     learnt = learning.counted(turn, event) if group.is_learning else None
     own = group.own_offsets.get(event.client_id) if group.is_broadcasting else None
-    committed = own.offsets if own else group.offsets
+    committed, added = (own.offsets, own.added) if own else (group.offsets, group.added)
     for entry in event.offsets:
         wrong = _wrong(turn, event, entry, learnt)
         if wrong:
@@ -27,12 +27,7 @@ def commit(turn: Turn, event: Commit) -> None:
             if own is None:
                 doubtful_commits.note_commit(turn, entry.queue, entry.offset)
             committed[entry.queue] = entry.offset
-            if own is None:
-                group.added.pop(entry.queue, None)
-                group.set_anew.pop(entry.queue, None)
-            else:
-                own.added.pop(entry.queue, None)
-                own.set_anew.pop(entry.queue, None)
+            added.pop(entry.queue, None)
             turn.say(
                 Offset(
                     group_id=group.group_id,
@@ -128,7 +123,7 @@ def set_offset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> None
     """Set one offset of a clustering group, and give the queue to its owner anew - or have it given up as it is."""
     group = turn.group
     group.offsets[queue] = offset
-    group.set_anew[queue] = group.epoch
+    group.reset_epochs[queue] = group.epoch
     learning.note_reset(turn, queue)
     group.added.pop(queue, None)
     group.doubts.pop(queue, None)
@@ -149,7 +144,7 @@ def set_own(turn: Turn, queue: Queue, offset: int, client_id: str, why: str, by:
     group = turn.group
     own = group.own_offsets[client_id]
     own.offsets[queue] = offset
-    own.set_anew[queue] = group.epoch
+    own.reset_epochs[queue] = group.epoch
     learning.note_reset(turn, queue)
     own.added.pop(queue, None)
     member = group.members.get(client_id)
@@ -190,7 +185,7 @@ def _wrong_of_left(turn: Turn, event: Commit, queue: Queue) -> str:
     own = turn.group.own_offsets[event.client_id]
     if not broadcast.was_given(own, queue):
         return "is not among what it was given"
-    since = own.set_anew.get(queue, -1)
+    since = own.reset_epochs.get(queue, -1)
     return f"was reset in epoch {since}, the commit is of epoch {event.epoch}" if event.epoch < since else ""
 
 

@@ -77,11 +77,12 @@ class World:
         return [member.instance_id for member in self.shard.group("billing").members.values()]
 
 
-def commit(world: World, instance: str, queue: Queue, offset: int) -> list[AnyDecision]:
-    """Commit in the epoch that the instance was told last."""
+def commit(world: World, instance: str, queue: Queue, offset: int, epoch: int | None = None) -> list[AnyDecision]:
+    """Commit in this epoch; if it is None, in that of the instance's last assignment."""
     names = {"group_id": "billing", "client_id": instance[0], "instance_id": instance}
     entry = CommittedOffset(queue=queue, offset=offset)
-    return world.append(Commit(**names, epoch=world.told[instance].epoch, offsets=[entry]))
+    shown = world.told[instance].epoch if epoch is None else epoch
+    return world.append(Commit(**names, epoch=shown, offsets=[entry]))
 
 
 def work(world: World, *instances: str, seconds: int, **says: object) -> None:

@@ -2,7 +2,7 @@
 
 from model.config import FORGET_MS
 from model.decisions import Assignment, Offset, Rejected
-from model.events import Route, RoutedQueue, Tick, Unregister
+from model.events import Reset, ResetOffset, Route, RoutedQueue, Tick, Unregister
 from model.queue import Queue
 from one_group import World, commit, work
 
@@ -111,3 +111,19 @@ def test_topics_that_a_client_has_left_cost_little_and_are_forgotten():
     work(world, "a1", seconds=60, mode="broadcasting")
 
     assert list(world.shard.group("billing").own_offsets["a"].given) == ["orders@"]
+
+
+def test_a_late_commit_from_before_a_reset_is_refused_after_the_client_left_the_topic():
+    """Commits since the reset do not make it good: its offset may be one of a topic that was deleted."""
+    world, queue = World(), Queue("orders", "", 0)
+    work(world, "a1", seconds=3, mode="broadcasting")
+    before = world.told["a1"].epoch
+    world.append(Reset(group_id="billing", request_id="r1", offsets=[ResetOffset(queue=queue, offset=0)], by="mia"))
+    world.beat("a1", mode="broadcasting")
+    commit(world, "a1", queue, 2)
+    world.beat("a1", "payments", mode="broadcasting")
+
+    [late] = commit(world, "a1", queue, 22, epoch=before)
+
+    assert isinstance(late, Rejected)
+    assert "was reset in epoch" in late.detail

@@ -14,11 +14,11 @@ from model.events import AnyEvent, Arrival, Tick
 from model.queue import Queue
 from model.records import Record
 from polling.bounds import BOUNDS, LIMITS, small_bounds
+from polling.fault_effects import go_wrong
 from polling.messages import CODES, Message, MessageQueue
 from polling.observer import NOTICE_MS, Observer
 from polling.plan import LOOK_MS, PARTITIONS, TIMEOUTS_MS, TOLD, Plan
 from polling.poller import Poller
-from polling.trouble import go_wrong
 
 LAST_TICKS = (max(TIMEOUTS_MS) + BOUNDS["REMEMBER_MS"]) // 1_000 + 2
 """After so many, all pulls have ended and all lives are forgotten."""

@@ -12,13 +12,13 @@ from model.decisions import TO_A_CLIENT, AnyDecision
 from model.events import GroupEvent, Heartbeat
 from model.queue import Queue
 from world.broker import TOPIC, Broker
+from world.fault_effects import strike
 from world.observer import Observer
 from world.operations import Operator
 from world.plan import PARTITIONS, TOPICS, Plan
 from world.process import Process, Reader
 from world.seen import Giving, Handling, Seen
 from world.strategies import by_percent, careless
-from world.trouble import strike
 
 MOST_EVENTS = 30_000
 MOST_DECISIONS = 20_000
