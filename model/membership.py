@@ -36,14 +36,12 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> None:
     if ended is not None:
         _tell_ended(turn, beat, ended)
     elif beat.epoch > group.epoch:
-        turn.say(_refusal(beat, "epoch", _never_given(group, beat)))
-        turn.say(_fenced(turn, beat.client_id, beat.instance_id, "epoch"))
+        _turn_away(turn, beat, "epoch", _never_given(group, beat), "epoch")
     elif group.loss is not None and beat.epoch < 0 and not beat.owned:
         pass  # it waits: who was in before the loss comes first, and nothing is given meanwhile
     elif group.members and beat.mode != _mode_beside(group, beat.client_id, beat.mode):
         detail = f"mode is {beat.mode!r}; the group consumes by {group.mode!r}, as its oldest member does"
-        turn.say(_refusal(beat, "mode", detail))
-        turn.say(_fenced(turn, beat.client_id, beat.instance_id, "refused"))
+        _turn_away(turn, beat, "mode", detail)
     elif member is None:
         _join(turn, beat)
     else:
@@ -114,8 +112,7 @@ def _join(turn: Turn, beat: Heartbeat) -> None:
     group = turn.group
     size = admission.size_of(beat.subscriptions, beat.strategy_params)
     if full := admission.refusal(turn, beat, size):
-        turn.say(_refusal(beat, "limit", full))
-        turn.say(_fenced(turn, beat.client_id, beat.instance_id, "refused"))
+        _turn_away(turn, beat, "limit", full)
         return
     if not group.members and beat.mode == "broadcasting":
         group.target = {}  # what a clustering group before it wanted is nobody's now
@@ -137,6 +134,21 @@ def _join(turn: Turn, beat: Heartbeat) -> None:
     conflicts.review(turn, beat.client_id)
 
 
+def _turn_away(turn: Turn, beat: Heartbeat, rule: str, detail: str, reason: FencedReason = "refused") -> None:
+    """Reject the heartbeat of an instance that cannot be a member, and fence the instance."""
+    turn.say(_refusal(beat, rule, detail))
+    turn.say(_fenced(turn, beat.client_id, beat.instance_id, reason))
+    if beat.owned:
+        _wait_for_reader(turn, beat)
+
+
+def _wait_for_reader(turn: Turn, beat: Heartbeat) -> None:
+    """After a loss of state, assign unclaimed queues later: this instance reads some and may be fenced late."""
+    group = turn.group
+    if group.loss is not None:
+        group.loss = group.loss.while_read(turn.moment.now_ms, beat.session_timeout_ms)
+
+
 def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
     """Let an instance wait for the end of the one that has its client_id; tell it when that one proves to live on.
 
@@ -149,8 +161,7 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
         # Who waits has heard nothing and holds nothing.  This one was a member before a loss of state, and reads on.
         _stop_waiting(turn, beat, member)
         _end(turn, beat.client_id, beat.instance_id, "expired")
-        if group.loss is not None:
-            group.loss = group.loss.while_read(now_ms, beat.session_timeout_ms)
+        _wait_for_reader(turn, beat)
         return
     session_ms = group.session_of(member) + 1
     since_ms = member.waiting.get(beat.instance_id, -1)

@@ -332,3 +332,33 @@ def test_an_empty_group_is_reset_as_its_members_consumed_last():
     world.lose_state()
 
     assert world.shard.group("billing").offsets[queue] == 10
+
+
+def wait(world: World, *instances: str) -> None:
+    """Let instances beat for 40 s, almost a session."""
+    for _ in range(4):
+        for instance in instances:
+            world.beat(instance)
+        world.pass_time(10_000)
+
+
+def test_queues_of_a_reader_that_is_refused_wait_until_it_has_given_up():
+    """Fewer members may be in the group than before the loss; one that is refused may receive its fence late."""
+    world = World()
+    queues = [RoutedQueue(topic="orders", broker="", queue_id=number) for number in range(3)]
+    world.append(Route(topic="orders", queues=queues, version="3"))
+    world.join("a1", "b1", "c1")
+    assert world.told["c1"].queues != []
+    world.append(Configure(group_id="billing", max_members=1))
+    world.lose_state()
+    wait(world, "a1", "b1")
+
+    refused = world.beat("c1")
+    begin = len(world.decisions)
+    wait(world, "a1", "b1")
+    while_it_may_read = world.decisions[begin:]
+    world.pass_time(6_000)
+
+    assert [one.reason for one in of_kind(Fenced, refused)] == ["refused"]
+    assert of_kind(Handover, while_it_may_read) == []
+    assert of_kind(Handover, world.decisions[begin:]) != []

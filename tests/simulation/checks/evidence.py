@@ -265,10 +265,27 @@ class Evidence:
         """Life -> when its client dropped everything, in world time."""
         return {dropped_life: at_ms for at_ms, _, dropped_life, _ in self.seen.drops}
 
+    def is_deaf(self, scope: str, life: str, at_ms: int) -> bool:
+        """Whether a life was evicted because it heard nothing, or cannot hear for long that it was turned away."""
+        told_ms, is_evicted = self._fenced.get(life, (at_ms, False))
+        return is_evicted or (at_ms - told_ms > self.plan.longest_session_ms and self._is_unheard(scope, life, at_ms))
+
+    def _is_unheard(self, scope: str, life: str, at_ms: int) -> bool:
+        who = f"{scope.partition('/')[0]}/{life.partition('.')[0]}"
+        return any(
+            fault.kind == "unheard" and fault.who == who and fault.at_ms <= at_ms <= fault.at_ms + fault.length_ms
+            for fault in self.plan.faults
+        )
+
     @cached_property
-    def deaf(self) -> set[str]:
-        """The lives that were evicted although they live, because they heard nothing."""
-        return {one.instance_id for one in self.decisions if isinstance(one, Fenced) and one.reason == "deaf"}
+    def _fenced(self) -> dict[str, tuple[int, bool]]:
+        """Life -> when it was told first that it is out, in world time, and whether because it heard nothing."""
+        found: dict[str, tuple[int, bool]] = {}
+        for one in self.decisions:
+            if isinstance(one, Fenced):
+                told_ms, is_evicted = found.get(one.instance_id, (self.at_ms(one), False))
+                found[one.instance_id] = told_ms, is_evicted or one.reason == "deaf"
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def _overlaps(evidence: Evidence, handlings: list[Handling], chain: Chain) -> It
     for now in handlings:
         if (now.life, now.given) in past or chain.is_before(now, holder):
             how = chain.end(now)
-            is_late = how in ("timeout", *eager) or now.life in evidence.deaf
+            is_late = how in ("timeout", *eager) or evidence.is_deaf(now.scope, now.life, now.from_ms)
             if now.life == holder.life or not is_late:
                 yield now.from_ms, f"{now.life} hands out after {holder.life} began ({how or 'never freed'})"
                 past.discard((now.life, now.given))
