@@ -334,6 +334,14 @@ class Group(Struct, array_like=True, kw_only=True):
         """The topics that its members subscribe, sorted."""
         return sorted({topic for member in self.members.values() for topic in member.subscriptions})
 
+    @property
+    def followed_topics(self) -> list[str]:
+        """The topics whose routes concern it, sorted: its members subscribe them, or it has offsets of them.
+
+        A topic may be deleted and made again while nobody is in the group.
+        """
+        return sorted({*self.topics, *self.idle_topics}) if self.idle_topics else self.topics
+
     def clear(self) -> None:
         """Forget everything but the name and the epoch."""
         fresh = Group(group_id=self.group_id, epoch=self.epoch, settings=GroupSettings())

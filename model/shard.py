@@ -430,7 +430,9 @@ def _enter(index: dict[str, list[str]], name: str, before: list[str], topics: li
             insort(index.setdefault(topic, []), name)
     for topic in before:
         if topic not in now:
-            names = index[topic]
-            del names[bisect_left(names, name)]
-            if not names:
+            names = index.get(topic, [])
+            place = bisect_left(names, name)
+            if names[place : place + 1] == [name]:  # else the state is of a version that did not enter it
+                del names[place]
+            if topic in index and not names:
                 del index[topic]

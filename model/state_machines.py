@@ -74,7 +74,7 @@ MACHINES: Mapping[str, Machine] = {
         ),
         encode=msgspec.msgpack.Encoder().encode,
         decode=msgspec.msgpack.Decoder(Group).decode,
-        topics=lambda group: group.topics,
+        topics=lambda group: group.followed_topics,
         watched=lambda group: group.watched,
         load=lambda group: group.load,
         epoch=lambda group: group.epoch,
