@@ -242,6 +242,6 @@ def _wrong_waiting(evidence: Evidence, member: Present, beat: Heartbeat, page: P
     if fenced not in ([], ["duplicate"]) or (fenced and member.seen_ms - came_ms <= MIN_SESSION_MS):
         yield f"{waited} {fenced}"
     # Whoever is not remembered, because others wait too, is told again and again that the client_id is in use.
-    is_due = is_new or lived_on_ms > evidence.plan.longest_session_ms
+    is_due = is_new or lived_on_ms > evidence.plan.longest_session_ms + 1
     if is_due and not is_told and not fenced:
         yield f"{waited} nothing"
