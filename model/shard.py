@@ -14,7 +14,7 @@ from model import config
 from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.deadlines import Deadlines
 from model.decisions import AnyDecision, Cause, Rejected
-from model.events import AnyEvent, Commit, Configure, Lock, Reset, Route, Tick, Unlock
+from model.events import AnyEvent, Commit, Lock, Route, Tick, Unlock
 from model.group import Group, Loss
 from model.held_queue import HeldQueue
 from model.known_routes import Routes
@@ -31,8 +31,8 @@ _FRAMES = 6
 """Innermost calls that a fingerprint names."""
 _OURS = __name__.partition(".")[0]
 
-_KEEP_TOPICS = (Commit, Configure, Lock, Reset, Route, Unlock)
-"""Events that change no subscription: after them the index of topics needs no look at the group."""
+_KEEP_TOPICS = (Commit, Lock, Unlock)
+"""Events that change no subscription and no target: after them the topics that a group follows are the same."""
 
 
 class ShardState(Struct, array_like=True):
