@@ -168,7 +168,7 @@ def _set_right(turn: Turn, offsets: list[tuple[Queue, int]], why: str) -> None:
 
 def _forget(group: Group, topics: Collection[str]) -> None:
     """Forget all that a group has of these topics."""
-    for kept in (group.offsets, group.freed, group.added, group.set_anew, group.doubts):
+    for kept in (group.offsets, group.freed, group.added, group.reset_epochs, group.doubts):
         for queue in [queue for queue in kept if queue.topic in topics]:
             del kept[queue]
     forget_topics(group, topics)

@@ -1,30 +1,30 @@
-"""Something that keeps failing is said once when it begins, and once when it is over."""
+"""One log line when a repeated failure begins, and one when it ends."""
 
 import logging
 
 
 class Trouble:
-    """One thing that may fail again and again, and its one line in the log."""
+    """The state of one operation that may fail repeatedly, and its log lines."""
 
     def __init__(self, log: logging.Logger, over: str) -> None:
-        """Start without trouble.
+        """Begin in the working state.
 
         Args:
-            log: where to say it.
-            over: what to say when it works again.
+            log: receives the lines.
+            over: text of the line at the end of a failure.
         """
         self._log = log
         self._over = over
         self._lasts = False
 
     def began(self, what: str) -> None:
-        """Say what fails, unless that has been said since it last worked."""
+        """Log the failure as a warning, unless it was logged since the operation last worked."""
         if not self._lasts:
             self._log.warning("%s", what)
         self._lasts = True
 
     def ended(self) -> None:
-        """Say that it works again, if it did not."""
+        """Log the end of the failure, if one was logged."""
         if self._lasts:
             self._log.info("%s", self._over)
         self._lasts = False

@@ -1,8 +1,8 @@
-"""What wakeroll needs of a machine, checked before anything is installed on it.
+"""Checks of a machine for what wakeroll needs, made before anything is installed on it.
 
-Run as a plain script by whatever `python3` there is, for that may be the very thing that is wrong: nothing but the
-standard library is imported, and all of it parses and runs on Python 3.6.  Hence the types in quotes: `str | None` is
-evaluated by nobody then.  `wakeroll doctor` asks the same functions.
+`make` runs this module as a plain script with the `python3` that it finds, which may be too old.  So the module imports
+the standard library only, and parses and runs on Python 3.6; types are quoted, because Python 3.6 cannot evaluate
+`str | None`.  `wakeroll doctor` calls the same functions.
 """
 
 import os
@@ -18,13 +18,13 @@ JAVA = 17
 ENVIRONMENT_GB = 1.2
 JARS_GB = 0.35
 DISK_GB = 3.0
-"""The environment, the JARs and their classes, what pip needs while it builds PySpark, and room for data."""
+"""Free disk space needed (GB): the environment, the JARs and their classes, pip's build of PySpark, and data."""
 MEMORY_GIB = 3.0
-"""A broker (0.3), a Spark driver with its Python workers (1.8), the observer and a few clients."""
+"""Memory needed (GiB): a broker (0.3), a Spark driver with its Python workers (1.8), the observer, a few clients."""
 
 
 class Check(NamedTuple):
-    """One requirement: whether it is met, what was found, and what to do about it ("" when it is met)."""
+    """One requirement: whether it is met, what was found, and how to meet it ("" if it is met)."""
 
     name: str
     ok: bool
@@ -33,7 +33,7 @@ class Check(NamedTuple):
 
 
 def main() -> int:
-    """Print a line for each requirement that is not met; return 1 if there is one, else 0."""
+    """Print one line per requirement that is not met; return 1 if there is one, else 0."""
     failed = [check for check in checks(Path.cwd()) if not check.ok]
     for check in failed:
         print(f"{check.name}: {check.found}; {check.fix}.", file=sys.stderr)
@@ -41,12 +41,12 @@ def main() -> int:
 
 
 def checks(folder: Path) -> "list[Check]":
-    """Check everything, for an environment and data that will live in `folder`."""
+    """Run all checks, for an environment and data in `folder`."""
     return [check_python(), check_java(), check_disk(folder), check_memory()]
 
 
 def check_python() -> Check:
-    """Check the interpreter that runs this, and that it can make a virtual environment with pip in it."""
+    """Check the version of this interpreter, and that it can make a virtual environment with pip."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     found = f"Python {version} ({sys.executable})"
     if sys.version_info[:2] < PYTHON:
@@ -60,7 +60,7 @@ def check_python() -> Check:
 
 
 def check_java() -> Check:
-    """Check the Java that Spark and the broker will be started with."""
+    """Check the version of the Java that Spark and the embedded broker use."""
     home = os.environ.get("JAVA_HOME", "")
     java = java_path()
     if java is None and home:
@@ -72,7 +72,7 @@ def check_java() -> Check:
     where = f"{java}, from {'JAVA_HOME' if home else 'PATH'}"
     version = java_version(java)
     if version is None:
-        return Check("java", False, f"{where}, does not tell its version", install)
+        return Check("java", False, f"{where}, does not report its version", install)
     if version < JAVA:
         fix = f"{install} and set JAVA_HOME to it: it wins over PATH"
         return Check("java", False, f"Java {version} ({where})", fix)
@@ -90,10 +90,10 @@ def check_disk(folder: Path) -> Check:
 
 
 def check_memory() -> Check:
-    """Check the memory that this process can still get; met where the system does not tell."""
+    """Check the memory that is available to this process; pass if the system does not report it."""
     available = available_memory()
     if available is None:
-        return Check("memory", True, "this system does not tell how much memory is available", "")
+        return Check("memory", True, "this system does not report its available memory", "")
     gib = available / 2**30
     found = f"{gib:.1f} GiB are available"
     if gib < MEMORY_GIB:
@@ -103,13 +103,13 @@ def check_memory() -> Check:
 
 
 def java_path() -> "str | None":
-    """Return the java that Spark will run, or None; JAVA_HOME wins over PATH, even when it is broken."""
+    """Return the path of the java that Spark will run, or None; JAVA_HOME wins over PATH, even if it is wrong."""
     home = os.environ.get("JAVA_HOME", "")
     return shutil.which(str(Path(home, "bin", "java")) if home else "java")
 
 
 def java_version(java: str) -> "int | None":
-    """Return the feature release of a java, 8 for "1.8.0_392"; None if it does not start or does not tell."""
+    """Return the feature release of a java, such as 8 for "1.8.0_392"; None if it does not start or report one."""
     try:
         # `--version` is unknown to Java 8; `-version` writes to the error output in all of them.
         answer = subprocess.run([java, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
@@ -120,29 +120,29 @@ def java_version(java: str) -> "int | None":
 
 
 def available_memory(root: Path = Path("/")) -> "int | None":
-    """Return how many bytes of memory are to be had: the machine's, or a control group's if that leaves less.
+    """Return the available memory in bytes: of the machine, or of the control group (cgroup) if that is less.
 
     Args:
-        root: the folder that `proc` and `sys` are in; a test gives its own.
+        root: the folder that holds `proc` and `sys`; tests pass another one.
 
     Returns:
-        None if neither tells (macOS).
+        The bytes; None if the system reports neither (macOS).
     """
     kernel = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
     amounts = [int(kernel.group(1)) * 1024] if kernel else []
     for group in _memory_groups(root):
-        # The second names are those of control groups version 1.  Without a limit, version 2 says "max".
+        # The second names are those of control groups version 1.  Without a limit, version 2 holds "max".
         limit = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
         used = _read(group / "memory.current") or _read(group / "memory.usage_in_bytes")
         if limit.isdigit() and used.isdigit():
-            # Files in the page cache count as used, but give way when memory is wanted.
+            # The page cache counts as used, but the kernel frees it when a process needs memory.
             cache = re.search(r"^(?:total_)?inactive_file (\d+)", _read(group / "memory.stat"), re.MULTILINE)
             amounts.append(max(0, int(limit) - int(used) + (int(cache.group(1)) if cache else 0)))
     return min(amounts) if amounts else None
 
 
 def _memory_groups(root: Path) -> "list[Path]":
-    """Return the folders of this process's memory group and of those around it: a limit on any of them counts."""
+    """Return the folders of this process's memory group and of its parents: a limit on any of them applies."""
     folders = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/memory"]
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -150,7 +150,7 @@ def _memory_groups(root: Path) -> "list[Path]":
             continue
         folder = folders[1] if controllers else folders[0]
         for part in path.split("/"):
-            # A container sees a path of the machine outside as "/../.."; its own group is at the top then.
+            # A container may see its group's path on the host as "/../.."; its own group is then at the top.
             if part not in ("", ".."):
                 folder = folder / part
                 folders.append(folder)
@@ -166,7 +166,7 @@ def _importable(name: str) -> bool:
 
 
 def _read(path: Path) -> str:
-    """Return a small file's text without the white space around it; "" if it cannot be read."""
+    """Return the text of a small file, without leading and trailing white space; "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:

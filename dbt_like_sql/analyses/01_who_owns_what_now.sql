@@ -1,4 +1,4 @@
--- Who owns what now?
+-- Who owns which queue now?
 with owned as (select * from {{ ref('current_ownership') }}),
 
 shares as (

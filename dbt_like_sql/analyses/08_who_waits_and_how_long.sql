@@ -1,4 +1,4 @@
--- Who waits for messages, and how soon do they hear of one?
+-- How long are pulls held, and how soon after a message are they answered?
 with latency as (select * from {{ ref('wake_latency') }}),
 
 final as (

@@ -1,4 +1,4 @@
--- Who is at odds with the group: other subscriptions, or two processes of one name?
+-- Which members conflict with their group: other subscriptions, or two processes with one client_id?
 with conflicts as (select * from {{ ref('subscription_conflicts') }}),
 
 duplicates as (select * from {{ ref('duplicate_clients') }}),

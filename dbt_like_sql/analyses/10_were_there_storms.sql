@@ -1,4 +1,4 @@
--- When did a group rebalance again and again?
+-- When did a group rebalance repeatedly?
 with storms as (select * from {{ ref('storms') }}),
 
 final as (

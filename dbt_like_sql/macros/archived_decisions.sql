@@ -1,4 +1,4 @@
-{#- The decisions whose records are archived, one behind the other: of what is older only the last words are kept. -#}
+{#- Decisions whose records are archived, without gaps; of older ones, retention keeps only the latest per subject. -#}
 {% macro archived_decisions() %}
     select decisions.*
     from {{ ref('stg_decisions') }} as decisions

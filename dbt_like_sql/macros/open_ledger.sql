@@ -1,7 +1,7 @@
-{#- Make the ledger's tables and views known, and the marts of earlier runs.
+{#- Register the tables and views of the ledger, and the marts of earlier runs.
 
-    A process of its own begins with an empty catalog.  An incremental model whose table is not known there is built anew,
-    without a word; and dbt has looked at the catalog before it comes here, so it is told too. -#}
+    A new process begins with an empty catalog, and dbt silently rebuilds an incremental model whose table is not in the
+    catalog.  dbt reads the catalog before this macro runs, so the macro updates dbt's cache too. -#}
 {% macro open_ledger() %}
     {%- if execute -%}
         {%- do run_query("create schema if not exists ledger location '" ~ warehouse() ~ "'") -%}
@@ -17,8 +17,8 @@
 {% endmacro %}
 
 
-{#- What is read of the ledger's tables is kept until the run ends: each model and test asks some of them, and a look at a
-    Delta table is a job of its own.  Not on a server, whose other users want to see what has come since. -#}
+{#- Cache the ledger's tables until the run ends: many models and tests read them, and each read of a Delta table is a
+    Spark job.  A server caches nothing, because its other users need new rows. -#}
 {% macro keep_ledger(command) %}
     {%- if execute and target.name == 'session' -%}
         {%- for name in ledger_tables() -%}
@@ -34,7 +34,7 @@
 
 
 {% macro open_marts() %}
-    {#- A mart has a log of Delta's; the ledger's own is named too, for a pattern that finds nothing is an error. -#}
+    {#- A mart has a Delta log.  The log of `decisions` is included because a pattern without a match is an error. -#}
     {%- set logs -%}
         select distinct element_at(split(_metadata.file_path, '/'), -3) as name
         from binaryFile.`{{ warehouse() }}/{decisions,marts/*}/_delta_log/*.json`
@@ -54,7 +54,7 @@
 
 
 {% macro register(name, path) %}
-    {#- In a session the catalog is this process's, and may name the tables of another warehouse. -#}
+    {#- The catalog of a session belongs to this process, and may name the tables of another warehouse. -#}
     {%- if target.name == 'session' -%}
         {%- do run_query('drop table if exists ' ~ name) -%}
     {%- endif -%}
@@ -62,13 +62,13 @@
 {% endmacro %}
 
 
-{#- The folder of the tables. -#}
+{#- Folder of the tables. -#}
 {% macro warehouse() %}
     {{- return(var('warehouse', env_var('WAKEROLL_WAREHOUSE', '../.wakeroll/warehouse'))) -}}
 {% endmacro %}
 
 
-{#- A schema in a folder of the warehouse, not in one of the engine's own choice. -#}
+{#- Create a schema in a folder of the warehouse instead of the engine's default folder. -#}
 {% macro spark__create_schema(relation) %}
     {%- call statement('create_schema') -%}
         create schema if not exists {{ relation.without_identifier() }} location '{{ warehouse() }}/{{ relation.schema }}'

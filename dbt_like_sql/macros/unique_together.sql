@@ -1,4 +1,4 @@
-{#- A key of several columns: none of them is null, and no two rows have the same. -#}
+{#- Test of a key of several columns: none of them is null, and no two rows have the same values. -#}
 {% test unique_together(model, columns) %}
 select
     {{ columns | join(', ') }},

@@ -1,4 +1,4 @@
--- What the decisions say and what the table of owners says is the same.
+-- The hand-over decisions and the table `assignments` agree.
 with handovers as (select * from {{ ref('stg_handovers') }}),
 
 assignments as (select * from {{ ref('stg_assignments') }}),

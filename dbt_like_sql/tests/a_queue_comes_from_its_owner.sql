@@ -1,7 +1,7 @@
--- Invariant 1, as a chain: a queue comes from whoever had it last, and a hand-over changes something.
+-- Invariant 1, as a chain: each hand-over names the last owner as the previous one, and changes the owner.
 --
--- The queues of a group that was forgotten come from nobody when it is used again.  So may those of any group in a new
--- era of its shard, which begins without the state of the era before it.
+-- The queues of a forgotten group have no previous owner when the group is used again.  The same can hold for any group
+-- in a new era of its shard, which begins without the state of the era before it.
 with handovers as (select * from {{ ref('stg_handovers') }}),
 
 memberships as (select * from {{ ref('stg_memberships') }}),

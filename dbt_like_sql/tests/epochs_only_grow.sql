@@ -1,4 +1,4 @@
--- Invariant 3: a group's epoch never falls, and every new target has one of its own.
+-- Invariant 3: the epoch of a group never falls, and every new target has a new one.
 with rebalances as (select * from {{ ref('stg_rebalances') }}),
 
 memberships as (select * from {{ ref('stg_memberships') }}),

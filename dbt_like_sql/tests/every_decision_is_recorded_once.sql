@@ -1,4 +1,4 @@
--- Invariants 5 and 6: a shard counts its decisions without gaps, and takes the records that cause them in order.
+-- Invariants 5 and 6: a shard numbers its decisions without gaps, and processes the records that cause them in order.
 with whole as ({{ archived_decisions() }}),
 
 beside_the_last as (

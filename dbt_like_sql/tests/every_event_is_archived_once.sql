@@ -1,4 +1,4 @@
--- Invariant 5: no record of a control topic is missing or there twice.  Old ones go first, when their time is over.
+-- Invariant 5: no record of a control topic is missing or duplicated.  Retention deletes the oldest records first.
 with events as (select * from {{ ref('stg_events') }}),
 
 beside_the_last as (

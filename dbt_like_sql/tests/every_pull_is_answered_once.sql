@@ -1,6 +1,6 @@
--- Invariant 4: a pull is answered once; at the latest by its deadline and a tick, by the shard's clock.
+-- Invariant 4: a pull has exactly one answer, at the latest at the first tick after its deadline, by the shard's clock.
 --
--- A repeated pull, and one whose number is not above the last of its instance, are silent; so is one that was refused.
+-- A repeated pull gets no answer, nor does a rejected one, nor one whose number is not above the last of its instance.
 with pulls as (select * from {{ ref('stg_pulls') }}),
 
 wakes as (select * from {{ ref('stg_wakes') }}),
@@ -9,7 +9,7 @@ rejections as (select * from {{ ref('stg_rejections') }}),
 
 events as (select * from {{ ref('stg_events') }}),
 
--- A tick that was refused, for nobody had signed it, moves no clock.
+-- A tick that was rejected because of its signature does not advance the clock.
 ticks as (
     select
         topic,
@@ -25,7 +25,7 @@ ticks as (
     where type = 'tick'
 ),
 
--- A step of the clock counts five seconds at most: more is a dark log.
+-- The clock advances by at most five seconds per tick; a longer gap is a dark log.
 clocks as (
     select
         topic,
@@ -60,7 +60,7 @@ heard as (
             and pulls.offset = rejections.cause_offset
 ),
 
--- Pulls between the ticks: a join of each pull with all ticks after it would grow with the square of the log.
+-- A union of pulls and ticks: a join of each pull with all later ticks would be quadratic in the length of the log.
 told as (
     select
         control_topic as topic,
@@ -84,7 +84,7 @@ told as (
     from clocks
 ),
 
--- The clock never falls: of all ticks behind a pull the first one shows the least.
+-- The clock never falls: the first tick after a pull has the smallest value.
 timed as (
     select
         *,
@@ -121,7 +121,7 @@ final as (
         0 as answers
     from waited
     left anti join answers using (client_id, request_id)
-    -- What was decided at the last tick may not be recorded yet.
+    -- Decisions of the last tick may not be recorded yet.
     where waited.waited_ms > waited.timeout_ms + 10000
 )
 

@@ -1,5 +1,5 @@
--- Invariant 3: a committed offset only grows, except by a reset, after its group was forgotten, and in a new era, which may
--- have lost it.
+-- Invariant 3: a committed offset never falls, except by a reset, after its group was forgotten, or in a new era, which
+-- may have lost it.
 with offsets as (select * from {{ ref('stg_offsets') }}),
 
 memberships as (select * from {{ ref('stg_memberships') }}),

@@ -1,7 +1,7 @@
--- Invariant 1: a queue has one owner at most at any point of the log.
+-- Invariant 1: a queue has at most one owner at any point of the log.
 --
--- Each period ends where the next one begins, so they overlap only if the order of decisions is not that of the records
--- that caused them.  Log times are no measure: they step back with a leader's clock.
+-- Each period ends where the next one begins, so they overlap only if the order of decisions differs from that of the
+-- records that caused them.  Log times cannot be compared: they step back with the clock of a new leader.
 with timeline as (select * from {{ ref('ownership_timeline') }}),
 
 decisions as (select * from {{ ref('stg_decisions') }}),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 
 def first(numbers: int) -> int:
-    """Return the smallest number of a set that is not empty.
+    """Return the smallest number of a non-empty set.
 
     >>> first(0b1100)
     2

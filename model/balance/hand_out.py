@@ -1,4 +1,4 @@
-"""From how many queues of a topic each client gets, to which.
+"""The choice of queues, once the number of queues of each client is known.
 
 >>> hand_out([0, 0, 1, NOBODY], {0: 1, 2: 3})
 [0, 2, 2, 2]
@@ -10,14 +10,14 @@ from model.balance.regions import NOBODY
 
 
 def hand_out(owners: Sequence[int], numbers: Mapping[int, int]) -> list[int]:
-    """Let each client keep of its queues as many as it gets, the first ones, and deal the others like cards.
+    """Let each client keep its first queues, up to its number, and assign the other queues in turn.
 
     Args:
-        owners: who had each queue of the topic; `NOBODY` if there is none.
-        numbers: client -> queues that it gets; in all, as many as there are.
+        owners: previous owner of each queue of the topic; `NOBODY` if none.
+        numbers: client -> number of queues that it gets; the sum is the number of queues.
 
     Returns:
-        Who has each queue now.
+        The new owner of each queue.
     """
     wants = dict(numbers)
     shared = [NOBODY] * len(owners)

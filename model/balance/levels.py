@@ -1,8 +1,8 @@
-"""The most even sharing there is, and with it the fewest moves, whoever subscribes to what.
+"""The most even assignment with the fewest moves, for any subscriptions.
 
-Most even means the smallest sum of squares of the clients' numbers of queues.  That is also the sharing whose largest
-number is smallest, then whose second largest is, and so on (Frank and Murota, Decreasing Minimization on M-convex Sets,
-2018).
+The most even assignment has the smallest sum of squares of the clients' numbers of queues.  It also has the smallest
+largest number, then the smallest second largest number, and so on (Frank and Murota, Decreasing Minimization on
+M-convex Sets, 2018).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,18 +12,18 @@ from model.balance.transport import Offer, Transport
 
 
 def share(offers: Sequence[Offer], held: Sequence[int]) -> list[dict[int, int]]:
-    """Share what is offered so that the clients' numbers of queues are as even as can be, with the fewest moves.
+    """Assign the offers so that the clients' numbers of queues are the most even ones, with the fewest moves.
 
-    Everybody is brought to one level or to one above it, if that can be done.  If not, some clients are forced beyond.
-    Those whose overload cannot be passed on have as little as they can in every most even sharing (docs/strategies.md
-    has the proof), so they and the others are two groups that share nothing more, each with a level of its own.
+    If possible, every client gets `level` or `level + 1` queues.  If not, subscriptions force some clients above that.
+    The clients whose surplus no other client can take have their minimum in every most even assignment (proof in
+    docs/strategies.md).  So they and the other clients are solved separately, each part with its own level.
 
     Args:
         offers: the topics.
-        held: queues that each client has besides; they count, and stay.
+        held: number of further queues of each client, which count and stay.
 
     Returns:
-        For each offer: client -> queues.
+        Client -> number of queues, for each offer.
     """
     given: list[dict[int, int]] = [{} for _ in offers]
     todo = [({i: offer for i, offer in enumerate(offers) if offer.supply}, (1 << len(held)) - 1)]
@@ -33,7 +33,7 @@ def share(offers: Sequence[Offer], held: Sequence[int]) -> list[dict[int, int]]:
             continue
         members = list(each(clients))
         level, at_level = _level(sum(offer.supply for offer in numbered.values()), [held[client] for client in members])
-        # All get one above the level, but blanks, one each at most, take the place of queues for those who do not.
+        # Every client needs level + 1; blanks, at most one per client, fill the place of a missing queue.
         below = [client for client in members if held[client] <= level]
         blanks = Offer(at_level, 1, sum(1 << client for client in below), {})
         needs = {client: level + 1 - held[client] for client in below}
@@ -49,7 +49,7 @@ def share(offers: Sequence[Offer], held: Sequence[int]) -> list[dict[int, int]]:
 
 
 def _level(supply: int, held: Sequence[int]) -> tuple[int, int]:
-    """Pour a supply onto the lowest: return the level, and how many that could rise above it stay at it.
+    """Return the level that the lowest clients reach with a supply, and how many of them stay at it (not one above).
 
     >>> _level(5, [0, 1, 9])  # 3 and 3: the first two rise to the level
     (3, 2)
@@ -65,7 +65,7 @@ def _level(supply: int, held: Sequence[int]) -> tuple[int, int]:
 
 
 def _split(offers: Mapping[int, Offer], forced: int) -> tuple[dict[int, Offer], dict[int, Offer]]:
-    """Return what the forced clients must take of each offer, and what is left to the others."""
+    """Return the part of each offer that the forced clients must take, and the part for the others."""
     theirs: dict[int, Offer] = {}
     others: dict[int, Offer] = {}
     for i, offer in offers.items():

@@ -1,7 +1,7 @@
-"""Queues that weigh differently, shared among clients of different strength, and eased by a few moves at a time.
+"""Assignment of queues with different loads to clients with different weights, with few moves at a time.
 
-What a client carries is the sum of its queues' loads; how hard it is pressed is that sum by its weight.  All loads,
-weights and limits are whole numbers, so that every comparison that decides is exact.
+The load of a client is the sum of the loads of its queues; its pressure is that sum divided by its weight.  All loads,
+weights and limits are integers, so that every deciding comparison is exact.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -15,37 +15,38 @@ from model.balance.bits import each
 from model.balance.regions import NOBODY
 
 MILLION = 1_000_000
-"""Shares are counted in millionths."""
+"""The share 1.0 in millionths, the unit of shares."""
 MAX_LOOKS = 1_000_000
-"""Clients that one call of `ease` may look at: about half a second.  A move among members that want the same topics
-takes a few looks; with a thousand topics, each of other members, all moves together would take a thousand million."""
+"""Maximum number of clients that one call of `ease` examines: about half a second.  A move among members with the same
+topics examines a few clients; with a thousand topics of different members, all moves would examine 10⁹."""
 
 SMALL = 8
-"""An audience is small if there are so many times as many takers; to list its takers costs so many looks."""
+"""An audience is small if there are more than this many times as many takers; to list its takers counts as this many
+examinations."""
 
 
 class Weighed(Struct, frozen=True):
-    """A queue, what it weighs, and for whom it is."""
+    """A queue with its load and its possible owners."""
 
     load: int
-    """What it weighs, from 1."""
+    """Load of the queue; at least 1."""
     audience: int
-    """Clients that may have it, as bits."""
+    """Clients that may own the queue, as bits."""
 
 
 class Loads:
-    """Who has which queue, what everybody carries, and who can take more."""
+    """The current owners of all queues, the load of each client, and the clients that can take more."""
 
     def __init__(
         self, queues: Sequence[Weighed], owners: Sequence[int], weights: Sequence[int], limits: Sequence[int]
     ) -> None:
-        """Leave everything where it was.
+        """Begin with the previous owners.
 
         Args:
-            queues: what is shared; a queue is named by its index here.
-            owners: who had each; `NOBODY` if there is none.
-            weights: of each client, from 1; who has twice the weight may carry twice as much.
-            limits: how many queues each client should have at most.
+            queues: the queues; other methods refer to a queue by its index.
+            owners: previous owner of each queue; `NOBODY` if none.
+            weights: weight of each client, at least 1; twice the weight may have twice the load.
+            limits: number of queues that each client should have at most.
         """
         self.owners = list(owners)
         self._queues = queues
@@ -54,7 +55,7 @@ class Loads:
         self._limits = limits
         self._carries = [0] * len(weights)
         self._count = [0] * len(weights)
-        # Of each client: audience -> its queues with that audience, as (load, number), the lightest first.
+        # For each client: audience -> its queues with that audience, as (load, number), the lightest first.
         self._held: list[dict[int, list[tuple[int, int]]]] = [{} for _ in weights]
         for number, (queue, owner) in enumerate(zip(queues, owners, strict=True)):
             if owner != NOBODY:
@@ -67,16 +68,16 @@ class Loads:
         self._burden = sum(queue.load for queue in queues)
         self._strength = sum(weights)
         self._strongest = max(weights)
-        # Those below their limit as (pressure, client), the least pressed first.
+        # Clients below their limit, as (pressure, client), the lowest pressure first.
         self._takers = sorted(
             (self._pressure(client), client) for client in range(len(weights)) if self._has_room(client)
         )
         self._looks = 0
 
     def place(self) -> None:
-        """Give every queue without owner to somebody, the heaviest first, each to whom it presses least.
+        """Assign every queue without owner, the heaviest first, to the client that has the lowest pressure with it.
 
-        Where all who may have it are at their limit, it goes to the one that is least beyond it.
+        If all possible owners are at their limit, the queue goes to the one that exceeds its limit least.
         """
         free = [number for number, owner in enumerate(self.owners) if owner == NOBODY]
         for number in sorted(free, key=lambda number: (-self._queues[number].load, number)):
@@ -87,19 +88,19 @@ class Loads:
             self._give(number, client)
 
     def ease(self, dead_band: int, moves: int) -> int:
-        """Move queues from the hardest pressed to the least pressed, as long as it is worth while.
+        """Move queues from clients with the highest pressure to those with the lowest, as long as it is worthwhile.
 
-        No move brings a client beyond its limit.  Each brings one that is beyond nearer to it, or else makes the list
-        of pressures, the hardest first, smaller at the first place where it changes.  So no state comes twice; and
-        where this ends with moves left, it would do nothing if it were asked again.  After `MAX_LOOKS` it ends as if
-        all moves were made.
+        No move brings a client above its limit.  Each move brings a client that is above its limit nearer to it, or
+        makes the descending list of pressures lexicographically smaller.  So no state occurs twice.  If the method ends
+        with moves left, another call would do nothing.  After `MAX_LOOKS` examinations it ends as if all moves were
+        made.
 
         Args:
-            dead_band: in millionths; differences up to this share are left alone.
-            moves: queues that may be taken from those who had them before all this, at most; others move for nothing.
+            dead_band: relative difference that is ignored, in millionths.
+            moves: maximum number of queues that leave their previous owner; other queues may move freely.
 
         Returns:
-            The moves that are left; 0 if there might be more to do.
+            Number of moves left; 0 if more might be worthwhile.
         """
         eased, self._looks = True, 0
         while eased and moves:
@@ -123,7 +124,7 @@ class Loads:
         return moves
 
     def _step_from(self, giver: int, dead_band: int) -> tuple[int, int] | None:
-        """Return the queue that a client should give, and to whom; None to leave all where it is."""
+        """Return the queue that a client should pass on, and its new owner; None if no move is worthwhile."""
         beyond = self._count[giver] > self._limits[giver]
         if not self._takers or (not beyond and self._pressure(giver) <= self._takers[0][0]):
             return None
@@ -138,16 +139,18 @@ class Loads:
         return min(steps)[2:] if steps else None
 
     def _nearest(self, held: Sequence[tuple[int, int]], giver: int, taker: int) -> Sequence[tuple[int, int]]:
-        """Return the queues just below and just above the load that would press two clients equally."""
+        """Return the queues just below and just above the load whose move would make two pressures equal."""
         strong, other = self._weights[giver], self._weights[taker]
         ideal = (self._carries[giver] * other - self._carries[taker] * strong) // (strong + other)
         at = bisect_right(held, (ideal, len(self._queues)))
         return held[max(0, at - 1) : at + 1]
 
     def _is_worth_while(self, load: int, giver: int, taker: int, dead_band: int) -> bool:
-        """Whether one of two clients is off its fair share, and the taker with the load is clearly pressed less.
+        """Return whether a move is worthwhile.
 
-        The second asks more than an improvement: the loads must change by the dead band before the queue comes back.
+        One of the two clients must be off its fair share by more than the dead band.  The taker's pressure with the
+        load must be lower than the giver's by more than the dead band too, so that the queue does not return after a
+        small change of loads.
         """
         gives, takes = self._carries[giver], self._carries[taker]
         strong, other = self._weights[giver], self._weights[taker]
@@ -157,17 +160,17 @@ class Loads:
         return (is_pressed or is_spared) and (takes + load) * strong * above < gives * other * MILLION
 
     def _pressed(self, load: int, giver: int, taker: int) -> float:
-        """Return how hard the harder pressed of two clients is, once the load has gone from one to the other."""
+        """Return the higher pressure of two clients after a load has moved from one to the other."""
         return max(
             (self._carries[giver] - load) / self._weights[giver], (self._carries[taker] + load) / self._weights[taker]
         )
 
     def _taker(self, audience: int, load: int, giver: int = NOBODY) -> int:
-        """Return whom of an audience, but for the giver, a load presses least; `NOBODY` if none has room."""
+        """Return the client of an audience, except the giver, that a load presses least; `NOBODY` if none has room."""
         best, least = NOBODY, inf
         for pressure, client in self._candidates(audience):
             self._looks += 1
-            # From here on nobody is pressed less, but for rounding, which must not make equals look better.
+            # No later client has a lower pressure.  The factor allows for rounding errors of floats.
             if pressure + load / self._strongest >= least * (1 - 1e-12):
                 break
             if audience >> client & 1 and client != giver:
@@ -177,7 +180,7 @@ class Loads:
         return best
 
     def _candidates(self, audience: int) -> Sequence[tuple[float, int]]:
-        """Return the takers, or of a small audience only those, in the same order."""
+        """Return all takers, or only those of a small audience, in the same order."""
         self._looks += SMALL
         if audience.bit_count() * SMALL > len(self._takers):
             return self._takers
@@ -187,21 +190,21 @@ class Loads:
         return self._carries[client] / self._weights[client]
 
     def _urgency(self, client: int) -> tuple[bool, float, int]:
-        """Sort clients: first those beyond their limits, then the hardest pressed."""
+        """Return a sort key: clients above their limits first, then those with the highest pressure."""
         return self._count[client] <= self._limits[client], -self._pressure(client), client
 
     def _has_room(self, client: int) -> bool:
         return self._count[client] < self._limits[client]
 
     def _give(self, number: int, client: int) -> None:
-        """Let a client have an queue that nobody has."""
+        """Assign a queue without owner to a client."""
         queue = self._queues[number]
         self._update(client, queue.load, 1)
         self.owners[number] = client
         insort(self._held[client].setdefault(queue.audience, []), (queue.load, number))
 
     def _take(self, number: int) -> None:
-        """Take an queue from whoever has it."""
+        """Take a queue from its owner."""
         queue, client = self._queues[number], self.owners[number]
         self._update(client, -queue.load, -1)
         self.owners[number] = NOBODY
@@ -209,7 +212,7 @@ class Loads:
         held.pop(bisect_left(held, (queue.load, number)))
 
     def _update(self, client: int, load: int, count: int) -> None:
-        """Change what a client carries, and where it stands among the takers."""
+        """Change the load and the number of queues of a client, and its position among the takers."""
         if self._has_room(client):
             self._takers.pop(bisect_left(self._takers, (self._pressure(client), client)))
         self._carries[client] += load

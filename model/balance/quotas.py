@@ -1,4 +1,4 @@
-"""Even shares with the fewest moves where everybody may own everything: a quota for each client.
+"""Even shares with the fewest moves if every client may own every queue: one quota per client.
 
 >>> share([0, 0, 0, 0, 0], 2)
 [0, 1, 0, 1, 0]
@@ -11,21 +11,21 @@ from model.balance.regions import NOBODY
 
 
 def share(owners: Sequence[int], clients: int) -> list[int]:
-    """Give each client queues // clients queues, and one more to as many as it takes; keep as many as possible.
+    """Assign queues // clients queues to each client, and one more to the remainder; keep as many owners as possible.
 
-    This is exact: in any even sharing a client keeps at most its quota, and only queues % clients of them have the
-    larger one; those that hold enough to use it are asked first.
+    This is exact: in any even assignment a client keeps at most its quota, and queues % clients clients have the larger
+    quota.  Clients that hold more than the smaller quota get the larger one first.
 
     Args:
-        owners: who had each queue; `NOBODY` if there is none.
-        clients: how many there are; they are 0 to `clients` - 1.
+        owners: previous owner of each queue; `NOBODY` if none.
+        clients: number of clients; they are numbered 0 to `clients` - 1.
 
     Returns:
-        Who has each queue now.
+        The new owner of each queue.
     """
     held = Counter(owners)
     size, more = divmod(len(owners), clients)
-    # Stable: of two that can use one more, the first gets it.
+    # The sort is stable: of two clients that can use one more queue, the first gets it.
     by_use = sorted(range(clients), key=lambda client: held[client] <= size)
     quotas = [size] * clients
     for client in by_use[:more]:
@@ -38,7 +38,7 @@ def share(owners: Sequence[int], clients: int) -> list[int]:
     free = [position for position, owner in enumerate(owners) if owner == NOBODY]
     for client, positions in generous.items():
         free += _given_up(positions, -wants[client])
-    # Dealt like cards, so that neighbours, which are queues of one topic, go to different clients.
+    # Assigned in turn, so that neighbours, which are queues of one topic, get different owners.
     hands = [client for hand in range(max(wants)) for client in range(clients) if wants[client] > hand]
     shared = list(owners)
     for position, client in zip(sorted(free), hands, strict=True):
@@ -47,5 +47,5 @@ def share(owners: Sequence[int], clients: int) -> list[int]:
 
 
 def _given_up(positions: Sequence[int], surplus: int) -> list[int]:
-    """Choose what a client gives up: evenly spaced, so that it loses some of each topic and not all of one."""
+    """Return the queues that a client loses: evenly spaced, so that it loses some of each topic and not all of one."""
     return [positions[(2 * i + 1) * len(positions) // (2 * surplus)] for i in range(surplus)]

@@ -1,4 +1,4 @@
-"""The parts of a group that do not touch: no client of one subscribes to a topic of another."""
+"""Regions: independent parts of a group; no client of one region subscribes to a topic of another."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -8,20 +8,20 @@ from msgspec import Struct
 from model.queue import Queue
 
 NOBODY = -1
-"""The owner of a queue that nobody had, or nobody that may keep it."""
+"""Owner of a queue that has no previous owner, or none that may keep it."""
 
 
 class Region(Struct):
-    """Topics and clients that hang together by subscriptions; what happens elsewhere does not matter to them."""
+    """Topics and clients that are connected by subscriptions, and independent of all others."""
 
     clients: list[str]
-    """In order; everything else names a client by its index here."""
+    """Client_ids, in order; all other fields refer to a client by its index in this list."""
     queues: list[Sequence[Queue]]
-    """Those of each topic, in order; every topic has some."""
+    """Queues of each topic, in order; every topic has at least one."""
     audiences: list[int]
-    """Who subscribes to each topic: bit i for client i."""
+    """Subscribers of each topic: bit i is client i."""
     owners: list[list[int]]
-    """Who had each queue of each topic and may keep it; `NOBODY` if there is none."""
+    """Previous owner of each queue of each topic, if it may keep the queue; otherwise `NOBODY`."""
 
     @property
     def is_uniform(self) -> bool:
@@ -31,20 +31,20 @@ class Region(Struct):
 
     @property
     def is_new(self) -> bool:
-        """Whether nobody has a queue to keep."""
+        """Whether no queue has a previous owner that may keep it."""
         return all(owners.count(NOBODY) == len(owners) for owners in self.owners)
 
     def dealt(self) -> dict[str, list[Queue]]:
-        """Return client -> its queues when all are dealt like cards, one topic after the other.
+        """Return client -> its queues if all queues are assigned in turn, one topic after the other.
 
-        If all clients subscribe to all topics and nobody had anything, no sharing is more even, over all as within each
-        topic: a topic is a run of the cards.
+        If all clients subscribe to all topics and no queue has an owner, no assignment is more even, over all topics or
+        within one.
         """
         cards = list(chain.from_iterable(self.queues))
         return {client: cards[i :: len(self.clients)] for i, client in enumerate(self.clients)}
 
     def shares(self, owners: Iterable[int]) -> dict[str, list[Queue]]:
-        """Return client -> its queues, from the owner of each queue, topic by topic in order."""
+        """Return client -> its queues, from the owners of all queues, topic by topic in order."""
         lists: list[list[Queue]] = [[] for _ in self.clients]
         for queue, owner in zip(chain.from_iterable(self.queues), owners, strict=True):
             lists[owner].append(queue)
@@ -57,22 +57,22 @@ def regions(
     clients: Sequence[str],
     previous: Mapping[Queue, str],
 ) -> Iterator[Region]:
-    """Cut a group into its regions.
+    """Divide a group into its regions.
 
     Args:
         topics: topic -> its queues, in order.
-        subscribers: topic -> clients that want it; a topic that nobody wants is in no region.
-        clients: all of them, each once, in the order in which they are to be treated.
-        previous: queue -> its owner before; one that is gone or no longer subscribes does not count.
+        subscribers: topic -> clients that subscribe to it; a topic without subscribers is in no region.
+        clients: all clients, each once, in the order of precedence.
+        previous: queue -> previous owner; an owner that has left or no longer subscribes is ignored.
 
     Yields:
-        Regions with at least one queue and one client each; a client that can get nothing is in none.
+        Regions with at least one queue and one client each; a client that can get no queue is in no region.
     """
     audiences = {topic: tuple(subscribers.get(topic, ())) for topic in sorted(topics) if topics[topic]}
     for members, its_topics in _connected(audiences):
         numbers = {client: i for i, client in enumerate(client for client in clients if client in members)}
         region = Region(list(numbers), [], [], [])
-        # Most topics have the same audience as another.
+        # Most topics share their audience with another topic.
         known: dict[tuple[str, ...], tuple[int, dict[str, int]]] = {}
         for topic in its_topics:
             audience = audiences[topic]
@@ -87,7 +87,7 @@ def regions(
 
 
 def _connected(audiences: Mapping[str, tuple[str, ...]]) -> list[tuple[set[str], list[str]]]:
-    """Return the clients and the topics, sorted, of each part; without topics that nobody wants."""
+    """Return the clients and the sorted topics of each connected part, without topics that have no subscribers."""
     wanted: dict[tuple[str, ...], list[str]] = {}
     for topic, audience in audiences.items():
         if audience:

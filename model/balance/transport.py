@@ -1,8 +1,8 @@
-"""Queues carried from topics to clients: everybody gets exactly what it needs, and as few as possible are moved.
+"""Assignment of exact numbers of queues to clients, with the fewest moves.
 
-A transportation problem, solved by the primal-dual method (Ahuja, Magnanti and Orlin, Network Flows, chapter 9): all is
-left where it was, which moves nothing, and then what is too much somewhere is carried to where it lacks, always by a
-way that costs the fewest further moves.  Queues of a topic are alike, so nodes are clients and topics, never queues.
+This is a transportation problem, solved by the primal-dual method (Ahuja, Magnanti and Orlin, Network Flows, chapter
+9).  The flow begins with the previous owners, which costs no move.  Then each surplus is carried to a deficit, always
+along a path with the fewest further moves.  The queues of a topic are interchangeable, so nodes are clients and topics.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,45 +14,45 @@ from model.balance.bits import each, first
 
 
 class Offer(Struct):
-    """What a topic has to give, and to whom."""
+    """The queues of a topic that are to be assigned."""
 
     supply: int
-    """Queues; all of them must be given."""
+    """Number of queues; all of them must be assigned."""
     most: int
-    """Queues that one client can take."""
+    """Maximum number of queues per client."""
     takers: int
-    """Clients that can take some, as bits."""
+    """Clients that can take queues, as bits."""
     stays: dict[int, int]
-    """Client -> queues that it had, at most `most`; to give it these again is no move."""
+    """Client -> number of queues that it had, at most `most`; to assign them again is no move."""
 
 
 class Transport:
-    """A flow from offers to clients, on its way to being complete.
+    """A flow from offers to clients.
 
-    Nodes are the clients by their numbers, and behind them the offers.  A way begins where there is too much: at an
-    offer with queues left, or at a client with more than it needs.  It goes by turns from an offer to a client that
-    takes one, and from a client to an offer that gets one back.  It ends where there is too little: at a client that
-    lacks one, or at an offer that has given more than it has.  A step costs a move if a client gives back what it had
-    before, pays one back if a client takes again what it had, and is free otherwise.
+    Nodes are the clients by their numbers, followed by the offers.  A path (`way`) begins at a surplus: an offer with
+    queues left, or a client with more than it needs.  It alternates between steps from an offer to a client, which
+    takes a queue, and steps from a client to an offer, which gets a queue back.  It ends at a deficit: a client with
+    less than it needs, or an offer that has assigned more than its supply.  A step costs one move if a client returns a
+    queue that it had before, costs -1 if a client takes such a queue again, and costs 0 otherwise.
     """
 
     def __init__(self, offers: Sequence[Offer], needs: Mapping[int, int], clients: int) -> None:
-        """Leave everything where it was.
+        """Begin with the previous owners.
 
         Args:
             offers: the topics.
-            needs: client -> queues that it must get, exactly; in all, as many as the offers have.
-            clients: the clients' numbers are below this.
+            needs: client -> exact number of queues that it must get; the sum is the supply of all offers.
+            clients: upper bound (exclusive) of the clients' numbers.
         """
         self.given = [dict(offer.stays) for offer in offers]
-        """Of each offer: client -> queues."""
+        """Client -> number of queues, for each offer."""
         self._offers = offers
         self._clients = clients
-        # Of each node, the nodes one step away, as bits: for a move, for nothing, or with a move paid back.
+        # For each node, the nodes one step away, as bits: at a cost of 1, 0 or -1 moves.
         self._dear = [0] * clients + [0] * len(offers)
         self._free = [0] * clients + [offer.takers for offer in offers]
         self._back = [0] * clients + [0] * len(offers)
-        # What each node lacks; below 0, what it has too much.
+        # Deficit of each node; a negative value is a surplus.
         self._lacks = [needs.get(client, 0) for client in range(clients)]
         for node, offer in enumerate(offers, start=clients):
             for client, queues in offer.stays.items():
@@ -63,16 +63,16 @@ class Transport:
             self._lacks.append(sum(offer.stays.values()) - offer.supply)
         self._ends = sum(1 << node for node, lacks in enumerate(self._lacks) if lacks > 0)
         self._starts = sum(1 << node for node, lacks in enumerate(self._lacks) if lacks < 0)
-        # Nodes by their cost from the nearest start, as bits; and those that the present round has not tried.
+        # Nodes by their cost from the nearest start, as bits; and the nodes that the current round has not tried.
         self._at: list[int] = []
         self._untried = 0
 
     def solve(self) -> int:
-        """Complete the flow, with the fewest moves.
+        """Complete the flow with the fewest moves.
 
         Returns:
-            0; or, if it cannot be completed, the clients, as bits, that must take more than they need: all those to
-            whom what is too much can be passed on, none of whom has room for it.
+            0 if the flow is complete; otherwise the clients, as bits, that must take more than they need: all clients
+            that the surplus can reach, none of which has a deficit.
         """
         self._deal()
         while self._starts:
@@ -83,7 +83,7 @@ class Transport:
         return 0
 
     def _deal(self) -> None:
-        """Give what is left to clients that lack some, one at a time, like cards: ways of a single free step."""
+        """Assign queues without owner in turn to clients with a deficit: these are paths of one step at no cost."""
         turn = 0
         for node in range(self._clients, len(self._lacks)):
             while self._lacks[node] < 0 and (takers := self._free[node] & self._ends):
@@ -92,12 +92,12 @@ class Transport:
                 turn = client + 1
 
     def _measure(self) -> int:
-        """Find each node's cost from the nearest start, as far as the cheapest way is long.
+        """Compute the cost of each node from the nearest start, up to the cost of the cheapest path.
 
         Returns:
-            0; or, if there is no way, all clients that are reached, as bits.
+            0 if there is a path; otherwise all reachable clients, as bits.
         """
-        # within[cost]: nodes that cost at most so much; todo[cost]: those from which no step has been tried.
+        # within[cost]: nodes with at most this cost; todo[cost]: nodes whose steps have not been tried.
         within, todo = [self._starts], [self._starts]
         cost = 0
         while todo[cost] or not within[cost] & self._ends:
@@ -120,7 +120,7 @@ class Transport:
         return 0
 
     def _carry(self) -> bool:
-        """Push along cheapest ways, past what was a dead end before; return whether there was a way."""
+        """Push along cheapest paths, each dead end tried once; return whether there was a path."""
         self._untried = sum(self._at)
         pushed = False
         for start in each(self._starts):
@@ -130,7 +130,7 @@ class Transport:
         return pushed
 
     def _way(self, start: int) -> list[int]:
-        """Return a cheapest way from a start to an end, by untried nodes; empty if there is none."""
+        """Return a cheapest path from a start to an end through untried nodes; empty if there is none."""
         way, costs = [start], [0]
         self._untried &= ~(1 << start)
         while way:
@@ -148,7 +148,7 @@ class Transport:
             way.append(step)
             costs.append(cost + bool(dear & bit) - bool(back & bit))
             if self._ends & bit:
-                # Only dead ends stay tried.
+                # Nodes of the path may be tried again; only dead ends stay excluded.
                 for node in way:
                     self._untried |= 1 << node
                 return way
@@ -156,7 +156,7 @@ class Transport:
         return []
 
     def _push(self, way: Sequence[int], queues: int) -> None:
-        """Carry so many queues from the start of a way to its end."""
+        """Move a number of queues from the start of a path to its end."""
         for node, after in pairwise(way):
             if node >= self._clients:
                 self._give(node, after, queues)
@@ -170,7 +170,7 @@ class Transport:
             self._ends ^= 1 << way[-1]
 
     def _bears(self, way: Sequence[int]) -> int:
-        """Return how many queues a way can carry before the price of one of its steps changes."""
+        """Return the number of queues that a path can carry before the cost of one of its steps changes."""
         bears = min(-self._lacks[way[0]], self._lacks[way[-1]])
         for node, after in pairwise(way):
             offer, client = max(node, after) - self._clients, min(node, after)
@@ -182,7 +182,7 @@ class Transport:
         return bears
 
     def _give(self, node: int, client: int, queues: int) -> None:
-        """Give a client so many more queues of an offer, and see which steps there are now between the two."""
+        """Assign more (or, if negative, fewer) queues of an offer to a client, and update the steps between the two."""
         offer = self._offers[node - self._clients]
         given = self.given[node - self._clients]
         has, had = given.get(client, 0) + queues, offer.stays.get(client, 0)
@@ -194,7 +194,7 @@ class Transport:
 
 
 def _reach(within: list[int], todo: list[int], cost: int, nodes: int) -> None:
-    """Enter nodes that can be reached at a cost, unless they cost no more already."""
+    """Record nodes that can be reached at a cost, unless their known cost is not higher."""
     nodes &= ~within[cost]
     if nodes:
         todo[cost] |= nodes
@@ -203,7 +203,7 @@ def _reach(within: list[int], todo: list[int], cost: int, nodes: int) -> None:
 
 
 def _put(steps: list[int], node: int, other: int, is_there: bool) -> None:
-    """Enter or remove a step from `node` to the other."""
+    """Add or remove the step from `node` to `other`."""
     if is_there:
         steps[node] |= 1 << other
     else:

@@ -1,4 +1,4 @@
-"""Which messages a subscription wants, judged exactly as RocketMQ 5.5.0 judges them.
+"""The filters of subscriptions, with exactly the results of RocketMQ 5.5.0.
 
 >>> subscription = parse("paid || shipped")
 >>> matches(subscription, tags_code("paid"), "paid", None), matches(subscription, tags_code("lost"), "lost", None)

@@ -1,5 +1,5 @@
-"""What a filter raises."""
+"""The error of the filters."""
 
 
 class FilterError(ValueError):
-    """An expression cannot be a filter; the message says why, for whoever subscribed with it."""
+    """An expression is no valid filter; the message gives the reason to the subscriber."""

@@ -1,7 +1,7 @@
-"""Whether a message matches a subscription: what RocketMQ's broker answers, then its client.
+"""The match of a message with a subscription: the check of RocketMQ's broker, then that of its client.
 
-The broker compares codes, from its queue of offsets, and evaluates conditions on the properties of the message itself;
-the client, which has the tags, drops what only shares a code.  `matches` does all of it.
+The broker compares the codes of tags in its consume queue, and evaluates conditions on the properties of the message.
+The client compares the tags themselves, and drops messages that only have an equal code.  `matches` does both.
 """
 
 from collections.abc import Mapping
@@ -13,22 +13,22 @@ from model.filters.tags import ALL, low_32_bits
 Properties = Mapping[str, str]
 
 TAGS_PROPERTY = "TAGS"
-"""Where RocketMQ keeps a message's tags: in its properties, so that a condition can ask for them."""
+"""Property in which RocketMQ stores the tags of a message; conditions can use it."""
 
 RETRY_TOPIC_PROPERTY = "RETRY_TOPIC"
-"""Which topic a message of a retry topic was first sent to."""
+"""Property with the topic to which a message of a retry topic was first sent."""
 
 
 def matches(
     subscription: ParsedSubscription | None, tags_code: int | None, tags: str | None, properties: Properties | None
 ) -> bool:
-    """Whether a message matches a subscription, as far as it is known.  Never raises.
+    """Return whether a message matches a subscription, as far as it is known.  Never raises.
 
     Args:
-        subscription: None wants everything.
-        tags_code: the code of the message's tags; only its low 32 bits count.  None = not known, matches any tag.
-        tags: the tags themselves, which settle what the code leaves open; None = not known, "" = it has none.
-        properties: the message's own; None = not known, matches any condition.
+        subscription: None matches every message.
+        tags_code: code of the message's tags; only the low 32 bits count.  None: not known, matches any tag.
+        tags: the tags themselves, which decide between equal codes; None: not known, "": the message has no tags.
+        properties: properties of the message; None: not known, matches any condition.
     """
     if subscription is None:
         return True
@@ -42,9 +42,9 @@ def matches(
 
 
 def matches_code(subscription: ParsedSubscription | None, tags_code: int | None) -> bool:
-    """Answer as `ExpressionMessageFilter.isMatchedByConsumeQueue` does without bit maps, its default.
+    """Return the result of `ExpressionMessageFilter.isMatchedByConsumeQueue` without bit maps (the default).
 
-    `ExpressionForRetryMessageFilter` takes it over as it is.
+    `ExpressionForRetryMessageFilter` inherits that method.
     """
     return (
         subscription is None
@@ -54,7 +54,7 @@ def matches_code(subscription: ParsedSubscription | None, tags_code: int | None)
 
 
 def matches_code_of_any_type(subscription: ParsedSubscription | None, tags_code: int | None) -> bool:
-    """Answer as `DefaultMessageFilter.isMatchedByConsumeQueue` does: it takes every expression for tags."""
+    """Return the result of `DefaultMessageFilter.isMatchedByConsumeQueue`, which treats every expression as tags."""
     return (
         tags_code is None
         or subscription is None
@@ -65,7 +65,7 @@ def matches_code_of_any_type(subscription: ParsedSubscription | None, tags_code:
 
 
 def matches_properties(subscription: ParsedSubscription | None, properties: Properties) -> bool:
-    """Answer as `ExpressionMessageFilter.isMatchedByCommitLog` does; a type without a condition matches all."""
+    """Return the result of `ExpressionMessageFilter.isMatchedByCommitLog`; without a condition all messages match."""
     return (
         subscription is None
         or subscription.class_filter_mode
@@ -79,13 +79,13 @@ def matches_properties_of_retry(
     properties: Properties | None,
     originals: Mapping[str, ParsedSubscription],
 ) -> bool:
-    """Answer as `ExpressionForRetryMessageFilter.isMatchedByCommitLog` does for a retry topic.
+    """Return the result of `ExpressionForRetryMessageFilter.isMatchedByCommitLog` for a retry topic.
 
     Args:
-        subscription: the group's, to its retry topic.
-        properties: the message's own; None = not known, matches.
-        originals: topic -> the group's subscription to it.  The one of the topic that the message was first sent to
-            decides; without it the message matches.
+        subscription: subscription of the group to its retry topic.
+        properties: properties of the message; None: not known, matches.
+        originals: topic -> subscription of the group to it.  The subscription to the topic to which the message was
+            first sent decides; without one the message matches.
     """
     if subscription is None or subscription.class_filter_mode or is_tag_type(subscription.expression_type):
         return True
@@ -95,7 +95,7 @@ def matches_properties_of_retry(
 
 
 def _has_the_tag(subscription: ParsedSubscription, tags: str | None) -> bool:
-    """Whether the exact tag is wanted, as `PullAPIWrapper` asks on the client; "Aa" and "BB" have the same code."""
+    """Return whether the exact tag matches, as `PullAPIWrapper` checks it; "Aa" and "BB" have equal codes."""
     return (
         tags is None
         or subscription.class_filter_mode

@@ -1,4 +1,4 @@
-"""A subscription's expression, read once and kept for every message: RocketMQ's `FilterAPI.build`."""
+"""Parsed expressions of subscriptions, as by RocketMQ's `FilterAPI.build`, and their cache."""
 
 from msgspec import Struct
 
@@ -12,36 +12,37 @@ SQL92 = "SQL92"
 
 
 class ParsedSubscription(Struct, frozen=True, kw_only=True):
-    """What a message is compared with."""
+    """A parsed subscription, which messages are compared with."""
 
     expression: str
-    """As the client sent it; `ALL` for no expression."""
+    """Expression as the client sent it; `ALL` if it sent none."""
     expression_type: str = TAG
     tags: frozenset[str] = frozenset()
-    """The tags wanted; none for `ALL` and for every other type than tags."""
+    """Tags that match; empty for `ALL` and for all types other than tags."""
     codes: frozenset[int] = frozenset()
-    """The codes of `tags`; fewer than those when two have the same."""
+    """Codes of `tags`; fewer than the tags if two have equal codes."""
     condition: sql92.Condition | None = None
-    """SQL92 only: what must hold of a message's properties."""
+    """Condition on the properties of a message; None for all types other than SQL92."""
     class_filter_mode: bool = False
-    """RocketMQ's old way of filtering, by a class on a server of its own: the broker lets everything through."""
+    """Whether RocketMQ's obsolete filtering by a class on a filter server applies; the broker then filters nothing."""
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Whether tags decide, as `ExpressionType.isTagType` says; upper and lower case are not the same."""
+    """Return the result of `ExpressionType.isTagType`, which is case-sensitive."""
     return expression_type in (None, "", TAG)
 
 
 def parse(expression: str | None, type: str | None = TAG) -> ParsedSubscription:  # noqa: A002 - RocketMQ's word
-    """Read an expression.
+    """Parse an expression.
 
     Args:
-        expression: tags between ``||``, or a condition; for tags, None and "" are the same as ``*``.
-        type: ``TAG`` or None, ``SQL92``, or one that nobody knows.  Such a type, "" and "tag" among them, is kept with
-            its text and without tags, for RocketMQ does so: "" then matches no tag, the others match everything.
+        expression: tags separated by ``||``, or a condition; for tags, None and "" mean ``*``.
+        type: ``TAG`` or None, ``SQL92``, or an unknown type.  As in RocketMQ, an unknown type (such as "" or "tag")
+            keeps the text and gets no tags: "" then matches no tag, the other unknown types match every message.
 
     Raises:
-        FilterError: no tags between separators, no expression where the type needs one, a condition with a mistake.
+        FilterError: the expression has separators but no tags, is absent although its type needs one, or is an invalid
+            condition.
     """
     key = expression, type
     parsed = _kept.get(key)
@@ -55,31 +56,31 @@ _Key = tuple[str | None, str | None]
 
 
 class Kept:
-    """The subscriptions that were read or used lately: those of at most `config.MAX_FILTERS_KEPT` characters.
+    """A cache of the parsed subscriptions that were used recently, up to `config.MAX_FILTERS_KEPT` characters.
 
-    Clients of a group send the same few expressions again and again, and every batch needs those that are held.  Two
-    generations, rather than one in the order of use: nothing is looked through, and several threads do no harm.
+    The clients of a group send the same few expressions repeatedly, and every batch needs those of held pulls.  The
+    cache has two generations instead of an order of use: so it needs no search, and threads can share it.
     """
 
     def __init__(self) -> None:
-        """Keep nothing yet."""
+        """Create an empty cache."""
         self._young: dict[_Key, ParsedSubscription] = {}
         self._old: dict[_Key, ParsedSubscription] = {}
         self._characters = 0
-        """Of the young ones."""
+        """Number of characters of the young generation."""
 
     def __len__(self) -> int:
         return len(self._young.keys() | self._old.keys())
 
     def get(self, key: _Key) -> ParsedSubscription | None:
-        """Return what is kept of an expression and its type; that was a use."""
+        """Return the cached subscription of an expression and its type, and mark it as used; None if there is none."""
         parsed = self._young.get(key)
         if parsed is None and (parsed := self._old.get(key)) is not None:
             self.keep(key, parsed)
         return parsed
 
     def keep(self, key: _Key, parsed: ParsedSubscription) -> None:
-        """Keep one more; when the young ones fill their half, the old ones are forgotten."""
+        """Add a subscription; when the young generation fills its half, drop the old generation."""
         characters = len(key[0] or "") + 1
         if self._characters + characters > config.MAX_FILTERS_KEPT // 2:
             self._old, self._young, self._characters = self._young, {}, 0

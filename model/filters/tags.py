@@ -1,4 +1,4 @@
-"""Tags of messages: their code, and the tags that an expression names.
+"""Tags of messages: their codes, and the tags in an expression.
 
 >>> tags_code("Aa"), tags_code("BB")
 (2112, 2112)
@@ -11,9 +11,9 @@ import struct
 from model.filters.filter_error import FilterError
 
 ALL = "*"
-"""The expression that wants everything; only if it stands alone and without blanks."""
+"""Expression that matches every message; it must stand alone, without blanks."""
 
-# Java's String.trim: everything up to U+0020.  An ideographic or a no-break space stays, and is part of the tag.
+# Characters that Java's String.trim removes: up to U+0020.  An ideographic or no-break space is a part of the tag.
 _BLANKS = "".join(map(chr, range(0x21)))
 
 
@@ -32,14 +32,14 @@ def tags_code(tags: str | None) -> int:
 
 
 def low_32_bits(code: int) -> int:
-    """Return Java's `(int) code`: only these bits of a tags' code are ever compared."""
+    """Return Java's `(int) code`; only these bits of a code are compared."""
     return ((code & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000
 
 
 def tags_of(expression: str) -> frozenset[str]:
-    """Return the tags that an expression other than `ALL` names; there may be none, and then nothing matches.
+    """Return the tags in an expression other than `ALL`; if the result is empty, no message matches.
 
-    As `FilterAPI.buildSubscriptionData`: parts between ``||``, trimmed; empty ones do not count.
+    As in `FilterAPI.buildSubscriptionData`, the parts between ``||`` are trimmed, and empty parts are ignored.
 
     Raises:
         FilterError: the expression consists of separators alone.

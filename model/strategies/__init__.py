@@ -1,12 +1,12 @@
-"""The allocation strategies, by name: one file each, and nothing else changes when one is added.
+"""The assignment strategies, by name.  Each is one module of this package; a new module needs no other change.
 
-A strategy module has `NAME`, and one of these functions; `model.strategies.registry` has their signatures:
+A strategy module has `NAME`, and one of these functions, whose signatures are in `model.strategies.registry`:
 
-- `assign` shares one topic at a time, as all of RocketMQ's strategies do;
-- `assign_all` shares all topics of a group at once, knowing who had what.
+- `assign` assigns the queues of one topic at a time, as all of RocketMQ's strategies do;
+- `assign_all` assigns the queues of all topics of a group at once, and receives their previous owners.
 
-It may also have `NEEDS`, the facts that it wants among its parameters (`consumer_rooms`, `queue_rooms`, `weights`,
-`lags`), and `AROUND_ANOTHER = True`, if it shares by another one, whose name comes after a dash or as `inner`.
+It may also have `NEEDS`, the names of the facts that it requires as parameters (`consumer_rooms`, `queue_rooms`,
+`weights`, `lags`), and `AROUND_ANOTHER = True` if it uses an inner strategy, which is named after a dash or as `inner`.
 """
 
 import importlib
@@ -38,23 +38,23 @@ def allocate(
     previous: Mapping[Queue, str] | None = None,
     presorted: bool = False,
 ) -> dict[str, list[Queue]]:
-    """Share queues among clients as a strategy does it; its answer is not checked.
+    """Assign queues to clients by a strategy; the answer of the strategy is not validated.
 
     Args:
-        strategy: its name, like ``AVG`` or ``MACHINE_ROOM_NEARBY-AVG``.
-        queues: of one or more topics, in any order.
-        clients: who may get them, in any order; of a duplicate id each copy counts, as in RocketMQ.
-        params: the strategy's own parameters, as a client's JSON has them, and the facts that it needs.
-        subscriptions: client -> the topics it wants; None when all want all.
-        previous: queue -> its owner until now; None when there was none.
-        presorted: True when queues and clients are in Java's order already, or must stay in the order given.
+        strategy: name of the strategy, such as ``AVG`` or ``MACHINE_ROOM_NEARBY-AVG``.
+        queues: queues of one or more topics, in any order.
+        clients: client_ids, in any order; each copy of a duplicate id counts, as in RocketMQ.
+        params: parameters of the strategy, as in a client's JSON, and the facts that it needs.
+        subscriptions: client -> topics that it subscribes to; None if all clients subscribe to all topics.
+        previous: queue -> previous owner; None if no queue had one.
+        presorted: whether to keep the order of queues and clients; otherwise they are sorted in Java's order.
 
     Returns:
-        client -> its queues, topic by topic; every client is in it, each id once.
+        Client -> its queues, topic by topic, for every client; a duplicate id occurs once.
 
     Raises:
-        StrategyError: no such strategy, its parameters are wrong, or it cannot share these queues.  RocketMQ's refuse
-            an empty list of queues or of clients and an empty client id, all but CONFIG.
+        StrategyError: the strategy does not exist, its parameters are invalid, or it cannot assign these queues.
+            RocketMQ's strategies except CONFIG reject an empty list of queues or clients, and an empty client_id.
     """
     found = find(strategy)
     if params is not None and not isinstance(params, Mapping):
@@ -73,7 +73,7 @@ def allocate(
     elif topics and members:
         answers = [found(topics[topic], subscribers, given) for topic, subscribers in wanted.items()]
     else:
-        # Java's strategies are asked about empty lists too, and say what is wrong with them.
+        # Java's strategies receive empty lists too, and reject them with their own errors.
         answers = [found([queue for one in topics.values() for queue in one], members, given)]
     for answer in answers:
         for client, share in answer.items():
@@ -82,7 +82,7 @@ def allocate(
 
 
 def _by_topic(queues: Iterable[Queue]) -> dict[str, list[Queue]]:
-    """Return topic -> its queues, in the order in which both come."""
+    """Return topic -> its queues; both keep their order."""
     topics: dict[str, list[Queue]] = {}
     for topic, run in groupby(queues, key=attrgetter("topic")):
         topics.setdefault(topic, []).extend(run)
@@ -92,7 +92,7 @@ def _by_topic(queues: Iterable[Queue]) -> dict[str, list[Queue]]:
 def _subscribers(
     topics: Iterable[str], members: list[str], subscriptions: Mapping[str, Iterable[str]] | None
 ) -> dict[str, list[str]]:
-    """Return topic -> the members that want it, in order; without the topics that nobody wants."""
+    """Return topic -> its subscribers, in order; topics without subscribers are left out."""
     if subscriptions is None:
         return {topic: members for topic in topics if members}
     wanted: dict[str, list[str]] = {topic: [] for topic in topics}

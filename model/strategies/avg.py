@@ -15,12 +15,12 @@ Q = TypeVar("Q")
 
 
 def assign(queues: Sequence[Q], clients: Sequence[str], _params: Mapping[str, Any], /) -> dict[str, list[Q]]:
-    """Give each client a block of n // m queues, and one more to the first n % m of them."""
+    """Assign n // m consecutive queues to each client, and one more to the first n % m clients."""
     check(queues, clients)
     size, more = divmod(len(queues), len(clients))
     shares: dict[str, list[Q]] = {}
     for i, client in enumerate(clients):
         start = i * size + min(i, more)
-        # Of a client that is named twice, the first share counts, and nobody gets the second (RocketMQ's #1547).
+        # A duplicate client_id keeps its first share, and no client gets the second one (RocketMQ's #1547).
         shares.setdefault(client, list(queues[start : start + size + (i < more)]))
     return shares

@@ -1,4 +1,4 @@
-"""AVG_BY_CIRCLE: queues dealt one at a time, like cards.  RocketMQ's `AllocateMessageQueueAveragelyByCircle`.
+"""AVG_BY_CIRCLE: queues assigned to the clients in turn.  RocketMQ's `AllocateMessageQueueAveragelyByCircle`.
 
 >>> assign(range(10), ["a", "b", "c", "d"], {})
 {'a': [0, 4, 8], 'b': [1, 5, 9], 'c': [2, 6], 'd': [3, 7]}
@@ -15,7 +15,7 @@ Q = TypeVar("Q")
 
 
 def assign(queues: Sequence[Q], clients: Sequence[str], _params: Mapping[str, Any], /) -> dict[str, list[Q]]:
-    """Give client i of m the queues i, i + m, i + 2m, and so on."""
+    """Assign the queues i, i + m, i + 2m, and so on, to client i of m."""
     check(queues, clients)
     shares: dict[str, list[Q]] = {}
     for i, client in enumerate(clients):

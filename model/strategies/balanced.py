@@ -1,8 +1,8 @@
-"""BALANCED: over all topics as even as can be, and then with as few moves as can be.
+"""BALANCED: the most even assignment over all topics, and among these one with the fewest moves.
 
-Even means the smallest sum of squares of the clients' numbers of queues: in a group whose members all subscribe to the
-same topics, these differ by 1 at most.  A move is a queue whose owner could have kept it and does not.  Topics are not
-looked at: one client may own most of one; SPREAD avoids that.
+The most even assignment has the smallest sum of squares of the clients' numbers of queues.  If all members subscribe to
+the same topics, these numbers differ by at most 1.  A move is a queue whose owner could have kept it and loses it.  The
+strategy ignores which topic a queue belongs to, so one client may own most queues of a topic; SPREAD avoids that.
 
 >>> assign_all({"t": [Queue("t", "", i) for i in range(3)]}, {"t": ["a", "b"]}, {}, {Queue("t", "", 0): "b"})["b"]
 [Queue(topic='t', broker='', queue_id=0)]
@@ -30,7 +30,7 @@ def assign_all(
     previous: Mapping[Queue, str],
     /,
 ) -> dict[str, list[Queue]]:
-    """Share all topics at once; of several sharings that are equally good, the answer is always the same one."""
+    """Assign the queues of all topics at once; among equally good answers the choice is deterministic."""
     return share_regions(topics, subscribers, previous, _share)
 
 

@@ -1,4 +1,4 @@
-"""What the strategies that look at a whole group have in common: they share region by region."""
+"""The common part of the strategies that assign all topics of a group: they work region by region."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -14,13 +14,13 @@ def share_regions(
     previous: Mapping[Queue, str],
     share: Callable[[Region], dict[str, list[Queue]]],
 ) -> dict[str, list[Queue]]:
-    """Share a group's queues region by region; every client is in the answer.
+    """Assign the queues of a group region by region; the answer names every client.
 
     Args:
         topics: topic -> its queues, in order.
-        subscribers: topic -> clients that want it.
-        previous: queue -> its owner before; one that is gone or no longer subscribes does not count.
-        share: gives each client of a region its queues.
+        subscribers: topic -> clients that subscribe to it.
+        previous: queue -> previous owner; an owner that has left or no longer subscribes is ignored.
+        share: returns client -> queues for one region.
     """
     clients = sort_clients(set(chain.from_iterable(subscribers.values())))
     shares: dict[str, list[Queue]] = {client: [] for client in clients}

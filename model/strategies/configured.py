@@ -1,4 +1,4 @@
-"""CONFIG: everybody gets the queues that are configured.  RocketMQ's `AllocateMessageQueueByConfig`.
+"""CONFIG: every client gets the configured queues.  RocketMQ's `AllocateMessageQueueByConfig`.
 
 >>> queues = [Queue("orders", "b-1", number) for number in range(4)]
 >>> shares = assign(queues, ["a"], {"message_queue_list": [["b-1", 3]]})
@@ -18,12 +18,14 @@ NAME = "CONFIG"
 
 
 def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str, Any], /) -> dict[str, list[Queue]]:
-    """Give each client every queue of `message_queue_list`, in its order; nothing is checked, not even an empty id.
+    """Assign every queue of `message_queue_list` to each client, in its order; an empty client_id is allowed.
 
-    RocketMQ gives the whole list for each topic that it shares; here each topic has its own queues of it, or a list
-    over two topics would be given twice.  Where no list was ever set RocketMQ says null, which its clients take for
-    nothing at all; so do we: it is no error, and the queues stand open as left out.  Raises `StrategyError` for a list
-    that is too long for so many clients.
+    RocketMQ returns the whole list for each topic.  Here each topic gets only its own queues of the list; otherwise a
+    list of two topics would be assigned twice.  Without a list RocketMQ returns null, which its clients treat as no
+    queues.  Here too this is no error, and the queues stay unassigned.
+
+    Raises:
+        StrategyError: the number of configured queues times the number of clients is above `MAX_ANSWERS`.
     """
     topic = queues[0].topic if queues else ""
     configured = queue_list(params, "message_queue_list", topic)

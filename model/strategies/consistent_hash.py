@@ -1,6 +1,6 @@
 """CONSISTENT_HASH: a queue goes to the next client on a ring.  RocketMQ's `AllocateMessageQueueConsistentHash`.
 
-Who joins or leaves moves only its own queues; the price is that shares are uneven.
+A client that joins or leaves moves only its own queues; in return, the shares are uneven.
 
 >>> shares = assign([Queue("orders", "b-1", number) for number in range(6)], ["a", "b"], {})
 >>> {client: [queue.queue_id for queue in share] for client, share in shares.items()}
@@ -22,20 +22,23 @@ from model.strategies.strategy_error import StrategyError
 NAME = "CONSISTENT_HASH"
 
 VIRTUAL_NODES = 10
-"""Points of a client on the ring, where `virtual_node_cnt` does not say otherwise; RocketMQ's default."""
+"""Default of `virtual_node_cnt`, the number of points of each client on the ring, as in RocketMQ."""
 MAX_VIRTUAL_NODES = 1_000
 RING = 2**32
-"""Points that there may be: as many as a hash of four bytes has values."""
+"""Number of positions on the ring: the number of values of a hash of four bytes."""
 MAX_POINTS = 100_000
-"""Points of all clients: a ring this large takes 0.3 s, and a shard's other groups wait."""
+"""Maximum number of points of all clients: such a ring takes 0.3 s, and the shard's other groups wait for it."""
 KEPT_CLIENTS = 4_096
-"""Clients whose points are kept from one topic to the next."""
+"""Number of clients whose points are cached."""
 
 
 def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str, Any], /) -> dict[str, list[Queue]]:
-    """Give each queue to the client whose point on the ring is the next one, `virtual_node_cnt` points a client.
+    """Assign each queue to the client with the next point on the ring; each client has `virtual_node_cnt` points.
 
-    With 0 points nobody gets anything.  Raises `StrategyError` for a number of points below 0 or beyond the bounds.
+    With 0 points no queue is assigned.
+
+    Raises:
+        StrategyError: the number of points is below 0 or above its bounds, or `check` rejects the queues or clients.
     """
     count = whole_number(params, "virtual_node_cnt", VIRTUAL_NODES)
     if count < 0:
@@ -48,19 +51,19 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
     if not count:
         return shares
     if len(set(clients)) == len(clients) and len(queues) * 4 < count:
-        # A group may have many small topics, each with clients of its own: no ring is worth its price there.
+        # A group may have many small topics with different clients; a ring for each would cost more than it saves.
         for queue in queues:
             shares[_nearest(clients, count, _hash(text_of(queue)))].append(queue)
         return shares
     points, owners = _ring(tuple(clients), count)
     for queue in queues:
-        # Beyond the last point the ring starts again.
+        # After the last point follows the first one.
         shares[owners[bisect_left(points, _hash(text_of(queue))) % len(points)]].append(queue)
     return shares
 
 
 def _nearest(clients: Sequence[str], count: int, at: int) -> str:
-    """Return whose point is the next one on the ring; where two fall together, the later client's counts."""
+    """Return the client with the next point on the ring; of two equal points, that of the later client counts."""
     nearest, owner = 0, ""
     for client in clients:
         points = _points(client, count)
@@ -73,17 +76,17 @@ def _nearest(clients: Sequence[str], count: int, at: int) -> str:
 
 @lru_cache(maxsize=KEPT_CLIENTS)
 def _points(client: str, count: int) -> Sequence[int]:
-    """Return the points of a client that is alone on its ring, in order."""
+    """Return the sorted points of a client, without regard to other clients."""
     return array("I", sorted({_hash(f"{client}-{k}") for k in range(count)}))
 
 
-@lru_cache(maxsize=4)  # a group's topics are shared one after the other, mostly among the same clients
+@lru_cache(maxsize=4)  # the topics of a group mostly have the same clients
 def _ring(clients: tuple[str, ...], count: int) -> tuple[list[int], list[str]]:
-    """Return the points in order, and whose each is; where two fall together, the later client's counts."""
+    """Return the sorted points, and the client of each; of two equal points, that of the later client counts."""
     ring: dict[int, str] = {}
     sizes = dict.fromkeys(clients, 0)
     for client in clients:
-        # A client that is named twice goes on counting at the number of points that it has.
+        # The second copy of a duplicate client_id continues its numbering at the number of points that it has.
         first = sizes[client]
         for k in range(first, first + count):
             point = _hash(f"{client}-{k}")
@@ -96,7 +99,7 @@ def _ring(clients: tuple[str, ...], count: int) -> tuple[list[int], list[str]]:
 
 
 def _hash(text: str) -> int:
-    """Return the first four bytes of the MD5, unsigned: `ConsistentHashRouter`'s own hash."""
-    # Half a surrogate pair is "?" in Java's UTF-8, as it is with "replace".
+    """Return the first four bytes of the MD5 as an unsigned number, as `ConsistentHashRouter` does."""
+    # Java's UTF-8 encodes half a surrogate pair as "?", as "replace" does.
     digest = md5(text.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")

@@ -1,4 +1,4 @@
-"""What all of RocketMQ's strategies share: Java's order, its text of a queue, and the check that comes first."""
+"""The common parts of RocketMQ's strategies: Java's sort order, its text of a queue, and the check of the arguments."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,22 +8,22 @@ from model.strategies.strategy_error import StrategyError
 
 
 def java_order(text: str) -> bytes:
-    """Sort strings as Java does: by UTF-16 code units, so that an emoji comes before U+E000."""
+    """Return a sort key in Java's order of strings: by UTF-16 code units, so that an emoji comes before U+E000."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def sort_clients(clients: Iterable[str]) -> list[str]:
     """Return the ids in the order of Java's `String.compareTo`."""
     listed = list(clients)
-    # ASCII sorts the same everywhere, and is what ids are made of: no key to make for each.
+    # ASCII sorts equally in both orders, and most ids are ASCII; then no key is needed.
     listed.sort(key=None if all(map(str.isascii, listed)) else java_order)
     return listed
 
 
 def sort_queues(queues: Iterable[Queue]) -> list[Queue]:
-    """Return the queues in the order of `MessageQueue.compareTo`: topic, broker, then the number as a number."""
+    """Return the queues in the order of `MessageQueue.compareTo`: by topic, broker, and numerically by queue_id."""
     listed = list(queues)
-    # Many queues have few names.
+    # Many queues share few names, so ranks of names are cheaper than a key per queue.
     names = {queue.topic for queue in listed}.union(queue.broker for queue in listed)
     if all(map(str.isascii, names)):
         listed.sort()
@@ -34,14 +34,14 @@ def sort_queues(queues: Iterable[Queue]) -> list[Queue]:
 
 
 def text_of(queue: Queue) -> str:
-    """Return what `MessageQueue.toString` does: the text that the consistent hash is taken of."""
+    """Return the text of `MessageQueue.toString`, from which the consistent hash is computed."""
     return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker}, queueId={queue.queue_id}]"
 
 
 def check(queues: Sequence[Any], clients: Sequence[str]) -> None:
-    """Refuse what `AbstractAllocateMessageQueueStrategy.check` refuses, in its order and its words.
+    """Reject the arguments that `AbstractAllocateMessageQueueStrategy.check` rejects, in its order and with its words.
 
-    Java checks the one client that asks; here all of them ask at once.
+    Java checks the client that computes its own share; here one call computes the shares of all clients.
 
     Raises:
         StrategyError: a client_id is empty, or there are no queues, or no clients.

@@ -1,6 +1,7 @@
-"""MACHINE_ROOM: only queues of some rooms, evenly.  RocketMQ's `AllocateMessageQueueByMachineRoom`.
+"""MACHINE_ROOM: an even assignment of the queues of some rooms only.  RocketMQ's `AllocateMessageQueueByMachineRoom`.
 
-A broker is named ``room@name``; `consumeridcs` are the rooms whose queues are shared, wherever the clients are.
+Brokers are named ``room@name``.  `consumeridcs` lists the rooms whose queues are assigned; the clients' rooms do not
+matter.
 
 >>> queues = [Queue("orders", broker, number) for broker in ("hz@a", "sh@a") for number in range(3)]
 >>> shares = assign(queues, ["a", "b"], {"consumeridcs": ["hz"]})
@@ -20,10 +21,13 @@ NAME = "MACHINE_ROOM"
 
 
 def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str, Any], /) -> dict[str, list[Queue]]:
-    """Give each client a block of n // m queues, and to the first clients one each of those left at the end.
+    """Assign n // m consecutive queues to each client, and one each of the n % m last queues to the first clients.
 
-    So the blocks are not AVG's.  Queues of other rooms are nobody's.  Raises `StrategyError` where RocketMQ breaks:
-    without `consumeridcs`, if any broker has a room.
+    So the blocks differ from those of AVG.  Queues of other rooms stay unassigned.
+
+    Raises:
+        StrategyError: `consumeridcs` is absent and a broker has a room, where RocketMQ throws; or `check` rejects the
+            queues or clients.
     """
     rooms = texts(params, "consumeridcs")
     check(queues, clients)
@@ -45,6 +49,6 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
 
 
 def _room(broker: str) -> str | None:
-    """Return the first of exactly two parts around "@", else None; empty parts at the end do not count, as in Java."""
+    """Return the first of exactly two parts around "@", else None; empty parts at the end are ignored, as in Java."""
     parts = broker.rstrip("@").split("@")
     return parts[0] if len(parts) == 2 else None

@@ -1,6 +1,6 @@
-"""MACHINE_ROOM_NEARBY-...: queues to clients of the same room, by another strategy.
+"""MACHINE_ROOM_NEARBY-...: queues are assigned to clients of the same room, by an inner strategy.
 
-RocketMQ's `AllocateMachineRoomNearby`.  A room may as well be a rack, as Kafka has them.
+RocketMQ's `AllocateMachineRoomNearby`.  A room can also be one of Kafka's racks.
 
 >>> queues = [Queue("orders", broker, number) for broker in ("b-1", "b-2") for number in range(2)]
 >>> brokers, clients = {"b-1": "r1", "b-2": "r2"}, {"a": "r1", "b": "r2", "c": "r2"}
@@ -24,19 +24,20 @@ NEEDS = ("consumer_rooms", "queue_rooms")
 
 
 def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str, Any], /) -> dict[str, list[Queue]]:
-    """Share each room's queues among its clients; those of a room without clients among all, room by room in order.
+    """Assign the queues of each room to its clients, and those of a room without clients to all clients.
 
-    A room with clients gets no help from others, and each room without starts anew with the first client, so that the
-    first clients collect what does not divide (RocketMQ's #2443).
+    Clients of other rooms never take queues of a room that has clients.  Each room without clients starts again with
+    the first client, so that the first clients collect the remainders (RocketMQ's #2443).
 
     Args:
-        queues: in order.
-        clients: in order.
-        params: `inner`, the strategy that shares a room; `consumer_rooms`, client -> room; `broker_rooms`, broker ->
-            room, or for what that does not name `queue_rooms`, queue -> room; and what the inner strategy takes.
+        queues: queues of one topic, in order.
+        clients: client_ids, in order.
+        params: `inner`, the strategy within a room; `consumer_rooms`, client -> room; `broker_rooms`, broker -> room;
+            `queue_rooms`, queue -> room, for queues whose broker is not in `broker_rooms`; and the parameters of the
+            inner strategy.
 
     Raises:
-        StrategyError: no inner strategy, no rooms, or a queue or client whose room is not known.
+        StrategyError: there is no inner strategy, there are no rooms, or the room of a queue or client is not known.
     """
     if params.get("inner") is None:
         raise StrategyError(f"allocateMessageQueueStrategy is null: say which shares a room, like {NAME}-AVG")
@@ -60,7 +61,7 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
         neighbours.setdefault(room, []).append(client)
 
     shares: dict[str, list[Queue]] = {client: [] for client in clients}
-    # A client's own room first, for it comes first in RocketMQ's answer too.
+    # Rooms with clients come first, because RocketMQ's answer also begins with a client's own room.
     for room in sorted(rooms, key=lambda room: (room not in neighbours, java_order(room))):
         for client, share in inner(rooms[room], neighbours.get(room, clients), params).items():
             shares.setdefault(client, []).extend(share)

@@ -1,4 +1,4 @@
-"""Reads a strategy's parameters.  They are JSON from a client: what does not fit is named, and nothing breaks."""
+"""Typed access to the parameters of a strategy.  They are JSON from a client; an invalid value raises a clear error."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +8,10 @@ from model.strategies.strategy_error import StrategyError
 
 
 def whole_number(params: Mapping[str, Any], name: str, default: int) -> int:
-    """Return a number without fraction; the default where there is none.
+    """Return an integer parameter; the default if it is absent.
 
     Raises:
-        StrategyError: it is no whole number.
+        StrategyError: the value is no integer.
     """
     given = params.get(name)
     if given is None:
@@ -22,10 +22,10 @@ def whole_number(params: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def texts(params: Mapping[str, Any], name: str) -> frozenset[str] | None:
-    """Return a list of texts, as a set; None where there is none.
+    """Return a list of strings as a set; None if it is absent.
 
     Raises:
-        StrategyError: it is no list of texts.
+        StrategyError: the value is no list of strings.
     """
     given = params.get(name)
     if given is None:
@@ -36,10 +36,10 @@ def texts(params: Mapping[str, Any], name: str) -> frozenset[str] | None:
 
 
 def mapping(params: Mapping[str, Any], name: str) -> Mapping[Any, Any] | None:
-    """Return a mapping, its keys and values not looked at; None where there is none.
+    """Return a mapping, without a check of its keys and values; None if it is absent.
 
     Raises:
-        StrategyError: it is no mapping.
+        StrategyError: the value is no mapping.
     """
     given = params.get(name)
     if given is not None and not isinstance(given, Mapping):
@@ -48,10 +48,10 @@ def mapping(params: Mapping[str, Any], name: str) -> Mapping[Any, Any] | None:
 
 
 def text_in(given: Mapping[Any, Any] | None, name: str, key: str | Queue) -> str:
-    """Return what a mapping says of a key; empty where it says nothing, or there is no mapping.
+    """Return the value of a key in a mapping; "" if the key or the mapping is absent.
 
     Raises:
-        StrategyError: the value of the key is no text.
+        StrategyError: the value is no string.
     """
     said = given.get(key) if given is not None else None
     if said is not None and not isinstance(said, str):
@@ -60,13 +60,13 @@ def text_in(given: Mapping[Any, Any] | None, name: str, key: str | Queue) -> str
 
 
 def queue_list(params: Mapping[str, Any], name: str, topic: str) -> list[Queue]:
-    """Return a list of queues; empty where there is none.
+    """Return a list of queues; empty if it is absent.
 
-    A queue is a `Queue`, ``{"topic", "broker", "queue_id"}`` (without broker: Kafka's), or ``[broker, queue_id]``,
-    which is a queue of the given topic.
+    A queue is a `Queue`, ``{"topic", "broker", "queue_id"}`` (without a broker for a Kafka topic), or
+    ``[broker, queue_id]`` for a queue of `topic`.
 
     Raises:
-        StrategyError: it is no list, or an item is no queue.
+        StrategyError: the value is no list, or an item is no queue.
     """
     given = params.get(name)
     if given is None:
@@ -91,6 +91,6 @@ def _queue(given: object, name: str, topic: str) -> Queue:
 
 
 def shown(given: object) -> str:
-    """Return a value as a message can show it; a client may have sent a long one."""
+    """Return a value as text of at most 100 characters for an error message."""
     text = repr(given)
     return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,6 +1,7 @@
-"""POP: a queue is read by several clients, message by message.  RocketMQ's `QueryAssignmentProcessor.allocate4Pop`.
+"""POP: several clients read one queue, message by message.  RocketMQ's `QueryAssignmentProcessor.allocate4Pop`.
 
-With POP it is the broker that hands out messages, so a queue may have many readers; queue -1 is any of its broker's.
+With POP the broker distributes single messages, so a queue can have many readers.  Queue -1 stands for any queue of its
+broker.
 
 >>> queues = [Queue("orders", "b-1", number) for number in range(4)]
 >>> shares = assign(queues, ["a", "b", "c", "d"], {"pop_share_queue_num": 1})
@@ -25,17 +26,18 @@ ANY_QUEUE = -1
 
 
 def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str, Any], /) -> dict[str, list[Queue]]:
-    """Give each client its own share and those of the `pop_share_queue_num` clients after it, in the queues' order.
+    """Assign to each client its own share and the shares of the `pop_share_queue_num` clients after it, in queue order.
 
     Args:
-        queues: in order.
-        clients: in order.
-        params: `pop_share_queue_num`, by default -1: with 0 or less, or with all other clients' shares, everybody gets
-            any queue of every broker; `inner`, or `strategy` as a client's request to the broker calls it, whose shares
-            they are, by default AVG.  With more clients than queues each gets one queue, whatever that strategy.
+        queues: queues of one topic, in order.
+        clients: client_ids, in order.
+        params: `pop_share_queue_num`, by default -1; if it is 0 or less, or includes all other clients, every client
+            gets queue -1 of every broker.  `inner` (or `strategy`, its name in a client's request to the broker) is the
+            strategy that computes the shares, by default AVG.  With more clients than queues each client gets one
+            queue, and the inner strategy is not used.
 
     Raises:
-        StrategyError: no such inner strategy, or its own reasons; an answer too large to be given.
+        StrategyError: the inner strategy does not exist or fails, or the answer is larger than `MAX_ANSWERS`.
     """
     inner = find_inner(params.get("inner") or params.get("strategy") or "AVG")
     others = whole_number(params, "pop_share_queue_num", -1)
@@ -58,7 +60,7 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
 def _joined(
     queues: Sequence[Queue], clients: Sequence[str], own: Mapping[str, Sequence[Queue]], others: int
 ) -> dict[str, list[Queue]]:
-    """Return client -> its own share and those of so many others after it, around the circle of clients."""
+    """Return client -> its own share and those of the next `others` clients, cyclically."""
     rank = {queue: i for i, queue in enumerate(queues)}
     ranks = {client: [rank[queue] for queue in share if queue in rank] for client, share in own.items()}
     shares: dict[str, list[Queue]] = {}

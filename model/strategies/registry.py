@@ -1,4 +1,4 @@
-"""Which strategies there are, and how one is found by its name."""
+"""The registry of strategies, and the lookup by name."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,17 +9,21 @@ from model.strategies.strategy_error import StrategyError
 
 
 class TopicStrategy(Protocol):
-    """How the queues of one topic are shared among its subscribers."""
+    """A strategy that assigns the queues of one topic to its subscribers."""
 
     def __call__(
         self, queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str, Any], /
     ) -> dict[str, list[Queue]]:
-        """Return client -> its queues, from queues and clients in order; raises `StrategyError`."""
+        """Return client -> its queues, from sorted queues and clients.
+
+        Raises:
+            StrategyError: the parameters are invalid, or the queues cannot be assigned.
+        """
         ...
 
 
 class GroupStrategy(Protocol):
-    """How the queues of all topics of a group are shared."""
+    """A strategy that assigns the queues of all topics of a group at once."""
 
     def __call__(
         self,
@@ -29,29 +33,31 @@ class GroupStrategy(Protocol):
         previous: Mapping[Queue, str],
         /,
     ) -> dict[str, list[Queue]]:
-        """Return client -> its queues, from topic -> its queues and topic -> who wants it, all in order.
+        """Return client -> its queues, from topic -> sorted queues and topic -> sorted subscribers.
 
         Both mappings have the same topics, each with at least one queue and one client; `previous` is queue -> owner.
-        Raises `StrategyError`.
+
+        Raises:
+            StrategyError: the parameters are invalid, or the queues cannot be assigned.
         """
         ...
 
 
 class Whole(NamedTuple):
-    """A strategy that must be asked once for all topics of a group."""
+    """Wrapper of a strategy that one call runs for all topics of a group."""
 
     assign_all: GroupStrategy
 
 
 STRATEGIES: dict[str, TopicStrategy | Whole] = {}
-"""Every strategy by its name, as heartbeats and `configure` say it."""
+"""Name, as in heartbeats and `configure` -> strategy."""
 
 _AROUND_ANOTHER: set[str] = set()
 _NEEDS: dict[str, tuple[str, ...]] = {}
 
 
 def register(module: Any) -> None:
-    """Enter a strategy's module; one without `NAME` is no strategy."""
+    """Register the strategy of a module; ignore a module without `NAME`."""
     if hasattr(module, "NAME"):
         STRATEGIES[module.NAME] = Whole(module.assign_all) if hasattr(module, "assign_all") else module.assign
         _NEEDS[module.NAME] = getattr(module, "NEEDS", ())
@@ -60,10 +66,10 @@ def register(module: Any) -> None:
 
 
 def find(name: str) -> TopicStrategy | Whole:
-    """Return the strategy of that name, which may go on with another's, like ``MACHINE_ROOM_NEARBY-AVG``.
+    """Return the strategy with a name; the name may include an inner strategy, as in ``MACHINE_ROOM_NEARBY-AVG``.
 
     Raises:
-        StrategyError: there is none; the message names those there are.
+        StrategyError: there is no such strategy; the message names the existing ones.
     """
     if name in STRATEGIES:
         return STRATEGIES[name]
@@ -76,10 +82,10 @@ def find(name: str) -> TopicStrategy | Whole:
 
 
 def find_inner(name: object) -> TopicStrategy:
-    """Return the strategy by which another one shares: any that takes one topic and has no other inside itself.
+    """Return an inner strategy: one that assigns a single topic and has no inner strategy itself.
 
     Raises:
-        StrategyError: it is none of these; the message names them.
+        StrategyError: there is no such inner strategy; the message names the existing ones.
     """
     may = {
         known: strategy
@@ -92,10 +98,10 @@ def find_inner(name: object) -> TopicStrategy:
 
 
 def is_whole(name: str) -> bool:
-    """Whether a strategy must be asked once for all topics of a group; False for one that nobody knows."""
+    """Return whether one call of a strategy assigns all topics of a group; False for an unknown name."""
     return isinstance(STRATEGIES.get(name), Whole)
 
 
 def needs_of(name: str) -> tuple[str, ...]:
-    """Return the parameters that a strategy wants from whoever runs it, such as ``consumer_rooms``; often none."""
+    """Return the names of the facts that a strategy needs from its caller, such as ``consumer_rooms``."""
     return _NEEDS.get(name) or _NEEDS.get(name.partition("-")[0], ())

@@ -1,9 +1,9 @@
-"""SPREAD: every topic as even as can be, with that all topics together, and then with as few moves as can be.
+"""SPREAD: an even assignment of every topic; under that rule the most even one over all topics; then the fewest moves.
 
-Of a topic with n queues and m subscribers, each gets n // m or one more.  Who gets the one more is chosen so that the
-clients' numbers of queues over all topics are as even as can be under that rule (the smallest sum of squares), and of
-these choices one that moves the fewest queues.  If all members subscribe to the same topics, their numbers differ by 1
-at most, just as with BALANCED.
+Of a topic with n queues and m subscribers, each subscriber gets n // m queues or one more.  The clients that get one
+more are chosen so that the numbers of queues over all topics are the most even ones under that rule (the smallest sum
+of squares), and of these choices one that moves the fewest queues.  If all members subscribe to the same topics, their
+numbers differ by at most 1, as with BALANCED.
 
 >>> topics = {name: [Queue(name, "", i) for i in range(5)] for name in ("t", "u")}
 >>> {client: len(queues) for client, queues in assign_all(topics, dict.fromkeys(topics, ["a", "b"]), {}, {}).items()}
@@ -33,7 +33,7 @@ def assign_all(
     previous: Mapping[Queue, str],
     /,
 ) -> dict[str, list[Queue]]:
-    """Share all topics at once; of several sharings that are equally good, the answer is always the same one."""
+    """Assign the queues of all topics at once; among equally good answers the choice is deterministic."""
     return share_regions(topics, subscribers, previous, _share)
 
 
@@ -42,7 +42,7 @@ def _share(region: Region) -> dict[str, list[Queue]]:
 
 
 def _by_topic(region: Region) -> Iterable[int]:
-    """Give each subscriber of a topic its n // m queues; left to decide are the extras, at most one a client."""
+    """Return the owners of all queues: n // m queues per subscriber of a topic, and at most one extra queue."""
     held = [0] * len(region.clients)
     sizes, extras = [], []
     for audience, owners in zip(region.audiences, region.owners, strict=True):
@@ -50,7 +50,7 @@ def _by_topic(region: Region) -> Iterable[int]:
         if size:
             for client in each(audience):
                 held[client] += size
-        # Who had more than that much keeps one more if it gets an extra.
+        # A client that had more than `size` queues keeps one more if it gets an extra.
         stays = {client: 1 for client, had in Counter(owners).items() if had > size and client != NOBODY}
         sizes.append(size)
         extras.append(Offer(more, 1, audience, stays))

@@ -1,5 +1,5 @@
-"""What a strategy raises."""
+"""The error of the strategies."""
 
 
 class StrategyError(ValueError):
-    """A strategy cannot share these queues; the message says why, for the group's operator."""
+    """A strategy cannot assign these queues; the message gives the reason to the operator of the group."""

@@ -1,9 +1,9 @@
-"""WEIGHTED: by what the queues weigh and what the clients can carry, a few moves at a time.
+"""WEIGHTED: an assignment by the loads of queues and the weights of clients, with few moves per rebalance.
 
-A queue weighs as much as it lags behind, and as one queue: with `lag_unit` 1,000 a queue that lags by 3,000 messages
-weighs as four that do not lag at all.  A client of weight 2 should carry twice what one of weight 1 carries.  Lags
-change all the time, so the answer is not the best one but one that is good enough and stays: queues stay where they
-are, differences within the dead band are left alone, and a rebalance moves a limited number of queues.
+The load of a queue is its lag plus `lag_unit`: with a `lag_unit` of 1,000, a queue with a lag of 3,000 messages has the
+load of four queues without lag.  A client of weight 2 should have twice the load of a client of weight 1.  Lags change
+all the time, so the strategy prefers a stable answer over the best one: queues stay where they are, differences within
+the dead band are ignored, and a rebalance moves a limited number of queues.
 
 >>> queues = [Queue("t", "", i) for i in range(4)]
 >>> shares = assign_all({"t": queues}, {"t": ["a", "b"]}, {"lags": {queues[2]: 2_000}}, {})
@@ -28,20 +28,20 @@ NAME = "WEIGHTED"
 NEEDS = ("weights", "lags")
 
 LAG_UNIT = 1_000
-"""Messages of lag that weigh as much as one more queue; less is no reason to move one."""
+"""Default lag (messages) that adds the load of one more queue; a smaller lag is no reason to move a queue."""
 DEAD_BAND = 0.1
-"""As AWS's KCL acts when a worker is more than 10 % off the mean."""
+"""Default relative difference from the fair share that is ignored; AWS's KCL also acts beyond 10 % off the mean."""
 MAX_SKEW = 0.5
-"""A client whose queues lag by nothing gets half as many again as its weight's share of the queues, and no more."""
+"""Default share by which a client may have more queues than its weight's part, even if none of them lags."""
 MOVED_PART = 4
-"""One queue in so many may be moved in a rebalance: a fourth client's share, and any later one's, comes at once."""
+"""One in this many queues may move per rebalance, so that the share of a fourth (or later) client moves at once."""
 MAX_SHARE = 1_000
 MAX_WEIGHT = 1_000_000
-"""As in a heartbeat.  The smallest weight is a millionth; a smaller one counts as that."""
+"""Maximum weight, as in a heartbeat.  The smallest weight is a millionth; a smaller one counts as a millionth."""
 
 
 class WeightedParams(Struct, frozen=True):
-    """The parameters, with shares in millionths."""
+    """Parameters of WEIGHTED, with shares in millionths."""
 
     lag_unit: int
     dead_band: int
@@ -56,19 +56,19 @@ def assign_all(
     previous: Mapping[Queue, str],
     /,
 ) -> dict[str, list[Queue]]:
-    """Keep what is where it was, place the rest, and then ease those who carry most, within the limits.
+    """Keep the owners, assign queues without owner, then move queues away from clients with high pressure.
 
     Args:
         topics: topic -> its queues, in order.
-        subscribers: topic -> the clients that want it.
-        params: `weights`, client -> its share of the work, by default 1.0; `lags`, queue -> messages, by default 0;
-            `lag_unit`, messages that weigh as one more queue; `dead_band`, share; `max_skew`, share by which a client
-            may have more queues than its weight's part of them; `max_moves`, queues, by default a fourth of them, which
-            counts neither new queues nor those whose owner is gone.
-        previous: queue -> its owner before.
+        subscribers: topic -> clients that subscribe to it.
+        params: `weights`, client -> relative capacity, by default 1.0; `lags`, queue -> messages, by default 0;
+            `lag_unit`, messages that add the load of one queue; `dead_band`, a share; `max_skew`, share by which a
+            client may have more queues than its weight's part; `max_moves`, queues that may move, by default a fourth
+            of all queues; new queues and queues of clients that left do not count as moves.
+        previous: queue -> previous owner.
 
     Raises:
-        StrategyError: a parameter is not what it must be.
+        StrategyError: a parameter is invalid.
     """
     settings = _settings(params)
     weights, lags = _weights(params), _lags(params)
@@ -93,7 +93,7 @@ def _loads(region: Region, settings: WeightedParams, weights: Mapping[str, int],
     ]
     of_clients = [weights.get(client, MILLION) for client in region.clients]
     all_weights = sum(of_clients)
-    # Rounded up, so that the limits have room for all.
+    # Rounded up, so that the limits have room for all queues.
     limits = [
         -(-len(queues) * weight * (MILLION + settings.max_skew) // (all_weights * MILLION)) for weight in of_clients
     ]
@@ -112,7 +112,7 @@ def _settings(params: Mapping[str, Any]) -> WeightedParams:
 
 
 def _share(params: Mapping[str, Any], name: str, default: float) -> int:
-    """Return a share, where 0.1 is 10 %, in millionths."""
+    """Return a share parameter in millionths; 0.1 is 10 %."""
     given = default if params.get(name) is None else params[name]
     if not _is_number(given) or not 0 <= given <= MAX_SHARE:
         raise StrategyError(f"{name} is {given!r:.100}; it must be a share from 0 to {MAX_SHARE}, where 0.1 is 10 %")
@@ -120,7 +120,7 @@ def _share(params: Mapping[str, Any], name: str, default: float) -> int:
 
 
 def _weights(params: Mapping[str, Any]) -> dict[str, int]:
-    """Return client -> its weight, in millionths."""
+    """Return client -> weight, in millionths."""
     weights: dict[str, int] = {}
     for client, given in (mapping(params, "weights") or {}).items():
         if not _is_number(given) or not 0 < given <= MAX_WEIGHT:

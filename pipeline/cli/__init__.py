@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command; a mistake of the user's ends with its sentence and exit code 2, a failure with 1."""
+    """Run the command; exit with code 2 after a usage error, with code 1 after another failure."""
     try:
         import typer  # noqa: F401
     except ModuleNotFoundError:

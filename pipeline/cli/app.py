@@ -1,4 +1,4 @@
-"""Every subcommand in one place, and what becomes of an error."""
+"""The subcommands of `wakeroll`, and the handling of their errors."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -58,13 +58,13 @@ app.add_typer(keys_command.app, name="keys", rich_help_panel="Change")
 
 
 def run_app(arguments: Sequence[str]) -> int:
-    """Parse, build, call; return the exit code.
+    """Run the subcommand that the arguments name; return the exit code.
 
-    A mistake of the user's ends with its sentence and 2, a failure with 1; what Typer finds wrong it says itself.  What
-    nobody foresaw keeps its traceback: it is a bug.
+    A usage error prints one sentence and returns 2, another `WakerollError` or an OS error of a file returns 1.  Typer
+    reports the errors that it finds in the arguments.  Any other exception is a bug, and keeps its traceback.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S")
-    for ours in ("wakeroll", "pipeline"):  # of others, only what is wrong
+    for ours in ("wakeroll", "pipeline"):  # other libraries log warnings and errors only
         logging.getLogger(ours).setLevel(logging.INFO)
     complain = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
@@ -75,6 +75,8 @@ def run_app(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        complain.print(f"wakeroll: {error.filename}: {error.strerror}", markup=False)  # not ours to read, write or make
+        complain.print(
+            f"wakeroll: {error.filename}: {error.strerror}", markup=False
+        )  # no access, no such file, disk full
         return 1
     return 0

@@ -1,4 +1,4 @@
-"""Commands that change a group: its committed offsets and its settings.  They do without Spark."""
+"""Commands that change the committed offsets or the settings of a group.  They do not need Spark."""
 
 import logging
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli.group_commands import GroupName
-from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from model import config as defaults
+from pipeline.cli.options import Bootstrap, ConfigFile, GroupName, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.settings import Settings
 from wakeroll.admin import Admin
 from wakeroll.errors import InvalidUsage
@@ -22,20 +22,79 @@ from wakeroll.reset import ResetPlan, ResetTarget, queue_of, time_of
 log = logging.getLogger("wakeroll")
 out = Console(highlight=False)
 
-ToFirst = Annotated[bool, typer.Option("--to-first", help="To the first message that is there.")]
-ToLast = Annotated[bool, typer.Option("--to-last", help="Behind the last message: what is there now is skipped.")]
-ToOffset = Annotated[int | None, typer.Option("--to-offset", help="To this offset; every queue must have it.")]
+ToFirst = Annotated[bool, typer.Option("--to-first", help="Reset to the first message that Kafka still has.")]
+ToLast = Annotated[bool, typer.Option("--to-last", help="Reset to the end offset: all present messages are skipped.")]
+ToOffset = Annotated[
+    int | None,
+    typer.Option(
+        "--to-offset",
+        help="Reset to this offset (of the next message); it must lie within each queue, whose end offset counts.",
+    ),
+]
 ToTime = Annotated[
     str | None,
     typer.Option(
-        "--to-time", metavar="TIME", help="To the first message since then: 2026-07-01T03:00:00Z, or epoch ms."
+        "--to-time",
+        metavar="TIME",
+        help="Reset to the first message at or after this time: 2026-07-01T03:00:00Z, or epoch ms.",
     ),
 ]
-Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic; default: all topics of the group.")]
-QueueName = Annotated[str | None, typer.Option("--queue", metavar="TOPIC-N", help="Only this queue, like orders-3.")]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this, the plan is shown.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; nothing changes.  This is the default.")]
-By = Annotated[str | None, typer.Option("--by", help="Who asks, for the record; default: user@host.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Reset this topic only; default: all topics of the group.")]
+QueueName = Annotated[
+    str | None,
+    typer.Option("--queue", metavar="TOPIC-N", help="Reset this queue only, such as orders-3; default: all queues."),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Carry out the reset; default: show the plan only.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing (the default).")]
+By = Annotated[
+    str | None, typer.Option("--by", help="Name of the operator in the recorded request; default: user@host.")
+]
+
+Profile = Annotated[
+    str | None, typer.Option(help=f"Preset of several settings: {' or '.join(defaults.PROFILES)} (default: wakeroll).")
+]
+StrategyName = Annotated[
+    str | None, typer.Option(help="Strategy that assigns the queues; it overrides the strategy that the members name.")
+]
+StrategyParams = Annotated[
+    str | None, typer.Option(metavar="JSON", help="Parameters of the strategy, as a JSON object (default: none).")
+]
+Handover = Annotated[
+    str | None,
+    typer.Option(help="How queues change owners: cooperative, or eager as in RocketMQ (default: cooperative)."),
+]
+HeartbeatMs = Annotated[
+    int | None,
+    typer.Option(help=f"Interval between two heartbeats of a member (ms; default: {defaults.HEARTBEAT_MS})."),
+]
+SessionTimeoutMs = Annotated[
+    int | None,
+    typer.Option(
+        help=f"Evict a member after this long without a heartbeat (ms; default: {defaults.SESSION_TIMEOUT_MS})."
+    ),
+]
+RebalanceIntervalMs = Annotated[
+    int | None,
+    typer.Option(
+        help=f"Interval between two reviews of preferences and weights (ms; default: {defaults.REBALANCE_INTERVAL_MS})."
+    ),
+]
+SettleMs = Annotated[
+    int | None, typer.Option(help=f"Minimum time between two new targets (ms; default: {defaults.SETTLE_MS}).")
+]
+RevokeTimeoutMs = Annotated[
+    int | None,
+    typer.Option(
+        help="Take a revoked queue from a member that has not released it after this long "
+        f"(ms; default: {defaults.REVOKE_TIMEOUT_MS})."
+    ),
+]
+MaxMembers = Annotated[
+    int | None,
+    typer.Option(
+        help=f"Reject clients that join a group of this many members (count; default: {defaults.MAX_MEMBERS})."
+    ),
+]
 
 
 def reset_offsets(
@@ -56,9 +115,9 @@ def reset_offsets(
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
-    """Set where a group goes on consuming, members online or not; shows the plan unless --execute is given."""
+    """Reset the committed offsets of a group, also while members are online; without --execute, show the plan only."""
     if execute and dry_run:
-        raise InvalidUsage("--execute and --dry-run are given; give one of them")
+        raise InvalidUsage("--execute and --dry-run exclude each other; use only one of them")
     where = _where(to_first, to_last, to_offset, to_time)
     only = None if queue is None else queue_of(queue)
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
@@ -66,7 +125,7 @@ def reset_offsets(
         plan = admin.plan_reset(group, where, topic=topic, queue=only)
         out.print(_plan_table(plan))
         if not execute:
-            out.print("nothing is changed; the same command with --execute does it")
+            out.print("nothing has changed; repeat the command with --execute to carry out the reset")
             return
         with out.status("waiting for the coordinator"):
             outcome = admin.reset(plan, by=by)
@@ -75,16 +134,16 @@ def reset_offsets(
 
 def configure(
     group: GroupName,
-    profile: Annotated[str | None, typer.Option(help="Several settings at once: wakeroll or rocketmq.")] = None,
-    strategy: Annotated[str | None, typer.Option(help="Who gets which queues, whatever the members want.")] = None,
-    strategy_params: Annotated[str | None, typer.Option(metavar="JSON", help="An object, for the strategy.")] = None,
-    handover: Annotated[str | None, typer.Option(help="cooperative, or eager as RocketMQ's.")] = None,
-    heartbeat_ms: Annotated[int | None, typer.Option(help="Between two heartbeats of a member.")] = None,
-    session_timeout_ms: Annotated[int | None, typer.Option(help="Who is silent for longer is out.")] = None,
-    rebalance_interval_ms: Annotated[int | None, typer.Option(help="Between two looks at wishes and weights.")] = None,
-    settle_ms: Annotated[int | None, typer.Option(help="At most one new target in this time.")] = None,
-    revoke_timeout_ms: Annotated[int | None, typer.Option(help="How long a member may go on draining.")] = None,
-    max_members: Annotated[int | None, typer.Option(help="Whoever comes beyond it is refused.")] = None,
+    profile: Profile = None,
+    strategy: StrategyName = None,
+    strategy_params: StrategyParams = None,
+    handover: Handover = None,
+    heartbeat_ms: HeartbeatMs = None,
+    session_timeout_ms: SessionTimeoutMs = None,
+    rebalance_interval_ms: RebalanceIntervalMs = None,
+    settle_ms: SettleMs = None,
+    revoke_timeout_ms: RevokeTimeoutMs = None,
+    max_members: MaxMembers = None,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
     keys: KeyFile = None,
@@ -92,7 +151,10 @@ def configure(
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
-    """Change a group's settings; what is not named stays, and without any it is a request for a rebalance."""
+    """Change the settings of a group; without any setting, request a rebalance.
+
+    A setting that is not named keeps its value.  The defaults are the values of a new group.
+    """
     named: dict[str, Any] = {
         "profile": profile,
         "strategy": strategy,
@@ -109,7 +171,7 @@ def configure(
     with _admin(settings) as admin, out.status("waiting for the coordinator"):
         done = admin.configure(group, **{name: value for name, value in named.items() if value is not None})
     out.print(
-        f"[bold]{done.group_id}[/] has its settings in epoch {done.epoch}: strategy {done.strategy or '-'}, "
+        f"[bold]{done.group_id}[/] is configured in epoch {done.epoch}: strategy {done.strategy or '-'}, "
         f"{done.clients} members, {done.queues} queues, {done.moved} moved"
     )
     for note in done.notes:
@@ -131,7 +193,7 @@ def _admin(settings: Settings) -> Iterator[Admin]:
 
 
 def _where(to_first: bool, to_last: bool, to_offset: int | None, to_time: str | None) -> ResetTarget:
-    """Return the one place that is given."""
+    """Return the only target that the options name."""
     given: list[ResetTarget] = []
     if to_first:
         given.append("first")
@@ -143,7 +205,7 @@ def _where(to_first: bool, to_last: bool, to_offset: int | None, to_time: str | 
         given.append(time_of(to_time))
     if len(given) != 1:
         raise InvalidUsage(
-            f"{len(given) or 'no'} places are given; give one of --to-first, --to-last, --to-offset, --to-time"
+            f"{len(given)} targets are named; use exactly one of --to-first, --to-last, --to-offset, --to-time"
         )
     return given[0]
 
@@ -174,7 +236,7 @@ def _outcome_table(outcome: ResetOutcome) -> Table:
     table = Table(title=f"done, in epoch {outcome.rebalance.epoch}")
     table.add_column("queue")
     table.add_column("offset", justify="right")
-    table.add_column("of client" if outcome.is_broadcasting else "given anew to")
+    table.add_column("of client" if outcome.is_broadcasting else "assigned again to")
     for (queue, client_id), decision in sorted(outcome.offsets.items()):
-        table.add_row(str(queue), str(decision.offset), client_id or "nobody yet")
+        table.add_row(str(queue), str(decision.offset), client_id or "no owner yet")
     return table

@@ -1,4 +1,4 @@
-"""The command that asks whether the tables keep to their rules."""
+"""The `check` command: data quality rules on the tables and views."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,13 +24,20 @@ out = Console(highlight=False)
 
 Version = Annotated[
     int | None,
-    typer.Option("--version", metavar="N", min=0, help="As the --table was in this Delta version, the others with it."),
+    typer.Option(
+        "--version",
+        metavar="N",
+        min=0,
+        help="Check --table at Delta version N, and the other tables as of the same moment; default: newest.",
+    ),
 ]
 OnlyTable = Annotated[
-    str | None, typer.Option("--table", metavar="TABLE", help="Only the rules of this table or view.")
+    str | None,
+    typer.Option("--table", metavar="TABLE", help="Check the rules of this table or view only; default: all rules."),
 ]
 Docs = Annotated[
-    Path | None, typer.Option("--docs", metavar="FOLDER", help="Where Data Docs go; default: quality, in the home.")
+    Path | None,
+    typer.Option("--docs", metavar="FOLDER", help="Folder for Data Docs (HTML); default: quality, in --home."),
 ]
 
 
@@ -42,7 +49,7 @@ def check(
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
-    """Ask whether the tables keep to their rules, now or in the past; exit code 1 if one is broken."""
+    """Check the data quality rules, on the newest or past versions of the tables; exit code 1 if a rule is broken."""
     try:
         from pipeline.questions.quality.expectation_suites import Gate
     except ModuleNotFoundError as error:
@@ -55,14 +62,11 @@ def check(
     from pipeline.questions.quality.all_rules import all_rules, check
 
     if version is not None and (at is not None or table not in TABLES):
-        raise InvalidUsage(
-            "--version is of one table: give --table with it, one of "
-            f"{', '.join(TABLES)}; a time, --at, is for all of them, and goes without --version"
-        )
+        raise InvalidUsage(f"--version needs --table and excludes --at; --table must be one of {', '.join(TABLES)}")
     at_ms = None if at is None else int(time_of(at))
     known = {rule.table for rules in all_rules().values() for rule in rules}
     if table is not None and table not in known:
-        raise InvalidUsage(f"no table or view {table!r} with rules; there are: {', '.join(sorted(known))}")
+        raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
     settings = settings_of(config, home=home)
     warehouse = warehouse_of(settings)
     with session(settings, out, for_minutes=True) as spark:
@@ -77,20 +81,20 @@ def check(
     if broken:
         out.print(_rows_table(broken))
     where = "" if versions is None else f" of {', '.join(f'{name} {number}' for name, number in versions.items())}"
-    said = f"[red]{len(broken)} broken[/]" if broken else "[green]all kept[/]"
+    said = f"[red]{len(broken)} broken[/]" if broken else "[green]all hold[/]"
     out.print(f"{len(outcomes)} rules{where}: {said}; Data Docs: {page}", soft_wrap=True)
     raise typer.Exit(1 if broken else 0)
 
 
 def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:
-    """Show each rule that compares rows, and each broken one; of the others, how many there are."""
+    """Return a table of each rule that compares rows and each broken rule; count the other rules per table."""
     table = Table(title="rules")
     table.add_column("table or view")
-    table.add_column("what must hold")
+    table.add_column("rule")
     table.add_column("rows that break it", justify="right")
     declared = Counter(one.rule.table for one in outcomes if not one.rule.compares and not one.broken)
     for name, count in declared.items():
-        table.add_row(name, f"what its columns declare ({count} rules)", "[green]ok[/]")
+        table.add_row(name, f"declared columns: types, nulls, values ({count} rules)", "[green]ok[/]")
     for one in outcomes:
         if one.broken or one.rule.compares:
             table.add_row(one.rule.table, one.rule.says, f"[red]{one.broken}[/]" if one.broken else "[green]ok[/]")
@@ -99,7 +103,7 @@ def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:
 
 def _rows_table(broken: "Sequence[RuleResult]") -> Table:
     table = Table(title="the first rows that break a rule", show_lines=True)
-    for name in ("rule", "row", "found", "what would be right"):
+    for name in ("rule", "row", "found", "expected"):
         table.add_column(name)
     for one in broken:
         for row in one.rows:

@@ -1,4 +1,4 @@
-"""doctor: what a deployment stands on, looked at one thing after the other."""
+"""The `doctor` command: checks of the machine, the broker and the processes that a deployment needs."""
 
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ from wakeroll.errors import WakerollError
 from wakeroll.keys import warning_of
 
 STALE_TICK_MS = 10_000
-"""Ticks come once a second; without them nobody expires and no timer fires."""
+"""Age (ms) from which the newest tick is too old.  Ticks are published once a second; no timer fires without them."""
 
 out = Console(highlight=False, soft_wrap=True)
 
@@ -37,7 +37,7 @@ def doctor(
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
 ) -> None:
-    """Check Java, JARs, ports, keys, broker, topics, jobs and the clock; exit code 1 if something is wrong."""
+    """Check Java, JARs, ports, keys, jobs, broker, topics and ticks; exit code 1 if a check fails."""
     settings = settings_of(
         config,
         bootstrap=bootstrap,
@@ -63,7 +63,7 @@ def _all(settings: Settings) -> Iterator[Check]:
     yield _asked("keys", lambda: _keys(settings))
     yield from _jobs(settings)
     if not settings.bootstrap:
-        yield Check("broker", False, "no broker is named", "give --bootstrap, or start `wakeroll up`")
+        yield Check("broker", False, "no broker is named", "use --bootstrap host:port, or start `wakeroll up`")
         return
     connection = settings.connection
     broker = _asked("broker", lambda: _broker(connection))
@@ -74,7 +74,7 @@ def _all(settings: Settings) -> Iterator[Check]:
 
 
 def _asked(name: str, ask: Callable[[], Check]) -> Check:
-    """Ask something that may fail in our own words."""
+    """Run a check; turn a `WakerollError` into its failure."""
     try:
         return ask()
     except WakerollError as error:
@@ -90,17 +90,17 @@ def _jars() -> Check:
 
 
 def _ports() -> Check:
-    """A port on loopback can be had: the embedded broker and Spark's driver need some."""
+    """Check that this process can listen on loopback, as the embedded broker and Spark's driver must."""
     try:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            return Check("ports", True, f"loopback gives ports, {probe.getsockname()[1]} for one", "")
+            return Check("ports", True, f"can listen on 127.0.0.1, such as on port {probe.getsockname()[1]}", "")
     except OSError as error:
-        return Check("ports", False, f"no port on 127.0.0.1: {error}", "see what forbids listening on loopback")
+        return Check("ports", False, f"cannot listen on 127.0.0.1: {error}", "allow programs to listen on loopback")
 
 
 def _keys(settings: Settings) -> Check:
-    """Development keys are no fault of a laptop; that is said, and is all."""
+    """Check that the key file can be read; development keys pass, with a warning."""
     keys, warning = settings.read_keys(), warning_of(settings.keys)
     found = ", ".join(f"{key.key_id} ({key.role})" for key in keys.by_id.values())
     return Check("keys", True, found, warning)
@@ -110,7 +110,7 @@ def _jobs(settings: Settings) -> Iterator[Check]:
     status = read_status(Path(settings.home))
     if status is None or not status.is_alive:
         yield Check(
-            "jobs", False, f"no `wakeroll run` lives in {settings.home}", "start `wakeroll up` or `wakeroll run`"
+            "jobs", False, f"no `wakeroll run` is active in {settings.home}", "start `wakeroll up` or `wakeroll run`"
         )
         return
     told = ", ".join(
@@ -119,7 +119,12 @@ def _jobs(settings: Settings) -> Iterator[Check]:
     )
     age_s = (now_ms() - status.told_ms) / 1000
     if age_s > 30:
-        yield Check("jobs", False, f"process {status.pid} has said nothing for {age_s:.0f} s", "look at its log")
+        yield Check(
+            "jobs",
+            False,
+            f"process {status.pid} wrote its status {age_s:.0f} s ago; expected: at most 30 s",
+            "read its log",
+        )
     else:
         yield Check("jobs", True, f"process {status.pid}: {told}", "")
     yield _decisions(status)
@@ -128,22 +133,22 @@ def _jobs(settings: Settings) -> Iterator[Check]:
 
 
 def state_check(states: Mapping[str, int]) -> Check:
-    """Look at the sizes of the shards' states: each is one value of Spark's state store, written in every batch."""
+    """Check the size of the largest shard state: each is one value of Spark's state store, written in every batch."""
     name, size = max(states.items(), key=lambda item: item[1])
-    found = f"the largest of {len(states)} shards is {name}, of {size / 2**20:.1f} MiB"
+    found = f"the largest state of {len(states)} shards is {name} with {size / 2**20:.1f} MiB"
     if size < config.LARGE_STATE_BYTES:
         return Check("state", True, found, "")
     fix = (
-        f"more than {config.LARGE_STATE_BYTES >> 20} MiB makes each batch slow, and Spark stores less than 2 GiB: "
-        "`wakeroll state` shows its groups; let some of them use another deployment, with another --prefix"
+        f"more than {config.LARGE_STATE_BYTES >> 20} MiB makes each batch slow, and Spark stores less than 2 GiB; "
+        "`wakeroll state` shows its groups; move some of them to another deployment, with another --prefix"
     )
     return Check("state", False, found, fix)
 
 
 def _decisions(status: Status) -> Check:
-    """An event that the machine itself fails at does no harm to others; but it is a bug of ours."""
-    found = f"failed at {status.failures} events since process {status.pid} was started"
-    fix = "select * from rejections where rule = 'internal'; and please report what `detail` says"
+    """Check that no event made a state machine fail.  Such an event is rejected, and is a bug of wakeroll."""
+    found = f"{status.failures} events failed since process {status.pid} started"
+    fix = "run `select * from rejections where rule = 'internal'`, and please report `detail`"
     return Check("decisions", not status.failures, found, fix if status.failures else "")
 
 
@@ -166,12 +171,17 @@ def _topics(connection: Connection, settings: Settings) -> Check:
 def _clock(connection: Connection, keys: Keys) -> Check:
     tick = newest_tick(connection, keys)
     if tick is None:
-        return Check("clock", False, "there has never been a tick", "start the observer: wakeroll observe")
+        return Check("clock", False, "the control topics hold no tick", "start the observer: wakeroll observe")
     if tick.problem:
         return Check(
-            "clock", False, f"ticks do not count: {tick.problem}", "see docs/security.md for who needs which key"
+            "clock", False, f"ticks are ignored: {tick.problem}", "docs/security.md lists which process needs which key"
         )
     age_ms = now_ms() - tick.at_ms
     if age_ms > STALE_TICK_MS:
-        return Check("clock", False, f"the newest tick is {age_ms / 1000:.0f} s old", "see why the observer is silent")
+        return Check(
+            "clock",
+            False,
+            f"the newest tick is {age_ms / 1000:.0f} s old; expected: at most {STALE_TICK_MS / 1000:.0f} s",
+            "read the observer's log",
+        )
     return Check("clock", True, f"the newest tick is {age_ms / 1000:.1f} s old", "")

@@ -1,4 +1,4 @@
-"""The command that says why a queue is whose it is."""
+"""The `explain` command: why a queue has its owner."""
 
 from typing import Annotated
 
@@ -7,19 +7,19 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.cli.open_ledger import ledger
-from pipeline.cli.options import ConfigFile, Home, LogAt, settings_of
+from pipeline.cli.options import ConfigFile, GroupOption, Home, LogAt, settings_of
 from wakeroll.reset import EpochMs, queue_of, time_of
 
 out = Console(highlight=False)
 
-OfGroup = Annotated[str, typer.Option("--group", metavar="GROUP", help="The consumer group.", show_default=False)]
 OfQueue = Annotated[
-    str, typer.Option("--queue", metavar="TOPIC-N", help="The queue, like orders-3.", show_default=False)
+    str,
+    typer.Option("--queue", metavar="TOPIC-N", help="Queue to explain, such as orders-3.", show_default=False),
 ]
 
 
-def explain(group: OfGroup, queue: OfQueue, at: LogAt = None, home: Home = None, config: ConfigFile = None) -> None:
-    """Say who owns a queue, and what led to it: event, rebalance, hand-over, assignment, with their times."""
+def explain(group: GroupOption, queue: OfQueue, at: LogAt = None, home: Home = None, config: ConfigFile = None) -> None:
+    """Show the owner of a queue and the steps that led to it, with times: event, rebalance, hand-over, assignment."""
     asked, at_ms = queue_of(queue), None if at is None else int(time_of(at))
     with ledger(settings_of(config, home=home), out) as spark:
         from pipeline.questions.explain import explain as explained

@@ -1,4 +1,4 @@
-"""Questions about groups: answered from Delta, or from the coordinator's own state."""
+"""Commands that show groups, from the Delta tables or from the checkpoint, and the restore after a loss."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +8,17 @@ from rich.table import Table
 
 from model.decision_order import ORDER
 from pipeline.cli.open_ledger import ledger, session
-from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Machines, Prefix, settings_of
+from pipeline.cli.options import (
+    Bootstrap,
+    Checkpoints,
+    ConfigFile,
+    GroupName,
+    Home,
+    KafkaConfig,
+    Machines,
+    Prefix,
+    settings_of,
+)
 from pipeline.runtime.run_status import now_ms
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs
@@ -18,16 +28,18 @@ if TYPE_CHECKING:
 
 out = Console()
 
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
 FromLog = Annotated[
     bool,
-    typer.Option("--from-log", help="Without snapshots: what the log in Kafka does not have any more is lost."),
+    typer.Option(
+        "--from-log",
+        help="Rebuild the state from the log in Kafka, without snapshots; records beyond its retention are lost.",
+    ),
 ]
-Holds = Annotated[bool, typer.Option("--holds", help="Also who waits for messages, by the coordinator's checkpoint.")]
+Holds = Annotated[bool, typer.Option("--holds", help="Also show the held pulls, from the coordinator's checkpoint.")]
 
 
 def groups(home: Home = None, config: ConfigFile = None) -> None:
-    """List the groups: members, queues, epoch, and why each last rebalanced."""
+    """List the groups: members, queues, epoch, and the trigger of the last rebalance."""
     with ledger(settings_of(config, home=home), out) as spark:
         rows = spark.sql("select * from groups order by group_id").collect()
     table = Table(title=f"{len(rows)} groups" if len(rows) != 1 else "1 group")
@@ -52,7 +64,7 @@ def describe(
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
 ) -> None:
-    """Show one group: who owns which queue, since when and why, and its last rebalances."""
+    """Show one group: the owner of each queue, since when and why, the members, and the last five rebalances."""
     from pipeline.cli.held_pulls import holds_tables
     from pipeline.ledger.known_groups import refuse_unknown_group
 
@@ -76,7 +88,7 @@ def describe(
 def state(
     machines: Machines = None, home: Home = None, checkpoints: Checkpoints = None, config: ConfigFile = None
 ) -> None:
-    """Show what the coordinator itself knows: its checkpoint, one row a group and member."""
+    """Show the coordinator's state, from its checkpoint: one row per group and member."""
     from pipeline.recovery.checkpoint_state import read_shards
 
     settings = settings_of(config, machines=machines, home=home, checkpoints=checkpoints)
@@ -90,7 +102,7 @@ def state(
     for shard in shards:
         for group_id in shard.names():
             group = shard.group(group_id)
-            if group is None:  # a queue: `describe --holds` tells of those
+            if group is None:  # a queue; `describe --holds` shows queues
                 continue
             head = (shard.name, group_id, str(group.epoch))
             if not group.members:
@@ -115,7 +127,7 @@ def restore(
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
 ) -> None:
-    """After the checkpoints were lost, or the log was: let the next `run` go on from the snapshots in the tables."""
+    """Let the next `run` start from the snapshots in the tables, after a loss of the checkpoints or of the log."""
     from pipeline.recovery.restore_plan import prepare_restore
     from pipeline.recovery.snapshots import NO_TABLES
 
@@ -138,12 +150,15 @@ def restore(
         out.print(note, soft_wrap=True, highlight=False)
     if restored.plans:
         same = sum(not plan.is_new_era for plan in restored.plans.values())
-        out.print(f"{same} of {len(restored.plans)} shards go on where they were")
+        out.print(f"{same} of {len(restored.plans)} shards continue in their era")
     out.print("next: wakeroll run" + ("" if settings.machines == "both" else f" --machines {settings.machines}"))
 
 
 def _rows(spark: "SparkSession", view: str, group: str, *order: str) -> "list[Row]":
-    """Read a group's rows of a view; a named parameter in SQL would be lost between Spark's parser and Delta's."""
+    """Return the rows of a group in a view.
+
+    The filter is no SQL with a named parameter: Spark's parser and Delta's parser together drop the parameter.
+    """
     rows = spark.table(view)
     return rows.where(rows.group_id == group).orderBy("group_id", *order).collect()
 
@@ -192,7 +207,7 @@ def _rebalances_table(rebalances: "list[Row]") -> Table:
 
 
 def _time(at_ms: int | None) -> str:
-    """Write a time in UTC, without the date if it is of today."""
+    """Return a time in UTC as text, without the date if that is today."""
     if at_ms is None:
         return "-"
     date, _, time = str(EpochMs(at_ms)).partition("T")

@@ -1,4 +1,4 @@
-"""Who waits for messages: the pulls that the coordinator holds, and how those before them ended."""
+"""The pulls of a group that the coordinator holds, and the reasons that ended its earlier pulls."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class HeldPulls(Struct, frozen=True):
-    """The pulls of a group that are held in a queue.  Times are ms, by the shard's clock."""
+    """The pulls of a group that are held on a queue.  Durations are ms, measured by the shard's clock."""
 
     queue: Queue
     pulls: int
     oldest_ms: int
-    """How long the first of them has waited."""
+    """Duration of the longest wait so far."""
     next_ms: int
-    """How long until the first of their deadlines."""
+    """Duration until the earliest deadline."""
     next_offset: int
-    """How far the queue reaches, as the coordinator knows."""
+    """End offset of the queue, as far as the coordinator knows it."""
 
 
 def waiting_of(shards: Iterable[Shard], group_id: str) -> list[HeldPulls]:
-    """Return where pulls of a group are held, by queue."""
+    """Return the held pulls of a group, one entry per queue, sorted by queue."""
     found = []
     for shard in shards:
         for key in shard.names():
@@ -48,7 +48,7 @@ def waiting_of(shards: Iterable[Shard], group_id: str) -> list[HeldPulls]:
 
 
 def holds_tables(spark: "SparkSession", settings: Settings, group_id: str) -> list[Table]:
-    """Return what is held, from the checkpoint, and what ended the waits on record, from the tables.
+    """Return a table of the held pulls (from the checkpoint) and one of the recorded ends of pulls (from Delta).
 
     Raises:
         InvalidUsage: there is no checkpoint with a committed batch.

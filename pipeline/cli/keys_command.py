@@ -1,4 +1,4 @@
-"""The command that makes keys."""
+"""The `keys` commands: new keys for signed records."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,15 +11,23 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.keys import add_key, entry_of, new_key
 
 out = Console(highlight=False, soft_wrap=True)
-app = typer.Typer(help="Make keys for signed records; how they are rotated: docs/security.md.", no_args_is_help=True)
+app = typer.Typer(
+    help="Make keys for signed records; docs/security.md explains how to rotate them.", no_args_is_help=True
+)
 
-RoleName = Annotated[str, typer.Option("--role", help=f"Who signs with it: {' or '.join(ROLES)}.")]
+RoleName = Annotated[
+    str, typer.Option("--role", help=f"Role of the processes that sign with the key: {' or '.join(ROLES)}.")
+]
 KeyId = Annotated[
     str | None,
-    typer.Option("--id", help="1 to 32 letters, digits, hyphens, underscores; default: the role and six hex digits."),
+    typer.Option(
+        "--id",
+        help="Name of the key: 1 to 32 letters, digits, hyphens, underscores; default: the role and six hex digits.",
+    ),
 ]
 NewKeyFile = Annotated[
-    Path | None, typer.Option("--file", metavar="FILE", help="Append it to this file instead of printing it.")
+    Path | None,
+    typer.Option("--file", metavar="FILE", help="File to which the key is appended; default: print the key."),
 ]
 
 
@@ -30,7 +38,7 @@ def keys() -> None:
 
 @app.command()
 def new(role: RoleName, key_id: KeyId = None, file: NewKeyFile = None) -> None:
-    """Print an entry for a file of keys, with a new secret; or append it to a file."""
+    """Make a key with a new secret, and print its entry or append it to a file."""
     try:
         key = new_key(role_of(role), key_id)
     except ValueError as error:
@@ -39,4 +47,4 @@ def new(role: RoleName, key_id: KeyId = None, file: NewKeyFile = None) -> None:
         out.print(entry_of(key), markup=False, end="")
         return
     add_key(file, key)
-    out.print(f"{file} has the key {key.key_id!r} of an {key.role}", markup=False)
+    out.print(f"added the key {key.key_id!r} of role {key.role} to {file}", markup=False)

@@ -1,13 +1,10 @@
-"""The commands that run the whole system on this machine; the only module outside `pipeline.local` that imports it."""
-
-import os
+"""Commands that run the whole system on this machine.  No other module outside `pipeline.local` imports that."""
 
 import typer
 from rich.console import Console
 
-from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, KeyFile, Prefix
+from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.run_commands import stop_on_signals
-from pipeline.settings import load
 from wakeroll.keys import warning_of
 
 out = Console()
@@ -25,9 +22,9 @@ def up(
     """Run the whole system: an embedded broker (unless --bootstrap names one), the observer and both jobs."""
     from pipeline.local.local_system import Stopped, local_system
 
-    settings = load(
-        os.environ,
+    settings = settings_of(
         config,
+        look_for_run=False,
         bootstrap=bootstrap,
         kafka_config=kafka_config,
         keys=keys,
@@ -35,7 +32,7 @@ def up(
         home=home,
         checkpoints=checkpoints,
     )
-    settings.read_keys()  # a mistake in them is better told here than in a log
+    settings.read_keys()  # report an invalid key file here, not in the log of a process that `up` starts
     if warning := warning_of(settings.keys):
         out.print(warning, style="yellow", markup=False)
     stop = stop_on_signals()
@@ -60,10 +57,15 @@ def demo(
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
 ) -> None:
-    """Tell the story: three consumers join, one is killed, nothing is lost - and SQL answers who owned what."""
+    """Show a hand-over: three consumers join, one is killed, no message is lost, and SQL shows who owned what."""
     from pipeline.local.demo import run_demo
 
-    settings = load(
-        os.environ, config, bootstrap=bootstrap, kafka_config=kafka_config, home=home, checkpoints=checkpoints
+    settings = settings_of(
+        config,
+        look_for_run=False,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        home=home,
+        checkpoints=checkpoints,
     )
     raise typer.Exit(run_demo(settings, stop_on_signals()))

@@ -1,4 +1,4 @@
-"""marts: the people's tables, made anew from the ledger."""
+"""The `marts` command: build and test the dbt models on the ledger."""
 
 from collections import Counter
 from typing import Annotated
@@ -12,13 +12,18 @@ from pipeline.cli.options import ConfigFile, Home, settings_of
 
 out = Console(highlight=False, soft_wrap=True)
 
-FullRefresh = Annotated[bool, typer.Option("--full-refresh", help="Make the tables that grow anew, from all there is.")]
+FullRefresh = Annotated[
+    bool,
+    typer.Option(
+        "--full-refresh", help="Rebuild the incremental tables from all rows; default: add the new rows only."
+    ),
+]
 
 
 def marts(full_refresh: FullRefresh = False, home: Home = None, config: ConfigFile = None) -> None:
-    """Make tables for people of the ledger (dbt): who owned what, who is behind, what a rebalance cost; ask every rule.
+    """Build the dbt marts (ownership, lag, cost of rebalances, ...) from the ledger, and run all dbt tests.
 
-    Exit code 1 if a table could not be made, or a rule is broken.
+    The exit code is 1 if a model fails or a test finds rows.
     """
     from pipeline.questions.marts import build, ensure_dbt
 
@@ -30,6 +35,6 @@ def marts(full_refresh: FullRefresh = False, home: Home = None, config: ConfigFi
     counts = Counter(outcome.kind for outcome in outcomes if outcome.is_good)
     for outcome in outcomes:
         if not outcome.is_good:
-            out.print(f"[red]wrong[/] {outcome.kind} {outcome.name}: {escape(outcome.message)}")
-    out.print(f"{counts['model']} models and {counts['test']} tests are well; tables in {settings.warehouse / 'marts'}")
+            out.print(f"[red]failed[/] {outcome.kind} {outcome.name}: {escape(outcome.message)}")
+    out.print(f"{counts['model']} models and {counts['test']} tests passed; tables in {settings.warehouse / 'marts'}")
     raise typer.Exit(0 if all(outcome.is_good for outcome in outcomes) else 1)

@@ -1,6 +1,6 @@
-"""The Spark that a question is put to, and the tables it is about.
+"""Spark sessions for the commands that read the Delta tables.
 
-Spark is imported when it is needed only: its second of start-up is not for a help text.
+PySpark is imported in the functions that need it: a help text does not wait one second for it.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def session(settings: Settings, out: Console, *, for_minutes: bool = False) -> Iterator["SparkSession"]:
-    """Have a Spark: the one that this process runs already, else one of its own.
+    """Provide a Spark session: the active one of this process, or a new one that is stopped at the end.
 
-    That is started quietly and stopped again; its own words go to a log, a spinner says why one waits.  `for_minutes`
-    is `start_brief_session`'s.
+    Args:
+        settings: of the deployment.
+        out: shows a spinner while a new session starts and works.  Spark's own output goes to a log file.
+        for_minutes: passed to `start_brief_session`.
     """
     from pyspark.sql import SparkSession
 
@@ -45,16 +47,16 @@ def session(settings: Settings, out: Console, *, for_minutes: bool = False) -> I
 def ledger(
     settings: Settings, out: Console, version: tuple[str, int] | None = None, at_ms: int | None = None
 ) -> Iterator["SparkSession"]:
-    """Have a Spark that knows the tables and views of this home.
+    """Provide a Spark session that has the tables and views of a home.
 
     Args:
-        settings: name the home.
-        out: says why one waits.
-        version: a table and its Delta version, and the others as they were with it; None: the newest.
-        at_ms: all of them as they were then, epoch ms; None: the newest.
+        settings: of the deployment; they name the home.
+        out: shows a spinner while Spark works.
+        version: a table and its Delta version; the other tables are read as of the same moment.  None: the newest.
+        at_ms: moment as of which all tables are read (epoch ms); None: the newest versions.
 
     Raises:
-        InvalidUsage: there are no tables, or not as they were then.
+        InvalidUsage: the home has no tables, or no versions of that moment.
     """
     from pipeline.ledger.tables import open_views
     from pipeline.ledger.time_travel import versions_when
@@ -66,10 +68,10 @@ def ledger(
 
 
 def warehouse_of(settings: Settings) -> Path:
-    """Return the folder of the tables, before a Spark is started for nothing.
+    """Return the folder of the tables; check that it exists before Spark starts.
 
     Raises:
-        InvalidUsage: it is not there.
+        InvalidUsage: the folder does not exist.
     """
     if not settings.warehouse.is_dir():
         raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")

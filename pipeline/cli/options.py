@@ -1,4 +1,4 @@
-"""The options that several commands share, and the settings they make."""
+"""Command-line options that several commands share, and the settings that they make."""
 
 import os
 from pathlib import Path
@@ -10,56 +10,111 @@ from msgspec import structs
 from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings, load
 
+_DEFAULTS = Settings()
+
 Bootstrap = Annotated[
-    str | None, typer.Option("--bootstrap", help="host:port[,host:port] of the brokers.", show_default=False)
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        metavar="HOST:PORT,...",
+        help="Addresses of the Kafka brokers; default: the brokers of the `wakeroll run` that is active in --home "
+        "(`up` and `demo`: an embedded broker).",
+        show_default=False,
+    ),
 ]
 KafkaConfig = Annotated[
     str | None,
-    typer.Option("--kafka-config", metavar="FILE", help="Properties file with more Kafka client settings (a login)."),
+    typer.Option(
+        "--kafka-config",
+        metavar="FILE",
+        help="Properties file with further Kafka client settings, such as a login; default: none.",
+    ),
 ]
 KeyFile = Annotated[
     str | None,
     typer.Option(
-        "--keys", metavar="FILE", help="The keys that sign and verify records; default: the development keys."
+        "--keys", metavar="FILE", help="File of the keys that sign and verify records; default: the development keys."
     ),
 ]
-Prefix = Annotated[str | None, typer.Option("--prefix", help="Prefix of the control plane's topics.")]
+Prefix = Annotated[
+    str | None,
+    typer.Option("--prefix", help=f"Prefix of the names of the control plane's topics; default: {_DEFAULTS.prefix}."),
+]
 Machines = Annotated[
     str | None,
     typer.Option(
         "--machines",
         metavar="WHICH",
-        help="Those that decide in one query: both, or groups, or queues.",
+        help="State machines that the deciding query runs: both, groups or queues; "
+        f"default: {_DEFAULTS.machines}, in one query.",
         show_default=False,
     ),
 ]
-Home = Annotated[str | None, typer.Option("--home", metavar="FOLDER", help="Tables, logs, the embedded broker.")]
-Checkpoints = Annotated[str | None, typer.Option("--checkpoints", metavar="FOLDER", help="The queries' checkpoints.")]
+Home = Annotated[
+    str | None,
+    typer.Option(
+        "--home",
+        metavar="FOLDER",
+        help=f"Folder of the tables, the logs and the embedded broker; default: {_DEFAULTS.home}.",
+    ),
+]
+Checkpoints = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoints",
+        metavar="FOLDER",
+        help=f"Folder of the checkpoints of the queries; default: {_DEFAULTS.checkpoints}.",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="TOML file of settings; default: wakeroll.toml in the working folder, if it exists.",
+    ),
+]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+GroupOption = Annotated[
+    str, typer.Option("--group", metavar="GROUP", help="Name of the consumer group.", show_default=False)
+]
 LogAt = Annotated[
     str | None,
-    typer.Option("--at", metavar="TIME", help="As it was then: 2026-07-01T03:00:00Z, or epoch ms; default: now."),
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="Show the state at this time of the log: 2026-07-01T03:00:00Z, or epoch ms; default: now.",
+    ),
 ]
-"""By the log's time: of whatever is archived."""
+"""Moment in the log's time. It can be any moment that the archive still holds."""
 TablesAt = Annotated[
     str | None,
     typer.Option(
-        "--at", metavar="TIME", help="As the tables were then, an hour ago at most: 2026-07-01T03:00:00Z, or epoch ms."
+        "--at",
+        metavar="TIME",
+        help="Read the tables as they were at this time: 2026-07-01T03:00:00Z, or epoch ms; "
+        "at most keep_versions_ms (one hour) ago; default: now.",
     ),
 ]
-"""By the time of their versions: as far back as versions are kept."""
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="TOML file; default: wakeroll.toml, if there is one.")
-]
+"""Moment in the commit times of the Delta versions. It can be any moment whose versions are still kept."""
 
 
-def settings_of(config: Path | None, **given: Any) -> Settings:
-    """Make the settings of options, environment and file.
+def settings_of(config: Path | None, *, look_for_run: bool = True, **given: Any) -> Settings:
+    """Return the settings of a deployment, from options, environment and file.
 
-    Without a bootstrap from any of them, that of the `run` which lives in this home counts: who asks about a system on
-    their own machine need not know its port.
+    Args:
+        config: the TOML file; None: `wakeroll.toml` in the working folder, if it exists.
+        look_for_run: whether to take the bootstrap of the `run` that is active in this home, if neither options nor
+            environment nor file name one.  A user who examines a system on the same machine need not know its port.
+        given: values of the options; None: the option is absent.
+
+    Raises:
+        InvalidSettings: a file that cannot be read, an unknown name, or a value out of its bounds.
     """
     settings = load(os.environ, config, **given)
+    if settings.bootstrap or not look_for_run:
+        return settings
     status = read_status(Path(settings.home))
-    if not settings.bootstrap and status is not None and status.is_alive:
+    if status is not None and status.is_alive:
         return structs.replace(settings, bootstrap=status.bootstrap)
     return settings

@@ -1,4 +1,4 @@
-"""The rows that answer a question, and how they are written: a table for people, CSV, or JSON."""
+"""The result of a query, and its output formats: a table for the terminal, CSV, or JSON lines."""
 
 import csv
 import math
@@ -19,18 +19,18 @@ out = Console(highlight=False)
 
 
 class Answer(NamedTuple):
-    """Rows that answer a question."""
+    """The result of a query."""
 
     names: list[str]
-    """Of the columns; a name may come twice."""
+    """Names of the columns; a name may occur twice."""
     rows: list[tuple[Any, ...]]
-    """Text, numbers, bool, None; lists and dicts of these: see `plain`."""
+    """Rows of values: text, numbers, bool, None, and lists and dicts of these, as `plain` returns them."""
     has_more: bool
-    """Whether there are more than were asked for."""
+    """Whether the query has more rows than the limit."""
 
 
 def plain(value: Any) -> Any:
-    """Return a value as it is written in JSON: times as ISO 8601 (UTC, but for those without a zone), bytes as text."""
+    """Return a value in its JSON form: times as ISO 8601 (in UTC, unless they have no zone), bytes as text."""
     match value:
         case datetime():
             exact = "milliseconds" if value.microsecond % 1_000 == 0 else "microseconds"
@@ -53,7 +53,7 @@ def plain(value: Any) -> Any:
 
 
 def write_table(answer: Answer) -> None:
-    """Write rows side by side; where they are wider than the terminal, each one downwards."""
+    """Write a table with one line per row; if it is wider than the terminal, write one small table per row."""
     table = Table()
     for number, name in enumerate(answer.names):
         are_numbers = all(isinstance(row[number], int | float | Decimal | None) for row in answer.rows)
@@ -78,17 +78,17 @@ def _cell(value: Any) -> Text:
 
 
 def write_csv(answer: Answer) -> None:
-    """Write rows as CSV, with the columns' names as the first line; null is empty."""
+    """Write rows as CSV; the first line holds the column names, and null is an empty field."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(answer.names)
     writer.writerows(["" if value is None else _text(value) for value in row] for row in answer.rows)
 
 
 def write_json(answer: Answer) -> None:
-    """Write rows as JSON, an object a line.
+    """Write rows as JSON lines, one object per row.
 
     Raises:
-        InvalidUsage: two columns have the same name, so that one would be lost.
+        InvalidUsage: two columns have the same name, so that an object could hold only one of them.
     """
     twice = sorted({name for name in answer.names if answer.names.count(name) > 1})
     if twice:
@@ -102,5 +102,5 @@ def _text(value: Any) -> str:
 
 
 _WIDEST = 1_000_000
-"""Characters of a line; there is no bound to how wide rows may be."""
+"""Line width (characters) that is used to measure a table without the terminal's limit."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode

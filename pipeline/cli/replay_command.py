@@ -1,4 +1,4 @@
-"""The command that decides again what was decided."""
+"""The `replay` command: decide again from the archived log, and compare with the recorded decisions."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,25 +20,41 @@ out = Console(highlight=False)
 
 From = Annotated[
     str | None,
-    typer.Option("--from", metavar="TIME", help="Since then, by the log's time: 2026-07-01T03:00:00Z, or epoch ms."),
+    typer.Option(
+        "--from",
+        metavar="TIME",
+        help="First moment to replay, in the log's time: 2026-07-01T03:00:00Z, or epoch ms; default: the oldest event.",
+    ),
 ]
-To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Until before then; default: all there is.")]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to", metavar="TIME", help="First moment not to replay, in the same form; default: after the newest event."
+    ),
+]
 OnlyGroup = Annotated[
     str | None,
-    typer.Option("--group", metavar="GROUP", help="Only what was decided about this group, its waits apart."),
+    typer.Option(
+        "--group",
+        metavar="GROUP",
+        help="Compare the decisions about this group only, without those about its held pulls; default: all groups.",
+    ),
 ]
 
 
 def replay(
     from_: From = None, to: To = None, group: OnlyGroup = None, home: Home = None, config: ConfigFile = None
 ) -> None:
-    """Decide again from the archived log, compare with the tables byte for byte; exit code 1 if not all is equal."""
+    """Decide again from the archived log, and compare with the recorded decisions byte for byte.
+
+    The exit code is 1 if a decision differs or cannot be compared.
+    """
     from pipeline.ledger.archived_log import Period
     from pipeline.questions.replay_check import replay_all, replay_group
 
     period = Period(*(None if text is None else int(time_of(text)) for text in (from_, to)))
     if period.from_ms is not None and period.to_ms is not None and period.from_ms >= period.to_ms:
-        raise InvalidUsage(f"nothing is {period}; --from must be before --to")
+        raise InvalidUsage(f"the period is empty ({period}); --from must be before --to")
     settings = settings_of(config, home=home)
     with ledger(settings, out) as spark:
         if group is None:
@@ -57,7 +73,7 @@ def replay(
         if one.unknown:
             out.print(f"{one.shard}: {one.unknown} decisions cannot be compared: {one.why}", soft_wrap=True)
     if not_recorded := _sum(checks, "not_recorded"):
-        out.print(f"{not_recorded} more follow from the log, which the tables do not have yet")
+        out.print(f"the log leads to {not_recorded} more decisions that the tables do not hold yet")
     raise typer.Exit(1 if differences or _sum(checks, "unknown") else 0)
 
 
@@ -91,14 +107,17 @@ def _differences_table(checks: "Sequence[Checked]") -> Table:
 
 
 def _fields(difference: "Difference") -> Iterator[tuple[str, str, str]]:
-    """Yield the fields in which two decisions differ; all of it, if only one is there or the fields are the same."""
+    """Yield the fields in which two decisions differ.
+
+    If one decision is missing, or both have equal fields but different bytes, yield the whole texts.
+    """
     recorded, decided = (_object_of(text) for text in (difference.recorded, difference.decided))
     names = [name for name in {**recorded, **decided} if recorded.get(name) != decided.get(name)]
     if recorded and decided and names:
         for name in names:
             yield name, _text_of(recorded.get(name)), _text_of(decided.get(name))
     else:
-        yield "all of it", difference.recorded or "nothing", difference.decided or "nothing"
+        yield "whole record", difference.recorded or "none", difference.decided or "none"
 
 
 def _object_of(text: str | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Commands that run something until they are asked to stop.
+"""Commands that run until a signal stops them.
 
-What a command needs is imported when it runs: the observer does without Spark, and so does a help text.
+A command imports its modules when it runs: the observer and the help texts need no Spark.
 """
 
 import logging
@@ -29,9 +29,14 @@ log = logging.getLogger("wakeroll")
 out = Console()
 
 Only = Annotated[
-    str | None, typer.Option("--only", metavar="JOB", help="Run one job: coordinate or record.", show_default=False)
+    str | None,
+    typer.Option(
+        "--only", metavar="JOB", help="Run one job only: coordinate or record; default: both.", show_default=False
+    ),
 ]
-TopicNames = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics of messages, not our own.")]
+TopicNames = Annotated[
+    list[str], typer.Argument(metavar="TOPIC...", help="Topics of messages; not the control topics.")
+]
 
 
 def run(
@@ -45,12 +50,12 @@ def run(
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
 ) -> None:
-    """Run the jobs: `coordinate` decides, `record` writes the tables."""
+    """Run the Spark jobs: `coordinate` decides, `record` writes the Delta tables."""
     from pipeline.jobs.run_jobs import JOBS
     from pipeline.jobs.run_jobs import run as run_jobs
 
     if only is not None and only not in JOBS:
-        raise InvalidUsage(f"no job {only!r}; there are: {', '.join(JOBS)}")
+        raise InvalidUsage(f"--only is {only!r}; it must be one of: {', '.join(JOBS)}")
     settings = settings_of(
         config,
         bootstrap=bootstrap,
@@ -73,7 +78,7 @@ def tap(
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
 ) -> None:
-    """Tell of the messages of some topics, with their tags and properties, for producers that do not tell."""
+    """Publish arrival events, with tags and properties, for topics whose producers do not use wakeroll.Producer."""
     from pipeline.jobs.tap import run_tap
 
     settings = settings_of(
@@ -90,7 +95,7 @@ def observe(
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
-    """Run the observer: the clock's ticks, the routes of subscribed topics, and which queues have grown."""
+    """Run the observer: it publishes ticks, the routes of subscribed topics, and the end offsets of pulled queues."""
     from pipeline.observer.observer_loop import observe as run_observer
 
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
@@ -101,7 +106,7 @@ def observe(
 
 
 def stop_on_signals() -> threading.Event:
-    """Return an event that SIGTERM and Ctrl-C set; a second Ctrl-C interrupts at once."""
+    """Return an event that SIGTERM and Ctrl-C set; a second Ctrl-C raises KeyboardInterrupt at once."""
     stop = threading.Event()
 
     def ask(number: int, _frame: object) -> None:

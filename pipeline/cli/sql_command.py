@@ -1,4 +1,4 @@
-"""The command that puts a question in SQL to the tables, views and marts of a home; it only reads."""
+"""The `sql` command: read-only Spark SQL on the tables, views and marts of a home."""
 
 import logging
 import re
@@ -20,20 +20,29 @@ if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-# What is no row goes to the other stream: rows may be on their way to a file.
+# Messages go to standard error, because standard output may be redirected to a file of rows.
 aside = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Question = Annotated[
-    str | None, typer.Argument(metavar="[QUERY]", help="The question; -: it is read from standard input.")
+    str | None, typer.Argument(metavar="[QUERY]", help="One SQL statement; - reads it from standard input.")
 ]
-File = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The file that the question stands in.")]
+File = Annotated[
+    Path | None, typer.Option("--file", metavar="FILE", help="File that holds the statement, instead of QUERY.")
+]
 Format = Annotated[
-    Literal["table", "csv", "json"], typer.Option("--format", help="How rows are written; json: one object a line.")
+    Literal["table", "csv", "json"],
+    typer.Option("--format", help="Output format of the rows; json writes one object per line."),
 ]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000_000, help="At most so many rows.")]
+Limit = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, max=10_000_000, help="Maximum number of rows to show.")
+]
 Version = Annotated[
     str | None,
-    typer.Option("--version", metavar="TABLE=N", help="As TABLE was in this Delta version, the others with it."),
+    typer.Option(
+        "--version",
+        metavar="TABLE=N",
+        help="Read TABLE at Delta version N, and the other tables as of the same moment; default: newest.",
+    ),
 ]
 
 
@@ -47,7 +56,7 @@ def sql(
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
-    """Ask in Spark's SQL: tables, views, and the marts that `wakeroll marts` has made; nothing can be changed.
+    """Query the tables, the views, and the marts that `wakeroll marts` has built, in Spark SQL; read-only.
 
     [dim]wakeroll sql "select * from groups"[/]
 
@@ -59,11 +68,13 @@ def sql(
 
     [dim]wakeroll sql "select * from current_assignments" --at 2026-07-01T03:00:00Z[/]
 
-    Times are UTC.  The marts are those of now, and not there with --version or --at.
+    Times are UTC.  The marts are not available with --version or --at.
     """
     asked = _question(question, file)
     if version is not None and at is not None:
-        raise InvalidUsage("--version is of one table, --at a time for all of them; give one of the two")
+        raise InvalidUsage(
+            "--version and --at exclude each other: --version selects by one table, --at by time; use only one of them"
+        )
     then = None if version is None else _version(version)
     at_ms = None if at is None else int(time_of(at))
     settings = settings_of(config, home=home)
@@ -76,25 +87,25 @@ def sql(
         answer = ask(spark, asked, limit, known)
     {"table": write_table, "csv": write_csv, "json": write_json}[format](answer)
     if answer.has_more:
-        aside.print(f"wakeroll: these are the first {limit} rows, there are more; --limit N shows N")
+        aside.print(f"wakeroll: these are the first {limit} rows, and there are more; --limit N shows N rows")
 
 
 def ask(spark: "SparkSession", question: str, limit: int, known: list[str]) -> Answer:
-    """Put a question to a session.
+    """Run one SQL statement, and return its rows.
 
     Args:
-        spark: knows the tables.
-        question: one statement of Spark's SQL.
-        limit: rows that are returned at most.
-        known: names of the tables that there are, for who asks for another.
+        spark: session with the tables and views.
+        question: one statement of Spark SQL.
+        limit: maximum number of rows to return.
+        known: names of the existing tables and views, for the error about an unknown one.
 
     Raises:
-        InvalidUsage: it is no question, or Spark cannot answer it; the message says why.
+        InvalidUsage: the statement is no query, or Spark rejects it; the message gives the reason.
     """
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
-    # It would tell all of the plan, and where in Spark's own code one was; we say the sentence.
+    # PySpark would log the plan and a stack trace of every failed statement; the error sentence is enough.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         _ensure_it_reads(spark, question)
@@ -107,15 +118,15 @@ def ask(spark: "SparkSession", question: str, limit: int, known: list[str]) -> A
 
 
 def _ensure_it_reads(spark: "SparkSession", question: str) -> None:
-    """Refuse what is no query before Spark does it: a statement that changes something is carried out when it is heard.
+    """Reject a statement that is no query before `spark.sql` runs it: Spark executes commands immediately.
 
     Raises:
-        InvalidUsage: it is another statement.
-        ParseException: it is none.
+        InvalidUsage: the statement is no query.
+        ParseException: the text is no statement.
     """
     from pyspark.errors import ParseException
 
-    # PySpark itself has no way to read a statement without doing it.
+    # PySpark has no public function that parses a statement and does not run it.
     parser: Any = spark._jsparkSession.sessionState().sqlParser()
     parser.parsePlan(question)
     if _LOOKS.match(question):
@@ -124,34 +135,36 @@ def _ensure_it_reads(spark: "SparkSession", question: str) -> None:
         parser.parseQuery(question.rstrip().rstrip(";"))
     except ParseException as error:
         raise InvalidUsage(
-            f"`sql` only reads: give it a query, or describe, show or explain; not {question.split()[0]!r} ..."
+            f"`sql` only reads; it accepts a query, describe, show or explain, not {question.split()[0]!r} ..."
         ) from error
 
 
 def _why(error: "PySparkException", known: list[str]) -> str:
-    """Return Spark's own reason as one sentence, without its code, its plan and the places in its source.
+    """Return Spark's reason as one sentence, without its error code, its plan and its stack trace.
 
     Raises:
-        PySparkException: it is nothing about the question.
+        PySparkException: the error is not about the statement.
     """
     condition, details = error.getCondition(), error.getMessageParameters() or {}
     if condition is None or condition == "INTERNAL_ERROR":
         raise error
     if condition == "TABLE_OR_VIEW_NOT_FOUND":
         name = details["relationName"].replace("`", "")
-        return f"no table or view {name!r}; there are: {', '.join(sorted(known))}"
+        return f"no table or view {name!r}; it must be one of: {', '.join(sorted(known))}"
     reason = " ".join(str(error.getMessage()).split())
     reason = re.sub(r"^\[[\w.]+\] | SQLSTATE: \w+$", "", reason).rstrip(".")
     place = re.search(r"\bline (\d+),? (pos|position) (\d+)", str(error))
     if place is None:
-        return f"Spark cannot answer that: {reason}"
+        return f"Spark rejects the query: {reason}"
     # Spark's `pos` counts from 0, its `position` from 1.
-    return f"Spark cannot answer that: {reason} (line {place[1]}, column {int(place[3]) + (place[2] == 'pos')})"
+    return f"Spark rejects the query: {reason} (line {place[1]}, column {int(place[3]) + (place[2] == 'pos')})"
 
 
 def _question(given: str | None, file: Path | None) -> str:
     if (given is None) == (file is None):
-        raise InvalidUsage('give one question: as an argument, like "select * from groups", by --file, or - for stdin')
+        raise InvalidUsage(
+            'name one query: as an argument, such as "select * from groups", with --file, or - for standard input'
+        )
     if file is not None:
         return file.read_text(encoding="utf-8", errors="replace")
     return sys.stdin.read() if given == "-" else str(given)
@@ -161,11 +174,11 @@ def _version(text: str) -> tuple[str, int]:
     table, _, number = text.partition("=")
     if table not in TABLES or not re.fullmatch(r"[0-9]{1,18}", number):
         raise InvalidUsage(
-            f"--version is {text!r}; it must be a table and its Delta version, like offsets=3, with one of "
+            f"--version is {text!r}; it must be a table and its Delta version, such as offsets=3; the tables are: "
             f"{', '.join(TABLES)}"
         )
     return table, int(number)
 
 
 _LOOKS = re.compile(r"\s*(describe|desc|show|explain)\b", re.IGNORECASE)
-"""Statements that are no queries, and change nothing."""
+"""First words of the statements that are no queries but only read."""

@@ -1,4 +1,4 @@
-"""The command that asks what would happen, and changes nothing."""
+"""The `what-if` command: the predicted effect of a change to a group."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from model.events import Configure
 from model.strategies import StrategyError, find
 from model.what_if import NotPlayable, Prediction, Situation, Variation, predict
 from pipeline.cli.open_ledger import ledger
-from pipeline.cli.options import ConfigFile, Home, LogAt, settings_of
+from pipeline.cli.options import ConfigFile, GroupOption, Home, LogAt, settings_of
 from pipeline.questions.assignment_svg import Panel, svg_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs, time_of
@@ -22,31 +22,46 @@ from wakeroll.reset import EpochMs, time_of
 out = Console(highlight=False)
 
 DRAWN = 64
-"""Queues that a cell of a terminal can show; of more, only their number is told."""
+"""Maximum number of queues that a table cell draws; of more queues it shows the count only."""
 LISTED = 50
-"""Clients that a table lists."""
+"""Maximum number of clients that the table lists."""
 
-Group = Annotated[str, typer.Option("--group", metavar="GROUP", help="The group that is asked about.")]
 Strategies = Annotated[
     list[str] | None,
-    typer.Option("--strategy", metavar="STRATEGY", help="Share by this one; given again, another alternative."),
+    typer.Option(
+        "--strategy",
+        metavar="STRATEGY",
+        help="Use this strategy; repeat the option to compare strategies; default: the group's.",
+    ),
 ]
-Add = Annotated[int, typer.Option("--add", metavar="N", min=0, max=1_000, help="So many members more.")]
-Remove = Annotated[list[str] | None, typer.Option("--remove", metavar="CLIENT", help="Without this one; repeatable.")]
+Add = Annotated[int, typer.Option("--add", metavar="N", min=0, max=1_000, help="Number of members to add.")]
+Remove = Annotated[
+    list[str] | None, typer.Option("--remove", metavar="CLIENT", help="Client to remove; repeatable; default: none.")
+]
 Queues = Annotated[
-    list[str] | None, typer.Option("--queues", metavar="TOPIC=N", help="A topic has so many queues; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--queues", metavar="TOPIC=N", help="Give TOPIC this number of queues; repeatable; default: no change."
+    ),
 ]
 GroupSettings = Annotated[
     list[str] | None,
-    typer.Option("--settings", metavar="NAME=VALUE", help="As `configure` has them, like settle_ms=0; repeatable."),
+    typer.Option(
+        "--settings",
+        metavar="NAME=VALUE",
+        help="Setting of `configure` with its value, such as settle_ms=0 (ms); repeatable; default: no change.",
+    ),
 ]
 Picture = Annotated[
-    Path | None, typer.Option("--picture", metavar="FILE.svg", help="Also draw who has what, side by side.")
+    Path | None,
+    typer.Option(
+        "--picture", metavar="FILE.svg", help="Also draw the assignments as an SVG into this file; default: no drawing."
+    ),
 ]
 
 
 def what_if(
-    group: Group,
+    group: GroupOption,
     strategy: Strategies = None,
     add: Add = 0,
     remove: Remove = None,
@@ -57,9 +72,9 @@ def what_if(
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
-    """Ask what a change would come to: who would own what, what would move, who would be behind.  Nothing is changed.
+    """Predict the effect of a change: owners of queues, moved queues, lag of each client.  Nothing is changed.
 
-    All that is given makes one alternative; with several --strategy, each of them does.
+    All options together make one alternative; several --strategy options make one alternative each.
     """
     from pipeline.ledger.archived_log import place_of, shard_at
 
@@ -78,15 +93,15 @@ def what_if(
             out.print(f"{words}: {note}", markup=False)
     if picture is not None:
         picture.write_text(_drawn(answers), encoding="utf-8")
-        out.print(f"drawn in {picture}", markup=False)
+        out.print(f"wrote the drawing to {picture}", markup=False)
 
 
 def _changes(
     strategies: Sequence[str], add: int, remove: Sequence[str], queues: Sequence[str], settings: Sequence[str]
 ) -> list[Variation]:
-    """Return the alternatives that are asked for."""
+    """Return the alternatives that the options describe."""
     if not (strategies or add or remove or queues or settings):
-        raise InvalidUsage("nothing is asked; give one of --strategy, --add, --remove, --queues, --settings")
+        raise InvalidUsage("no change is named; use at least one of --strategy, --add, --remove, --queues, --settings")
     named: dict[str, Any] = dict(_setting(text) for text in settings)
     change = Variation(settings=named, add=add, remove=remove, queues=dict(_queues(text) for text in queues))
     for strategy in strategies:
@@ -99,11 +114,11 @@ def _changes(
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """Read a setting as people write it; a value is JSON, or a word."""
+    """Parse NAME=VALUE; the value is JSON or a plain word."""
     name, _, value = text.partition("=")
     known = [field for field in Configure.__struct_fields__ if field not in ("group_id", "strategy")]
     if name not in known or not value:
-        raise InvalidUsage(f"--settings is {text!r}; it must be a name and a value, of: {', '.join(known)}")
+        raise InvalidUsage(f"--settings is {text!r}; it must be NAME=VALUE, with a name of: {', '.join(known)}")
     try:
         return name, msgspec.json.decode(value)
     except msgspec.MsgspecError:
@@ -113,12 +128,12 @@ def _setting(text: str) -> tuple[str, Any]:
 def _queues(text: str) -> tuple[str, int]:
     topic, _, count = text.rpartition("=")
     if not topic or not count.isdecimal() or len(count) > 5:
-        raise InvalidUsage(f"--queues is {text!r}; it must be a topic and a number, like orders=12")
+        raise InvalidUsage(f"--queues is {text!r}; it must be TOPIC=N, such as orders=12")
     return topic, int(count)
 
 
 def _words(change: Variation) -> str:
-    """Say what is otherwise: the title of an alternative."""
+    """Return the title of an alternative: its changes."""
     words = [f"{name} {value}" for name, value in sorted(change.settings.items(), key=lambda one: one[0] != "strategy")]
     words += [f"{change.add} more"] if change.add else []
     words += [f"without {client_id}" for client_id in change.remove]
@@ -127,7 +142,7 @@ def _words(change: Variation) -> str:
 
 
 def _table(title: str, answers: dict[str, Prediction]) -> Table:
-    """Put now beside each alternative: in sum, and for each client."""
+    """Return a table with one column for now and one per alternative: sums first, then one row per client."""
     table = Table(title=title, show_lines=True)
     now = next(iter(answers.values())).now
     table.add_column("")
@@ -159,7 +174,7 @@ def _sums(situation: Situation, answer: Prediction | None = None) -> dict[str, s
 
 
 def _clients(situation: Situation, before: Situation | None = None) -> dict[str, str]:
-    """Return client -> what it has: how many, how far behind, and which of them, if they can be drawn."""
+    """Return client_id -> text of its share: number of queues, lag, and a drawing if the queues are few enough."""
     shares = situation.shares
     drawn = _rows(situation, before) if len(situation.owners) + len(situation.unowned) <= DRAWN else {}
     told = {}
@@ -178,12 +193,12 @@ def _rows(situation: Situation, before: Situation | None) -> dict[str, list[tupl
 def _notes(answer: Prediction) -> list[str]:
     notes = list(answer.notes)
     if not answer.then.clients:
-        notes.append("nobody is in the group; --at TIME asks about a moment when somebody was")
+        notes.append("the group has no members; use --at TIME for a moment when it had some")
     if answer.unassigned:
         reasons = sorted({one.reason for one in answer.unassigned})
-        notes.append(f"{answer.unassigned_count} queues are nobody's: {'; '.join(reasons)}")
+        notes.append(f"{answer.unassigned_count} queues have no owner: {'; '.join(reasons)}")
     if not answer.is_calm:
-        notes.append("there was no end of it; this is how it stood when ten minutes had passed")
+        notes.append("the group did not settle; this is the situation after ten simulated minutes")
     return notes
 
 

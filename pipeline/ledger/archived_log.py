@@ -1,4 +1,4 @@
-"""The past as the tables hold it: the log of each shard, the eras that decided it, the snapshots to go on from.
+"""The archived log of each shard, its eras, and the snapshots from which a replay can begin.
 
 The functions read the views that `open_views` has opened.
 """
@@ -22,98 +22,98 @@ from wakeroll.reset import EpochMs
 
 
 class Period(NamedTuple):
-    """A stretch of log time, epoch ms: from the first moment to before the second; None is as far as the log goes."""
+    """A period of log time (epoch ms) from `from_ms` to before `to_ms`; None: the start or end of the log."""
 
     from_ms: int | None = None
     to_ms: int | None = None
 
     def has(self, at_ms: int) -> bool:
-        """Say whether a moment is in it."""
+        """Return whether the period contains a moment."""
         return (self.from_ms is None or at_ms >= self.from_ms) and (self.to_ms is None or at_ms < self.to_ms)
 
     @property
     def condition(self) -> Column:
-        """The same of rows, by their `at_ms`."""
+        """Spark condition that selects the rows whose `at_ms` is in the period."""
         after = f.lit(True) if self.from_ms is None else f.col("at_ms") >= self.from_ms
         return after if self.to_ms is None else after & (f.col("at_ms") < self.to_ms)
 
     def __str__(self) -> str:
-        """Return it for a sentence: ``from 2026-07-01T03:00:00.000Z to the end of the log``."""
+        """Return the period as words: ``from 2026-07-01T03:00:00.000Z to the end of the log``."""
         begin = "the start of the log" if self.from_ms is None else str(EpochMs(self.from_ms))
         end = "the end of the log" if self.to_ms is None else str(EpochMs(self.to_ms))
         return f"from {begin} to {end}"
 
 
 class Stretch(Struct, frozen=True, kw_only=True):
-    """Records of a shard that one era decided about, and where it began: with a snapshot, else with nothing."""
+    """Records of a shard that one era decided, and the state before them: a snapshot, or the empty state."""
 
     topic: str
     partition: int
     era: int
     first: int
-    """Offset of the first record that is asked about ..."""
+    """Offset of the first record to replay."""
     last: int
-    """... and of the last one."""
+    """Offset of the last record to replay."""
     after: int
-    """The last record that the beginning has in it; -1: none."""
+    """Offset of the last record that the state at the beginning includes; -1 if it is empty."""
     last_seq: int
-    """Of the decisions that the tables hold of this era; 0: none."""
+    """Highest seq of this era's decisions in the tables; 0 if there are none."""
     body: bytes | None = None
-    """The snapshot; None: era 1 began with nothing."""
+    """Bytes of the snapshot; None if era 1 begins with the empty state."""
     refused: Mapping[int, str] = {}
-    """Offset -> why the signature of the record there was refused, as the tables have it, from `after` to `last`."""
+    """Offset -> recorded reason why that record's signature was rejected; offsets after `after`, up to `last`."""
 
     @property
     def shard_name(self) -> str:
-        """The shard with its era, as its decisions have it: ``groups-3.1``."""
+        """Name of the shard with its era, as in its decisions: ``groups-3.1``."""
         return _name((self.topic, self.partition), self.era)
 
     def shard(self, partitions: int) -> Shard:
-        """Make the shard as it was after record `after`; its topic has so many partitions."""
+        """Return the shard in its state after record `after`; `partitions` is the number of its topic."""
         return Shard(self.topic, self.partition, partitions, self.body, signatures=OnRecord(self.refused))
 
 
 class Unknown(Struct, frozen=True, kw_only=True):
-    """Records of a shard about which an era cannot be asked again: the state before them is not known."""
+    """Records of a shard that cannot be replayed, because the state before them is not known."""
 
     shard_name: str
-    """With the era."""
+    """Name of the shard with its era."""
     first: int
     last: int
     why: str
-    """For people: what is missing."""
+    """Reason, such as the missing records, as a part of a sentence."""
 
 
 class Replayable(NamedTuple):
-    """What can be decided again, and what cannot; in the order of the shards and their logs."""
+    """Records that can be replayed and records that cannot, ordered by shard and offset."""
 
     stretches: list[Stretch]
     unknown: list[Unknown]
 
 
 class _Era(NamedTuple):
-    """What one era of a shard decided about: the records from `first` to `last`, if there are any."""
+    """One era of a shard: it decided the records from `first` to `last`, if there are any."""
 
     number: int
     first: int
     last: int
     last_seq: int
     starts: list[int]
-    """The last record that each of its snapshots has in it, in order; its decisions can be made again behind any of
-    them.  The first one of a later era is what it began with."""
+    """Offset of the last record in each of its snapshots, ascending.  A replay can begin after each of them.  The first
+    snapshot of a later era is the state with which it began."""
     overlaps: int
-    """The end of the records that an earlier era decided about under the same offsets; -1: there are none."""
+    """Last offset under which an earlier era decided other records; -1 if there is none."""
 
 
 def stretches_of(spark: SparkSession, asked: Mapping[ControlPartition, tuple[int, int]]) -> Replayable:
-    """Return what to replay, so that it begins as late as can be.
+    """Return the shortest stretches that replay the requested records.
 
-    Snapshots of another version of the machines are of no use.  Era 1 began with nothing, any later one with what its
-    first snapshot says.  Behind records that are not archived, a replay begins with the next snapshot.
+    Snapshots of another version of the state machines are ignored.  Era 1 begins with the empty state, a later era with
+    its first snapshot.  After a gap in the archive, a replay begins with the next snapshot.
 
     Args:
-        spark: with the tables' views.
-        asked: shard -> the first and the last offset that it is asked about.
+        spark: session with the views of the tables.
+        asked: shard -> the first and the last offset of the requested records.
     """
     decided, snapshots = _decided(spark), _snapshots(spark)
     logs = _archived(spark, asked)
@@ -121,7 +121,7 @@ def stretches_of(spark: SparkSession, asked: Mapping[ControlPartition, tuple[int
     for place, (first, last) in sorted(asked.items()):
         its = {era: offsets for (topic, partition, era), offsets in snapshots.items() if (topic, partition) == place}
         known = decided.get(place, [])
-        # An era reads records again that those before it decided about; what they say of a signature counts.
+        # An era may read again records that earlier eras decided; their verdict on a signature stays valid.
         refused = {offset: why for era in known for offset, why in era.refused.items()}
         for era in _eras(known, its):
             for run in logs[place]:
@@ -138,10 +138,10 @@ def stretches_of(spark: SparkSession, asked: Mapping[ControlPartition, tuple[int
 
 
 def _eras(decided: Collection["_Decided"], snapshots: Mapping[int, list[int]]) -> list[_Era]:
-    """Return the eras of a shard, and the records that each decided about.
+    """Return the eras of a shard, with the records that each decided.
 
-    An era that began without a snapshot, or with an old one, reads records again about which the era before it has
-    decided; these stay that era's.
+    An era that began without a snapshot, or with an old one, reads records again that the era before it has decided.
+    These records count for the earlier era.
     """
     known = {one.era: one for one in decided}
     eras: list[_Era] = []
@@ -149,7 +149,7 @@ def _eras(decided: Collection["_Decided"], snapshots: Mapping[int, list[int]]) -
     for number in sorted({*known, *snapshots} or {1}):
         its, starts = known.get(number), snapshots.get(number, [])
         begins = [*(start + 1 for start in starts[:1]), *([its.first] if its else [])]
-        # The first era began before it had anything to decide.
+        # The first era covers the log from its start, also before its first decision.
         first = max(reached + 1, min(begins)) if eras else 0
         overlaps = reached if eras and its and its.first <= reached else -1
         if eras:
@@ -170,7 +170,7 @@ def _add(
     run: "_Run",
     refused: Mapping[int, str],
 ) -> None:
-    """Add what can be decided again of a run of records that an era decided about: all behind the nearest snapshot."""
+    """Add the requested records of an archived run: those after the nearest snapshot can be replayed, others cannot."""
     begin, end = asked
     starts = [start for start in era.starts if start >= max(run.first - 1, era.overlaps)]
     if era.number == 1 and run.is_first:
@@ -179,9 +179,9 @@ def _add(
     if after is None:
         after = min((start for start in starts if start < end), default=None)
         if era.overlaps >= 0:
-            why = "the log was shortened, so that their offsets stand for other records too"
+            why = "the log was truncated, and the same offsets hold other records now"
         elif run.is_first:
-            why = "of how the era began there is no snapshot"
+            why = "no snapshot shows the state at the start of the era"
         else:
             why = f"records before {run.first} are not archived"
         last = end if after is None else after
@@ -203,9 +203,9 @@ def _add(
 
 
 def cut_logs(spark: SparkSession) -> dict[ControlPartition, int]:
-    """Return the shards whose log was cut by `pipeline.ledger.retention`, each with its first archived offset.
+    """Return the shards whose archived log retention has shortened, each with its first archived offset.
 
-    Such a log begins behind a snapshot.  One that was never cut begins before all of them.
+    Such a log begins after a snapshot (see `pipeline.ledger.retention`).  A complete log begins before all snapshots.
     """
     snapshots = spark.table("snapshots").groupBy("topic", "partition").agg(f.min("offset").alias("snapshot"))
     rows = (
@@ -220,7 +220,7 @@ def cut_logs(spark: SparkSession) -> dict[ControlPartition, int]:
 
 
 def records_of(spark: SparkSession, stretches: Collection[Stretch]) -> DataFrame:
-    """Return the archived records that these stretches are replayed from, in no order."""
+    """Return the archived records that a replay of these stretches needs, unordered."""
     places: dict[ControlPartition, list[Stretch]] = {}
     for stretch in stretches:
         places.setdefault((stretch.topic, stretch.partition), []).append(stretch)
@@ -239,17 +239,18 @@ def records_of(spark: SparkSession, stretches: Collection[Stretch]) -> DataFrame
 
 
 def in_order(records: DataFrame) -> Iterator[Record]:
-    """Read the records of one shard here, in this process, by offset."""
+    """Yield the records of one shard in the order of their offsets; the driver process reads them."""
     for row in records.orderBy("offset").toLocalIterator():
         key, value = (None if column is None else bytes(column) for column in (row.key, row.value))
         yield Record(row.topic, row.partition, row.offset, row.at_ms, key, value)
 
 
 def place_of(spark: SparkSession, group_id: str, partitions: int) -> ControlPartition:
-    """Return the shard of a group that the tables know.
+    """Return the shard of a group, as the tables show it.
 
     Raises:
-        InvalidUsage: there is no such group, or its decisions stand elsewhere; the message says what must be wrong.
+        InvalidUsage: the tables do not hold the group, or `partitions` leads to another shard; the message names the
+            likely mistake.
     """
     home = partition_of(group_id.encode(), partitions)
     cause = f.col("cause")
@@ -263,21 +264,27 @@ def place_of(spark: SparkSession, group_id: str, partitions: int) -> ControlPart
     found = sorted((row.topic, row.partition) for row in rows if kind_of_topic(row.topic) == "groups")
     if not found:
         refuse_unknown_group(spark, group_id)
-        raise InvalidUsage(f"nothing was ever decided about the queues of group {group_id!r}")
+        raise InvalidUsage(f"the tables hold no rebalance of group {group_id!r}")
     for topic, partition in found:
         if partition == home:
             return topic, partition
     raise InvalidUsage(
-        f"group {group_id!r} was decided in partition {found[0][1]}; of {partitions} it belongs to {home}; "
-        "give the number of partitions that the deployment has, by WAKEROLL_PARTITIONS or --config"
+        f"group {group_id!r} was decided in partition {found[0][1]}, but with {partitions} partitions it belongs to "
+        f"{home}; set the deployment's number of partitions, with WAKEROLL_PARTITIONS or --config"
     )
 
 
 def shard_at(spark: SparkSession, place: ControlPartition, partitions: int, at_ms: int | None = None) -> Shard:
-    """Return a shard as it was after its last archived record, or after the last one that is not later than a moment.
+    """Return a shard in its state after its last archived record, or after the last record up to a moment.
+
+    Args:
+        spark: session with the views of the tables.
+        place: topic and partition of the shard.
+        partitions: number of partitions of the topic.
+        at_ms: the moment in log time (epoch ms), inclusive; None: the end of the log.
 
     Raises:
-        InvalidUsage: the archived log does not reach back so far, or lacks records before that moment.
+        InvalidUsage: the archived log begins after that moment, or lacks records before it.
     """
     topic, partition = place
     until = Period(None, None if at_ms is None else at_ms + 1)
@@ -285,10 +292,12 @@ def shard_at(spark: SparkSession, place: ControlPartition, partitions: int, at_m
     last = events.where(until.condition).agg(f.max("offset").alias("offset")).collect()[0].offset
     if last is None:
         begin = events.agg(f.min("at_ms").alias("at_ms")).collect()[0].at_ms
-        raise InvalidUsage(f"there is no record of {topic}-{partition} {until}; its log begins at {EpochMs(begin)}")
+        raise InvalidUsage(
+            f"no archived record of {topic}-{partition} {until}; its archived log begins at {EpochMs(begin)}"
+        )
     found = stretches_of(spark, {place: (last, last)})
     for unknown in found.unknown:
-        raise InvalidUsage(f"{unknown.shard_name} cannot be made again {until}: {unknown.why}")
+        raise InvalidUsage(f"the state of {unknown.shard_name} cannot be rebuilt {until}: {unknown.why}")
     [stretch] = found.stretches
     shard = stretch.shard(partitions)
     for record in in_order(records_of(spark, [stretch])):
@@ -297,22 +306,22 @@ def shard_at(spark: SparkSession, place: ControlPartition, partitions: int, at_m
 
 
 class _Decided(NamedTuple):
-    """What the tables hold of one era of a shard."""
+    """The decisions of one era of a shard, summarised from the tables."""
 
     era: int
     first: int
-    """Offset of the first record that a decision follows from ..."""
+    """Offset of the first record that caused a decision."""
     last: int
-    """... and of the last one."""
+    """Offset of the last record that caused a decision."""
     last_seq: int
     refused: dict[int, str]
-    """As in `Stretch`, of all that it decided."""
+    """Offset -> recorded reason why the signature of that record was rejected."""
 
 
 def _decided(spark: SparkSession) -> dict[ControlPartition, list[_Decided]]:
-    """Return the eras of each shard that have decided anything."""
+    """Return the eras of each shard that have decisions."""
     cause = f.col("cause")
-    # The JSON of a few rows: `when` reads it of no others.
+    # `when` parses the JSON of the few rejected rows only.
     is_refusal = (f.col("kind") == "rejected") & (f.get_json_object("json", "$.rule") == "signature")
     refusal = f.struct(cause["offset"].alias("offset"), f.get_json_object("json", "$.detail").alias("detail"))
     rows = (
@@ -339,16 +348,16 @@ def _decided(spark: SparkSession) -> dict[ControlPartition, list[_Decided]]:
 
 
 class _Run(NamedTuple):
-    """Archived records of a shard without a gap: the first and the last offset."""
+    """First and last offset of consecutive archived records of a shard."""
 
     first: int
     last: int
     is_first: bool
-    """Whether there was none before it."""
+    """Whether the run begins at the start of the shard's log."""
 
 
 def _archived(spark: SparkSession, asked: Collection[ControlPartition]) -> dict[ControlPartition, list[_Run]]:
-    """Return what is archived of each shard's log, in order."""
+    """Return the runs of archived records of each shard, ascending."""
     events = spark.table("events")
     rows = (
         events.groupBy("topic", "partition")
@@ -381,7 +390,7 @@ def _name(place: ControlPartition, era: int) -> str:
 
 
 def _snapshots(spark: SparkSession) -> dict[tuple[str, int, int], list[int]]:
-    """Return topic, partition and era -> the offsets of the snapshots that this program can read, in order."""
+    """Return (topic, partition, era) -> ascending offsets of the snapshots that this version can read."""
     rows = (
         spark.table("snapshots")
         .where(f.col("version") == VERSION)
@@ -393,7 +402,7 @@ def _snapshots(spark: SparkSession) -> dict[tuple[str, int, int], list[int]]:
 
 
 def _bodies(spark: SparkSession, stretches: Collection[Stretch]) -> dict[tuple[str, int, int, int], bytes]:
-    """Return topic, partition, era and offset -> the snapshot that a stretch begins with."""
+    """Return (topic, partition, era, offset) -> bytes of the snapshot with which a stretch begins."""
     columns = ("topic", "partition", "era", "offset", "version")
     wanted = [
         reduce(and_, (f.col(name) == value for name, value in zip(columns, values, strict=True)))

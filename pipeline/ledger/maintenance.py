@@ -1,8 +1,8 @@
-"""Upkeep of the tables: small files are made few, what is old goes, and so do versions that nobody reads any more.
+"""Upkeep of the Delta tables: compaction, retention of rows, and removal of expired versions.
 
-`record` does a step of it behind a batch, in the thread that appends: two processes that write one local table lose
-each other's commits; where nothing is appended meanwhile, nothing is contested.  Each step is a commit of Delta's, or
-deletes what no version needs; so it may end anywhere, and what is left over is found again by the next round.
+`record` runs one step after a batch, in the thread that appends.  Two processes that write one local table could lose
+each other's commits, and a step that runs between appends has no conflict.  Each step is one Delta commit, or deletes
+files that no kept version needs.  So a crash is harmless at any point: the next round finds the remaining work.
 """
 
 import logging
@@ -24,17 +24,18 @@ from pipeline.runtime.run_status import now_ms
 from pipeline.settings import Settings
 
 APPENDING = Lock()
-"""Lock of the `snapshots` table: one thread of a process takes snapshots, another one maintains the tables."""
+"""Lock of the `snapshots` table: one thread of the process appends snapshots, another thread maintains the tables."""
 
 log = logging.getLogger("wakeroll.upkeep")
 
 _CONFS = {
-    # A file of this size is left as it is: a round costs as much as has come since the last one, not as all there is.
+    # Larger files are not compacted again: the cost of a round grows with the new rows, not with the table.
     "spark.databricks.delta.optimize.minFileSize": str(8 * 1024 * 1024),
     "spark.databricks.delta.optimize.maxFileSize": str(32 * 1024 * 1024),
-    # Appends have none: they cost more than they spare.  Of a file of some minutes they tell whether it has old rows.
+    # Appends write no statistics, which would cost more than they save.  For a compacted file, which spans minutes,
+    # they show whether it has old rows.
     "spark.databricks.delta.stats.collect": "true",
-    # Else a folder is listed by thousands of tasks: 80 s instead of 2.
+    # Otherwise thousands of tasks list a folder: 80 s instead of 2 s.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
 
@@ -42,18 +43,22 @@ Step = Callable[[], None]
 
 
 class Upkeep:
-    """The upkeep of a warehouse by the one process that writes it."""
+    """Upkeep of a warehouse, by the only process that writes it."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = session_for_upkeep(spark)
         self._settings = settings
         self._steps: deque[tuple[str, Step]] = deque()
         begin_s = time.monotonic() + settings.upkeep_interval_ms / 1_000
-        # After a start all is done in the first round: nobody knows when it was done last.
+        # The first round after a start does everything: the time of the last round is not recorded.
         self._round_s = self._clean_s = self._forget_s = begin_s
 
     def step(self) -> None:
-        """Do one step, if any is due: one table, seconds at most.  A step that fails is a warning, and due again."""
+        """Run one step if one is due.
+
+        A step handles one table and takes seconds at most.  A step that fails logs a warning, and is repeated in the
+        next round.
+        """
         now_s = time.monotonic()
         if not self._steps and now_s >= self._round_s:
             self._plan(now_s)
@@ -62,8 +67,8 @@ class Upkeep:
         what, do = self._steps.popleft()
         try:
             do()
-        except Exception as error:  # whatever it is: the record of decisions must go on
-            log.warning("upkeep could not %s, and will try again: %s", what, str(error).partition("\n")[0])
+        except Exception as error:  # no failure of upkeep may stop the recording of decisions
+            log.warning("upkeep failed to %s, and will try again: %s", what, str(error).partition("\n")[0])
         else:
             log.debug("upkeep: %s in %.1f s", what, time.monotonic() - now_s)
 
@@ -71,7 +76,7 @@ class Upkeep:
         settings = self._settings
         self._round_s = now_s + settings.upkeep_interval_ms / 1_000
         if now_s >= self._forget_s:
-            self._steps.append(("find what is old", self._find_old))
+            self._steps.append(("find old rows", self._find_old))
         self._steps += self._of_each_table("compact", compact)
         if now_s >= self._clean_s:
             self._clean_s = now_s + settings.keep_versions_ms / 1_000
@@ -90,7 +95,7 @@ class Upkeep:
         self._forget_next(past, tuple(TABLES.values()))
 
     def _forget_next(self, past: Past, tables: tuple[Table, ...]) -> None:
-        """Let these tables be next, one after the other: where one fails, those behind it wait for the next round."""
+        """Schedule the deletion of old rows, table by table; after a failure, the rest waits for the next round."""
         if not tables:
             self._forget_s = time.monotonic() + DAY_MS / 1_000
             return
@@ -100,11 +105,11 @@ class Upkeep:
                 forget(self._spark, self._settings.warehouse, tables[0], past)
             self._forget_next(past, tables[1:])
 
-        self._steps.appendleft((f"forget what is old of {tables[0].name}", forget_first))
+        self._steps.appendleft((f"delete old rows of {tables[0].name}", forget_first))
 
 
 def session_for_upkeep(spark: SparkSession) -> SparkSession:
-    """Make a session of the same engine that writes and lists files as upkeep should."""
+    """Return a session of the same Spark application with the settings of upkeep."""
     session = spark.newSession()
     for name, value in _CONFS.items():
         session.conf.set(name, value)
@@ -112,20 +117,22 @@ def session_for_upkeep(spark: SparkSession) -> SparkSession:
 
 
 def _alone_with(table: Table) -> AbstractContextManager[object]:
-    """Let nobody append: only snapshots are taken by another thread than the one that looks after them."""
+    """Return the lock that keeps other threads from appending; only `snapshots` has another thread that appends."""
     return APPENDING if table is SNAPSHOTS else nullcontext()
 
 
 def compact(spark: SparkSession, path: Path) -> None:
-    """Make one file of the small ones; rows and their number stay."""
+    """Merge small files into larger ones; the rows do not change."""
     DeltaTable.forPath(spark, str(path)).optimize().executeCompaction()
 
 
 def clean(spark: SparkSession, path: Path) -> None:
-    """Delete the files and the log of versions that were followed by another one longer ago than the table keeps them.
+    """Delete the files and the log entries of expired versions.
 
-    Delta cleans the log by itself, but by whole days, and at a commit every five seconds a day is too long a log: each
-    append looks through all its names.  So its cleaner is asked by the minute.
+    A version expires when a newer one replaced it longer ago than the retention of versions.
+
+    Delta cleans its log itself, but in units of days.  With one commit per five seconds, the log of a day is too long,
+    because each append lists all its entries.  So this function calls Delta's cleaner with minutes as the unit.
     """
     DeltaTable.forPath(spark, str(path)).vacuum()
     delta = spark._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]

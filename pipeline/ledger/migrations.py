@@ -1,4 +1,4 @@
-"""A table that an earlier version made, brought up to its declaration: columns are added, and nothing else."""
+"""Migration of tables that an earlier version created: new columns are added, nothing else changes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,26 +11,26 @@ from pipeline.ledger.schemas import checks_of, schema_of
 from wakeroll.errors import InvalidUsage
 
 CHECK = "delta.constraints."
-"""What Delta calls a CHECK among a table's properties."""
+"""Prefix of the table properties in which Delta stores CHECK constraints."""
 
 
 def evolve(spark: SparkSession, path: Path, table: Table) -> list[str]:
-    """Add the columns that are declared and not there; older rows have null in them.
+    """Add the declared columns that the table lacks; they are null in older rows.
 
-    Versions of before can still be read as they were.  A column that is not declared any more is null from now on.
+    Earlier Delta versions stay readable.  A column that is no longer declared is null in new rows.
 
     Returns:
-        The columns that were added.
+        The names of the added columns.
 
     Raises:
-        InvalidUsage: the table has another declaration than this program can go on with; the message says which
-            column or CHECK, and what would be right.
+        InvalidUsage: the table conflicts with the declaration in a way that a new column cannot solve; the message
+            names the column or CHECK, and the solution.
     """
     there = properties_there(spark, path)
     found = spark.read.format("delta").load(str(path)).schema
     checks = {name.removeprefix(CHECK) for name in there if name.startswith(CHECK)}
     if wrong := [*_wrong(table, found), *_wrong_checks(table, checks)]:
-        raise InvalidUsage(f"table {table.name!r} in {path.parent} was made by another version: " + "; ".join(wrong))
+        raise InvalidUsage(f"table {table.name!r} in {path.parent} conflicts with this version: " + "; ".join(wrong))
     new = [column for column in schema_of(table.row) if column.name not in found.names]
     if new:
         columns = (
@@ -42,7 +42,7 @@ def evolve(spark: SparkSession, path: Path, table: Table) -> list[str]:
 
 
 def properties_there(spark: SparkSession, path: Path) -> dict[str, str]:
-    """Return what Delta was told about a table, its CHECKs among it; no job of Spark's is needed for that."""
+    """Return the properties of a Delta table, with its CHECK constraints; this needs no Spark job."""
     return {row.key: row.value for row in spark.sql(f"show tblproperties delta.`{path}`").collect()}
 
 
@@ -51,24 +51,25 @@ def _wrong(table: Table, found: StructType) -> Iterator[str]:
     for column in declared:
         if column.name not in found.names:
             if not column.nullable:
-                yield f"the new column {column.name} is NOT NULL, but old rows have no value for it; let it allow null"
+                yield f"the new column {column.name} is NOT NULL, but old rows have no value for it; make it nullable"
             continue
         was = found[column.name]
         is_type, was_type = column.dataType.simpleString(), was.dataType.simpleString()
         if is_type != was_type:
-            yield f"{column.name} is {was_type} there and {is_type} here; give what is new a name of its own"
+            yield f"{column.name} is {was_type} in the table, but declared as {is_type}; give the new one another name"
         elif column.nullable != was.nullable:
             words = {True: "allows null", False: "is NOT NULL"}
-            yield f"{column.name} {words[was.nullable]} there and {words[column.nullable]} here; leave it as it was"
+            old, new = words[was.nullable], words[column.nullable]
+            yield f"{column.name} {old} in the table, but its declaration {new}; restore the declaration"
     for was in found:
         if was.name not in declared.names and not was.nullable:
-            yield f"{was.name} is NOT NULL there and not declared here; a column that had to have a value keeps it"
+            yield f"{was.name} is NOT NULL in the table and not declared; keep the declaration of a NOT NULL column"
 
 
 def _wrong_checks(table: Table, found: set[str]) -> Iterator[str]:
     for name, condition in checks_of(table.row).items():
         if name not in found:
-            yield f"CHECK {name} ({condition}) is new, but old rows were not asked; leave the bound to the model"
+            yield f"CHECK {name} ({condition}) is new, but old rows were not checked; check the bound in the model only"
 
 
 def _quoted(text: str) -> str:

@@ -1,13 +1,14 @@
-"""What goes when it is old, and what stays all the same: a replay has a beginning, and views know of whom they tell.
+"""Retention: which rows are deleted, and which are kept so that replays have a starting snapshot.
 
-- `events` go up to a snapshot that a replay can begin with.  Where there is none, nothing goes.
-- `decisions` go with the record that caused them, but for the last words: what was said last, before that snapshot,
-  about each queue, offset, member and group that is still there.  So the state of then is known, and all since.
-- `assignments` and `offsets` go with their decisions.
-- `snapshots` of before that one go; of those of more than a day ago, the last of each day stays, and what an era began
-  with.
+- `events`: rows up to the starting snapshot of a replay are deleted.  Without such a snapshot nothing is deleted.
+- `decisions`: a row is deleted with the record that caused it, unless it is the latest decision before that snapshot
+  about a queue, offset, member or group that still exists.  So the tables show the state at the snapshot, and every
+  change since.
+- `assignments` and `offsets`: a row is deleted with its decision.
+- `snapshots`: rows before the starting snapshot are deleted.  Of those older than a day, the last of each day is kept,
+  and the snapshot with which an era began.
 
-The highest row of a stream never goes: it says how far a table has come.
+The highest row of a stream is never deleted: it shows up to which position a table is complete.
 """
 
 from collections.abc import Mapping
@@ -29,28 +30,30 @@ from pipeline.ledger.tables import path_of, with_era
 
 DAY_MS = 24 * 3_600_000
 _PRESENT = ("joined", "resubscribed", "replaced")
-"""The last change of a client that is a member; `replaced` stands in ledgers of before protocol version 2."""
+"""Values of the last `change` of a client that is a member; ledgers before protocol version 2 have `replaced`."""
 
 
 class Past(Struct, frozen=True):
-    """What is old enough to go."""
+    """Bounds of the rows that are old enough to delete."""
 
     begins: Mapping[tuple[str, int], int]
-    """(topic, partition) of a control topic -> offset of the snapshot that its archived log begins behind."""
+    """(topic, partition) of a control topic -> offset of the snapshot after which its archived log will begin."""
     events_before_ms: int
-    """Log time; a whole day's end, so that a file is rewritten once a day at most."""
+    """Log time (epoch ms) before which events are old; always a midnight (UTC), so that a file is rewritten at
+    most once a day."""
     decisions_before_ms: int
+    """Log time (epoch ms) before which decisions are old; always a midnight (UTC)."""
 
 
 def past_of(spark: SparkSession, warehouse: Path, now_ms: int, keep_events_ms: int, keep_decisions_ms: int) -> Past:
-    """Find what is old.
+    """Return the bounds of old rows.
 
     Args:
         spark: a session.
         warehouse: folder of the tables.
-        now_ms: this machine's time; what the log is ahead of it is young.
-        keep_events_ms: how long `events` are kept at least.
-        keep_decisions_ms: how long the other tables are; as long as the events, if that is longer.
+        now_ms: this machine's time (epoch ms); rows with a later log time are not old.
+        keep_events_ms: minimum retention of `events` (ms).
+        keep_decisions_ms: minimum retention of the other tables (ms); at least `keep_events_ms` is used.
     """
     events_before_ms, decisions_before_ms = (
         (now_ms - keep_ms) // DAY_MS * DAY_MS for keep_ms in (keep_events_ms, max(keep_events_ms, keep_decisions_ms))
@@ -62,8 +65,8 @@ def past_of(spark: SparkSession, warehouse: Path, now_ms: int, keep_events_ms: i
         .agg(f.max("offset").alias("old_offset"))
     )
     snapshots = _read(spark, warehouse, SNAPSHOTS).where(f.col("version") == VERSION)
-    # By the records' own time: a shard's clock is behind it by all the time that was dark.  Not the newest snapshot:
-    # there are records behind this one then, the highest of the stream among them.
+    # The age is that of the records, because a shard's clock lags behind them by all the time that was dark.  The
+    # newest snapshot is never chosen: then records follow the chosen one, among them the highest of the stream.
     newest = f.max("offset").over(Window.partitionBy(*SNAPSHOTS.stream))
     rows = (
         snapshots.select("topic", "partition", "offset", newest.alias("newest"))
@@ -79,10 +82,10 @@ def past_of(spark: SparkSession, warehouse: Path, now_ms: int, keep_events_ms: i
 
 
 def forget(spark: SparkSession, warehouse: Path, table: Table, past: Past) -> None:
-    """Delete what is old of one table, in one commit; nothing, where nothing is.
+    """Delete the old rows of one table in one commit; make no commit if there are none.
 
-    In the order of `model.rows.TABLES`, so that no decision goes before its record, and no row before its decision:
-    whoever asks in between, or after a crash, finds more than he must, not less.
+    Call it in the order of `model.rows.TABLES`: records before their decisions, decisions before their rows.  Then a
+    query between two calls, or after a crash, may find more rows than needed, but never fewer.
     """
     if not past.begins and table is not SNAPSHOTS:
         return
@@ -101,7 +104,7 @@ def forget(spark: SparkSession, warehouse: Path, table: Table, past: Past) -> No
             return
         same = [f.col(f"kept.{name}") == f.col(f"gone.{name}") for name in table.key]
         if table is not SNAPSHOTS:
-            # Says nothing new, but which files need not be read.
+            # Redundant, but it lets Delta skip files.
             same.append(f.col(f"kept.{table.at}") < past.decisions_before_ms)
         kept = DeltaTable.forPath(spark, str(path_of(warehouse, table))).alias("kept")
         kept.merge(keys.alias("gone"), reduce(Column.__and__, same)).whenMatchedDelete().execute()
@@ -110,7 +113,7 @@ def forget(spark: SparkSession, warehouse: Path, table: Table, past: Past) -> No
 
 
 def _decisions(spark: SparkSession, warehouse: Path, table: Table, past: Past) -> DataFrame:
-    """Return the decisions that go: their records are gone, and something newer was said."""
+    """Return the decisions to delete: their records are deleted, and a newer decision about the subject exists."""
     is_past = _up_to(past, "cause.topic", "cause.partition", "cause.offset")
     old = _read(spark, warehouse, table).where((f.col(table.at) < past.decisions_before_ms) & is_past)
     names = "change string, strategy string, mode string, queue struct<topic: string, broker: string, queue_id: int>"
@@ -138,9 +141,9 @@ def _decisions(spark: SparkSession, warehouse: Path, table: Table, past: Past) -
 
 
 def _undecided(spark: SparkSession, warehouse: Path, table: Table, past: Past) -> DataFrame:
-    """Return the rows whose decisions are gone."""
+    """Return the rows whose decisions are deleted."""
     rows = _read(spark, warehouse, table).where(f.col(table.at) < past.decisions_before_ms)
-    # A row's time may be somewhat before its decision's.
+    # A row may be slightly older than its decision.
     decided_before_ms = past.decisions_before_ms + DAY_MS
     decisions = _read(spark, warehouse, DECISIONS).where(f.col(DECISIONS.at) < decided_before_ms).select(*DECISIONS.key)
     highest = f.max(table.position).over(Window.partitionBy(*table.stream))
@@ -152,7 +155,7 @@ def _undecided(spark: SparkSession, warehouse: Path, table: Table, past: Past) -
 
 
 def _snapshots(spark: SparkSession, warehouse: Path, table: Table, past: Past) -> DataFrame:
-    """Return the snapshots that no replay of the archived log needs, and those that are near enough to another one."""
+    """Return the snapshots to delete: no replay of the archived log needs them, or another snapshot is near enough."""
     shard = Window.partitionBy(*table.stream)
     day = f.floor(f.col(table.at) / DAY_MS)
     last_of_day = f.max("offset").over(Window.partitionBy(*table.stream, "era", "version", day))
@@ -180,7 +183,7 @@ def _snapshots(spark: SparkSession, warehouse: Path, table: Table, past: Past) -
 
 
 def _up_to(past: Past, topic: str, partition: str, offset: str) -> Column:
-    """Condition: a record stands before the beginning of its archived log."""
+    """Return the condition that a record is before the beginning of its archived log."""
     return reduce(
         or_, (_is_at(place, topic, partition) & (f.col(offset) <= begin) for place, begin in past.begins.items())
     )

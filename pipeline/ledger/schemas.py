@@ -1,4 +1,4 @@
-"""Spark's schemas, derived from the declarations in `model`: no `StructType` is written by hand."""
+"""Spark schemas that are derived from the declarations in `model`; no `StructType` is written by hand."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,10 +13,10 @@ _LARGEST_INT = 2**31 - 1
 def schema_of(declared: type[Struct]) -> types.StructType:
     """Return the Spark schema of a declaration, with descriptions as column comments.
 
-    A field is nullable exactly if its type allows None.  Integers are LONG, or INT where a bound says they fit.
+    A field is nullable exactly if its type allows None.  An integer is LONG, or INT if its upper bound fits.
 
     Raises:
-        TypeError: a field has a type that no column has.
+        TypeError: no column type fits the type of a field.
     """
     info = msgspec.inspect.type_info(declared)
     assert isinstance(info, msgspec.inspect.StructType)
@@ -46,7 +46,7 @@ def _column(field: msgspec.inspect.Field) -> types.StructField:
 
 
 def _unwrap(declared: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, bool, str]:
-    """Look through metadata and `| None`: the plain type, whether null is allowed, and the description."""
+    """Return the plain type without metadata and `| None`, whether null is allowed, and the description."""
     comment, nullable = "", False
     for wrapper in _wrappers(declared):
         if isinstance(wrapper, msgspec.inspect.Metadata):
@@ -55,7 +55,7 @@ def _unwrap(declared: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, bool,
             nullable = True
         else:
             return wrapper, nullable, comment
-    raise AssertionError("a type has an innermost type")
+    raise AssertionError("a type has no innermost type")
 
 
 def _wrappers(declared: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
@@ -65,7 +65,7 @@ def _wrappers(declared: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
     elif isinstance(declared, msgspec.inspect.UnionType):
         others = [member for member in declared.types if not isinstance(member, msgspec.inspect.NoneType)]
         if len(others) != 1:
-            raise TypeError(f"a column has one type, or that and null; not {declared}")
+            raise TypeError(f"a column must have one type, or one type and None; found {declared}")
         yield from _wrappers(others[0])
 
 
@@ -88,4 +88,4 @@ def _type_of(plain: msgspec.inspect.Type, name: str) -> types.DataType:
         case msgspec.inspect.ListType():
             item, nullable, _ = _unwrap(plain.item_type)
             return types.ArrayType(_type_of(item, name), nullable)
-    raise TypeError(f"{name}: no column type for {plain}")
+    raise TypeError(f"no column type fits field {name} of type {plain}")

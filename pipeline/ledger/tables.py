@@ -1,4 +1,4 @@
-"""The ledger's Delta tables: made from the declarations in `model.rows`, found again by their folder."""
+"""The Delta tables of the ledger, which follow the declarations in `model.rows`, and their views."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,10 +29,10 @@ KINDS: Mapping[str, type[decisions.Decision]] = {
     "rejections": decisions.Rejected,
     "fencings": decisions.Fenced,
 }
-"""View -> the kind of decision that it shows: one column per field, and `era`."""
+"""View -> kind of decision that it shows, with one column per field and the column `era`."""
 
 _SQL_VIEWS = ("current_assignments", "current_offsets", "current_members", "groups", "wakes")
-"""Those of the folder `views`; each may build on the ones before it."""
+"""Names of the views whose queries are in the folder `views`; each may read the views before it."""
 
 
 def path_of(warehouse: Path, table: Table) -> Path:
@@ -41,19 +41,19 @@ def path_of(warehouse: Path, table: Table) -> Path:
 
 
 def ensure_tables(spark: SparkSession, warehouse: Path, keep_versions_ms: int = config.KEEP_VERSIONS_MS) -> None:
-    """Make the tables that are not there yet, and bring the others up to their declarations.
+    """Create the missing tables, and migrate the others to their declarations.
 
-    All at once: each takes seconds in a session that has just started.
+    The tables are handled in parallel, because each takes seconds in a new session.
 
     Raises:
-        InvalidUsage: a table has another declaration, which this program cannot go on with.
+        InvalidUsage: a table conflicts with its declaration, and no migration solves it.
     """
     with ThreadPoolExecutor(len(TABLES)) as threads:
         list(threads.map(lambda table: ensure_table(spark, warehouse, table, keep_versions_ms), TABLES.values()))
 
 
 def ensure_table(spark: SparkSession, warehouse: Path, table: Table, keep_versions_ms: int) -> None:
-    """Make one table, or bring it up to its declaration; its versions can be read for so long.
+    """Create one table, or migrate it to its declaration; set the retention of its versions.
 
     Raises:
         InvalidUsage: as `ensure_tables`.
@@ -62,7 +62,7 @@ def ensure_table(spark: SparkSession, warehouse: Path, table: Table, keep_versio
     properties = properties_of(table, keep_versions_ms)
     if DeltaTable.isDeltaTable(spark, str(path)):
         for column in evolve(spark, path, table):
-            log.info("table %s has a new column, %s", table.name, column)
+            log.info("added column %s to table %s", column, table.name)
         there = properties_there(spark, path)
         if other := {name: value for name, value in properties.items() if there.get(name) != value}:
             pairs = ", ".join(f"'{name}' = '{value}'" for name, value in other.items())
@@ -77,13 +77,13 @@ def ensure_table(spark: SparkSession, warehouse: Path, table: Table, keep_versio
 
 
 def properties_of(table: Table, keep_versions_ms: int) -> dict[str, str]:
-    """Return what Delta is told about a table, its CHECKs apart."""
+    """Return the Delta properties of a table, without its CHECK constraints."""
     kept = f"interval {keep_versions_ms // 1_000} seconds"
     return {
         # Other readers (DuckDB, Polars) cannot read tables with deletion vectors.
         "delta.enableDeletionVectors": "false",
         "delta.checkpointInterval": "100",
-        # What upkeep writes has statistics: old rows are found without reading the young ones.
+        # Compacted files have statistics, so that retention finds old rows without reading the new ones.
         "delta.dataSkippingStatsColumns": ",".join(dict.fromkeys((*table.stream, table.position, table.at))),
         "delta.deletedFileRetentionDuration": kept,
         "delta.logRetentionDuration": kept,
@@ -91,7 +91,7 @@ def properties_of(table: Table, keep_versions_ms: int) -> dict[str, str]:
 
 
 def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dict[tuple[object, ...], int]:
-    """Return how far a table has come: stream -> the highest position in it."""
+    """Return stream -> highest position that the table holds of it."""
     rows = (
         spark.read.format("delta")
         .load(str(path_of(warehouse, table)))
@@ -103,20 +103,23 @@ def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dic
 
 
 def with_era(rows: DataFrame) -> DataFrame:
-    """Add the column `era` behind `shard`: decisions are ordered by it (`model.decision_order.ORDER`)."""
+    """Add the column `era` after `shard`; the order of decisions needs it (`model.decision_order.ORDER`)."""
     era = f.expr(ERA_SQL).alias("era", metadata={"comment": "era of the shard; (era, seq) is the order of decisions"})
     return rows.select([column for name in rows.columns for column in ((name, era) if name == "shard" else (name,))])
 
 
 def open_views(spark: SparkSession, warehouse: Path, versions: Mapping[str, int] | None = None) -> list[str]:
-    """Make tables and views known to this session's SQL; return their names.
+    """Register the tables and views in this session's SQL; return their names.
 
-    A table whose rows are made by decisions has the column `era` besides: see `with_era`.
+    A table with one row per decision gets the column `era` too: see `with_era`.
 
-    `versions`: table -> its Delta version; None: the newest of each.
+    Args:
+        spark: the session.
+        warehouse: folder of the tables.
+        versions: table -> Delta version to read; None: the newest of each.
 
     Raises:
-        InvalidUsage: there are no tables in the warehouse; the message says where it looked.
+        InvalidUsage: the warehouse lacks a table; the message names both.
     """
     for table in TABLES.values():
         path = path_of(warehouse, table)
@@ -136,7 +139,7 @@ def open_views(spark: SparkSession, warehouse: Path, versions: Mapping[str, int]
 
 @contextmanager
 def read_once(spark: SparkSession, names: Iterable[str]) -> Iterator[None]:
-    """Keep what is read of tables and views until the end, for many questions: each look at a Delta table is a job."""
+    """Cache tables and views while many queries read them; every uncached read of a Delta table is a Spark job."""
     frames = [spark.table(name).persist() for name in names]
     try:
         yield
@@ -146,9 +149,9 @@ def read_once(spark: SparkSession, names: Iterable[str]) -> Iterator[None]:
 
 
 def views() -> Iterator[tuple[str, str]]:
-    """Yield name and query of each view; each may build on the ones before it.
+    """Yield name and query of each view; each may read the views before it.
 
-    They expect that tables whose rows are made by decisions have the column `era`.
+    The queries expect the column `era` in the tables with rows of decisions: see `with_era`.
     """
     for name, declared in KINDS.items():
         fields = schema_of(declared)

@@ -1,4 +1,4 @@
-"""The tables as they were: which Delta version of each was the newest at a time."""
+"""Delta versions of the tables at a moment in the past."""
 
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from wakeroll.reset import EpochMs
 def versions_when(
     spark: SparkSession, warehouse: Path, version: tuple[str, int] | None, at_ms: int | None
 ) -> dict[str, int] | None:
-    """Return table -> version as one asks for it: with a version of one table, or at a time; None: the newest of each.
+    """Return table -> Delta version, for a version of one table or for a moment; None: the newest of each.
 
     Raises:
-        InvalidUsage: as `versions_with` and `versions_at`.
+        InvalidUsage: as in `versions_with` and `versions_at`.
     """
     if version is not None:
         return versions_with(spark, warehouse, *version)
@@ -26,10 +26,10 @@ def versions_when(
 
 
 def versions_at(spark: SparkSession, warehouse: Path, at_ms: int) -> dict[str, int]:
-    """Return table -> the version that was its newest then (epoch ms, the clock of who wrote them).
+    """Return table -> its newest version at a moment (epoch ms, by the clock of the process that wrote it).
 
     Raises:
-        InvalidUsage: a table was not there yet, or is not any more as it was then; the message says since when it is.
+        InvalidUsage: a table did not exist yet, or that version is deleted; the message names the oldest version.
     """
     found: dict[str, int] = {}
     for name in TABLES:
@@ -37,31 +37,33 @@ def versions_at(spark: SparkSession, warehouse: Path, at_ms: int) -> dict[str, i
         before = [version for version, committed_ms in commits.items() if committed_ms <= at_ms]
         if not before:
             oldest = EpochMs(commits[min(commits)])
-            raise InvalidUsage(f"no table {name!r} at {EpochMs(at_ms)}; the oldest version that is kept is of {oldest}")
+            raise InvalidUsage(
+                f"table {name!r} has no version of {EpochMs(at_ms)}; the oldest kept version is of {oldest}"
+            )
         found[name] = max(before)
     return found
 
 
 def versions_with(spark: SparkSession, warehouse: Path, table: str, version: int) -> dict[str, int]:
-    """Return table -> version: this one of this table, and of the others those that were the newest with it.
+    """Return table -> version: the requested one of this table, and those of the others at the same moment.
 
     Raises:
-        InvalidUsage: the table has no such version; the message says which it has.
+        InvalidUsage: the table has no such version; the message names the existing ones.
     """
     commits = _commits(spark, warehouse, table)
     if version not in commits:
-        raise InvalidUsage(f"no version {version} of {table!r}; there are {min(commits)} to {max(commits)}")
-    # A batch commits its tables one beside the other: what belongs to this version is there when the next one comes.
+        raise InvalidUsage(f"table {table!r} has no version {version}; it has {min(commits)} to {max(commits)}")
+    # A batch commits its tables in parallel; all of its commits precede the next version of this table.
     ends_ms = commits.get(version + 1, commits[max(commits)] + _LAST_BATCH_MS)
     return versions_at(spark, warehouse, ends_ms - 1) | {table: version}
 
 
 _LAST_BATCH_MS = 60_000
-"""Longer than the commits of one batch are apart."""
+"""Upper bound (ms) of the time between the commits of one batch."""
 
 
 def _commits(spark: SparkSession, warehouse: Path, table: str) -> dict[int, int]:
-    """Return version -> when it was committed, epoch ms; those that can still be read."""
+    """Return version -> time of its commit (epoch ms), for the versions that can still be read."""
     history = DeltaTable.forPath(spark, str(path_of(warehouse, TABLES[table]))).history()
     rows = history.select("version", f.unix_millis("timestamp").alias("at_ms")).collect()
     return {row.version: row.at_ms for row in rows}

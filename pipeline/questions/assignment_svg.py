@@ -1,4 +1,4 @@
-"""Who has which queue, as a picture: one panel beside the other, as SVG."""
+"""An SVG drawing of assignments, with panels side by side."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from xml.sax.saxutils import escape
 from model.assignment_chart import HAS_NOT, HAS_NOW
 
 _LINE, _LETTER, _GAP, _MARGIN = 18, 7, 12, 16
-"""Pixels: height of a line, width of a letter, between two topics, around a panel."""
+"""Sizes in pixels: height of a line, width of a letter, gap between topics, margin of a panel."""
 _CELL = 14
 _WIDEST = 720
-"""Pixels that the queues of a panel may take, as long as one has two."""
+"""Maximum width (pixels) of the queues of a panel, if that leaves at least 2 pixels per queue."""
 
 _STYLE = (
     "text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:#24292f}"
@@ -20,17 +20,17 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Panel:
-    """One of the pictures."""
+    """One panel of the drawing."""
 
     title: str
     words: Sequence[str]
-    """Lines below the title."""
+    """Lines of text below the title."""
     rows: Mapping[str, Sequence[tuple[str, str]]]
-    """Client -> its marks by topic, as `rows_of` draws them."""
+    """Client -> pairs of topic and marks, as `rows_of` returns them."""
 
 
 def svg_of(panels: Sequence[Panel]) -> str:
-    """Draw panels side by side; a queue that a client has not had before stands out."""
+    """Return an SVG with the panels side by side; queues that are new for a client have another colour."""
     top = _MARGIN + _LINE * (1 + max(len(panel.words) for panel in panels))
     left, parts = 0, []
     for panel in panels:
@@ -45,7 +45,7 @@ def svg_of(panels: Sequence[Panel]) -> str:
 
 
 def _panel(panel: Panel, top: int) -> tuple[list[str], int]:
-    """Return what a panel is made of, and how wide it is."""
+    """Return the SVG elements of a panel, and its width in pixels."""
     lines = [_text(0, _MARGIN + _LINE * number, word) for number, word in enumerate(panel.words, 1)]
     parts = [_text(0, _MARGIN, panel.title, "title"), *lines]
     places = [(place, len(marks)) for place, marks in next(iter(panel.rows.values()), ())]
@@ -65,7 +65,7 @@ def _panel(panel: Panel, top: int) -> tuple[list[str], int]:
 
 
 def _marks(left: int, y: int, cell: int, marks: str) -> Iterator[str]:
-    """Draw the queues of a topic: a ground for all of them, a box for each that is had."""
+    """Yield the queues of a topic: a background for all, and one box per queue that the client owns."""
     height, width = _LINE - 4, max(1, cell - 2)
     yield f'<rect class="none" x="{left}" y="{y}" width="{len(marks) * cell}" height="{height}"/>'
     for number, mark in enumerate(marks):

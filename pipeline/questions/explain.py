@@ -1,6 +1,6 @@
-"""Why is a queue whose it is?  The chain of rows that made it so, in words.
+"""The owner of a queue, and the chain of records that led to it: event → rebalance → hand-over → assignment.
 
-Event → rebalance → hand-over → assignment: each decision names its cause, so the chain is read, not guessed.
+Each decision names its cause, so the chain is read from the tables and not guessed.
 """
 
 import json
@@ -19,37 +19,39 @@ from wakeroll.reset import EpochMs
 
 
 class Step(NamedTuple):
-    """One thing that happened, on the way to what is asked about."""
+    """One step of the chain."""
 
     at_ms: int
-    """Log time, epoch ms."""
+    """Log time (epoch ms)."""
     what: str
+    """The step in words."""
     where: str = ""
-    """The record that it stands in or follows from: ``topic-partition@offset``."""
+    """The record of the step, or the record that caused it: ``topic-partition@offset``; empty if none."""
 
 
 Placed = tuple[int, Step]
-"""A step, behind the offset of the record that it stands in or follows from: a group's records are in one partition."""
+"""Offset of the record of a step, and the step.  A group's records are in one partition, so offsets order the steps."""
 
 
 class Explanation(NamedTuple):
-    """The answer in a sentence, and what led to it, oldest first: in the order of the log, not of its times."""
+    """The answer as a sentence, and the steps that led to it, oldest first by offset (not by time)."""
 
     answer: str
     steps: list[Step]
 
 
 def explain(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None = None) -> Explanation:
-    """Say who owned a queue at a moment, and why.
+    """Explain who owned a queue at a moment, and why.
 
     Args:
-        spark: a session that knows the ledger's tables and views (`pipeline.ledger.tables.open_views`).
+        spark: session with the tables and views of the ledger (`pipeline.ledger.tables.open_views`).
         group_id: a group in clustering mode.
-        queue: one of its topics'.
-        at_ms: log time, epoch ms: after the last decision whose log time is not later; None: the newest on record.
+        queue: a queue of one of its topics.
+        at_ms: the moment in log time (epoch ms), inclusive; None: the end of the recorded log.
 
     Raises:
-        InvalidUsage: there is no such group, or the queue never was anybody's in it; the message says what there is.
+        InvalidUsage: the group does not exist, or the queue never had an owner in it; the message names the groups or
+            the topics that exist.
     """
     until = f.lit(True) if at_ms is None else f.col("at_ms") <= at_ms
     handovers = _of_queue(spark.table("handovers"), group_id, queue)
@@ -62,14 +64,14 @@ def explain(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None 
     later = _newest(_later_eras(spark, last).where(until))
     if later is not None:
         answer = (
-            f"{asked} is nobody's since era {later.era} began: the coordinator lost its state, and nobody has claimed "
-            f"the queue; the last hand-over on record, at {EpochMs(last.at_ms)} (epoch {last.epoch}), gave it to "
-            f"{last.to or 'nobody'}{when}"
+            f"{asked} has no owner since era {later.era} began: the coordinator lost its state, and no member has "
+            f"claimed the queue; the owner after the last recorded hand-over, at {EpochMs(last.at_ms)} (epoch "
+            f"{last.epoch}), was {last.to or 'none'}{when}"
         )
     elif last.to is None:
-        answer = f"{asked} is nobody's since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
+        answer = f"{asked} has no owner since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
     else:
-        answer = f"{asked} is {last.to}'s since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
+        answer = f"{asked} is owned by {last.to} since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
     steps = [*_rebalance_steps(spark, last), *_handover_steps(spark, last, handovers)]
     if last.to is None:
         steps += _unassigned_steps(spark, group_id, queue, at_ms)
@@ -77,7 +79,7 @@ def explain(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None 
 
 
 def _rebalance_steps(spark: SparkSession, last: Row) -> Iterator[Placed]:
-    """Tell the rebalance that wanted the queue to go where it went, and what asked for that."""
+    """Yield the rebalance whose target includes this hand-over, and the events that caused it."""
     rebalances = spark.table("rebalances").where((f.col("group_id") == last.group_id) & (f.col("epoch") <= last.epoch))
     rebalance = _newest(rebalances.where(_is_before(last)))
     if rebalance is None:
@@ -86,24 +88,24 @@ def _rebalance_steps(spark: SparkSession, last: Row) -> Iterator[Placed]:
     yield from _events(spark, last.group_id, asked)
     what = (
         f"rebalance to epoch {rebalance.epoch} by {rebalance.trigger}: {rebalance.strategy} shares "
-        f"{_many(rebalance.queues, 'queue')} among {_many(rebalance.clients, 'client')}, {rebalance.moved} to be moved"
+        f"{_many(rebalance.queues, 'queue')} among {_many(rebalance.clients, 'client')}, {rebalance.moved} must move"
         + "".join(f"; {note}" for note in rebalance.notes)
     )
     yield rebalance.cause.offset, Step(rebalance.at_ms, what, _record(rebalance.cause))
 
 
 def _handover_steps(spark: SparkSession, last: Row, handovers: DataFrame) -> Iterator[Placed]:
-    """Tell how the queue came from one to the other; `handovers` are all of the queue."""
+    """Yield revocation, release and assignment of the queue; `handovers` holds all hand-overs of the queue."""
     owner, freed = last["from"], last
     if last.released_ms not in (None, last.at_ms):
-        # It could not be given at once: it came free by the hand-over before this one.
+        # The queue was not assigned when it was released: the hand-over before this one released it.
         freed = _newest(handovers.where(_is_before(last))) or last
     if last.revoked_ms is not None and owner is not None:
         told_then = f.col("at_ms") == last.revoked_ms
         asked = _newest(_assignments(spark, last.group_id, owner).where(_is_before(last) & told_then)) or freed
-        yield asked.cause.offset, Step(last.revoked_ms, f"{owner} was asked to give it up")
+        yield asked.cause.offset, Step(last.revoked_ms, f"a revocation was sent to {owner}")
     if last.released_ms is not None and owner is not None:
-        how = _HOW.get(last.how, f"it came free from {{}} ({last.how})").format(owner)
+        how = _HOW.get(last.how, f"{{}} lost the queue ({last.how})").format(owner)
         yield freed.cause.offset, Step(last.released_ms, how, _record(freed.cause))
     if last.to is None:
         return
@@ -111,29 +113,32 @@ def _handover_steps(spark: SparkSession, last: Row, handovers: DataFrame) -> Ite
     told = _newest(_caused(_assignments(spark, last.group_id, last.to), [_place(last.cause)]))
     start = "" if told is None else _start(json.loads(told.json), last.queue)
     first = " as its first owner" if last.how == "first" else ""
-    yield last.cause.offset, Step(assigned_ms, f"it was given to {last.to}{first}{start}", _record(last.cause))
+    yield (
+        last.cause.offset,
+        Step(assigned_ms, f"the queue was assigned to {last.to}{first}{start}", _record(last.cause)),
+    )
 
 
 _HOW = {
-    "released": "{} released it",
+    "released": "{} released the queue",
     "unregistered": "{} left the group",
-    "expired": "{} was silent for longer than its session: expired",
+    "expired": "{} expired: its session timed out without a heartbeat",
     "replaced": "a new instance replaced {}",
-    "timeout": "{} did not release it in time: taken from it, which may repeat messages",
-    "eager": "taken from {} at once: the group hands over eagerly",
-    "removed": "the queue is no longer routed or subscribed; {} had it",
+    "timeout": "{} lost the queue: it did not release it within the revoke timeout, so messages may repeat",
+    "eager": "{} lost the queue at once: the hand-over of the group is eager",
+    "removed": "{} lost the queue: it is no longer routed or subscribed",
 }
 
 
 _FROM = {
-    "first": "from its first message on",
-    "last": "from its end on",
-    "timestamp": "from the time on that it asked for",
+    "first": "from its first message",
+    "last": "from its end offset",
+    "timestamp": "from the timestamp in its preferences",
 }
 
 
 def _unassigned_steps(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None) -> Iterator[Placed]:
-    """Tell why nobody gets it."""
+    """Yield the reason why the newest rebalance leaves the queue without an owner."""
     rebalances = spark.table("rebalances").where(f.col("group_id") == group_id)
     newest = _newest(rebalances if at_ms is None else rebalances.where(f.col("at_ms") <= at_ms))
     if newest is None:
@@ -141,16 +146,16 @@ def _unassigned_steps(spark: SparkSession, group_id: str, queue: Queue, at_ms: i
     asked = queue.topic, queue.broker, queue.queue_id
     reasons = {(one.queue.topic, one.queue.broker, one.queue.queue_id): one.reason for one in newest.unassigned}
     if asked in reasons:
-        says = f"gives it to nobody: {reasons[asked]}"
+        says = f"leaves the queue unassigned: {reasons[asked]}"
     elif (newest.unassigned_count or 0) > len(reasons):
-        says = f"gives {newest.unassigned_count} queues to nobody; one of them: {newest.unassigned[0].reason}"
+        says = f"leaves {newest.unassigned_count} queues unassigned; the reason of one: {newest.unassigned[0].reason}"
     else:
         return
     yield newest.cause.offset, Step(newest.at_ms, f"epoch {newest.epoch} {says}", _record(newest.cause))
 
 
 def _events(spark: SparkSession, group_id: str, asked: list[tuple[str, int, int]]) -> Iterator[Placed]:
-    """Tell the events that asked for a rebalance, and what they changed in the group."""
+    """Yield the events that caused a rebalance, with the changes of members that followed."""
     changes: dict[str, list[str]] = {}
     memberships = spark.table("memberships").where(f.col("group_id") == group_id)
     for row in _caused(memberships, asked).orderBy(*ORDER).collect():
@@ -164,7 +169,7 @@ def _events(spark: SparkSession, group_id: str, asked: list[tuple[str, int, int]
 
 
 def _caused(rows: DataFrame, asked: list[tuple[str, int, int]], of: str = "cause.") -> DataFrame:
-    """Keep the rows whose topic, partition and offset are among these."""
+    """Return the rows whose topic, partition and offset are among those in `asked`."""
     is_asked = f.lit(False)
     for where in asked:
         here = f.lit(True)
@@ -175,7 +180,7 @@ def _caused(rows: DataFrame, asked: list[tuple[str, int, int]], of: str = "cause
 
 
 def _client(value: bytes | None) -> str:
-    """Return whose event it is, or which topic it tells of."""
+    """Return the client or the topic of an event as text, such as `" of c1"`; empty if it has none."""
     try:
         said: Any = json.loads(value or b"")
     except ValueError:
@@ -188,7 +193,7 @@ def _start(assignment: dict[str, Any], queue: Row) -> str:
     for one in assignment["queues"]:
         if one["queue"] == queue.asDict():
             offset, policy = one["start"].get("offset"), one["start"].get("policy")
-            return f", from offset {offset} on" if offset is not None else f", {_FROM[policy]}"
+            return f", from offset {offset}" if offset is not None else f", {_FROM[policy]}"
     return ""
 
 
@@ -202,24 +207,24 @@ def _of_queue(rows: DataFrame, group_id: str, queue: Queue) -> DataFrame:
 
 
 def _later_eras(spark: SparkSession, decided: Row) -> DataFrame:
-    """Return what was decided by later eras of the shard that decided this."""
+    """Return the decisions of later eras of the same shard."""
     shard = decided.shard.rpartition(".")[0]
     return spark.table("decisions").where((f.expr(SHARD_SQL) == shard) & (f.col("era") > decided.era))
 
 
 def _assignments(spark: SparkSession, group_id: str, client_id: str) -> DataFrame:
-    """Return what a client was told of its queues."""
+    """Return the assignments that a client received."""
     is_its = (f.col("group_id") == group_id) & (f.col("client_id") == client_id)
     return spark.table("decisions").where((f.col("kind") == "assignment") & is_its)
 
 
 def _newest(rows: DataFrame) -> Row | None:
-    """Return the row that was decided last, of rows about one group."""
+    """Return the latest decision among rows about one group; None if there is none."""
     return rows.orderBy(*map(f.desc, ORDER)).first()
 
 
 def _is_before(decided: Row) -> Column:
-    """Condition on decisions about the same group: they were made before this one."""
+    """Return the condition that a decision about the same group precedes this one."""
     era, seq = f.col("era"), f.col("seq")
     is_before: Column = (era < decided.era) | ((era == decided.era) & (seq < decided.seq))
     return is_before
@@ -238,10 +243,10 @@ def _record(cause: Row) -> str:
 
 
 def _why_not(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None) -> str:
-    """Say what is wrong with a question about a group that there is."""
+    """Return the error for a queue that has no hand-over in an existing group."""
     handovers = spark.table("handovers").where(f.col("group_id") == group_id)
     topics = [row.topic for row in handovers.select("queue.topic").distinct().orderBy("topic").limit(20).collect()]
     if topics:
         when = "" if at_ms is None else f" until {EpochMs(at_ms)}"
-        return f"{queue} never was anybody's in {group_id}{when}; there are queues of {', '.join(topics)}"
-    return f"nobody owns a queue in {group_id}: in a broadcasting group every member reads every queue"
+        return f"{queue} never had an owner in {group_id}{when}; the group has queues of {', '.join(topics)}"
+    return f"no queue has an owner in {group_id}: in a broadcasting group every member reads every queue"

@@ -1,4 +1,4 @@
-"""Replay: what the tables say was decided, decided again from the archived log, and compared byte for byte."""
+"""Replay: decide again from the archived log, and compare with the recorded decisions byte for byte."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -29,63 +29,63 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs
 
 SHOWN = 5
-"""Differences of a shard that are kept: what follows from the first is seldom news."""
+"""Maximum number of differences kept per shard; most later ones follow from the first."""
 _BATCH = 10_000
-"""Records after which a shard is closed, as after a batch of `coordinate`: until then it remembers its every step."""
+"""Records after which a shard is serialized, as after a batch of `coordinate`, to free the memory of its changes."""
 
 
 class Difference(Struct, frozen=True):
-    """A decision that is not the same."""
+    """A decision that differs from the recorded one."""
 
     seq: int
     recorded: str | None
-    """As the table has it; None: it is not there."""
+    """JSON in the table; None if the table has no such decision."""
     decided: str | None
-    """As it is decided now; None: nothing is."""
+    """JSON of the replay; None if the replay makes no such decision."""
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """What came of the replay of one shard, in one era."""
+    """The result of the replay of one shard in one era."""
 
     shard: str
-    """With its era, as the decisions have it: ``groups-3.1``."""
+    """Name of the shard with its era, as in its decisions: ``groups-3.1``."""
     after: int
-    """Offset of the snapshot that it began with; -1: it began with nothing."""
+    """Offset of the snapshot with which the replay began; -1 if it began with the empty state."""
     events: int
-    """Records of the period that were decided again."""
+    """Number of records of the period that were decided again."""
     compared: int
-    """Decisions of the period that both have, or only one of them."""
+    """Number of decisions of the period that are in the table, in the replay, or in both."""
     not_recorded: int
-    """Decisions behind the last one in the table: nobody had made them, or they are not written yet."""
+    """Number of decisions after the last one in the table: not made or not written yet."""
     differences: int
     first: list[Difference]
-    """Of the differences, at most `SHOWN`."""
+    """The first differences, at most `SHOWN`."""
     unknown: int = 0
-    """Decisions of the table that cannot be made again ..."""
+    """Number of decisions in the table that cannot be replayed."""
     why: str = ""
-    """... and what is missing for it."""
+    """Reason why they cannot be replayed; empty if `unknown` is 0."""
 
 
 def replay_all(spark: SparkSession, partitions: int, period: Period) -> list[Checked]:
-    """Decide again, by Spark, all that was decided in a period; each shard begins with the nearest snapshot before it.
+    """Replay all decisions of a period in Spark; each shard begins with the nearest earlier snapshot.
 
     Args:
-        spark: with the tables' views.
-        partitions: of each control topic.
-        period: of log time.
+        spark: session with the views of the tables.
+        partitions: number of partitions of each control topic.
+        period: period of log time.
 
     Returns:
-        What came of it, by shard and era.
+        One result per shard and era, sorted.
 
     Raises:
-        InvalidUsage: nothing was recorded in this period, or the tables are those of another number of partitions.
+        InvalidUsage: the tables hold no record of this period, or were made with another number of partitions.
     """
     asked = _asked(spark, period)
     highest = max(partition for _, partition in asked)
     if highest >= partitions:
         raise InvalidUsage(
-            f"the tables have records of partition {highest}, this deployment has {partitions} partitions; "
-            "give the number that it was made with, by WAKEROLL_PARTITIONS or --config"
+            f"the tables have records of partition {highest}, but this deployment has {partitions} partitions; "
+            "set the number with which the tables were made, with WAKEROLL_PARTITIONS or --config"
         )
     found = stretches_of(spark, asked)
     checked = (
@@ -100,12 +100,12 @@ def replay_all(spark: SparkSession, partitions: int, period: Period) -> list[Che
 
 
 def replay_group(spark: SparkSession, partitions: int, period: Period, group_id: str) -> list[Checked]:
-    """Decide again, in this process, what was decided about a group in a period; its waits are not among it.
+    """Replay the decisions about a group in a period, in this process, without those about its held pulls.
 
-    All of its shard is decided again, for decisions are numbered by shard; only those about the group are compared.
+    The whole shard is replayed, because decisions are numbered per shard.  Only those about the group are compared.
 
     Raises:
-        InvalidUsage: nothing was recorded in this period, or the group's shard is not to be found.
+        InvalidUsage: the tables hold no record of this period, or the group's shard is not found.
     """
     found = stretches_of(spark, _asked(spark, period, place_of(spark, group_id, partitions)))
     rows = _recorded(spark, period).where(f.col("group_id") == group_id).collect()
@@ -125,15 +125,15 @@ def check(
     period: Period,
     group_id: str | None = None,
 ) -> Checked:
-    """Decide about a stretch again, and compare.
+    """Replay a stretch, and compare.
 
     Args:
-        stretch: what to decide about, and what to begin with.
-        partitions: of the control topic.
-        records: of its shard, by offset, from the one behind the beginning to the last one; others are skipped.
-        recorded: seq -> the decision as the table has it, of this stretch and of the period.
-        period: which decisions to compare.
-        group_id: only decisions about this group; None: about everybody.
+        stretch: records to replay, and the state before them.
+        partitions: number of partitions of the control topic.
+        records: records of the shard, ordered by offset; those outside of the stretch are skipped.
+        recorded: seq -> JSON of the recorded decisions of this stretch and period.
+        period: period whose decisions are compared.
+        group_id: group whose decisions are compared; None: all decisions.
     """
     shard = stretch.shard(partitions)
     left = dict(recorded)
@@ -179,7 +179,7 @@ def check_shard(
     records: pd.DataFrame,
     recorded: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Check one shard; Spark calls it with its topic and partition."""
+    """Check one shard; Spark calls this function with its topic and partition."""
     records = records.sort_values("offset")
     columns = (recorded[name] for name in ("shard", "seq", "offset", "json"))
     rows = [Recorded(shard, int(seq), int(offset), json) for shard, seq, offset, json in zip(*columns, strict=True)]
@@ -190,23 +190,23 @@ def check_shard(
 
 
 class Recorded(NamedTuple):
-    """A decision as the table has it."""
+    """A decision in the table."""
 
     shard: str
-    """With its era."""
+    """Name of the shard with its era."""
     seq: int
     offset: int
-    """Of the record that it follows from."""
+    """Offset of the record that caused the decision."""
     json: str
 
 
 def _of(stretch: Stretch, recorded: Iterable[Recorded]) -> dict[int, str]:
-    """Return what was decided in a stretch: seq -> the decision."""
+    """Return the recorded decisions of a stretch: seq -> JSON."""
     return {row.seq: row.json for row in recorded if _is_in(stretch, row)}
 
 
 def _unknown(found: Replayable, recorded: Iterable[Recorded]) -> list[Checked]:
-    """Return what was decided outside of all stretches: it cannot be made again."""
+    """Return the counts of recorded decisions outside of all stretches, which cannot be replayed."""
     counts: dict[tuple[str, str], int] = {}
     for row in recorded:
         if not any(_is_in(stretch, row) for stretch in found.stretches):
@@ -233,10 +233,10 @@ def _records(rows: pd.DataFrame) -> Iterator[Record]:
 def _asked(
     spark: SparkSession, period: Period, place: ControlPartition | None = None
 ) -> dict[ControlPartition, tuple[int, int]]:
-    """Return the shards that have records in a period: the offsets of the first and the last one.
+    """Return the shards with records in a period -> offsets of the first and the last of these records.
 
     Raises:
-        InvalidUsage: there are none; the message says what there is.
+        InvalidUsage: there is no such record; the message names the period of the archived log.
     """
     events = spark.table("events")
     if place is not None:
@@ -249,15 +249,15 @@ def _asked(
     )
     if not rows:
         log = events.agg(f.min("at_ms").alias("begin"), f.max("at_ms").alias("end")).collect()[0]
-        there_is = "" if log.begin is None else f"; it goes from {EpochMs(log.begin)} to {EpochMs(log.end)}"
+        there_is = "" if log.begin is None else f"; it covers {EpochMs(log.begin)} to {EpochMs(log.end)}"
         raise InvalidUsage(f"the archived log has no record {period}{there_is}")
     return {(row.topic, row.partition): (row.first, row.last) for row in rows}
 
 
 def _recorded(spark: SparkSession, period: Period) -> DataFrame:
-    """Return what was decided about records of a period."""
+    """Return the recorded decisions about records of a period."""
     cause = f.col("cause")
-    # Of what was decided before the archived log begins, only the last words are kept.
+    # Of the decisions before the start of the archived log, retention keeps only the latest about each subject.
     begun = f.lit(True)
     for (topic, partition), first in cut_logs(spark).items():
         begun = begun & ~((cause["topic"] == topic) & (cause["partition"] == partition) & (cause["offset"] < first))

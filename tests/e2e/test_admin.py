@@ -442,10 +442,10 @@ def test_the_readmes_commands_show_a_plan_carry_it_out_and_configure(coordinator
     assert [command.split()[1] for command in COMMANDS] == ["reset-offsets", "reset-offsets", "configure"]
     plan, done, configured = said
     assert f"{topic}-0 │ 20 │" in plan
-    assert "nothing is changed; the same command with --execute does it" in plan
-    assert re.search(rf"{topic}-0 │ 20 │ 0 │ -20 │ .* done, in epoch .*{topic}-1 │ 0 │ nobody yet", done)
+    assert "nothing has changed; repeat the command with --execute to carry out the reset" in plan
+    assert re.search(rf"{topic}-0 │ 20 │ 0 │ -20 │ .* done, in epoch .*{topic}-1 │ 0 │ no owner yet", done)
     assert coordinator.offsets(group_id, topic) == {0: 0, 1: 0}
-    assert f"{group_id} has its settings in epoch" in configured
+    assert f"{group_id} is configured in epoch" in configured
     asked = [event for event in coordinator.heard if getattr(event, "group_id", None) == group_id]
     assert [event.asked for event in asked if isinstance(event, Reset)] == ["to the first message"]
     assert [event.profile for event in asked if isinstance(event, Configure)] == ["rocketmq"]

@@ -46,13 +46,13 @@ def wakeroll(wakeroll, monkeypatch, tmp_path) -> Command:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        ("run", 2, "no broker is named; give --bootstrap host:port, or start one of your own with `wakeroll up`"),
+        ("run", 2, "no broker is named; use --bootstrap host:port, or start an embedded broker with `wakeroll up`"),
         ("run --bootstrap localhost", 2, "bootstrap is 'localhost'; it must be host:port[,host:port]"),
         ("observe --bootstrap a:1;b:2", 2, "bootstrap is 'a:1;b:2'; it must be host:port[,host:port]"),
         (f"run --bootstrap {NOWHERE}", 1, f"no Kafka broker answered at {NOWHERE} within 10 s ("),
         (f"restore --bootstrap {NOWHERE}", 2, "no tables in"),
-        ("run --only dance --bootstrap x:1", 2, "no job 'dance'; there are: coordinate, record"),
-        (f"run --bootstrap {NOWHERE} --prefix %", 2, "a setting is wrong: Expected `str` matching regex"),
+        ("run --only dance --bootstrap x:1", 2, "--only is 'dance'; it must be one of: coordinate, record"),
+        (f"run --bootstrap {NOWHERE} --prefix %", 2, "invalid setting: Expected `str` matching regex"),
         ("run --dance", 2, "No such option: --dance"),
         ("dance", 2, "No such command 'dance'"),
         ("describe", 2, "Missing argument 'GROUP'"),
@@ -74,8 +74,8 @@ def test_a_mistake_on_the_command_line_gets_one_sentence(wakeroll: Command, argu
     ("file", "sentence"),
     [
         ("bootstrap = ", "cannot read the settings in wakeroll.toml: Invalid value (at end of document)"),
-        ('boostrap = "host:9092"', "there is no setting 'boostrap'; did you mean 'bootstrap'?"),
-        ("colour = 1", "there is no setting 'colour'; there are: bootstrap, kafka_config, "),
+        ('boostrap = "host:9092"', "unknown setting 'boostrap'; did you mean 'bootstrap'?"),
+        ("colour = 1", "unknown setting 'colour'; the settings are: bootstrap, kafka_config, "),
         ('partitions = "four"', "Expected `int`, got `str` - at `$.partitions`"),
         ("partitions = 0", "Expected `int` >= 1 - at `$.partitions`"),
         ('driver_memory = "much"', "at `$.driver_memory`"),

@@ -180,4 +180,4 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
 
     shutil.rmtree(settings.checkpoints)
     assert "start with `wakeroll restore`" in refusal(settings)
-    assert "8 of 8 shards go on where they were" in restore(settings)
+    assert "8 of 8 shards continue in their era" in restore(settings)

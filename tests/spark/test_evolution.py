@@ -51,14 +51,17 @@ def older(spark, tmp_path_factory):
     [
         (
             declared(without=(NEW,), at_ms=str),
-            "at_ms is bigint there and string here; give what is new a name of its own",
+            "at_ms is bigint in the table, but declared as string; give the new one another name",
         ),
         (declared(without=(NEW,), who=str), "the new column who is NOT NULL, but old rows have no value for it"),
-        (declared(without=(NEW,), client_id=str | None), "client_id is NOT NULL there and allows null here"),
-        (declared(without=(NEW, "mode")), "mode is NOT NULL there and not declared here"),
+        (
+            declared(without=(NEW,), client_id=str | None),
+            "client_id is NOT NULL in the table, but its declaration allows null",
+        ),
+        (declared(without=(NEW, "mode")), "mode is NOT NULL in the table and not declared"),
         (
             declared(without=(NEW,), at_ms=Annotated[int, Meta(ge=5)]),
-            "CHECK at_ms_at_least (at_ms >= 5) is new, but old rows were not asked",
+            "CHECK at_ms_at_least (at_ms >= 5) is new, but old rows were not checked",
         ),
     ],
 )
@@ -70,7 +73,7 @@ def test_what_old_rows_could_not_keep_to_is_refused_in_a_sentence(spark, older, 
     with pytest.raises(InvalidUsage) as told:
         evolve(spark, path, table)
 
-    assert f"table 'offsets' in {older} was made by another version: " in str(told.value)
+    assert f"table 'offsets' in {older} conflicts with this version: " in str(told.value)
     assert sentence in str(told.value)
     assert spark.read.format("delta").load(str(path)).schema == before
 

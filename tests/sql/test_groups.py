@@ -23,11 +23,11 @@ def test_of_many_groups_every_one_is_known_and_the_first_are_named(spark):
     with pytest.raises(InvalidUsage) as refused:
         refuse_unknown_group(spark, "g30")
 
-    assert str(refused.value) == f"no group 'g30'; there are: {', '.join(names[:20])}"
+    assert str(refused.value) == f"no group 'g30'; the groups are: {', '.join(names[:20])}"
 
 
 def test_a_record_that_was_refused_makes_no_group(spark):
     know(spark, ("rejected", "typo"))
 
-    with pytest.raises(InvalidUsage, match="no group 'typo'; there are: none yet"):
+    with pytest.raises(InvalidUsage, match="no group 'typo'; the groups are: none yet"):
         refuse_unknown_group(spark, "typo")

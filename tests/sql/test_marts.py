@@ -152,7 +152,7 @@ def test_the_marts_are_asked_by_name(engine: SparkSession, built: list[marts.Bui
     finally:
         session.catalog.setCurrentDatabase(marts_schema)
     assert code == 2
-    assert "no table or view 'group_health'; there are: assignments, " in complaint
+    assert "no table or view 'group_health'; it must be one of: assignments, " in complaint
 
 
 def test_the_answers_in_the_docs_are_those_of_the_day(engine: SparkSession, home: Path, ask: Ask, request):
@@ -174,9 +174,9 @@ def test_the_answers_in_the_docs_are_those_of_the_day(engine: SparkSession, home
 HEAD = """\
 # An operator's ten questions
 
-Each is a file of `dbt_like_sql/analyses/`.  The answers are those of a made-up day: two groups, `billing` and `audit`;
-members come, leave and crash, a topic grows, settings change, offsets advance, some wait.  A test asks them, and sees
-that this page says what it is told; `make test ARGS="tests/sql/test_marts.py --rewrite"` writes it anew.
+Each is a file of `dbt_like_sql/analyses/`.  The answers show an invented day: two groups, `billing` and `audit`;
+members join, leave and crash, a topic grows, settings change, offsets advance, pulls are held.  A test runs them and
+compares this page with the answers; `make test ARGS="tests/sql/test_marts.py --rewrite"` writes the page again.
 """
 
 

@@ -138,17 +138,17 @@ def test_a_hand_over_at_an_earlier_log_time_is_explained(asked, story):
 
     explanation = explain(asked, "billing", Queue("orders", "", 3))
 
-    assert explanation.answer.startswith(f"orders-3 of billing is c2's since {EpochMs(back.at_ms)} ")
+    assert explanation.answer.startswith(f"orders-3 of billing is owned by c2 since {EpochMs(back.at_ms)} ")
     assert [step.what.partition(":")[0] for step in explanation.steps] == [
         "unregister of c3, c3 left",
         f"rebalance to epoch {back.epoch} by leave",
         "c3 left the group",
-        "it was given to c2, from offset 30 on",
+        "the queue was assigned to c2, from offset 30",
     ]
     before = explain(asked, "billing", Queue("orders", "", 3), back.at_ms - 1)
-    assert before.answer.startswith("orders-3 of billing is c2's since ")
+    assert before.answer.startswith("orders-3 of billing is owned by c2 since ")
     assert explain(asked, "billing", Queue("orders", "", 3), given.at_ms).answer.startswith(
-        f"orders-3 of billing is c2's since {EpochMs(back.at_ms)} "
+        f"orders-3 of billing is owned by c2 since {EpochMs(back.at_ms)} "
     )
 
 
@@ -158,8 +158,10 @@ def test_a_hand_over_of_era_10_is_newer_than_one_of_era_9(asked, story):
 
     explanation = explain(asked, "mail", Queue("mails", "", 1))
 
-    assert explanation.answer.startswith(f"mails-1 of mail is m1's since {EpochMs(back.at_ms)} (epoch {back.epoch})")
-    assert explanation.steps[-1].what == "it was given to m1, from offset 20 on"
+    assert explanation.answer.startswith(
+        f"mails-1 of mail is owned by m1 since {EpochMs(back.at_ms)} (epoch {back.epoch})"
+    )
+    assert explanation.steps[-1].what == "the queue was assigned to m1, from offset 20"
 
 
 def test_a_queue_that_a_new_era_never_heard_of_is_nobodys(asked, story):
@@ -169,8 +171,8 @@ def test_a_queue_that_a_new_era_never_heard_of_is_nobodys(asked, story):
     explanation = explain(asked, "ads", Queue("orders", "", 0))
 
     assert explanation.answer == (
-        "orders-0 of ads is nobody's since era 10 began: the coordinator lost its state, and nobody has claimed the "
-        f"queue; the last hand-over on record, at {EpochMs(last.at_ms)} (epoch {last.epoch}), gave it to x1"
+        "orders-0 of ads has no owner since era 10 began: the coordinator lost its state, and no member has claimed "
+        f"the queue; the owner after the last recorded hand-over, at {EpochMs(last.at_ms)} (epoch {last.epoch}), was x1"
     )
 
 
@@ -216,7 +218,7 @@ def test_an_owner_that_left_is_found_though_it_joined_later_by_the_clock(spark, 
         rows = broken.where("rule = 'current_assignments.owners'").collect()
 
     assert {row.at for row in rows} == {f"audit/orders//{number}" for number in range(4)}
-    assert all(row.found.startswith("a2 has it, and left in groups-2.10/") for row in rows)
+    assert all(row.found.startswith("owner a2, which left in groups-2.10/") for row in rows)
 
 
 # --- marts ---

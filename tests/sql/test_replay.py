@@ -90,7 +90,7 @@ def test_a_decision_that_was_changed_is_found(corrupted, replay):
     assert code == 1
     assert "decisions compared: 3 differ" in said
     assert re.search(rf"groups-{home('billing')}\.1 +│ 3 +│ epoch +│ 77 +│ 1 ", said)
-    assert re.search(rf"groups-{home('audit')}\.1 +│ 4 +│ all of it +│ nothing +│ ", said)
+    assert re.search(rf"groups-{home('audit')}\.1 +│ 4 +│ whole record +│ none +│ ", said)
 
 
 def test_only_the_differences_of_a_group_are_its_own(corrupted, replay):
@@ -103,7 +103,7 @@ def test_only_the_differences_of_a_group_are_its_own(corrupted, replay):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--group", "biling"], "no group 'biling'; there are: audit, billing"),
+        (["--group", "biling"], "no group 'biling'; the groups are: audit, billing"),
         (
             ["--from", "2020-01-01T00:00:00Z", "--to", "2021-01-01T00:00:00Z"],
             "the archived log has no record from 2020-",

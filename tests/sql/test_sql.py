@@ -104,7 +104,7 @@ def test_more_rows_than_the_limit_are_told_of(ask):
     assert ask(three, "--limit", "2", "--format", "csv") == (
         0,
         "n\n1\n2\n",
-        "wakeroll: these are the first 2 rows, there are more; --limit N shows N\n",
+        "wakeroll: these are the first 2 rows, and there are more; --limit N shows N rows\n",
     )
     assert ask(three, "--limit", "3", "--format", "csv") == (0, "n\n1\n2\n3\n", "")
 
@@ -137,7 +137,7 @@ def test_what_is_no_question_is_refused(ask, day, statement):
     assert ask(statement) == (
         2,
         "",
-        "wakeroll: `sql` only reads: give it a query, or describe, show or explain; "
+        "wakeroll: `sql` only reads; it accepts a query, describe, show or explain, "
         f"not {statement.split()[0]!r} ...\n",
     )
     assert sorted(day.rglob("*")) == files
@@ -170,13 +170,13 @@ def test_what_is_no_question_is_refused(ask, day, statement):
 )
 def test_a_mistake_is_told_in_one_sentence_of_sparks(ask, question, reason):
     """Not by a plan, and not by the places in Spark's source that saw it."""
-    assert ask(question) == (2, "", f"wakeroll: Spark cannot answer that: {reason}\n")
+    assert ask(question) == (2, "", f"wakeroll: Spark rejects the query: {reason}\n")
 
 
 def test_who_asks_for_another_table_is_told_which_there_are(ask):
     names = ", ".join(sorted([*TABLES, *(name for name, _ in views())]))
 
-    assert ask("select * from groops") == (2, "", f"wakeroll: no table or view 'groops'; there are: {names}\n")
+    assert ask("select * from groops") == (2, "", f"wakeroll: no table or view 'groops'; it must be one of: {names}\n")
 
 
 def test_the_tables_are_asked_as_they_were(ask, engine, day):
@@ -195,14 +195,20 @@ def test_the_tables_are_asked_as_they_were(ask, engine, day):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "give one question: as an argument"),
-        (["select 1", "--file", "question.sql"], "give one question: as an argument"),
+        ([], "name one query: as an argument"),
+        (["select 1", "--file", "question.sql"], "name one query: as an argument"),
         (["--file", "nowhere.sql"], "nowhere.sql: No such file or directory"),
-        (["select 1", "--version", "3"], "--version is '3'; it must be a table and its Delta version, like offsets=3"),
-        (["select 1", "--version", "groups=3"], "with one of events, decisions, assignments, offsets, snapshots"),
-        (["select 1", "--version", "offsets=99"], "no version 99 of 'offsets'; there are 0 to 2"),
-        (["select 1", "--version", "offsets=1", "--at", "0"], "give one of the two"),
-        (["select 1", "--at", "0"], "no table 'events' at 1970-01-01T00:00:00.000Z; the oldest version that is kept"),
+        (
+            ["select 1", "--version", "3"],
+            "--version is '3'; it must be a table and its Delta version, such as offsets=3",
+        ),
+        (["select 1", "--version", "groups=3"], "the tables are: events, decisions, assignments, offsets, snapshots"),
+        (["select 1", "--version", "offsets=99"], "table 'offsets' has no version 99; it has 0 to 2"),
+        (["select 1", "--version", "offsets=1", "--at", "0"], "use only one of them"),
+        (
+            ["select 1", "--at", "0"],
+            "table 'events' has no version of 1970-01-01T00:00:00.000Z; the oldest kept version",
+        ),
         (["select 1 as a, 2 as a", "--format", "json"], "two columns are named 'a'; give one of them another name"),
         (["select 1", "--home", "nowhere"], "no tables in"),
     ],

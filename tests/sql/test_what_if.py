@@ -111,20 +111,26 @@ def test_a_group_that_nobody_is_in_any_more_is_named(what_if):
     code, said = what_if("--group", "billing", "--remove", "c3")
 
     assert code == 0, said
-    assert "without c3: nobody is in the group; --at TIME asks about a moment when somebody was" in said
+    assert "without c3: the group has no members; use --at TIME for a moment when it had some" in said
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("--group billing", "nothing is asked; give one of --strategy, --add, --remove, --queues, --settings"),
-        ("--group biling --add 1", "no group 'biling'; there are: audit, billing"),
+        (
+            "--group billing",
+            "no change is named; use at least one of --strategy, --add, --remove, --queues, --settings",
+        ),
+        ("--group biling --add 1", "no group 'biling'; the groups are: audit, billing"),
         ("--group billing --strategy SPRAED", "SPRAED"),
         ("--group billing --remove c9", "no client 'c9' in billing; there are: c3"),
-        ("--group billing --queues orders", "--queues is 'orders'; it must be a topic and a number, like orders=12"),
-        ("--group billing --settings speed=9", "--settings is 'speed=9'; it must be a name and a value, of: profile, "),
+        ("--group billing --queues orders", "--queues is 'orders'; it must be TOPIC=N, such as orders=12"),
+        (
+            "--group billing --settings speed=9",
+            "--settings is 'speed=9'; it must be NAME=VALUE, with a name of: profile, ",
+        ),
         ("--group billing --settings settle_ms=-1", "settle_ms"),
-        ("--group billing --add 1 --at 2020-01-01T00:00:00Z", "its log begins at 2023-11-14T22:13:20.000Z"),
+        ("--group billing --add 1 --at 2020-01-01T00:00:00Z", "its archived log begins at 2023-11-14T22:13:20.000Z"),
         (f"--group audit --add 1 --at {START_MS}", "there is no group 'audit' at that time"),
     ],
 )

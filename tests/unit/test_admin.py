@@ -155,11 +155,17 @@ def test_an_admin_names_a_broker_that_does_not_answer_and_settings_that_are_wron
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["reset-offsets", "g"], "no places are given; give one of --to-first, --to-last, --to-offset, --to-time"),
-        (["reset-offsets", "g", "--to-first", "--to-offset", "0"], "2 places are given; give one of --to-first"),
+        (
+            ["reset-offsets", "g"],
+            "0 targets are named; use exactly one of --to-first, --to-last, --to-offset, --to-time",
+        ),
+        (
+            ["reset-offsets", "g", "--to-first", "--to-offset", "0"],
+            "2 targets are named; use exactly one of --to-first",
+        ),
         (["reset-offsets", "g", "--to-time", "noon"], "'noon' is no time"),
         (["reset-offsets", "g", "--to-last", "--queue", "orders"], "'orders' is no queue"),
-        (["reset-offsets", "g", "--to-last", "--execute", "--dry-run"], "--execute and --dry-run are given"),
+        (["reset-offsets", "g", "--to-last", "--execute", "--dry-run"], "--execute and --dry-run exclude each other"),
         (["configure", "g", "--strategy-params", "[1]"], "--strategy-params is '[1]'; it must be a JSON object"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

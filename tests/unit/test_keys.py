@@ -138,7 +138,7 @@ def test_the_command_prints_an_entry_or_appends_it(wakeroll, file):
 
     keys = read_keys(file)
     assert code == 0
-    assert said == f"{file} has the key 'obs-1' of an observer\n"
+    assert said == f"added the key 'obs-1' of role observer to {file}\n"
     assert [(key.key_id, key.role) for key in keys.by_id.values()] == [("ops-1", "operator"), ("obs-1", "observer")]
     assert printed == entry_of(keys.by_id["ops-1"])
     assert keys.by_id["obs-1"].secret.hex() not in said

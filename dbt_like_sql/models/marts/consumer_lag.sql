@@ -1,6 +1,6 @@
--- How far behind is each group?  One row a (group_id, topic, broker, queue_id, offset_owner).
+-- How far behind is each group?  One row per (group_id, topic, broker, queue_id, offset_owner).
 --
--- "Now" is the newest log time there is, so that the answer about tables of yesterday is yesterday's.
+-- "Now" is the newest log time in the tables, so an older copy of the tables yields the values of its time.
 with current_offsets as (select * from {{ ref('stg_current_offsets') }}),
 
 offsets as (select * from {{ ref('stg_offsets') }}),
@@ -16,7 +16,7 @@ ends as (
         topic,
         broker,
         queue_id,
-        -- The newest, not the largest: a queue may be cut.
+        -- The newest end offset, not the largest: a topic may be truncated.
         max_by(end_offset, seen_at) as end_offset
     from queues
     group by topic, broker, queue_id
@@ -31,7 +31,7 @@ behind as (
     inner join ends using (topic, broker, queue_id)
 ),
 
--- When did the oldest message come that is not consumed?  Not before the first look that found it.
+-- Time of the oldest message that is not consumed: the time of the first report whose end offset includes it.
 waiting as (
     select
         behind.group_id,
@@ -46,7 +46,7 @@ waiting as (
     group by behind.group_id, behind.topic, behind.broker, behind.queue_id, behind.offset_owner
 ),
 
--- How fast are messages consumed and produced, over the time that the offsets here tell of?
+-- Rates of consumption and production, over the period that the recorded offsets cover.
 consumed as (
     select
         group_id,

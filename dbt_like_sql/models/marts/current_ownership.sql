@@ -1,6 +1,6 @@
--- Who owns what now?  One row per (group_id, topic, broker, queue_id); client_id null: nobody.
+-- Who owns which queue now?  One row per (group_id, topic, broker, queue_id); client_id is null if no member owns it.
 --
--- A new era of a shard begins without owners: what an earlier one said of them is over.
+-- A new era of a shard begins without owners, so decisions of earlier eras do not count.
 with timeline as (select * from {{ ref('ownership_timeline') }}),
 
 decisions as (select * from {{ ref('stg_decisions') }}),
@@ -27,7 +27,7 @@ final as (
     from timeline
     left semi join newest_eras
         on split_part(timeline.shard, '.', 1) = newest_eras.shard_name and timeline.era = newest_eras.era
-    -- A queue whose topic is gone, or that nobody reads any more, is nobody's business.
+    -- Without queues whose topic is deleted or no longer subscribed.
     where timeline.owned_to is null and not (timeline.how = 'removed' and timeline.client_id is null)
 )
 

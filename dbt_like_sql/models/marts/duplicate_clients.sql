@@ -1,11 +1,11 @@
--- Which names do two processes use?  One row per (group_id, client_id).
+-- Which client_ids do two processes use?  One row per (group_id, client_id).
 --
--- A client is listed when one of its instances was fenced as a duplicate of a live one, or when a conflict says so.
+-- A client is listed if one of its instances was fenced as a duplicate of a live one, or if a conflict reports that.
 with memberships as (select * from {{ ref('stg_memberships') }}),
 
 fencings as (select * from {{ ref('stg_fencings') }}),
 
--- Each heartbeat of an instance that has ended is fenced again: the first time counts.
+-- Each heartbeat of an ended instance is fenced again; only the first one counts.
 duplicates as (
     select
         group_id,

@@ -1,4 +1,4 @@
--- How does each group do?  One row a group_id: as well as the worst of its queues.
+-- How healthy is each group?  One row per group_id, with the worst status of its queues.
 with queue_health as (select * from {{ ref('queue_health') }}),
 
 ranked as (

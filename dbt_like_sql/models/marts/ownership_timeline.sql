@@ -1,6 +1,6 @@
--- Who owned which queue, and when?  One row a period: (shard, seq) of the decision that began it.
+-- Who owned which queue, and when?  One row per period, with (shard, seq) of the decision that began it.
 --
--- A run takes up the changes since the last one: a new change ends the queue's open period, and begins one.
+-- An incremental run processes the new changes: each ends the open period of its queue and begins another one.
 {{ config(materialized='incremental', incremental_strategy='merge', unique_key=['shard', 'seq']) }}
 
 with assignments as (select * from {{ ref('stg_assignments') }}),
@@ -62,7 +62,7 @@ periods as (
 periods as (select * from assignments),
 {% endif %}
 
--- A leader's clock may step back, the order of decisions does not: a period begins no earlier than the one before it.
+-- The clock of a new leader may be behind, but the order of decisions stays: no period begins before the previous one.
 begun as (
     select
         * except (owned_from),

@@ -1,12 +1,11 @@
--- How does each queue of a group do?  One row a (group_id, topic, broker, queue_id, offset_owner).
+-- How healthy is each queue of a group?  One row per (group_id, topic, broker, queue_id, offset_owner).
 --
--- Burrow's rules, which need no threshold: the last commits are looked at as they stand in the log, each with the lag it
--- left.
---   STOP    nothing was committed for longer than the whole window lasted
---   REWIND  an offset went back
---   STALL   the offset stands still, the lag does not fall
---   WARN    the offset moves on, the lag never falls
---   OK      all else; and whoever had caught up at one of these commits, or has now
+-- The rules are those of Burrow and need no threshold.  They evaluate the last commits, each with the lag after it.
+--   STOP    no commit for longer than the duration of the window
+--   REWIND  an offset decreased
+--   STALL   the offset does not change, and the lag does not fall
+--   WARN    the offset increases, and the lag never falls
+--   OK      everything else, and every queue whose lag was 0 after one of these commits or is 0 now
 with lag as (select * from {{ ref('consumer_lag') }}),
 
 commits as (select * from {{ ref('stg_commits') }}),
@@ -17,7 +16,7 @@ decisions as (select * from {{ ref('stg_decisions') }}),
 
 queues as (select * from {{ ref('stg_queues') }}),
 
--- A reset is a step too, though no client's.  A group's records are in one partition, so their offsets order its steps.
+-- A reset by an operator is a step too.  The records of a group are in one partition, so their offsets order the steps.
 steps as (
     select
         group_id,
@@ -64,7 +63,7 @@ numbered as (
 
 recent as (select * from numbered where nth_newest <= {{ var('window_commits') }}),
 
--- Commits among the looks at their queues: a join of each commit with all looks before it would grow with the square.
+-- A union of commits and reports of end offsets: a join of each commit with all earlier reports would be quadratic.
 seen as (
     select
         group_id,
@@ -93,7 +92,7 @@ seen as (
     from queues
 ),
 
--- The queue's end as it was known when a commit came: the newest look before it, or at the same time.
+-- End offset that was known at the time of a commit: that of the newest report before it, or at the same time.
 ended as (
     select
         * except (end_offset),

@@ -1,6 +1,6 @@
--- What did each rebalance cost?  One row a (group_id, epoch, shard).
+-- What did each rebalance cost?  One row per (group_id, epoch, shard).
 --
--- A run takes up the rebalances and hand-overs since the last one; an epoch with new hand-overs is told anew.
+-- An incremental run processes the new rebalances and hand-overs, and computes an epoch with new hand-overs again.
 {{ config(materialized='incremental', incremental_strategy='merge', unique_key=['group_id', 'epoch', 'shard']) }}
 
 with rebalances as (select * from {{ ref('stg_rebalances') }}),
@@ -55,7 +55,7 @@ changed_hands as (
     left semi join touched using (group_id, epoch, shard)
 ),
 
--- How far had the owner committed, and how far could it have read, when it lost the queue?
+-- Committed offset and end offset of a queue when its owner lost it.
 committed as (
     select
         changed_hands.shard,
@@ -92,7 +92,7 @@ reached_then as (
 each_handover as (
     select
         changed_hands.*,
-        -- Nobody reads a queue from when it came free until somebody is given it.
+        -- No member reads a queue between its release and its assignment.
         case
             when changed_hands.to_client_id is not null
                 then

@@ -1,4 +1,4 @@
--- When did a group rebalance again and again?  One row a (group_id, began_at).
+-- When did a group rebalance again and again?  One row per (group_id, began_at).
 with rebalances as (select * from {{ ref('stg_rebalances') }}),
 
 spaced as (

@@ -1,6 +1,6 @@
--- Which members want something else than the oldest one, by which their group goes?  One row per (shard, seq).
+-- Which members have preferences that conflict with the oldest member, whose preferences apply?
 --
--- It lasts until the client agrees, differs in another way, leaves, or joins again.
+-- One row per (shard, seq).  A conflict lasts until the client agrees, has another conflict, leaves, or joins again.
 with memberships as (select * from {{ ref('stg_memberships') }}),
 
 about_clients as (select * from memberships where client_id <> '' and not is_duplicate_id),
@@ -11,7 +11,7 @@ followed as (
         lead(changed_at) over next_change as next_at,
         lead(change) over next_change as next_change
     from about_clients
-    -- Wanting another topic says nothing of whether it still differs.
+    -- A change of subscription does not show whether the conflict continues.
     where change in ('conflict', 'agreed', 'joined', 'left', 'expired', 'replaced')
     window next_change as (partition by group_id, client_id order by era, seq)
 ),
@@ -26,7 +26,7 @@ final as (
         epoch,
         detail,
         changed_at as began_at,
-        -- A leader's clock may step back.
+        -- The clock of a new leader may be behind.
         case when next_at < changed_at then changed_at else next_at end as ended_at,
         next_change as ended_by,
         next_change is null as is_open

@@ -1,4 +1,4 @@
--- How long did requests wait, and how soon after a message were they answered?  One row a (topic, reason).
+-- How long were pulls held, and how soon after a message were they answered?  One row per (topic, reason).
 with wakes as (select * from {{ ref('stg_wakes') }}),
 
 final as (

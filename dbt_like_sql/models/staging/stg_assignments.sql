@@ -1,4 +1,4 @@
--- Every change of a queue's owner.  One row a (shard, seq).
+-- Every change of a queue's owner.  One row per (shard, seq).
 with assignments as (select * from {{ source('ledger', 'assignments') }}),
 
 final as (

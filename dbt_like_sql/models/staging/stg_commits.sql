@@ -1,6 +1,6 @@
--- Every commit of a client, also one that says what was known.  One row a (partition, offset, topic, broker, queue_id).
+-- Every commit of a client, also one that repeats the known offset; without rejected commits.
 --
--- Not those that were refused.
+-- One row per (partition, offset, topic, broker, queue_id).
 with events as (select * from {{ ref('stg_events') }}),
 
 rejections as (select * from {{ ref('stg_rejections') }}),

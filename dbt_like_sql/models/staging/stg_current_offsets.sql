@@ -1,4 +1,4 @@
--- How far is each queue consumed now?  One row a (group_id, topic, broker, queue_id, offset_owner).
+-- What is the committed offset of each queue now?  One row per (group_id, topic, broker, queue_id, offset_owner).
 with current_offsets as (select * from {{ source('ledger', 'current_offsets') }}),
 
 final as (

@@ -1,4 +1,4 @@
--- Every decision, without what it says.  One row a (shard, seq).
+-- Every decision, without its content.  One row per (shard, seq).
 with decisions as (select * from {{ source('ledger', 'decisions') }}),
 
 final as (

@@ -1,4 +1,4 @@
--- Every record of the control topics.  One row a (topic, partition, offset).
+-- Every record of the control topics.  One row per (topic, partition, offset).
 with events as (select * from {{ source('ledger', 'events') }}),
 
 final as (

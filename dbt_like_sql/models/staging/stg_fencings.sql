@@ -1,6 +1,6 @@
--- Every instance that was put out of its group.  One row per (shard, seq).
+-- Every instance that was fenced from its group.  One row per (shard, seq).
 --
--- Each heartbeat of an instance that has ended is fenced again.
+-- Each heartbeat of an ended instance is fenced again.
 with fencings as (select * from {{ source('ledger', 'fencings') }}),
 
 final as (

@@ -1,4 +1,4 @@
--- Every queue that changed hands.  One row a (shard, seq).
+-- Every hand-over of a queue.  One row per (shard, seq).
 with handovers as (select * from {{ source('ledger', 'handovers') }}),
 
 final as (
@@ -14,7 +14,7 @@ final as (
         `to` as to_client_id,
         epoch,
         how,
-        -- In these cases the owner said that it has let go.  Otherwise it may have worked on what it had not committed.
+        -- In these cases the owner released the queue itself; otherwise it may have processed uncommitted messages.
         how not in ('first', 'released', 'unregistered', 'removed') as is_abrupt,
         timestamp_millis(at_ms) as decided_at,
         timestamp_millis(revoked_ms) as revoked_at,

@@ -1,4 +1,4 @@
--- Who came, went, or is at odds with the others.  One row a (shard, seq).
+-- Every change of a member: joins, leaves, conflicts.  One row per (shard, seq).
 with memberships as (select * from {{ source('ledger', 'memberships') }}),
 
 final as (

@@ -1,6 +1,6 @@
--- Every advance, or reset, of a committed offset.  One row a (shard, seq).
+-- Every advance, or reset, of a committed offset.  One row per (shard, seq).
 --
--- offset_owner tells the offsets of a broadcasting group's clients apart; a clustering group shares one a queue.
+-- In a broadcasting group each client has its own offset per queue, and offset_owner names it; otherwise it is empty.
 with offsets as (select * from {{ source('ledger', 'offsets') }}),
 
 final as (

@@ -1,4 +1,4 @@
--- Every request to be woken.  One row a record: (topic, partition, offset).
+-- Every pull.  One row per (topic, partition, offset).
 with events as (select * from {{ ref('stg_events') }}),
 
 pulls as (

@@ -1,6 +1,6 @@
--- How far did a queue reach, as the observer and the producers saw it?  One row a (topic, broker, queue_id, seen_at).
+-- Which end offsets did the observer and the producers report?  One row per (topic, broker, queue_id, seen_at).
 --
--- A route stands on every partition; one look is one row all the same.
+-- A route is published to every partition; its copies make one row.
 with events as (select * from {{ ref('stg_events') }}),
 
 routes as (
@@ -32,7 +32,7 @@ seen as (
         queue.topic,
         queue.broker,
         queue.queue_id,
-        -- A bound of zero is not written.
+        -- An offset of zero is omitted in the JSON.
         coalesce(queue.max_offset, 0) as end_offset,
         event_at as seen_at
     from routes
@@ -54,7 +54,7 @@ final as (
         max(end_offset) as end_offset,
         seen_at
     from seen
-    -- What is no event does not say which queue.
+    -- A record that is no valid event names no queue.
     where topic is not null and queue_id is not null and end_offset >= 0
     group by topic, broker, queue_id, seen_at
 )

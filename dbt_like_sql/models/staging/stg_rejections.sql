@@ -1,4 +1,4 @@
--- Every event that was refused.  One row a (shard, seq).
+-- Every event that was rejected.  One row per (shard, seq).
 with rejections as (select * from {{ source('ledger', 'rejections') }}),
 
 final as (

@@ -1,4 +1,4 @@
--- Every answer to a held pull.  One row a (shard, seq).
+-- Every answer to a held pull.  One row per (shard, seq).
 with wakes as (select * from {{ source('ledger', 'wakes') }}),
 
 final as (

@@ -1,7 +1,7 @@
-"""The parts of a condition, and what each is for a message: true, false, or null where a property is missing.
+"""The parts of a condition, and their evaluation for a message: true, false, or null if a property is missing.
 
-Each part is one class of `org.apache.rocketmq.filter.expression`.  What is evaluated, in which order, and what is left
-out matters: a part that raises makes the whole condition no match, even beside an OR that is true.
+Each part is one class of `org.apache.rocketmq.filter.expression`.  The order of evaluation matters, and so do the parts
+that are not evaluated: if a part raises, the whole condition does not match, even next to an OR that is true.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,20 +25,24 @@ _TESTS: dict[Test, Callable[[str, str], bool]] = {
 
 
 class Condition(Protocol):
-    """A part of a condition, or all of it."""
+    """A part of a condition, or a whole condition."""
 
     @property
     def operands(self) -> tuple["Condition", ...]:
-        """The parts that it is made of."""
+        """Operands of this part."""
         ...
 
     def evaluate(self, properties: Properties) -> Value:
-        """Return what it is for a message; raises `IncomparableError`."""
+        """Return the value for a message.
+
+        Raises:
+            IncomparableError: two values cannot be compared.
+        """
         ...
 
 
 def holds(condition: Condition, properties: Properties) -> bool:
-    """Whether a message with these properties matches: neither false, nor null, nor an error."""
+    """Return whether a message with these properties matches: the result is neither false, nor null, nor an error."""
     try:
         return condition.evaluate(properties) is True
     except IncomparableError:
@@ -46,7 +50,7 @@ def holds(condition: Condition, properties: Properties) -> bool:
 
 
 class Constant(Struct, frozen=True):
-    """TRUE, FALSE, NULL, a number or text."""
+    """A constant: TRUE, FALSE, NULL, a number or text."""
 
     operands: ClassVar[tuple[Condition, ...]] = ()
     value: Value
@@ -63,57 +67,57 @@ class Property(Struct, frozen=True):
     name: str
 
     def evaluate(self, properties: Properties) -> Value:
-        """Return its text."""
+        """Return the text of the property; None if it is missing."""
         return properties.get(self.name)
 
 
 class _Unary(Struct, frozen=True):
-    """A part that is made of one other."""
+    """A part with one operand."""
 
     operand: Condition
 
     @property
     def operands(self) -> tuple[Condition, ...]:
-        """The one part."""
+        """The operand."""
         return (self.operand,)
 
 
 class Negative(_Unary, frozen=True):
-    """A number with its sign changed; text has none, so that ``-a`` is null for every property."""
+    """A number with its sign changed; text has no sign, so ``-a`` is null for every property."""
 
     def evaluate(self, properties: Properties) -> Value:
-        """Return the number, or null."""
+        """Return the negated number, or null."""
         value = self.operand.evaluate(properties)
         return None if value is None or isinstance(value, bool | str) else -value
 
 
 class Cast(_Unary, frozen=True):
-    """A property where true or false is needed; text is neither, and counts as false."""
+    """A property in the place of a boolean; its text counts as false."""
 
     operand: Property
 
     def evaluate(self, properties: Properties) -> Value:
-        """Return false, or null if it is missing."""
+        """Return false, or null if the property is missing."""
         return None if self.operand.evaluate(properties) is None else False
 
 
 class Not(_Unary, frozen=True):
-    """The opposite; of null, null."""
+    """The negation of a boolean; null stays null."""
 
     def evaluate(self, properties: Properties) -> Value:
-        """Return the opposite."""
+        """Return the negation."""
         value = self.operand.evaluate(properties)
         return None if value is None else not value
 
 
 class Junction(Struct, frozen=True):
-    """A row of ANDs, which one false decides, or of ORs, which one true decides; null does not decide."""
+    """A chain of ANDs, which the first false decides, or of ORs, which the first true decides; null does not decide."""
 
     decisive: bool
     operands: tuple[Condition, ...]
 
     def evaluate(self, properties: Properties) -> Value:
-        """Evaluate from the left, up to the one that decides."""
+        """Evaluate from the left, up to the operand that decides."""
         unknown = False
         for operand in self.operands:
             value = operand.evaluate(properties)
@@ -124,7 +128,7 @@ class Junction(Struct, frozen=True):
 
 
 class Equal(Struct, frozen=True):
-    """``=`` and IS NULL.  Null on both sides is equal, on the right alone is not, on the left alone is null."""
+    """``=`` and IS NULL: true if both sides are null, false if only the right one is, null if only the left one is."""
 
     left: Condition
     right: Condition
@@ -144,7 +148,7 @@ class Equal(Struct, frozen=True):
 
 
 class Order(Struct, frozen=True):
-    """Two numbers compared; null if either is missing."""
+    """A comparison of two numbers; null if either is missing."""
 
     left: Condition
     symbol: Symbol
@@ -169,7 +173,7 @@ class Order(Struct, frozen=True):
 class Between(Struct, frozen=True):
     """BETWEEN and NOT BETWEEN, which are ``>= low AND <= high`` and ``< low OR > high``.
 
-    Java evaluates the value for each bound.  Once is the same, and parts within parts do not double at every level.
+    Java evaluates the value once per bound.  One has the same result, and its cost does not double per level.
     """
 
     operand: Condition
@@ -183,7 +187,7 @@ class Between(Struct, frozen=True):
         return self.operand, self.low, self.high
 
     def evaluate(self, properties: Properties) -> Value:
-        """Compare with the low bound, then with the high one, unless the first has decided."""
+        """Compare with the low bound, then with the high bound unless the first comparison decides."""
         value = self.operand.evaluate(properties)
         if value is None:
             return None
@@ -204,20 +208,20 @@ class OneOf(_Unary, frozen=True):
     negated: bool
 
     def evaluate(self, properties: Properties) -> Value:
-        """Look the property up."""
+        """Return the result for the property; null if it is missing."""
         value = self.operand.evaluate(properties)
         return None if value is None else (value in self.texts) is not self.negated
 
 
 class Search(_Unary, frozen=True):
-    """CONTAINS, STARTSWITH, ENDSWITH and their NOT forms: all false if there is no text, or nothing to search for."""
+    """CONTAINS, STARTSWITH, ENDSWITH and their NOT forms: false if the text or the searched text is missing."""
 
     test: Test
     text: str
     negated: bool
 
     def evaluate(self, properties: Properties) -> Value:
-        """Search, if there is anything to search for."""
+        """Return the result of the search; false if the text or the searched text is missing."""
         if not self.text:
             return False
         value = self.operand.evaluate(properties)

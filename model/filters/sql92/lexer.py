@@ -1,4 +1,4 @@
-"""The words of a condition: keywords, names, constants and signs.  The tokens of RocketMQ's `SelectorParser.jj`."""
+"""The tokens of a condition, as in RocketMQ's `SelectorParser.jj`: keywords, names, constants and signs."""
 
 import re
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ KEYWORDS = frozenset(
         "AND", "BETWEEN", "CONTAINS", "ENDSWITH", "FALSE", "IN", "IS", "NOT", "NULL", "OR", "STARTSWITH", "TRUE",
     }
 )  # fmt: skip
-"""In capitals here; in an expression they may be written as one likes."""
+"""Keywords in capitals; in an expression their case does not matter."""
 
-# The longest token wins, as in JavaCC: what may begin like another one stands before it.  A comment up to the end of
-# the line needs that end; without it the two signs are minuses.
+# The longest token wins, as in JavaCC, so alternatives that extend others come first.  A line comment needs a line end;
+# without it, `--` is two minus signs.
 _TOKEN = re.compile(
     r"""
     (?P<SKIPPED>    [ \t\n\r\f]+ | --[^\n\r]*[\n\r] | /\*(?s:.*?)\*/ )
@@ -29,27 +29,27 @@ _TOKEN = re.compile(
 
 
 class Token(NamedTuple):
-    """One word."""
+    """One token."""
 
     kind: str
-    """A keyword, a sign, or one of FLOAT, WHOLE, TEXT, NAME, END."""
+    """Keyword, sign, or one of FLOAT, WHOLE, TEXT, NAME, END."""
     text: str
-    """As it stands in the expression."""
+    """Text in the expression."""
     at: int
-    """Its first character, counted from 1."""
+    """Position of its first character, counted from 1."""
 
     def __str__(self) -> str:
-        """Return what an error shows of it."""
+        """Return the token as an error shows it."""
         return "the end" if self.kind == "END" else repr(self.text[:40])
 
 
 def tokens(expression: str) -> Iterator[Token]:
-    """Yield the words of an expression, and END for ever after.
+    """Yield the tokens of an expression, then END forever.
 
-    One at a time, for what is never asked for may be anything.
+    Tokens are read on demand, because text after a complete condition may be invalid.
 
     Raises:
-        FilterError: the next word cannot begin like this.
+        FilterError: no token begins with the next character.
     """
     at = 0
     while at < len(expression):

@@ -1,4 +1,4 @@
-"""From words to a condition: the grammar of RocketMQ's `SelectorParser.jj`, a method for each of its rules.
+"""The parser of conditions: the grammar of RocketMQ's `SelectorParser.jj`, one method per rule.
 
 >>> read("a > 10")
 Order(left=Property(name='a'), symbol='>', right=Constant(value=10))
@@ -23,8 +23,8 @@ from model.filters.sql92.conditions import (
 from model.filters.sql92.lexer import Token, tokens
 
 MAX_NESTING = 100
-"""How deep parentheses, and parts within parts, may go.  Java gives up where its stack ends, near 1,000 parentheses;
-reading takes five calls a level here, and Python allows 1,000 in all."""
+"""Maximum depth of parentheses and of nested parts.  Java fails at the end of its stack, near 1,000 parentheses; this
+parser takes five calls per level, and Python allows 1,000 nested calls."""
 
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 _COMPARISONS = frozenset({"<", "<=", ">", ">="})
@@ -35,32 +35,32 @@ _LONG_MAX = 2**63 - 1
 
 
 def read(expression: str) -> Condition:
-    """Read a condition.  What follows a complete one is not read, as in RocketMQ.
+    """Parse a condition; ignore text after a complete one, as RocketMQ does.
 
     Raises:
-        FilterError: it is no condition, its parts cannot be compared, or it is nested deeper than `MAX_NESTING`.
+        FilterError: the text is no condition, its parts cannot be compared, or it is nested deeper than `MAX_NESTING`.
     """
     condition = rules.as_boolean(_Parser(expression).disjunction())
     parts: list[Condition] = [condition]
     for _ in range(MAX_NESTING):
         parts = [operand for part in parts for operand in part.operands]
     if parts:
-        # Comparisons in a row, such as a = b = c, are parts within parts too.
+        # Chained comparisons, such as a = b = c, are nested parts too.
         raise _too_deep()
     return condition
 
 
 class _Parser:
-    """Reads one expression from left to right, knowing one word ahead."""
+    """A parser of one expression with a lookahead of one token."""
 
     def __init__(self, expression: str) -> None:
         self._tokens = tokens(expression)
         self._next = next(self._tokens)
         self._open = 0
-        """Parentheses that wait for their end."""
+        """Number of open parentheses."""
 
     def disjunction(self) -> Condition:
-        """Read what ORs join."""
+        """Parse operands that are joined by OR."""
         left = self._conjunction()
         if self._next.kind != "OR":
             return left
@@ -161,7 +161,7 @@ class _Parser:
         return _unquoted(self._expect("TEXT"))
 
     def _accept(self, kind: str) -> bool:
-        """Pass the next word if it is of this kind."""
+        """Consume the next token if it is of this kind; return whether it was."""
         found = self._next.kind == kind
         if found:
             self._take()
@@ -178,7 +178,7 @@ class _Parser:
 
 
 def _unquoted(token: Token) -> str:
-    """Return the text between the quotes, where two quotes stand for one."""
+    """Return the text between the quotes; two quotes within it stand for one."""
     return token.text[1:-1].replace("''", "'")
 
 

@@ -1,6 +1,6 @@
-"""What may stand with what: the checks that RocketMQ makes when a condition is put together, not for each message.
+"""Type checks of operands, which RocketMQ makes when it parses a condition, not for each message.
 
-They are `ComparisonExpression.create*` and `SelectorParser.asBooleanExpression`.
+They follow `ComparisonExpression.create*` and `SelectorParser.asBooleanExpression`.
 """
 
 from model.filters.filter_error import FilterError
@@ -22,7 +22,7 @@ NULL = Constant(None)
 
 
 def as_boolean(part: Condition) -> Condition:
-    """Return a part that is true, false or null; a property is made one.
+    """Return a part whose value is true, false or null; a property is wrapped in a cast.
 
     Raises:
         FilterError: the part is a constant of another type, or a calculation.
@@ -48,15 +48,16 @@ def equal_to(left: Condition, right: Condition) -> Equal:
 
 
 def ordered(left: Condition, symbol: Symbol, right: Condition) -> Order:
-    """Return a comparison of what can be numbers: no constant of another type, and no condition."""
+    """Return an ordered comparison; reject constants that are no numbers, and conditions."""
     _check_order(left, right)
     return Order(left, symbol, right)
 
 
 def between(part: Condition, low: Condition, high: Condition, negated: bool) -> Between:
-    """Return BETWEEN or NOT BETWEEN of what can be numbers.
+    """Return BETWEEN or NOT BETWEEN; reject constants that are no numbers, and conditions.
 
-    The bounds of BETWEEN must be in order if both are constants.  A negative number is none: it is one with a sign.
+    The bounds of BETWEEN must be in order if both are constants.  A negative number is no constant: it is a sign and a
+    constant.
 
     Raises:
         FilterError: a part cannot be a number, or the bounds of BETWEEN are not in order.
@@ -73,7 +74,7 @@ def one_of(part: Condition, texts: frozenset[str], negated: bool) -> OneOf:
     """Return IN or NOT IN of a property.
 
     Raises:
-        FilterError: the part is no property.
+        FilterError: the operand is no property.
     """
     if not isinstance(part, Property):
         raise FilterError(f"Invalid MessageSelector: IN needs a property before it, not {_name(part)}")
@@ -93,7 +94,7 @@ def _is_boolean(part: Condition) -> bool:
 
 
 def _name(part: Condition) -> str:
-    """Return what an error calls a part."""
+    """Return the name of a part for an error."""
     match part:
         case Property(name=name):
             return f"the property {name[:40]}"

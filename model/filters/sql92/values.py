@@ -1,7 +1,7 @@
-"""Values and how they compare: Java's Boolean, Integer, Long, Double and String as `ComparisonExpression` mixes them.
+"""Values and their comparison: Java's Boolean, Integer, Long, Double and String, mixed as in `ComparisonExpression`.
 
-A whole number is an Integer if it fits into 32 bits, else a Long.  No number here is a Long that would have fitted:
-constants have no sign, and what changes the sign keeps the type, so -2147483648 is a Long and counts as too large.
+An integer constant is a Java Integer if it fits into 32 bits, else a Long.  Constants have no sign, and a change of
+the sign keeps the type.  So -2147483648 is a Long, because 2147483648 does not fit into 32 bits.
 """
 
 import math
@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 
 Value = bool | int | float | str | None
-"""What a part of a condition can be; None is SQL's null."""
+"""Value of a part of a condition; None is SQL's null."""
 
 _INTEGER_LIMIT = 2**31
 _LONG_LIMIT = 2**63
@@ -19,16 +19,16 @@ _DECIMAL = re.compile(
     r"[+-]?(?:NaN|Infinity)|([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?",
 )
 _HEXADECIMAL = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
-# String.trim, which Double.valueOf does and Integer.valueOf does not.
+# Characters that String.trim removes; Double.valueOf trims, Integer.valueOf does not.
 _BLANKS = "".join(map(chr, range(0x21)))
 
 
 class IncomparableError(ValueError):
-    """Two values that Java cannot compare: it throws, and the message does not match."""
+    """Two values that Java cannot compare: Java throws, and the message does not match."""
 
 
 def equal(left: Value, right: Value) -> bool:
-    """Whether two values, neither of them null, are the same; text is read as what stands on the other side.
+    """Return whether two values that are not null are equal; text is converted to the type of the other side.
 
     Raises:
         IncomparableError: text that is no such number, or a boolean on the left of text (a ClassCastException in Java).
@@ -45,7 +45,9 @@ def equal(left: Value, right: Value) -> bool:
 
 
 def order(left: Value, right: Value) -> int:
-    """Return below, at or above 0 as left is less than, equal to or greater than right; both texts are doubles then.
+    """Return a negative number, 0 or a positive one if left is less than, equal to or greater than right.
+
+    Text is converted to the type of the other side, and to a double if both sides are text.
 
     Raises:
         IncomparableError: text that is no such number.
@@ -63,9 +65,9 @@ def order(left: Value, right: Value) -> int:
 
 
 def whole(text: str, like: int) -> int:
-    """Read text as `Integer.valueOf` does, or `Long.valueOf` where `like` is a Long.
+    """Convert text as `Integer.valueOf` does, or as `Long.valueOf` does if `like` is a Long.
 
-    No blanks, point or exponent; a plus sign and the digits of other scripts are fine, those beyond U+FFFF are not.
+    Blanks, a point or an exponent are errors; a plus sign and digits of other scripts up to U+FFFF are valid.
 
     Raises:
         IncomparableError: it is no whole number, or too large: "3000000000" is not greater than 10.
@@ -78,10 +80,10 @@ def whole(text: str, like: int) -> int:
 
 
 def double(text: str) -> float:
-    """Read text as `Double.valueOf` does: blanks around, NaN, Infinity, hexadecimals, an f or d at the end.
+    """Convert text as `Double.valueOf` does, with outer blanks, NaN, Infinity, hexadecimals, and an f or d at the end.
 
     Raises:
-        IncomparableError: it is no number.
+        IncomparableError: the text is no number.
     """
     number = _double(text)
     if number is None:
@@ -89,10 +91,10 @@ def double(text: str) -> float:
     return number
 
 
-# A message's property is compared with many constants, by many filters: a long text is read once.
+# Many filters compare a property of a message with many constants: the cache converts a long text once.
 @lru_cache(maxsize=128)
 def _whole(text: str) -> int | None:
-    # 4,000 digits are far beyond any limit, and Python refuses to read many more.
+    # 4,000 digits are far beyond any limit, and Python rejects texts with many more.
     if len(text) < 4_000 and _WHOLE.fullmatch(text) and max(text) <= "\uffff":
         return int(text)
     return None
@@ -112,7 +114,7 @@ def _double(text: str) -> float | None:
 
 
 def _total(number: float) -> tuple[bool, float, float]:
-    """Return what sorts as `Double.compareTo` does: -0.0 below 0.0, and NaN equal to itself above all others."""
+    """Return a sort key in the order of `Double.compareTo`: -0.0 below 0.0; NaN equal to itself and the highest."""
     if math.isnan(number):
         return True, 0.0, 0.0
     return False, number, math.copysign(1.0, number)

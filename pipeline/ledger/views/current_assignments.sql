@@ -1,6 +1,6 @@
--- Who owns what now?  One row per (group_id, topic, broker, queue_id); client_id null: nobody.
+-- Who owns which queue now?  One row per (group_id, topic, broker, queue_id); client_id is null if no member owns it.
 --
--- A new era of a shard begins without owners: what an earlier one said of them is over.
+-- A new era of a shard begins without owners, so decisions of earlier eras do not count.
 with newest_eras as (
     select
         split_part(shard, '.', 1) as shard_name,

@@ -1,7 +1,7 @@
 -- Who is in which group now?  One row per (group_id, client_id).
 --
--- A new era of a shard begins without members: what an earlier one said of them is over.  The change `replaced` stands in
--- ledgers that were written by protocol version 1, in which a new instance took the place of a live one.
+-- A new era of a shard begins without members, so decisions of earlier eras do not count.  The change `replaced` occurs
+-- in ledgers of protocol version 1, in which a new instance replaced a live one.
 with newest_eras as (
     select
         split_part(shard, '.', 1) as shard_name,
@@ -15,7 +15,7 @@ changes as (
     from memberships
     inner join newest_eras
         on split_part(memberships.shard, '.', 1) = newest_eras.shard_name and memberships.era = newest_eras.era
-    -- A conflict, and its end, do not say whether the client is a member.
+    -- The changes `conflict` and `agreed` do not show whether the client is a member.
     where client_id <> '' and change not in ('conflict', 'agreed')
 ),
 

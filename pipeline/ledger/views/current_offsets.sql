@@ -1,5 +1,7 @@
--- How far is each queue consumed?  One row per (group_id, topic, broker, queue_id) of a clustering group; in a
--- broadcasting one each client has offsets of its own: one row per (group_id, client_id, topic, broker, queue_id).
+-- What is the committed offset of each queue?
+--
+-- A clustering group has one row per (group_id, topic, broker, queue_id).  The clients of a broadcasting group have
+-- their own offsets: one row per (group_id, client_id, topic, broker, queue_id).
 with ranked as (
     select
         *,

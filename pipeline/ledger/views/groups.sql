@@ -1,4 +1,4 @@
--- Which groups are there, and how are they?  One row per group_id.
+-- Which groups exist, and what is their state?  One row per group_id.
 with known as (
     select group_id from memberships
     union
@@ -33,7 +33,7 @@ ranked as (
 
 rebalanced as (select * from ranked where nth_newest = 1),
 
--- A broadcasting group has none, nor has one whose topics are not there.
+-- A broadcasting group has no strategy, and a group without existing topics has none either.
 strategies as (select * from ranked where nth_newest_with_strategy = 1 and strategy <> ''),
 
 final as (

@@ -1,6 +1,6 @@
--- Who waited for messages, for how long, and what ended it?  One row per pull.
+-- Which pulls were held, for how long, and which event ended the wait?  One row per pull.
 --
--- at_ms is the log time of what woke it.  A pull that was answered at once was woken by no arrival, but by itself.
+-- at_ms is the log time of the event that ended the wait.  The pull itself causes the wake if it is answered at once.
 with causes as (
     select
         topic,

@@ -1,6 +1,6 @@
-"""What must hold of the tables, asked by Great Expectations: the gate of CI, and the command `wakeroll check`."""
+"""Data quality rules on the tables, run by Great Expectations for CI and for `wakeroll check`."""
 
 import logging
 
-# It says much about itself, from the moment that it is imported on; what it finds, we say.
+# Great Expectations logs its own progress from its import on; only its errors are of interest here.
 logging.getLogger("great_expectations").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""All rules, over the tables and views as a session knows them."""
+"""All data quality rules, and the check of a session's tables and views against them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,15 +19,15 @@ def all_rules() -> Mapping[str, Sequence[Rule]]:
 
 
 def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None) -> list[RuleResult]:
-    """Ask the rules.
+    """Check the rules.
 
     Args:
-        spark: knows the tables and views: see `pipeline.ledger.tables.open_views`.
-        gate: who asks.
-        names: of tables and views; only rules that these may break.  None: all.
+        spark: session with the tables and views: see `pipeline.ledger.tables.open_views`.
+        gate: runs the rules.
+        names: tables and views whose rules are checked; None: all.
 
     Returns:
-        An outcome a rule.
+        One result per rule.
     """
     outcomes: list[RuleResult] = []
     with read_once(spark, (*TABLES, *KINDS)) if names is None else nullcontext():

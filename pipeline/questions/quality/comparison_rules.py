@@ -1,6 +1,6 @@
-"""Rules that compare rows, of one table or of several: in SQL, a file each, and by asking the model.
+"""Rules that compare rows of one or several tables: SQL queries, one file each, and checks by the model.
 
-A query selects the rows that break its rule: `at` (their key), `found` and `expected`.  Its first line says the rule.
+A query selects the rows that break its rule: `at` (their key), `found` and `expected`.  Its first line is the rule.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ def _text(name: str) -> str:
 
 
 _DECIDED = {ASSIGNMENTS.name: "hand-over", OFFSETS.name: "offset"}
-"""Table -> the decisions that make its rows."""
+"""Table -> kind of decision that makes its rows, in words."""
 QUERIES: Mapping[str, str] = {
     **{f"{table}.decided": _text("decided.sql").format(table=table, decision=said) for table, said in _DECIDED.items()},
     **{file.name.removesuffix(".sql"): file.read_text(encoding="utf-8") for file in (_FOLDER / "rules").iterdir()},
@@ -49,11 +49,11 @@ _LOOKS: Sequence[tuple[Sequence[Rule], Callable[[SparkSession], DataFrame]]] = (
     (RULES_OF_OFFSETS, lambda spark: broken_growth(spark.table("offsets"), spark.table("memberships"))),
     (VIEW_RULES, broken_views),
 )
-"""Rules that one look answers -> the look."""
+"""Pairs of rules and the function that returns the rows that break them."""
 
 
 def history_rules() -> list[Rule]:
-    """Return the rules of the suite, by name."""
+    """Return the rules of the suite `HISTORY`, sorted by name."""
     asked = [rows_rule(name, query.partition("\n")[0].lstrip("- ")) for name, query in QUERIES.items()]
     looked = [rule for rules, _ in _LOOKS for rule in rules]
     return sorted([*looked, *asked], key=lambda rule: rule.name)
@@ -61,18 +61,18 @@ def history_rules() -> list[Rule]:
 
 @contextmanager
 def broken_rows(spark: SparkSession, rules: Collection[Rule] | None = None) -> Iterator[DataFrame]:
-    """Have the rows that break a rule, of the tables and views as this session knows them: see `Broken`.
+    """Provide the rows of the session's tables and views that break a rule: see `Broken`.
 
     Args:
-        spark: knows them, see `pipeline.ledger.tables.open_views`.
-        rules: of `history_rules`; only for these is looked, and what is found beside them does no harm.  None: all.
+        spark: session with the tables and views, see `pipeline.ledger.tables.open_views`.
+        rules: rules of `history_rules` to check; None: all.  The result may hold rows that break other rules too.
     """
     decisions = spark.table("decisions")
     with_era(assignment_rows(decisions)).createOrReplaceTempView("decided_assignments")
     with_era(offset_rows(decisions)).createOrReplaceTempView("decided_offsets")
     for view in ("reach", "told"):
         spark.sql(f"create or replace temporary view {view} as {_text(f'{view}.sql')}")
-    # Two rules look at it, and Python is not asked twice.
+    # Two rules read this view; the cache avoids a second run of its Python function.
     answers = awaited(spark.table("events"), decisions).persist()
     answers.createOrReplaceTempView("awaited")
     spark.sql(f"create or replace temporary view unanswered as {_text('unanswered.sql')}")

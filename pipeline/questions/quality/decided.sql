@@ -1,4 +1,4 @@
--- the rows are those that the {decision} decisions make
+-- the rows match the {decision} decisions
 with made as (
     select
         shard,
@@ -15,8 +15,8 @@ rows as (
     from {table}
 ),
 
--- What is before the first one of a shard in either table, or before the archived log, may be gone; what is behind the
--- last one may be on its way.
+-- Rows before the first one of a shard in either table, or before the archived log, may be deleted already; rows after
+-- the last one may not be written yet.
 both as (
     select
         shard,

@@ -1,6 +1,7 @@
-"""The gate: Great Expectations runs the suites over tables and views, and says which rules are broken, and by what.
+"""The gate: Great Expectations checks suites of rules, and reports the broken rules with sample rows.
 
-A first look asks all rules of a suite in one Spark job and keeps no rows; only what is broken is looked at again.
+A first run checks all rules of a suite in one Spark job and keeps no rows.  A second run collects rows of the broken
+rules only.
 """
 
 import warnings
@@ -20,46 +21,46 @@ from pyspark.sql import DataFrame
 from pipeline.questions.quality.rule import Rule
 
 SHOWN = 5
-"""Rows of a broken rule that are kept."""
+"""Maximum number of sample rows per broken rule."""
 _SITE = "local_site"
 _ALL = "all rows"
 
 
 @dataclass(frozen=True)
 class RuleResult:
-    """What came of a rule."""
+    """The result of one rule."""
 
     rule: Rule
     broken: int = 0
-    """Rows that break it; 1 where it is about a table as a whole."""
+    """Number of rows that break the rule; 1 if a rule about the whole table is broken."""
     rows: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    """The first of them: their key, and what is found."""
+    """The first of these rows: their key, and the value found."""
 
 
 class Gate:
-    """Suites, and a place for what came of them."""
+    """Great Expectations with its suites and results."""
 
     def __init__(self, docs: Path | None = None) -> None:
         """Open a gate.
 
         Args:
-            docs: folder for Data Docs, and for the project that they are made from; None: nothing is kept.
+            docs: folder for Data Docs, and for the project from which they are built; None: in memory only.
         """
         with _quiet():
             self._context = _context(docs)
             self._source = self._context.data_sources.add_or_update_spark(name="ledger", persist=False)
 
     def check(self, suite: str, rules: Sequence[Rule], rows: DataFrame, key: Sequence[str]) -> list[RuleResult]:
-        """Ask the rules of one suite.
+        """Check the rules of one suite.
 
         Args:
-            suite: its name.
-            rules: all of the suite.
-            rows: of the table or view; for the suite `HISTORY` those that break its rules.
-            key: columns that name a row of them.
+            suite: name of the suite.
+            rules: all rules of the suite.
+            rows: rows of the table or view; for the suite `HISTORY`, the rows that break its rules.
+            key: columns that identify a row.
 
         Returns:
-            An outcome a rule, in their order.
+            One result per rule, in the order of `rules`.
         """
         with _quiet():
             first = self._run(suite, rules, rows, {"result_format": "BOOLEAN_ONLY"})
@@ -75,7 +76,7 @@ class Gate:
         return [_outcome(rule, second[rule.name]) if rule in wrong else RuleResult(rule) for rule in rules]
 
     def write_docs(self) -> Path:
-        """Make the Data Docs of all that was checked here, and return their first page."""
+        """Build the Data Docs of all checks of this gate; return the path of their index page."""
         with _quiet():
             self._context.build_data_docs()
         [site] = self._context.get_docs_sites_urls(site_name=_SITE)
@@ -102,7 +103,7 @@ def _expectation(rule: Rule) -> Any:
 def _outcome(rule: Rule, result: ExpectationValidationResult) -> RuleResult:
     said = result.result
     if "unexpected_count" not in said:
-        # About the table as a whole, or the question itself failed, as it does without the column that it is about.
+        # The rule is about the whole table, or its check failed, for example because the column is missing.
         found = said.get("observed_value", _failure(result))
         return RuleResult(rule, 1, [{"found": found}])
     rows = said.get("partial_unexpected_index_list") or []
@@ -112,11 +113,11 @@ def _outcome(rule: Rule, result: ExpectationValidationResult) -> RuleResult:
 
 
 def _failure(result: ExpectationValidationResult) -> str:
-    """Return why a question failed; Great Expectations tells it for each metric, or of the whole."""
+    """Return why a check failed; Great Expectations reports it per metric or for the whole check."""
     told = result.exception_info or {}
     of_metrics = [one for one in told.values() if isinstance(one, dict)]
     messages = [str(one["exception_message"]).strip() for one in (told, *of_metrics) if one.get("exception_message")]
-    return messages[0] if messages else "it cannot be asked"
+    return messages[0] if messages else "the check failed without a message"
 
 
 def _context(docs: Path | None) -> AbstractDataContext:
@@ -132,7 +133,7 @@ def _context(docs: Path | None) -> AbstractDataContext:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the warnings of Great Expectations about its own future from the terminal."""
+    """Suppress the deprecation warnings of Great Expectations."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,6 +1,6 @@
-"""What the model is asked about rows: Spark hands them over shard by shard, in order; what breaks a rule comes back.
+"""Rules that `model.invariants` checks: Spark passes the rows of each shard in order, and receives the violations.
 
-The rules stand in `model.invariants`; here is only how rows become the decisions that they are about.
+This module only turns rows into decisions, and violations into rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,35 +31,41 @@ from pipeline.questions.quality.schema_rules import FORMER_WORDS
 
 
 class Question(NamedTuple):
-    """A rule, and whom to ask: decisions of a shard in order, and whether they begin with its first, -> sentences."""
+    """A rule and its function in the model.
+
+    The function takes the decisions of a shard in order, and whether they begin with its first; it returns one sentence
+    per violation.
+    """
 
     rule: Rule
     ask: Callable[[Sequence[AnyDecision], bool], Iterable[str]]
 
 
-JSON = rows_rule("decisions.json", "the JSON of a decision is one of its kind")
-HEADER = rows_rule("decisions.header", "the columns of a decision say what its JSON says")
+JSON = rows_rule("decisions.json", "the JSON of a decision is valid for its kind")
+HEADER = rows_rule("decisions.header", "the columns of a decision equal the fields of its JSON")
 
-_EPOCHS = "a group's epoch never falls, and each rebalance has one of its own"
-_GROWTH = "a committed offset only grows, but for a reset"
+_EPOCHS = "the epoch of a group never falls, and each rebalance has a new one"
+_GROWTH = "a committed offset never falls, except by a reset"
 
 OF_DECISIONS = (
     Question(
-        rows_rule("decisions.numbering", "a shard counts its decisions without gaps, and takes its records in order"),
+        rows_rule(
+            "decisions.numbering", "a shard numbers its decisions without gaps, and processes its records in order"
+        ),
         broken_numbering,
     ),
     Question(rows_rule("decisions.epochs", _EPOCHS), lambda decisions, _: broken_epochs(decisions)),
     Question(
-        rows_rule("decisions.ownership", "a queue has one owner at most; assignments and commits agree who"),
+        rows_rule("decisions.ownership", "a queue has at most one owner; assignments and commits name the same one"),
         broken_ownership,
     ),
     Question(
-        rows_rule("decisions.telling", "a queue leaves a living owner only when it was told so"),
+        rows_rule("decisions.telling", "a live member loses a queue only after its revocation was sent"),
         broken_telling,
     ),
     Question(rows_rule("decisions.growth", _GROWTH), lambda decisions, _: broken_offsets(decisions)),
     Question(
-        rows_rule("decisions.answers", "a pull is answered once at most"),
+        rows_rule("decisions.answers", "a pull has at most one answer"),
         lambda decisions, _: broken_answers(decisions),
     ),
 )
@@ -78,19 +84,19 @@ RULES_OF_OFFSETS = tuple(question.rule for question in OF_OFFSETS)
 
 
 def broken_decisions(decisions: DataFrame) -> DataFrame:
-    """Ask about rows of `decisions`: whether they can be read, and all that `model.invariants` knows."""
+    """Return the rows of `decisions` that cannot be read or that break a rule of `model.invariants`."""
     cause = [f.col(f"cause.{name}").alias(f"cause_{name}") for name in Cause.__struct_fields__]
     rows = decisions.select("shard", "seq", "kind", "group_id", "client_id", "at_ms", *cause, "json")
     return in_order(rows, ("shard",), "seq").mapInPandas(_ask_decisions, schema_of(Broken))
 
 
 def broken_assignments(assignments: DataFrame, memberships: DataFrame) -> DataFrame:
-    """Ask about rows of `assignments`; what a group owned is forgotten with the group."""
+    """Return the violations in `assignments`; when a group is forgotten, its owners are forgotten too."""
     return _ask_rows(assignments, memberships, _handover, OF_ASSIGNMENTS)
 
 
 def broken_growth(offsets: DataFrame, memberships: DataFrame) -> DataFrame:
-    """Ask about rows of `offsets`; what a group has committed is forgotten with the group."""
+    """Return the violations in `offsets`; when a group is forgotten, its offsets are forgotten too."""
     return _ask_rows(offsets, memberships, _offset, OF_OFFSETS)
 
 
@@ -128,7 +134,7 @@ def _ask_decisions(frames: Frames) -> Frames:
                 continue
             decisions.append(decision)
             found += _wrong_in_header(at, row, decision)
-        # What cannot be read cannot be asked: the others would seem to break rules that they keep.
+        # With an unreadable decision missing, the others could seem to break rules that they do not break.
         if decisions and not unread:
             found += _ask(OF_DECISIONS, shard, decisions, whole=decisions[0].seq == 1)
         yield frame_of(found, Broken)
@@ -139,7 +145,7 @@ def _ask(questions: Sequence[Question], shard: str, decisions: Sequence[AnyDecis
 
 
 def _has_former_word(text: str) -> bool:
-    """Say whether a decision uses a word that only an earlier version knew."""
+    """Return whether a decision uses a value that only an earlier version wrote."""
     try:
         said = msgspec.json.decode(text)
     except UNREADABLE:
@@ -185,7 +191,7 @@ def _offset(row: Any) -> Offset:
 
 
 def _named(row: Any) -> dict[str, Any]:
-    """Return what names a decision, and its group's epoch; the frame of two tables has numbers with a fraction."""
+    """Return the key, group and epoch of a decision; the union of two tables makes its integers floats."""
     return {"shard": row.shard, "seq": int(row.seq), "group_id": row.group_id, "epoch": int(row.epoch)}
 
 
@@ -200,4 +206,4 @@ _FORMER_WORDS = {
 }
 _decode = msgspec.json.Decoder(AnyDecision).decode
 _SHOWN = 200
-"""Characters of a text that is shown."""
+"""Maximum number of characters of a JSON text that is shown."""

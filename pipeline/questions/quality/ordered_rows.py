@@ -1,4 +1,4 @@
-"""Rows of a table for Python to look at: stream by stream, in order, and what comes of them as rows again."""
+"""Conversion of table rows for Python functions in Spark: ordered by stream and position, and back to rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -17,15 +17,15 @@ class Broken(Struct, frozen=True):
     rule: str
     """Name of the rule."""
     at: str
-    """Which row: the values of its key."""
+    """Key of the row."""
     found: str | None
-    """What it says."""
+    """Value found."""
     expected: str | None
-    """What would be right; None: `found` says that, too."""
+    """Value expected; None if `found` includes it."""
 
 
 def in_order(rows: DataFrame, stream: Sequence[str], position: str) -> DataFrame:
-    """Bring the rows of each stream together, in order; Spark hands them over piece by piece."""
+    """Put the rows of each stream into one partition, sorted; Spark passes them on in several frames."""
     return rows.repartition(*stream).sortWithinPartitions(*stream, position)
 
 
@@ -35,5 +35,5 @@ def rows_of(frames: Frames) -> Iterator[Any]:
 
 
 def frame_of(rows: Iterable[Struct], declared: type[Struct]) -> pd.DataFrame:
-    """Return rows as the frame that Spark takes."""
+    """Return rows as a pandas frame with the declared columns."""
     return pd.DataFrame([msgspec.structs.astuple(row) for row in rows], columns=list(declared.__struct_fields__))

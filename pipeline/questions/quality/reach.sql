@@ -1,6 +1,6 @@
--- From where to where is each partition's log decided?  One row a (topic, partition): from_offset to to_offset.
+-- Which range of each partition's log is decided?  One row per (topic, partition): from_offset to to_offset.
 --
--- A later era begins without what was held before it, and what it decides about old records is not published.
+-- A later era begins without the pulls that were held before, and does not publish its decisions about old records.
 with eras as (
     select
         decisions.cause.topic,
@@ -33,7 +33,7 @@ states as (
     group by topic, partition
 ),
 
--- A partition about which nothing was decided is known by its snapshots alone.
+-- A partition without decisions appears in the snapshots only.
 final as (
     select
         topic,

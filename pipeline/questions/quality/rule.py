@@ -1,43 +1,43 @@
-"""A rule: one thing that must hold of a table, and the expectation that asks for it."""
+"""A data quality rule, and the expectation that checks it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 HISTORY = "history"
-"""The suite of rules that compare rows, of one table or of several; each other suite has a table's or a view's name."""
+"""Suite of the rules that compare rows of one or several tables; other suites have the name of their table or view."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One thing that must hold."""
+    """One data quality rule."""
 
     suite: str
     name: str
-    """Unique among all: ``assignments.queue_id.bounds``; it begins with the table's name."""
+    """Unique name, which begins with the table: ``assignments.queue_id.bounds``."""
     says: str
-    """What must hold, as a sentence."""
+    """The rule as a sentence."""
     expectation: str
-    """Name of a class of `great_expectations.expectations` ..."""
+    """Name of a class in `great_expectations.expectations`."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """... and what it is made with."""
+    """Arguments of that class."""
 
     @property
     def table(self) -> str:
-        """The table, or view, that breaks it."""
+        """Table or view that the rule is about."""
         return self.name.partition(".")[0]
 
     @property
     def column(self) -> str:
-        """The column that it is about; empty: several."""
+        """Column that the rule is about; empty if several."""
         return str(self.arguments.get("column", ""))
 
     @property
     def compares(self) -> bool:
-        """Whether it compares rows; else each is asked for itself, or for its key."""
+        """Whether the rule compares rows; otherwise it checks single rows or the key."""
         return self.suite == HISTORY
 
 
 def rows_rule(name: str, says: str) -> Rule:
-    """Return a rule of the suite `HISTORY`: no row of the frame of broken rules names it."""
+    """Return a rule of the suite `HISTORY`: it holds if no row in the frame of violations has its name."""
     return Rule(HISTORY, name, says, "ExpectColumnValuesToNotBeInSet", {"column": "rule", "value_set": [name]})

@@ -19,11 +19,11 @@ FORMER_WORDS: Mapping[type[Struct], Mapping[str, Sequence[str]]] = {
     AssignmentRow: {"how": ("replaced",)},
     Fenced: {"reason": ("replaced",)},
 }
-"""Declaration -> field -> words that an earlier version wrote.  The model has forgotten them, older rows have not."""
+"""Declaration -> field -> values that an earlier version wrote; older rows still hold them."""
 
 
 def declared_rules() -> Mapping[str, Sequence[Rule]]:
-    """Return suite -> its rules: of each table, and of each view that shows one kind of decision."""
+    """Return suite -> rules, for each table and for each view that shows one kind of decision."""
     tables = {table.name: list(_of_table(table)) for table in TABLES.values()}
     views = {name: [*_of_rows(name, declared), _key(name, DECIDED)] for name, declared in KINDS.items()}
     return tables | views
@@ -40,14 +40,14 @@ def _of_table(table: Table) -> Iterator[Rule]:
 
 
 def _of_rows(suite: str, declared: type[Struct]) -> Iterator[Rule]:
-    """Yield what a declaration says about the values of its columns."""
+    """Yield the rules that a declaration implies for the values of its columns."""
     info = msgspec.inspect.type_info(declared)
     assert isinstance(info, msgspec.inspect.StructType)
     for column, field in zip(schema_of(declared), info.fields, strict=True):
         if not column.nullable:
             yield _rule(suite, column, "null", "is never null", "ExpectColumnValuesToNotBeNull")
         match plain_type(field.type):
-            # An upper bound is only there to say that the number fits its type.
+            # An upper bound only states that the number fits its type.
             case msgspec.inspect.IntType(ge=least) if least is not None:
                 says = f"is at least {least}"
                 yield _rule(suite, column, "bounds", says, "ExpectColumnValuesToBeBetween", min_value=least)

@@ -1,6 +1,6 @@
--- Which decisions are all there, one behind the other?  Those whose records are archived; one row a (shard, seq).
+-- Which decisions are complete, without gaps?  Those whose records are archived; one row per (shard, seq).
 --
--- Of what is older only the last words are kept: what was said between them is gone.
+-- Of older decisions, retention keeps only the latest about each subject.
 with archived as (
     select
         topic,

@@ -1,4 +1,4 @@
--- Which records must have an answer by now, and have not even a refusal?  One row a record: see `Awaited`.
+-- Which records must have an answer by now, and have no rejection?  One row per record: see `Awaited`.
 with refused as (
     select
         decisions.cause.topic,

@@ -1,4 +1,4 @@
-"""Which records must have an answer among the decisions: what is no event, and pulls whose deadline is past."""
+"""Records that must have a decision as their answer: invalid events, and pulls whose deadline has passed."""
 
 import heapq
 from collections.abc import Iterable, Iterator
@@ -20,24 +20,25 @@ from pipeline.questions.quality.ordered_rows import Frames, frame_of, in_order, 
 
 
 class Awaited(Struct, frozen=True):
-    """A record that must have an answer, once the log has gone on far enough."""
+    """A record that must have an answer once the log is decided up to `until_offset`."""
 
     topic: str
     partition: int
     offset: int
     answer: str
-    """``rejected`` or ``wake``."""
+    """Kind of the decision: ``rejected`` or ``wake``."""
     until_offset: int
-    """Whoever has applied the partition's log up to here has answered."""
+    """Offset at which a coordinator that has applied the partition's log must have answered."""
     client_id: str
     request_id: str
     why: str
 
 
 def awaited(events: DataFrame, decisions: DataFrame) -> DataFrame:
-    """Return what the rows of `events` must have as answers, a row each.
+    """Return the answers that the rows of `events` must have, one row per answer.
 
-    A record whose signature was refused has its answer: without secrets, `decisions` alone know of it.
+    A record with a rejected signature has its answer already: signatures cannot be verified here without the secrets,
+    so the decisions show them.
     """
     is_refusal = (f.col("kind") == "rejected") & (f.get_json_object("json", "$.rule") == "signature")
     at = ("topic", "partition", "offset")
@@ -52,7 +53,7 @@ def _await(frames: Frames) -> Frames:
 
 
 def _awaited_in(rows: Iterable[Any]) -> Iterator[Awaited]:
-    """Yield what the records of one partition must have as answers; they come in order."""
+    """Yield the answers that the records of one partition must have; the rows are in order."""
     clock = ShardClock()
     signers: dict[Role, Signers] = {}
     newest: dict[tuple[str, str, str, str], int] = {}
@@ -61,14 +62,14 @@ def _awaited_in(rows: Iterable[Any]) -> Iterator[Awaited]:
         record = _record(row)
         event = read_event(record, partitions=1)
         signers = signers or new_signers(record.offset)
-        # A copy of a tick moves no clock.
+        # A copied tick does not advance the clock.
         is_tick = isinstance(event, Tick) and isinstance(admit(record, event, OnRecord(), signers), Admitted)
         now_ms = clock.read(record.timestamp_ms, event if is_tick and isinstance(event, Tick) else None).now_ms
         where = record.topic, int(row.partition)
         if isinstance(event, Pull):
             number = int(event.request_id.rpartition(":")[2])
             life = event.queue.key, event.group_id, event.client_id, event.instance_id
-            # One that comes after a newer one was overtaken, or is a repetition: it is silent.
+            # A pull after a newer one was overtaken or repeated, and gets no answer.
             if number > newest.get(life, -1):
                 newest[life] = number
                 heapq.heappush(held, (now_ms + event.timeout_ms, record.offset, event))
@@ -83,6 +84,6 @@ def _awaited_in(rows: Iterable[Any]) -> Iterator[Awaited]:
 
 
 def _record(row: Any) -> Record:
-    """Return a row's record, as if its topic had one partition: rows do not say how many, so where a key belongs."""
+    """Return a row's record with partition 0: rows do not hold the number of partitions, so keys cannot be checked."""
     key, value = (None if one is None else bytes(one) for one in (row.key, row.value))
     return Record(row.topic, 0, int(row.offset), int(row.at_ms), key, value)

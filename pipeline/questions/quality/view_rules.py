@@ -1,6 +1,6 @@
-"""Rules of the views in `pipeline/ledger/views`: what names a row comes once, and what is always known is never null.
+"""Rules of the views in `pipeline/ledger/views`: keys are unique, and some columns are never null.
 
-A view cannot declare them, as a table does; and a view's row that comes twice is its query's fault, not its tables'.
+A view cannot declare these rules, as a table can.  A duplicate row in a view is an error of its query.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ _QUEUE = ("topic", "broker", "queue_id")
 
 
 class View(NamedTuple):
-    """A view."""
+    """The rules of one view."""
 
     key: Sequence[str]
-    """Columns that name a row."""
+    """Columns that identify a row."""
     never_null: Sequence[str]
-    """Columns that have a value in every row."""
+    """Columns that are never null."""
     is_of_clients: bool = False
-    """Whether client_id names a row too, in a broadcasting group."""
+    """Whether client_id is a part of the key in a broadcasting group."""
 
 
 VIEWS: Mapping[str, View] = {
@@ -47,7 +47,7 @@ def _null_rule(name: str, view: View) -> Rule:
 
 VIEW_RULES = [make(name, view) for name, view in VIEWS.items() for make in (_key_rule, _null_rule)]
 
-# Each view is looked at once, whichever of its two rules a row breaks.
+# One query per view checks both of its rules.
 _BROKEN = """
 with keyed as (
     select
@@ -71,7 +71,7 @@ from keyed
 
 
 def broken_views(spark: SparkSession) -> DataFrame:
-    """Return the rows of the views that break a rule, as this session knows the views: see `Broken`."""
+    """Return the rows of the session's views that break a rule: see `Broken`."""
     return reduce(DataFrame.unionByName, (spark.sql(_broken(name, view)) for name, view in VIEWS.items()))
 
 

@@ -5,12 +5,13 @@ with latest as (
         client_id,
         max_by(struct(change, shard, seq, memberships.cause.offset as cause_offset), struct(era, seq)) as last
     from memberships
-    -- A conflict, and its end, do not say whether the client is a member.
+    -- The changes `conflict` and `agreed` do not show whether the client is a member.
     where client_id <> '' and change not in ('conflict', 'agreed')
     group by group_id, client_id
 ),
 
--- What a record leads to may come in two batches, and tables one beside the other: what is before it is there in both.
+-- The decisions that one record causes may be split over two batches, and a batch commits its tables in parallel.  So
+-- only decisions of earlier records are complete in both tables.
 settled as (
     select
         shard,
@@ -22,8 +23,8 @@ settled as (
 
 select
     concat_ws('/', group_id, topic, broker, queue_id) as at,
-    concat(client_id, ' has it, and ', last.change, ' in ', concat_ws('/', last.shard, last.seq)) as found,
-    'nobody who is gone has a queue' as expected
+    concat('owner ', client_id, ', which ', last.change, ' in ', concat_ws('/', last.shard, last.seq)) as found,
+    'an owner that is a member' as expected
 from current_assignments
 inner join latest using (group_id, client_id)
 inner join settled on latest.last.shard = settled.shard

@@ -23,9 +23,9 @@ causes as (
 select
     concat_ws('/', shard, seq) as at,
     concat_ws('/', 'not in events:', topic, partition, offset) as found,
-    'its cause is archived' as expected
+    'an archived cause' as expected
 from causes
 left anti join events using (topic, partition, offset)
 left join archived using (topic, partition)
--- Older records may be gone, and the newest may be on their way to the table.
+-- Older records may be deleted already, and the newest may not be written yet.
 where coalesce(causes.offset >= archived.first_offset and causes.at_ms <= archived.last_ms, true)

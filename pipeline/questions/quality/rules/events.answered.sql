@@ -1,4 +1,4 @@
--- a pull is answered by a wake, or rejected, once the log has gone on past its deadline
+-- a pull whose deadline has passed has a wake or a rejection
 select
     concat_ws('/', topic, partition, offset) as at,
     concat('no decision about it; ', why) as found,

@@ -1,4 +1,4 @@
--- the records of a partition have no gap, from the first one in the table
+-- the records of a partition have no gap after the first one in the table
 with before as (
     select
         topic,
@@ -11,6 +11,6 @@ with before as (
 select
     concat_ws('/', topic, partition, offset) as at,
     concat('the record before it is ', previous) as found,
-    concat('it follows ', offset - 1) as expected
+    concat('the record before it is ', offset - 1) as expected
 from before
 where offset > previous + 1

@@ -1,4 +1,4 @@
--- a record that is no event has a rejected decision
+-- a record that is no valid event has a rejection
 select
     concat_ws('/', topic, partition, offset) as at,
     concat('no decision about it; ', why) as found,

@@ -7,7 +7,7 @@ with pulls as (
     where type = 'pull'
 ),
 
--- A pull is older than its wake: where the log is not archived from its beginning, it may be gone.
+-- A pull is older than its wake, so it may be deleted already if the archived log does not begin at offset 0.
 archived as (
     select
         topic,
@@ -21,7 +21,7 @@ archived as (
 select
     concat_ws('/', wakes.shard, wakes.seq) as at,
     concat('no pull ', wakes.request_id, ' of ', wakes.client_id) as found,
-    'what it answers is archived' as expected
+    'an archived pull' as expected
 from wake_decisions as wakes
 inner join archived on wakes.cause.topic = archived.topic and wakes.cause.partition = archived.partition
 left anti join pulls on wakes.client_id = pulls.client_id and wakes.request_id = pulls.request_id
