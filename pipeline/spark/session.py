@@ -17,7 +17,7 @@ from pipeline.spark.jars import CLASSES, spark_jars
 from wakeroll.errors import WakerollError
 
 NO_WORDS = "-Xlog:disable -Xlog:all=error:stderr"
-"""The JVM's option for writing no warnings of its own to standard output, which is for answers."""
+"""JVM options that suppress the JVM's own warnings on standard output."""
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
@@ -27,17 +27,21 @@ class SparkFailed(WakerollError):
 
 
 def start_session(settings: Settings, name: str) -> SparkSession:
-    """Start (or return) this process's Spark session, for jobs that run long; the JVM's words go to standard error.
+    """Start (or return) this process's Spark session, for long-running jobs.
+
+    Spark's log goes to standard error; messages of the JVM itself and of Python workers go to ``jvm.log``.
 
     Raises:
         JarsMissing: the JARs of Kafka's source and of Delta are not there.
         SparkFailed: there is no Java, or Spark did not start with these settings.
     """
-    return _session(settings, name, _ENGINE | _LATENCY | _DELTA | _LONG_RUNS, "", "above")
+    log = settings.logs / "jvm.log"
+    with _lend_output(log, log4j_to_stderr=True):
+        return _session(settings, name, _ENGINE | _LATENCY | _DELTA | _LONG_RUNS, "", log)
 
 
 def start_brief_session(settings: Settings, name: str, *, for_minutes: bool = False, java: str = "") -> SparkSession:
-    """Start a session for questions: quick to start, and quiet, for its own words go to ``ask.log``.
+    """Start a session for questions: quick to start, and quiet: all that the JVM logs goes to ``ask.log``.
 
     Args:
         settings: say where, and how much memory.
@@ -52,11 +56,11 @@ def start_brief_session(settings: Settings, name: str, *, for_minutes: bool = Fa
     """
     compiler = "" if for_minutes else " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
     log = settings.logs / "ask.log"
-    with _errors_to(log):
-        return _session(settings, name, _ENGINE | _LATENCY | _DELTA, f"-XX:+UseSerialGC{compiler} {java}", f"in {log}")
+    with _lend_output(log, log4j_to_stderr=False):
+        return _session(settings, name, _ENGINE | _LATENCY | _DELTA, f"-XX:+UseSerialGC{compiler} {java}", log)
 
 
-def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str, its_words: str) -> SparkSession:
+def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str, log: Path) -> SparkSession:
     if settings.master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         confs = {**confs, "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -83,7 +87,7 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JJavaError) as error:
-        raise SparkFailed(f"Spark does not start ({_reason(str(error))}); its own words are {its_words}") from error
+        raise SparkFailed(f"Spark does not start ({_reason(str(error))}); its log is {log}") from error
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return session
 
@@ -95,18 +99,25 @@ def _reason(report: str) -> str:
 
 
 @contextmanager
-def _errors_to(log: Path) -> Iterator[None]:
-    """Lend standard error's file to the JVM that is being started: it keeps it for its life."""
+def _lend_output(log: Path, *, log4j_to_stderr: bool) -> Iterator[None]:
+    """Lend file descriptors to the JVM that starts meanwhile; it keeps them until it ends.
+
+    Its standard error is the file `log`: each start of Java warns there about Spark's incubator module, and no option
+    prevents that.  Spark's log4j writes to standard output, which is our standard error, or the file too.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
     sys.stderr.flush()
-    ours = os.dup(2)
+    ours = os.dup(1), os.dup(2)
     with log.open("ab") as file:
+        os.dup2(2 if log4j_to_stderr else file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(ours, 2)
-        os.close(ours)
+        for number, copy in enumerate(ours, 1):
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 def _prepare_environment() -> None:

@@ -194,7 +194,7 @@ def test_a_spark_that_does_not_start_is_one_sentence(tmp_path: Path):
 
     log = tmp_path / ".wakeroll/logs/ask.log"
     assert ended.returncode == 1
-    assert ended.stderr.endswith(f"; its own words are in {log}\n"), ended.stderr
+    assert ended.stderr.endswith(f"; its log is {log}\n"), ended.stderr
     assert "Traceback" not in ended.stderr
     assert "Master" in log.read_text(encoding="utf-8")
 

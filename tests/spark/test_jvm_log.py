@@ -1,0 +1,40 @@
+"""The log of a long-running session: useful lines on standard error, one per cause and minute during an outage."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+OUTAGE = """
+import sys
+from pathlib import Path
+from pipeline.settings import Settings
+from pipeline.spark.session import start_session
+
+spark = start_session(Settings(home=Path(sys.argv[1])), "outage")
+logs = spark._jvm.org.apache.logging.log4j.LogManager
+for number in range(20):
+    for name in ("org.apache.kafka.clients.NetworkClient", "org.apache.kafka.clients.Metadata", "our.Other"):
+        logs.getLogger(name).warn(f"{name} warns {number}")
+logs.getLogger("org.apache.kafka.clients.NetworkClient").error("an error")
+print("answer")
+spark.stop()
+"""
+
+
+def test_an_outage_is_one_line_per_class_and_minute(tmp_path):
+    """Errors and other classes are not limited; what Java itself prints at its start is in a file."""
+    done = subprocess.run([sys.executable, "-c", OUTAGE, str(tmp_path)], capture_output=True, text=True, check=True)
+
+    lines = [line.partition(": ")[2] for line in done.stderr.splitlines() if " WARN " in line or " ERROR " in line]
+    assert [line for line in lines if "clients" in line or line == "an error"] == [
+        "org.apache.kafka.clients.NetworkClient warns 0",
+        "org.apache.kafka.clients.Metadata warns 0",
+        "an error",
+    ]
+    assert sum("our.Other" in line for line in lines) == 20
+    assert done.stdout == "answer\n"
+    assert "incubator" not in done.stderr
+    assert "incubator" in (tmp_path / "logs" / "jvm.log").read_text()
