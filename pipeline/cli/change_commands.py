@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from model import config as defaults
 from pipeline.cli.options import Bootstrap, ConfigFile, GroupName, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from pipeline.cli.output import Output
 from pipeline.settings import Settings
 from wakeroll.admin import Admin
 from wakeroll.errors import InvalidUsage
@@ -20,7 +20,7 @@ from wakeroll.operator_requests import ResetOutcome
 from wakeroll.reset import ResetPlan, ResetTarget, queue_of, time_of
 
 log = logging.getLogger("wakeroll")
-out = Console(highlight=False)
+out = Output(highlight=False)
 
 ToFirst = Annotated[bool, typer.Option("--to-first", help="Reset to the first message that Kafka still has.")]
 ToLast = Annotated[bool, typer.Option("--to-last", help="Reset to the end offset: all present messages are skipped.")]

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from model.rows import TABLES
 from pipeline.cli.open_ledger import session, warehouse_of
 from pipeline.cli.options import ConfigFile, Home, TablesAt, settings_of
+from pipeline.cli.output import Output
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pipeline.questions.quality.expectation_suites import RuleResult
 
-out = Console(highlight=False)
+out = Output(highlight=False)
 
 Version = Annotated[
     int | None,

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from model import config
 from model.signing import Keys
 from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from pipeline.cli.output import Output
 from pipeline.kafka.control_topics import check_topics
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.observer.ticks import newest_tick
@@ -25,7 +25,7 @@ from wakeroll.keys import warning_of
 STALE_TICK_MS = 10_000
 """Age (ms) from which the newest tick is too old.  Ticks are published once a second; no timer fires without them."""
 
-out = Console(highlight=False, soft_wrap=True)
+out = Output(highlight=False, soft_wrap=True)
 
 
 def doctor(

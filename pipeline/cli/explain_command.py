@@ -3,14 +3,14 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from pipeline.cli.open_ledger import ledger
 from pipeline.cli.options import ConfigFile, GroupOption, Home, LogAt, settings_of
+from pipeline.cli.output import Output
 from wakeroll.reset import EpochMs, queue_of, time_of
 
-out = Console(highlight=False)
+out = Output(highlight=False)
 
 OfQueue = Annotated[
     str,

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from model.decision_order import ORDER
@@ -19,6 +18,7 @@ from pipeline.cli.options import (
     Prefix,
     settings_of,
 )
+from pipeline.cli.output import Output
 from pipeline.runtime.run_status import now_ms
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs
@@ -26,7 +26,7 @@ from wakeroll.reset import EpochMs
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-out = Console()
+out = Output()
 
 FromLog = Annotated[
     bool,

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from model.signing import ROLES, role_of
+from pipeline.cli.output import Output
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import add_key, entry_of, new_key
 
-out = Console(highlight=False, soft_wrap=True)
+out = Output(highlight=False, soft_wrap=True)
 app = typer.Typer(
     help="Make keys for signed records; docs/security.md explains how to rotate them.", no_args_is_help=True
 )

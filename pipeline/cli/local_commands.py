@@ -1,13 +1,13 @@
 """Commands that run the whole system on this machine.  No other module outside `pipeline.local` imports that."""
 
 import typer
-from rich.console import Console
 
 from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from pipeline.cli.output import Output
 from pipeline.cli.run_commands import stop_on_signals
 from wakeroll.keys import warning_of
 
-out = Console()
+out = Output()
 
 
 def up(

@@ -4,13 +4,13 @@ from collections import Counter
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from pipeline.cli.open_ledger import session, warehouse_of
 from pipeline.cli.options import ConfigFile, Home, settings_of
+from pipeline.cli.output import Output
 
-out = Console(highlight=False, soft_wrap=True)
+out = Output(highlight=False, soft_wrap=True)
 
 FullRefresh = Annotated[
     bool,

@@ -2,20 +2,43 @@
 
 import csv
 import math
+import os
 import sys
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from wakeroll.errors import InvalidUsage
 
-out = Console(highlight=False)
+_UNLIMITED = 10_000
+"""Line width (characters) of a pipe or a file."""
+
+
+class Output(Console):
+    """A console that fits lines to the width of a terminal only: in a pipe or a file, no name is cut or wrapped.
+
+    The environment variable `COLUMNS` sets a width for pipes too.  Rich obeys `NO_COLOR`.
+    """
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        """Width and height, in characters."""
+        found = super().size
+        is_limited = self.is_terminal or "COLUMNS" in os.environ
+        return found if is_limited else ConsoleDimensions(_UNLIMITED, found.height)
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        self.width, self.height = new_size
+
+
+out = Output(highlight=False)
 
 
 class Answer(NamedTuple):

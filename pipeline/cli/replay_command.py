@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from pipeline.cli.open_ledger import ledger
 from pipeline.cli.options import ConfigFile, Home, settings_of
+from pipeline.cli.output import Output
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 
 if TYPE_CHECKING:
     from pipeline.questions.replay_check import Checked, Difference
 
-out = Console(highlight=False)
+out = Output(highlight=False)
 
 From = Annotated[
     str | None,

@@ -9,7 +9,6 @@ import threading
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pipeline.cli.options import (
     Bootstrap,
@@ -22,11 +21,12 @@ from pipeline.cli.options import (
     Prefix,
     settings_of,
 )
+from pipeline.cli.output import Output
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import warning_of
 
 log = logging.getLogger("wakeroll")
-out = Console()
+out = Output()
 
 Only = Annotated[
     str | None,

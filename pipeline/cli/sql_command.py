@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
 from model.rows import TABLES
 from pipeline.cli.open_ledger import ledger
 from pipeline.cli.options import ConfigFile, Home, TablesAt, settings_of
-from pipeline.cli.output import Answer, plain, write_csv, write_json, write_table
+from pipeline.cli.output import Answer, Output, plain, write_csv, write_json, write_table
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Messages go to standard error, because standard output may be redirected to a file of rows.
-aside = Console(stderr=True, highlight=False, soft_wrap=True)
+aside = Output(stderr=True, highlight=False, soft_wrap=True)
 
 Question = Annotated[
     str | None, typer.Argument(metavar="[QUERY]", help="One SQL statement; - reads it from standard input.")

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from model.assignment_chart import rows_of, text_of
@@ -15,11 +14,12 @@ from model.strategies import StrategyError, find
 from model.what_if import NotPlayable, Prediction, Situation, Variation, predict
 from pipeline.cli.open_ledger import ledger
 from pipeline.cli.options import ConfigFile, GroupOption, Home, LogAt, settings_of
+from pipeline.cli.output import Output
 from pipeline.questions.assignment_svg import Panel, svg_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import EpochMs, time_of
 
-out = Console(highlight=False)
+out = Output(highlight=False)
 
 DRAWN = 64
 """Maximum number of queues that a table cell draws; of more queues it shows the count only."""
