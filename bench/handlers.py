@@ -5,9 +5,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from bench.decision_reader import Listener
-from pipeline.runtime.run_status import now_ms
 from wakeroll import Consumer
 from wakeroll.connection import Connection
+from wakeroll.epoch_ms import now_ms
 
 GROUP = "handlers"
 WAIT_S = 20.0

@@ -32,9 +32,9 @@ from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.child_process import Child
 from pipeline.local.local_system import READY_S, LocalSystem
 from pipeline.local.traffic import Probe
-from pipeline.runtime.run_status import now_ms
 from pipeline.settings import Settings
 from wakeroll.connection import Connection
+from wakeroll.epoch_ms import now_ms
 
 CLIENTS = 200
 QUEUES = 16

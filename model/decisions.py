@@ -11,7 +11,6 @@ from msgspec import Meta, Struct, field
 from model.events import Mode, Policy
 from model.queue import ClientId, GroupId, InstanceId, Queue
 
-LogTime = Annotated[int, Meta(description="epoch ms, log time of the broker")]
 Epoch = Annotated[int, Meta(description="epoch of the group; only grows")]
 
 Kind = Literal["assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "wake", "rejected"]

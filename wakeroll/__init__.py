@@ -3,11 +3,11 @@
 from model.queue import Queue
 from wakeroll.admin import Admin
 from wakeroll.consumer import Consumer
+from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import Fenced, InvalidUsage, NotReachable, WakerollError
 from wakeroll.fetch import Fetched
 from wakeroll.operator_requests import RequestRefused, RequestUnanswered
 from wakeroll.producer import Producer
-from wakeroll.reset import EpochMs
 
 __all__ = [
     "Admin",

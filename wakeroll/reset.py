@@ -1,47 +1,20 @@
-"""ResetTarget a group is to be consumed from, as an operator says it, and the plan that comes of it."""
+"""Reset targets of committed offsets, as an operator names them, and the plan of a reset."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Literal, Self
+from datetime import datetime
+from typing import Literal
 
 from model import config
 from model.events import ResetOffset
 from model.queue import Queue, TopicName
 from wakeroll import argument_checks
+from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.group_summary import History
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-_LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _LARGEST_OFFSET = 2**63 - 1
-
-
-class EpochMs(int):
-    """A time in epoch milliseconds, to tell it from an offset; from 1970 to the end of the year 9999."""
-
-    def __new__(cls, value: int) -> Self:
-        """Refuse what is no time: Kafka has meanings of its own for negative ones."""
-        if not 0 <= value <= _LAST_MS:
-            raise InvalidUsage(f"{value} is no time; it must be 0 to {_LAST_MS} epoch ms")
-        return super().__new__(cls, value)
-
-    @classmethod
-    def of(cls, moment: datetime) -> Self:
-        """Return the first whole millisecond that is not before a moment.
-
-        Raises:
-            InvalidUsage: the moment has no zone, or is before 1970.
-        """
-        if moment.utcoffset() is None:
-            raise InvalidUsage(f"{moment.isoformat()} says no time zone; write {moment.isoformat()}Z, or like +02:00")
-        return cls(-((_EPOCH - moment) // _MILLISECOND))
-
-    def __str__(self) -> str:
-        """Return it as people write it: ``2026-07-01T03:00:00.000Z``."""
-        return (_EPOCH + int(self) * _MILLISECOND).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 ResetPoint = Literal["first", "last"] | int | EpochMs

@@ -15,10 +15,11 @@ from pipeline.kafka.control_topics import check_topics
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.observer.ticks import newest_tick
 from pipeline.prerequisites import Check, checks
-from pipeline.runtime.run_status import Status, now_ms, read_status
+from pipeline.runtime.run_status import Status, read_status
 from pipeline.settings import Settings
 from pipeline.spark.jars import JarsMissing, broker_jars, spark_jars
 from wakeroll.connection import Connection
+from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
 from wakeroll.keys import warning_of
 

@@ -8,7 +8,8 @@ from rich.table import Table
 from pipeline.cli.open_ledger import ledger
 from pipeline.cli.options import ConfigFile, GroupOption, Home, LogAt, settings_of
 from pipeline.cli.output import Output
-from wakeroll.reset import EpochMs, queue_of, time_of
+from wakeroll.epoch_ms import EpochMs
+from wakeroll.reset import queue_of, time_of
 
 out = Output(highlight=False)
 

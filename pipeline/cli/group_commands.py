@@ -19,9 +19,8 @@ from pipeline.cli.options import (
     settings_of,
 )
 from pipeline.cli.output import Output
-from pipeline.runtime.run_status import now_ms
+from wakeroll.epoch_ms import EpochMs, now_ms
 from wakeroll.errors import InvalidUsage
-from wakeroll.reset import EpochMs
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

@@ -16,8 +16,9 @@ from pipeline.cli.open_ledger import ledger
 from pipeline.cli.options import ConfigFile, GroupOption, Home, LogAt, settings_of
 from pipeline.cli.output import Output
 from pipeline.questions.assignment_svg import Panel, svg_of
+from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
-from wakeroll.reset import EpochMs, time_of
+from wakeroll.reset import time_of
 
 out = Output(highlight=False)
 

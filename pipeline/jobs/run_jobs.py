@@ -24,10 +24,11 @@ from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
 from pipeline.recovery.snapshots import take_snapshots
 from pipeline.runtime.deciding_queries import lock_of, machines_of, queries_of, query_of, record_lock, topics_of
 from pipeline.runtime.process_lock import only_one
-from pipeline.runtime.run_status import QueryStatus, Status, now_ms, write_status
+from pipeline.runtime.run_status import QueryStatus, Status, write_status
 from pipeline.settings import Settings
 from pipeline.spark.session import start_session
 from wakeroll.connection import Connection
+from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
 from wakeroll.keys import key_to_sign, warning_of
 

@@ -17,8 +17,8 @@ from model.records import Record, kind_of_topic
 from model.shard import VERSION, Shard
 from model.signing import OnRecord
 from pipeline.ledger.known_groups import refuse_unknown_group
+from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
-from wakeroll.reset import EpochMs
 
 
 class Period(NamedTuple):

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from model.rows import SNAPSHOTS, TABLES, Table
 from pipeline.ledger.retention import DAY_MS, Past, forget, past_of
 from pipeline.ledger.tables import path_of
-from pipeline.runtime.run_status import now_ms
 from pipeline.settings import Settings
+from wakeroll.epoch_ms import now_ms
 
 APPENDING = Lock()
 """Lock of the `snapshots` table: one thread of the process appends snapshots, another thread maintains the tables."""

@@ -8,8 +8,8 @@ from pyspark.sql import functions as f
 
 from model.rows import TABLES
 from pipeline.ledger.tables import path_of
+from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
-from wakeroll.reset import EpochMs
 
 
 def versions_when(

@@ -21,9 +21,9 @@ from pipeline.local.local_system import LocalSystem, Stopped, local_system
 from pipeline.local.story_checks import GroupView, Watcher, balance, doubly_owned, read_handled, repeats
 from pipeline.local.story_queries import show_answers
 from pipeline.local.traffic import Probe, Traffic, configure
-from pipeline.runtime.run_status import now_ms
 from pipeline.settings import Settings
 from wakeroll.connection import Connection
+from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
 
 GROUP = "billing"

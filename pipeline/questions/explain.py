@@ -14,8 +14,8 @@ from pyspark.sql import functions as f
 from model.decision_order import ORDER, SHARD_SQL
 from model.queue import Queue
 from pipeline.ledger.known_groups import refuse_unknown_group
+from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
-from wakeroll.reset import EpochMs
 
 
 class Step(NamedTuple):

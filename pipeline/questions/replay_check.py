@@ -25,8 +25,8 @@ from pipeline.ledger.archived_log import (
     records_of,
     stretches_of,
 )
+from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
-from wakeroll.reset import EpochMs
 
 SHOWN = 5
 """Maximum number of differences kept per shard; most later ones follow from the first."""

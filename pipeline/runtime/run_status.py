@@ -1,7 +1,6 @@
 """What a running `run` says about itself: a small file that `up`, `demo` and `doctor` read."""
 
 import os
-import time
 from pathlib import Path
 
 import msgspec
@@ -60,8 +59,3 @@ def read_status(home: Path) -> Status | None:
         return msgspec.json.decode((home / FILE).read_bytes(), type=Status)
     except (OSError, msgspec.MsgspecError):
         return None
-
-
-def now_ms() -> int:
-    """Return this machine's time, epoch ms: for people, never for decisions."""
-    return time.time_ns() // 1_000_000

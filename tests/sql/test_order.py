@@ -24,7 +24,7 @@ from pipeline.local.story_queries import WHO_OWNED
 from pipeline.questions import marts
 from pipeline.questions.explain import explain
 from pipeline.questions.quality.comparison_rules import broken_rows
-from wakeroll.reset import EpochMs
+from wakeroll.epoch_ms import EpochMs
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from model.shard import VERSION
 from pipeline.ledger.archived_log import Period
 from pipeline.ledger.tables import open_views, path_of
 from pipeline.questions.replay_check import replay_all
-from wakeroll.reset import EpochMs
+from wakeroll.epoch_ms import EpochMs
 
 # The command asks the Spark that its process runs.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

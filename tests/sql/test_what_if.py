@@ -15,7 +15,7 @@ from model.shard import Shard, ShardState
 from model.what_if import Variation, predict, situation_of
 from pipeline.ledger.archived_log import place_of, shard_at
 from pipeline.ledger.tables import open_views
-from wakeroll.reset import EpochMs
+from wakeroll.epoch_ms import EpochMs
 
 # The command asks the Spark that its process runs.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
