@@ -136,7 +136,7 @@ class Coordinator:
 
     def _shard_from(self, body: bytes | None) -> Shard:
         era = self.eras[-1]
-        return Shard(*self._where, body, era=era.number, quiet_until=era.quiet_until, raises=True)
+        return Shard(*self._where, body, era=era.number, quiet_until=era.quiet_until)
 
     def _record(self, decisions: list[AnyDecision]) -> None:
         first = self.eras[-1].first

@@ -53,15 +53,9 @@ def test_there_are_enough_mutants():
 
 
 def _found_by(is_found, mutant):
-    """A machine that falls over is found too: its asserts say what is impossible."""
+    """Only a checker's finding counts; a world must not end with an exception."""
     with alive(mutant):
-        for seed in range(TRIES):
-            try:
-                if is_found(seed):
-                    return True
-            except (AssertionError, LookupError):
-                return True
-    return False
+        return any(is_found(seed) for seed in range(TRIES))
 
 
 def _survives(mutant):

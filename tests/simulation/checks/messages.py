@@ -41,7 +41,9 @@ def _starts(evidence: Evidence) -> Iterator[Broken]:
             yield from _loose_start(evidence, one)
             continue
         given = evidence.chains[one.scope, one.queue].given(one.life, one.given)
-        assert given is not None, f"{one.life} was never given {one.queue} in epoch {one.given}"
+        if given is None:
+            yield _wrong_start(one, f"epoch {one.given}, in which it was never given the queue")
+            continue
         committed = None
         for offset in evidence.offsets.get((one.scope, one.queue), ()):
             if offset.seq <= given.seq:

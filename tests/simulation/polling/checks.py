@@ -46,6 +46,8 @@ class Broken:
 
 def broken(world: World) -> list[Broken]:
     """Return every rule that a world breaks."""
+    if failures := list(_failures(world)):
+        return failures
     found = [*refused(world), *not_replayable(world), *missed(world), *late(world)]
     for coordinator in world.coordinators:
         with small_bounds():
@@ -53,6 +55,14 @@ def broken(world: World) -> list[Broken]:
         found += shrunk(coordinator)
         found += (Broken("invariants", says) for says in invariants.broken_numbering(coordinator.decisions))
     return found
+
+
+def _failures(world: World) -> Iterator[Broken]:
+    """No event makes the machine fail; the other checkers could not rely on what it decides then."""
+    for coordinator in world.coordinators:
+        for one in coordinator.decisions:
+            if isinstance(one, Rejected) and one.rule == "internal":
+                yield Broken("the machine fails", one.detail, coordinator.partition, one.cause.offset)
 
 
 def judged(coordinator: Coordinator, events: list[AnyEvent | None]) -> Iterator[Broken]:
