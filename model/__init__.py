@@ -1,6 +1,6 @@
 """The pure core of wakeroll: events in, decisions out; no I/O, no clock, no randomness.
 
-Everything the coordinator knows is here, and Spark, tests, replay and the SDK all run it.
+It holds all logic of the coordinator. Spark, the tests, the replay and the SDK run the same code.
 """
 
 from model.queue import Queue

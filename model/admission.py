@@ -1,4 +1,4 @@
-"""Whether a shard has room for one more group, client, or larger heartbeat."""
+"""Admission: whether a shard has room for one more group, client, or larger heartbeat."""
 
 from collections.abc import Collection, Mapping
 
@@ -13,7 +13,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def no_more_groups(turn: Turn, event: Event) -> list[AnyDecision]:
-    """Refuse an event of a group that the shard does not know, if it has as many as it may have; else nothing."""
+    """Reject an event of an unknown group if the shard has the most groups already; else return nothing."""
     has_room = turn.load.entities < turn.limits.max_groups * turn.group.limit_times
     if has_room or not turn.group.is_blank or isinstance(event, ON_EVERY_PARTITION):
         return []
@@ -27,7 +27,7 @@ def no_more_groups(turn: Turn, event: Event) -> list[AnyDecision]:
 
 
 def refusal(turn: Turn, beat: Heartbeat, size: int) -> str:
-    """Return why a client cannot join, as its first heartbeat of this size asks for it; empty if it can."""
+    """Return why a client with a first heartbeat of this size cannot join; empty if it can."""
     group, most, times = turn.group, turn.group.settings.max_members, turn.group.limit_times
     if len(group.members) >= most * times:
         return f"the group has {len(group.members)} members; max_members is {most}"
@@ -39,18 +39,18 @@ def refusal(turn: Turn, beat: Heartbeat, size: int) -> str:
 
 
 def size_of(subscriptions: Collection[Subscription], strategy_params: Mapping[str, object]) -> int:
-    """Return the bytes of that which a group keeps of a client's heartbeats, and whose size the client chooses."""
+    """Return the bytes of a client's preferences that a group stores and whose size the client chooses."""
     return len(_encode(subscriptions)) + len(_encode(strategy_params))
 
 
 def no_room(turn: Turn, more: int, times: int = 1) -> str:
-    """Return why a group cannot keep so many more bytes of heartbeats and settings; empty if it can.
+    """Return why a group cannot store so many more bytes of heartbeats and settings; empty if it can.
 
-    `times`: how often the limits may be reached.
+    `times`: factor of the limits.
     """
     group, limits = turn.group, turn.limits
     if more <= 0:
-        return ""  # a limit that was lowered takes nothing away from those who are in
+        return ""  # a lowered limit removes no member
     if group.bytes + more > limits.max_group_bytes * times:
         return (
             f"the group would have {group.bytes + more} bytes of heartbeats and settings; "

@@ -1,4 +1,4 @@
-"""What a producer tells of the queues that it makes grow: as few arrivals as wake the same pulls."""
+"""Arrivals from a producer: the smallest number of `arrival` events that wakes the same pulls."""
 
 from collections.abc import Mapping
 
@@ -10,26 +10,26 @@ from model.filters import tags_code
 from model.queue import Queue
 
 _Said = tuple[str | None, tuple[tuple[str, str], ...] | None]
-"""What an arrival says of its message: tags and properties; None where it says nothing."""
+"""Tags and properties in an arrival; None where it does not carry them."""
 
 
 class Arrivals:
-    """Messages that Kafka has, and nobody was told of yet.
+    """Messages that Kafka has acknowledged and that no `arrival` event has reported yet.
 
-    Of messages of a queue that say the same of themselves the last one is enough: whom it does not wake, the earlier
-    ones would not have woken either.  As long as no message of a topic has had a tag or a property, nothing is said of
-    its messages but that they are there; then observers watch the topic as closely as one without such a producer.
-    Where each message says something else, nothing is said of properties, and if need be of tags: whoever may want
-    them is woken, and the coordinator does not hear of every single message.
+    Of several messages of a queue with the same tags and properties, the last one is enough: pulls that it does not
+    wake, the earlier ones would not have woken either. While no message of a topic has had a tag or a property,
+    arrivals do not describe its messages; observers then watch the topic as closely as one without such a producer. If
+    too many messages of a queue differ, their properties are left out, and then their tags: pulls that may match are
+    woken, and the coordinator does not receive an event for every message.
     """
 
     def __init__(self) -> None:
         self._pending: dict[Queue, _Pending] = {}
         self._described: set[str] = set()
-        """Topics of whose messages more is said."""
+        """Topics whose messages are described by tags and properties."""
 
     def note(self, queue: Queue, offset: int, stored_ms: int | None, tags: str, properties: Mapping[str, str]) -> None:
-        """Kafka has a message: at which offset, since when, with which tag ("" for none) and properties."""
+        """Note a message that Kafka acknowledged: its offset, its time, its tag ("" for none) and its properties."""
         if tags or properties:
             self._described.add(queue.topic)
         is_described = queue.topic in self._described
@@ -44,7 +44,7 @@ class Arrivals:
         self._pending.setdefault(queue, _Pending()).add(arrival)
 
     def take(self) -> list[Arrival]:
-        """Return what is to be told now; it is not returned again."""
+        """Return the arrivals to send now; they are not returned again."""
         pending, self._pending = self._pending, {}
         return [arrival for one in pending.values() for arrival in one.arrivals]
 
@@ -53,12 +53,12 @@ class Arrivals:
 
 
 class _Pending:
-    """The arrivals of one queue, `config.MAX_TOLD` at most."""
+    """The arrivals of one queue, at most `config.MAX_TOLD`."""
 
     def __init__(self) -> None:
         self._newest: dict[_Said, Arrival] = {}
         self._hidden: dict[str, None] = {}
-        """Fields that are not told."""
+        """Fields that are left out."""
 
     @property
     def arrivals(self) -> list[Arrival]:

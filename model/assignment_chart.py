@@ -1,4 +1,4 @@
-"""Who has which queue, drawn: a line a client, a mark a queue.
+"""A chart of an assignment: one line per client, one mark per queue.
 
 >>> orders = [Queue("orders", "", number) for number in range(4)]
 >>> rows = rows_of({"a": orders[:2], "b": orders[2:]}, before=dict.fromkeys(orders, "a"))
@@ -19,15 +19,15 @@ def rows_of(
     before: Mapping[Queue, str] | None = None,
     queues: Iterable[Queue] = (),
 ) -> dict[str, list[tuple[str, str]]]:
-    """Draw what each client has.
+    """Return the marks of each client.
 
     Args:
         shares: client -> its queues.
-        before: queue -> its owner until then; None: nothing is marked as new.
-        queues: to be drawn too, though nobody has or had them.
+        before: queue -> its owner before; None: no queue is marked as new.
+        queues: queues to include even if no client has or had them.
 
     Returns:
-        client -> topic (and broker), and a mark for each of its queues; the same ones for each client.
+        client -> topic (and broker), and a mark for each of its queues; the same queues for each client.
     """
     everything = sorted({*(before or ()), *queues, *(queue for share in shares.values() for queue in share)})
     places: dict[str, list[Queue]] = {}
@@ -40,7 +40,7 @@ def rows_of(
 
 
 def text_of(row: Iterable[tuple[str, str]]) -> str:
-    """Write a client's row as one line."""
+    """Return a client's row as one line."""
     return "  ".join(f"{place} {marks}" for place, marks in row)
 
 

@@ -1,4 +1,4 @@
-"""What one decision may hold: how many queues fit into an assignment, and how much a rebalance may list."""
+"""Limits of one decision: how many queues fit into an assignment, and how much a rebalance lists."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -18,16 +18,16 @@ _WITHOUT_NAMES_BYTES = len(_encode(_NAMELESS)) + len(",")
 MAX_QUEUE_BYTES = _WITHOUT_NAMES_BYTES + 249 + 2 * 255
 """Most bytes of one queue in an assignment: the longest topic, and the longest broker with each character escaped."""
 ALWAYS_FIT = config.MAX_SHARE_BYTES // MAX_QUEUE_BYTES
-"""So many queues fit into an assignment whatever their names are."""
+"""Number of queues that fit into an assignment whatever their names are."""
 
 
 def bytes_of(queue: Queue) -> int:
-    """Return the most bytes that a queue takes in an assignment, whatever its epoch and its start become."""
+    """Return the most bytes that a queue takes in an assignment, for any epoch and start."""
     return _WITHOUT_NAMES_BYTES + len(queue.topic) + 2 * len(queue.broker)
 
 
 class Share:
-    """The queues of one client, by the bytes that they take in its assignment."""
+    """The queues of one client, by their bytes in its assignment."""
 
     def __init__(self, queues: Iterable[Queue] = ()) -> None:
         """Begin with these queues, which fit."""
@@ -43,9 +43,9 @@ class Share:
 
 
 class AssignmentRoom:
-    """Room in the assignments of a group's members, while queues are only added to what they own.
+    """Room in the assignments of a group's members, while queues are only added to those that they own.
 
-    What a member must still give up counts too: it stands in `revoke`, and the member lists it in its heartbeats.
+    Revoked queues count too: they are in `revoke`, and the member lists them in its heartbeats until it releases them.
     """
 
     def __init__(self, members: Mapping[str, Member]) -> None:
@@ -53,7 +53,7 @@ class AssignmentRoom:
         self._shares: dict[str, Share] = {}
 
     def take(self, client_id: str, queue: Queue) -> bool:
-        """Return whether a member's assignment has room for one more queue, which the caller then gives to it."""
+        """Return whether a member's assignment has room for one more queue, which the caller then assigns to it."""
         owned = self._members[client_id].owned
         if len(owned) < ALWAYS_FIT:
             return True
@@ -72,7 +72,7 @@ def fitting(queues: Iterable[Queue]) -> Iterator[Queue]:
 
 
 def withheld(turn: Turn) -> list[Queue]:
-    """Return queues that their clients in the target may have room for, after they gave up others in this turn."""
+    """Return queues that may now fit into their clients' assignments, after those clients lost others in this turn."""
     group = turn.group
     before = {group.freed[queue].client_id for queue in turn.freed if queue in group.freed}
     relieved = {name for name in before if _was_full(group, name, len(turn.freed))}
@@ -82,26 +82,26 @@ def withheld(turn: Turn) -> list[Queue]:
 
 
 def _was_full(group: Group, client_id: str, freed: int) -> bool:
-    """Whether a member may have had no room before so many queues were freed."""
+    """Return whether a member may have had no room before so many queues were freed."""
     member = group.members.get(client_id)
     return member is not None and len(member.owned) + freed >= ALWAYS_FIT
 
 
 def first_claims(claims: Iterable[Queue], owned: Collection[Queue]) -> list[Queue]:
-    """Return what `revoke` lists of the queues that a client claims and does not own: the first ones, sorted.
+    """Return the queues for `revoke` among those that a client claims and does not own: the first ones, sorted.
 
-    The rest needs no listing: a client gives up whatever does not stand in `queues`.
+    The others need not be listed: a client gives up all queues that are not in `queues`.
     """
     return sorted({queue for queue in claims if queue not in owned})[: config.MAX_CLAIMS]
 
 
 def shortened(text: str) -> str:
-    """Return a text that is no longer than a detail may be."""
+    """Return a text cut to the longest detail."""
     return text if len(text) <= config.MAX_DETAIL else f"{text[: config.MAX_DETAIL - 3]}..."
 
 
 def first_notes(notes: Sequence[str]) -> list[str]:
-    """Return what a rebalance lists of these notes, each shortened; the last one says how many are left out."""
+    """Return the notes that a rebalance lists, each shortened; the last one gives the number of notes left out."""
     if len(notes) <= config.MAX_NOTES:
         return [shortened(note) for note in notes]
     listed = config.MAX_NOTES - 1

@@ -1,7 +1,7 @@
 """Broadcasting groups: every member has every queue of its topics, and nobody owns one.
 
-There is no target and no hand-over; who comes and goes concerns nobody else (RocketMQ fires no CHANGE either since its
-#8483), and each client has offsets of its own, as RocketMQ's have in their local files.
+There is no target and no hand-over. Joins and leaves do not concern other members (RocketMQ fires no CHANGE event for
+them either since its #8483). Each client has offsets of its own, as RocketMQ's clients have in their local files.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -15,7 +15,7 @@ from model.queue import Queue
 from model.target import RETRY_PREFIX, Target
 
 STRATEGY = "BROADCASTING"
-"""What a `rebalance` of such a group says in place of a strategy."""
+"""Strategy that the `rebalance` decision of a broadcasting group names."""
 
 
 def _limits(turn: Turn) -> str:
@@ -26,14 +26,14 @@ def _limits(turn: Turn) -> str:
 
 
 def welcome(turn: Turn, client_id: str, claims: list[Queue]) -> None:
-    """Give a new member, or a new life of one, all queues of its topics.
+    """Assign all queues of its topics to a new member, or to a new instance of a known client.
 
-    What it holds already, after a loss of the coordinator's state, it keeps, given in an epoch before all others;
-    but not if its offset was reset since it was told.
+    After a loss of state, the queues that the client already reads count as assigned in epoch 0, before all others, and
+    it reads on. A queue whose offset was reset after the epoch that the client shows must be started again instead.
     """
     group = turn.group
     member = group.members[client_id]
-    group.epoch = max(group.epoch, 1)  # nothing is given in 0, which is before all others
+    group.epoch = max(group.epoch, 1)  # no assignment is made in epoch 0; it means "claimed"
     group.own_offsets.setdefault(client_id, OwnOffsets()).left_ms = -1
     if group.loss is not None:
         claimed = sorted({queue for queue in claims if queue.topic in member.subscriptions})
@@ -47,7 +47,7 @@ def welcome(turn: Turn, client_id: str, claims: list[Queue]) -> None:
 
 
 def refusal(turn: Turn, topics: Iterable[str]) -> str:
-    """Return why a client that wants these topics cannot join; empty if it can."""
+    """Return why a client with these topics cannot join; empty if it can."""
     count, room = _count(topics, turn.routes), _room(turn)
     if count <= room:
         return ""
@@ -58,19 +58,20 @@ def refusal(turn: Turn, topics: Iterable[str]) -> str:
 
 
 def give(turn: Turn, client_id: str) -> None:
-    """Let a member have what it should have now, and nothing else; tell it if that is news."""
+    """Assign a member the queues that it should have now and no others; send its assignment if they changed."""
     group = turn.group
     member = group.members[client_id]
     wanted, is_limited = _share(turn, member)
     if is_limited:
-        # Who leaves makes room and asks for no target: the timer gives the others what they lack.
+        # A member that leaves makes room and triggers no new target: the timer assigns the missing queues to the
+        # others.
         group.stale = True
         group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
     if wanted == member.owned.keys():
         return
     turn.broadcast_room = _room(turn) - len(wanted) + len(member.owned)
     own = group.own_offsets[client_id]
-    # Not only what it has now: when a queue was added, the client may have been away, or the topic gone.
+    # Not only the queues that it has now: when a queue was added, the client may have been away, or the topic deleted.
     consumed = set(map(_topic_of, own.given)) | {queue.topic for queue in own.offsets}
     for queue in member.owned.keys() - wanted:
         del member.owned[queue]
@@ -86,12 +87,12 @@ def give(turn: Turn, client_id: str) -> None:
 
 
 def was_given(own: OwnOffsets, queue: Queue) -> bool:
-    """Return whether a client was given a queue at any time; a topic's queues are only added at its end."""
+    """Return whether a queue was ever assigned to a client; a topic only gets new queues with higher numbers."""
     return queue.queue_id < own.given.get(_name(queue), 0)
 
 
 def start_anew(own: OwnOffsets, topic: str, queues: Iterable[Queue]) -> None:
-    """Take a topic that was made again for one that the client has been given as it is now."""
+    """Treat the queues of a recreated topic as if they had been assigned to the client before."""
     if topic in map(_topic_of, own.given):
         _forget_given(own, (topic,))
         _note_given(own, queues)
@@ -116,7 +117,7 @@ def _topic_of(name: str) -> str:
 
 
 def target(turn: Turn) -> tuple[Target, bool]:
-    """Describe what all members have together; in this mode it is no plan.
+    """Describe what all members have together; it is no plan, since nobody owns a queue.
 
     Returns:
         The description, and whether any member should have other queues than it has.
@@ -139,7 +140,7 @@ def target(turn: Turn) -> tuple[Target, bool]:
 
 
 def leave(turn: Turn, client_id: str) -> None:
-    """A member goes; its offsets are kept for a week, or until too many others have gone after it."""
+    """Remove the queues of a member that leaves; keep its offsets for a week, or until too many others have left."""
     group = turn.group
     turn.broadcast_room = _room(turn) + len(group.members[client_id].owned)
     group.members[client_id].owned.clear()
@@ -153,16 +154,16 @@ def leave(turn: Turn, client_id: str) -> None:
 
 
 def forget(turn: Turn) -> None:
-    """Forget the offsets of clients that left long ago."""
+    """Forget the offsets of clients that left more than a week ago."""
     group, now_ms = turn.group, turn.moment.now_ms
     for name in [name for name, own in group.own_offsets.items() if 0 <= own.left_ms <= now_ms - config.FORGET_MS]:
         del group.own_offsets[name]
 
 
 def forget_surplus(turn: Turn) -> None:
-    """Forget the offsets of those who left first, when too many have; called once an event, however many left by it."""
+    """Forget the oldest offsets of clients that left, if there are too many; called once per event."""
     group, most = turn.group, turn.limits.max_gone_offsets
-    if group.loss is not None:  # who is not heard yet has not left
+    if group.loss is not None:  # a client that has sent no heartbeat yet has not left
         return
     if len(group.own_offsets) <= len(group.members) + most:
         return
@@ -172,7 +173,7 @@ def forget_surplus(turn: Turn) -> None:
 
 
 def forget_topics(group: Group, topics: Collection[str]) -> None:
-    """Forget the offsets of topics: they were deleted."""
+    """Forget the offsets of deleted topics."""
     for own in group.own_offsets.values():
         _forget_given(own, topics)
         for kept in (own.added, own.offsets, own.reset_epochs):
@@ -181,7 +182,7 @@ def forget_topics(group: Group, topics: Collection[str]) -> None:
 
 
 def start(group: Group, client_id: str, queue: Queue) -> Start:
-    """Where a member starts a queue: at its own committed offset, else by its consume_from."""
+    """Return where a member starts a queue: at its own committed offset, else by its consume_from."""
     own, member = group.own_offsets[client_id], group.members[client_id]
     if queue in own.offsets:
         return Start(offset=own.offsets[queue])
@@ -193,7 +194,7 @@ def _count(topics: Iterable[str], routes: Routes) -> int:
 
 
 def _room(turn: Turn) -> int:
-    """Return how many queues the members together may have besides those they have."""
+    """Return how many more queues the members may have together."""
     if turn.broadcast_room is None:
         most = turn.limits.max_broadcast * turn.group.limit_times
         turn.broadcast_room = most - _held(turn)
@@ -207,8 +208,8 @@ def _held(turn: Turn) -> int:
 def _share(turn: Turn, member: Member) -> tuple[set[Queue], bool]:
     """Return the queues that a member should have, and whether it lacks others of its topics.
 
-    It keeps those it has of its topics, and gets the others as far as the group and its assignment have room.  Of a
-    topic that was never routed it has those it holds.
+    It keeps the queues that it has of its topics, and gets the others as far as the limits of the group and of an
+    assignment allow. Of a topic that was never routed it keeps the queues that it has.
     """
     routes, wants = turn.routes, member.subscriptions
     kept = {queue for queue in member.owned if queue.topic in wants and not routes.lacks(queue)}

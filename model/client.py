@@ -1,7 +1,7 @@
-"""The client's side of the protocol: what to say to the coordinator, what to obey, and what may be handed out.
+"""The client's side of the protocol: which events to send, which decisions to obey, which messages to hand out.
 
-The SDK puts threads and Kafka around it, a simulation a seed; both run this code.  Time is the caller's: `now_ms` is
-a monotonic clock of its own, in milliseconds, that also counts while the machine is suspended.
+The SDK runs it with threads and Kafka, the simulation with a seed. The caller provides the time: `now_ms` is a
+monotonic clock of the client, in milliseconds, that also runs while the machine is suspended.
 """
 
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ from model.events import Commit, Heartbeat, Mode, Policy, Subscription, Unregist
 from model.queue import Queue
 
 NEVER_MS = 2**62
-"""A due time that does not come."""
+"""Value of a due time that never comes, ms."""
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
-    """What a client wants of its group; the fields are those of `Heartbeat`."""
+    """The preferences of a client; the fields are those of `Heartbeat`."""
 
     subscriptions: list[Subscription]
     strategy: str = "AVG"
@@ -37,9 +37,10 @@ class Wishes(Struct, frozen=True, kw_only=True):
 
 
 class Client:
-    """A member of a group, one life (`join` to `Dropped` or `leave`) after another.
+    """A member of a group, as one instance (from `join` to `Dropped` or `leave`) after another.
 
-    It is out until `join`.  Every call returns what to do, in order.  Not safe to use from two threads at once.
+    It is no member until `join`. Every call returns the actions to take, in order. Not safe to use from two threads at
+    once.
     """
 
     def __init__(
@@ -49,57 +50,57 @@ class Client:
         wishes: Wishes,
         commit_interval_ms: int | None = config.COMMIT_INTERVAL_MS,
     ) -> None:
-        """Be nobody yet.
+        """Begin without an instance.
 
         Args:
             group_id: the group.
-            client_id: the name in it, the same in every life.
-            wishes: what to want of it.
-            commit_interval_ms: how often what is done is committed, besides at the end of each queue; None: only by
-                `commit`.  First offsets are put on record all the same.
+            client_id: the name in the group, the same for every instance.
+            wishes: the preferences.
+            commit_interval_ms: interval of the automatic commits of processed messages; a queue that is released is
+                committed too. None: only `commit` commits them. First offsets are committed in any case.
         """
         self.group_id = group_id
         self.client_id = client_id
         self.instance_id = ""
-        """Of the present life; empty while out."""
+        """The current instance; empty if there is none."""
         self.epoch = -1
-        """Of the newest assignment received in this life; -1 before."""
+        """Epoch of the newest assignment that this instance received; -1 if none."""
         self.heartbeat_ms = config.HEARTBEAT_MS
         self.session_timeout_ms = config.SESSION_TIMEOUT_MS
         self._wishes = wishes
         self._commits_itself = commit_interval_ms is not None
         self._commit_interval_ms = commit_interval_ms or config.COMMIT_INTERVAL_MS
         self._life = ""
-        """Of the present life, or the one before it while out; empty before the first."""
+        """The current instance or, after its end, the last one; empty before the first."""
         self._secret = ""
         self._leaving = False
         self._was_deaf = False
-        """It could not hear for a session, and held nothing."""
+        """Whether the client could not read its inbox for a session while it had no queues."""
         self._holding = Holding()
         self._shard = ""
-        """Shard and era of the last assignment: in another era, what was committed may be forgotten."""
+        """Shard and era of the last assignment; a coordinator of another era may have lost commits."""
         self._sent_ms = 0
         self._commit_due_ms = 0
         self._acknowledged_ms = 0
         self._stated_ms = 0
-        """When this session timeout was heard of: no heartbeat before that states it."""
+        """When the current session timeout was received: no earlier heartbeat states it."""
         self._session_before_ms = config.SESSION_TIMEOUT_MS
-        """What the acknowledged heartbeat states, if it was sent before that."""
+        """Session timeout in the acknowledged heartbeat, if that was sent before `_stated_ms`."""
         self._seen: dict[str, tuple[int, int]] = {}
-        """Shard, without its era -> era and seq of its last decision."""
+        """Shard without its era -> era and seq of its last decision."""
         self._refused: set[str] = set()
 
-    # --- a life ---
+    # --- an instance ---
 
     def join(self, instance_id: str, now_ms: int, secret: str = "") -> list[Output]:
-        """Begin a life, the first or the next one.
+        """Begin an instance, the first or the next one.
 
-        A former life is ended first, for the coordinator may not know that it is over.
+        A former instance is unregistered first, because the coordinator may not know that it ended.
 
         Args:
-            instance_id: never used before; a uuid, or what `provable_id` makes of a secret.
-            now_ms: from here on silence is counted: nothing can be given before Kafka has this first heartbeat.
-            secret: of which the instance_id is made, else empty; without it nobody else can unregister this life.
+            instance_id: never used before; a uuid, or the result of `provable_id` for a secret.
+            now_ms: silence is counted from here; no queue can be assigned before Kafka has this first heartbeat.
+            secret: the secret behind the instance_id, else empty; nobody without it can unregister this instance.
         """
         assert not self.instance_id, f"{self.client_id} is in the group already, as {self.instance_id}"
         former = [Send(self._unregister(), now_ms)] if self._life else []
@@ -113,12 +114,12 @@ class Client:
         return [*former, self._heartbeat(now_ms)]
 
     def wish(self, wishes: Wishes, now_ms: int) -> list[Output]:
-        """Want something else, and say so at once; a changed subscription carries a higher version."""
+        """Change the preferences, and send them at once; a changed subscription must carry a higher version."""
         self._wishes = wishes
         return self._if_silent(now_ms) or ([self._heartbeat(now_ms)] if self._is_in else [])
 
     def leave(self, now_ms: int) -> list[Output]:
-        """Leave in good order, with a final commit of what is `done`: nothing else that was handed out counts."""
+        """Leave in good order, with a final commit of processed messages; other messages handed out are not counted."""
         if not self._is_in:
             return []
         commits: list[Output] = []
@@ -128,13 +129,13 @@ class Client:
         self._holding.clear()
         return [*commits, Send(self._unregister(), now_ms)]
 
-    # --- what comes in ---
+    # --- input ---
 
     def hear(self, decision: AnyDecision, now_ms: int) -> list[Output]:
-        """Take a decision from the inbox; one that is repeated, outdated or meant for another is silent.
+        """Process a decision from the inbox; ignore one that is repeated, outdated or meant for another instance.
 
-        The sink is at least once.  A client reads one partition of the inbox, so the order of a shard, (era, seq), is
-        enough to tell.  A coordinator of an older era that still publishes is not obeyed.
+        The sink delivers at least once. A client reads one partition of the inbox, so the order of a shard, (era, seq),
+        is enough to recognize a repetition. A coordinator of an older era that still publishes is ignored.
         """
         shard, place = decision.shard.rpartition(".")[0], order_of(decision.shard, decision.seq)
         if place <= self._seen.get(shard, (0, 0)):
@@ -154,10 +155,10 @@ class Client:
                 return []
 
     def started(self, starts: Iterable[tuple[Give, int]], now_ms: int) -> list[Output]:
-        """These givings are read from these offsets on: put those on record that are not.
+        """Note the offsets at which reading of these assigned queues began; commit those that Kafka does not have.
 
-        A policy asked again later, by the next owner or after a crash, would have another answer, and ``last`` would
-        skip what came between.
+        If a policy were resolved again later, by the next owner or after a crash, the result would differ: ``last``
+        would skip the messages that arrived in between.
         """
         silent = self._if_silent(now_ms)
         if silent:
@@ -167,19 +168,19 @@ class Client:
         return self._commit(now_ms, starts_only=True)
 
     def done(self, give: Give, offset: int) -> bool:
-        """The application is done with all messages of this giving below `offset`.
+        """Note that the application has processed all messages of this assignment of a queue below `offset`.
 
         Returns:
-            Whether that counts: the queue is held, or drained, by that giving still.
+            Whether that counts: the client still has the queue by that assignment, or drains it.
         """
         return self._holding.finish(give, offset)
 
     def commit(self, now_ms: int) -> list[Output]:
-        """Commit what is done and not on record; nothing is sent if there is nothing new."""
+        """Commit processed messages; nothing is sent if nothing is new."""
         return self._if_silent(now_ms) or self._commit(now_ms)
 
     def released(self, queues: Iterable[Queue], now_ms: int) -> list[Output]:
-        """The application is done with these draining queues: commit, report it, then have what is given anew.
+        """Release drained queues: commit them, send a heartbeat, then read those that are assigned again.
 
         Queues that are not draining are ignored.
         """
@@ -193,9 +194,9 @@ class Client:
         return [*commits, self._heartbeat(now_ms), *self._give(again)]
 
     def acknowledged(self, sent_ms: int, now_ms: int) -> list[Output]:
-        """Kafka has the heartbeat that was sent at `sent_ms`.
+        """Note that Kafka acknowledged the heartbeat that was sent at `sent_ms`.
 
-        An acknowledgement that comes too late is none: the heartbeat may have reached the log too late as well.
+        An acknowledgement that arrives too late is ignored: the heartbeat may have reached the log too late as well.
         """
         silent = self._if_silent(now_ms)
         if not silent:
@@ -203,12 +204,12 @@ class Client:
         return silent
 
     def committed(self, commit: Commit) -> None:
-        """Kafka has this commit: what it says need not be said again.  Of one that is lost, the next one says more."""
+        """Note that Kafka acknowledged this commit, so it is not repeated. A lost one is covered by the next commit."""
         if commit.instance_id == self.instance_id:
             self._holding.acknowledge(commit.offsets, commit.epoch)
 
     def on_time(self, now_ms: int) -> list[Output]:
-        """Do what is due: give up after too long a silence, commit, send a heartbeat."""
+        """Do the work that is due: drop everything after too long a silence, commit, send a heartbeat."""
         silent = self._if_silent(now_ms)
         if silent or not self._is_in:
             return silent
@@ -220,20 +221,20 @@ class Client:
         return outputs
 
     def give_up(self) -> list[Output]:
-        """Drop everything: the inbox cannot be read, so a queue that must be given up would be kept.
+        """Drop everything, because the inbox cannot be read and a revocation would be missed.
 
-        A life that holds nothing ends when it hears again: another one would be as deaf until then, and what this one
-        hears late may give it queues that are somebody else's by now.
+        An instance without queues ends when the inbox is readable again. A new instance could not receive anything
+        before that either, and a late assignment could give this one queues that have other owners by now.
         """
         if self._is_in and self._holding.queues():
             return self._drop("deaf")
         self._was_deaf = self._is_in
         return []
 
-    # --- questions ---
+    # --- queries ---
 
     def next_due_ms(self) -> int:
-        """Return when `on_time` has something to do next, unless something is heard or done before."""
+        """Return when `on_time` next has work to do, unless another call comes before."""
         if not self._is_in:
             return NEVER_MS
         due = [self._sent_ms + self.heartbeat_ms, self._patient_until_ms + 1]
@@ -242,32 +243,32 @@ class Client:
         return min(due)
 
     def may_hand_out(self, give: Give, now_ms: int) -> bool:
-        """Say whether a message of this giving may still go to the application; asked before each one.
+        """Return whether a message of this assignment may still go to the application; called before each message.
 
-        After a False the giving is over, or ends with the next `on_time`: a message withheld is not missed.
+        After a False, the assignment has ended or ends with the next `on_time`, so a withheld message is not lost.
         """
         return self._holding.is_readable(give) and not self._is_silent(now_ms)
 
     def readable(self) -> dict[Queue, Give]:
-        """Return what may be read."""
+        """Return the queues that may be read, with their assignments."""
         return self._holding.readable()
 
     def is_committed(self) -> bool:
-        """Say whether Kafka has all that is done."""
+        """Return whether Kafka has the commits of all processed messages."""
         return not self._holding.news()
 
     def draining(self) -> list[Queue]:
-        """Return what was taken and is not yet reported as released."""
+        """Return the queues that were revoked and are not yet released."""
         return self._holding.draining()
 
-    # --- inside ---
+    # --- internals ---
 
     @property
     def _is_in(self) -> bool:
         return bool(self.instance_id) and not self._leaving
 
     def _is_mine(self, decision: Assignment | Fenced) -> bool:
-        """Whether a decision is about this life; a client_id may be used in other groups too."""
+        """Return whether a decision is about this instance; a client_id may be used in other groups too."""
         return (decision.group_id, decision.client_id, decision.instance_id) == (
             self.group_id,
             self.client_id,
@@ -275,14 +276,14 @@ class Client:
         )
 
     def _is_about_me(self, refusal: Rejected) -> bool:
-        """Whether a refusal is of an event of this client; a record may be too broken to name its group."""
+        """Return whether a rejection is about an event of this client; a broken record may not name its group."""
         return refusal.client_id == self.client_id and refusal.group_id in (None, self.group_id)
 
     def _obey(self, assignment: Assignment, now_ms: int) -> list[Output]:
-        """Hold what is listed and nothing else; answer only what changes something.
+        """Take the queues that the assignment lists and drain all others; send a heartbeat only if something changed.
 
-        A coordinator repeats itself while a heartbeat shows other queues than it knows, as during a drain: were
-        repetitions answered, the two would talk at network speed.
+        A coordinator repeats an assignment while heartbeats show other queues than it expects, as during a drain. If
+        repetitions were answered, both would exchange records at network speed.
         """
         self.heartbeat_ms = assignment.heartbeat_ms
         if assignment.session_timeout_ms != self.session_timeout_ms:
@@ -298,8 +299,8 @@ class Client:
             self._holding.forget_acknowledged()
         revoke = set(assignment.revoke)
         held = set(self._holding.queues())
-        # Given in epoch 0 is what a heartbeat of this life claimed after a loss of state: if it is not held any more,
-        # that heartbeat came late, and the queue may be somebody else's since.
+        # Epoch 0 marks queues that a heartbeat of this instance claimed after a loss of state. If the client does not
+        # have such a queue any more, that heartbeat arrived late, and the queue may have another owner since.
         claims = assignment.mode == "clustering"
         aligned = self._holding.align(
             assigned
@@ -316,9 +317,9 @@ class Client:
         return [self._holding.give(assigned, self.instance_id) for assigned in queues]
 
     def _note(self, refusal: Rejected) -> list[Output]:
-        """Tell a refusal once a rule; a commit that was too early for a coordinator that starts anew is repeated."""
+        """Report a rejection once per rule; repeat a commit that came too early for a coordinator that recovers."""
         if refusal.rule == "commit":
-            # What drains is another's soon, or already.
+            # A draining queue has another owner soon, or already.
             self._holding.forget_acknowledged(readable_only=True)
         if refusal.rule in self._refused:
             return []
@@ -329,7 +330,7 @@ class Client:
         return Unregister(group_id=self.group_id, client_id=self.client_id, instance_id=self._life, secret=self._secret)
 
     def _commit(self, now_ms: int, queues: Iterable[Queue] | None = None, *, starts_only: bool = False) -> list[Output]:
-        """Put on record what is new of these queues, or of all."""
+        """Return a commit with the new offsets of these queues, or of all; nothing if there are none."""
         news = self._holding.news(queues, starts_only=starts_only)
         if not news or not self._is_in:
             return []
@@ -358,10 +359,11 @@ class Client:
 
     @property
     def _patient_until_ms(self) -> int:
-        """How long the client acts: less long than its session at the coordinator lasts.
+        """Until when the client acts, by its own clock: it stops before its session ends at the coordinator.
 
-        A longer session counts at once.  A shorter one counts from when it may have been stated; before that the
-        coordinator counts the longer one, from the last heartbeat that it has.
+        A longer session timeout counts at once. A shorter one counts from `_stated_ms`, the earliest time at which a
+        heartbeat can have stated it. Until then the coordinator counts the longer one from the last heartbeat that it
+        has.
         """
         until_ms = self._acknowledged_ms + self.session_timeout_ms
         if self._acknowledged_ms < self._stated_ms and self.session_timeout_ms < self._session_before_ms:
@@ -373,7 +375,7 @@ class Client:
         return now_ms > self._patient_until_ms
 
     def _if_silent(self, now_ms: int) -> list[Output]:
-        """Give up when the coordinator may have given up: before anything else that happens at this moment."""
+        """Drop everything if the coordinator may have evicted this instance; checked before any other work."""
         return self._drop("silent") if self._is_in and self._is_silent(now_ms) else []
 
     def _drop(self, reason: DropReason, by: str = "") -> list[Output]:

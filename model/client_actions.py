@@ -1,4 +1,4 @@
-"""What a client says to the coordinator, and what those who read for it are told."""
+"""The actions that a `Client` returns: events to send, and changes of the queues that may be read."""
 
 from typing import Literal
 
@@ -9,53 +9,54 @@ from model.events import Commit, Heartbeat, Unregister
 from model.queue import Queue
 
 DropReason = FencedReason | Literal["silent"]
-"""Why a life ended; ``silent``: Kafka acknowledged no heartbeat for longer than the session timeout."""
+"""Why an instance ended; ``silent``: Kafka acknowledged no heartbeat for longer than the session timeout."""
 
 
 class Send(Struct, frozen=True):
-    """Append this to the groups topic; calls of `Client` must reach Kafka in the order in which they were made."""
+    """Append this event to the groups topic. Events must reach Kafka in the order of the calls of `Client`."""
 
     event: Heartbeat | Unregister | Commit
     sent_ms: int
-    """The caller's time: what `Client.acknowledged` wants back for a heartbeat; for a commit, call `committed`."""
+    """Time of the call, by the caller's clock. Pass it to `Client.acknowledged` for a heartbeat; for a commit call
+    `committed`."""
 
 
 class Give(Struct, frozen=True):
-    """A queue may be read, from `start` on, until it is taken or everything is dropped.
+    """A queue may be read, from `start` on, until a `Take` or `Dropped` names it.
 
-    Say with `Client.started` which offset that is.
+    Report the resolved offset with `Client.started`.
     """
 
     queue: Queue
     start: Start
     given: int
-    """Epoch it was given in."""
+    """Epoch of the assignment."""
     instance_id: str
-    """The life it was given to: with `given`, it tells one giving of a queue from another."""
+    """The instance that the queue is assigned to; with `given` it identifies one assignment of a queue."""
 
 
 class Take(Struct, frozen=True):
-    """Hand out nothing more of these queues; when what was handed out is `done`, call `Client.released`."""
+    """Hand out no more messages of these queues; when those handed out are `done`, call `Client.released`."""
 
     queues: tuple[Queue, ...]
 
 
 class Dropped(Struct, frozen=True):
-    """This life is over, and everything it held is somebody else's: nothing to drain, nothing to report."""
+    """The instance ended, and its queues may have other owners: drain nothing and report nothing."""
 
     queues: tuple[Queue, ...]
     reason: DropReason
     by: str = ""
-    """Of a duplicate: the instance that has its client_id; else empty."""
+    """The instance that has its client_id, if `reason` is ``duplicate``; else empty."""
 
     @property
     def comes_back(self) -> bool:
-        """Whether to call `Client.join` with a new instance_id; otherwise this is for the application to know."""
+        """Whether to call `Client.join` with a new instance_id; otherwise report the end to the application."""
         return self.reason in ("expired", "deaf", "epoch", "silent")
 
 
 class EventRefused(Struct, frozen=True):
-    """The coordinator refused an event of this client; said once a rule."""
+    """The coordinator rejected an event of this client; reported once per rule."""
 
     rule: str
     detail: str

@@ -1,4 +1,4 @@
-"""The queues that one client has and must account for: which may be read, which drain, and what can be committed."""
+"""The queues that a client has: which may be read, which drain, and which offsets can be committed."""
 
 from collections.abc import Iterable
 
@@ -11,65 +11,66 @@ from model.queue import Queue
 
 
 class _Held(Struct):
-    """A queue, from the giving until it is released."""
+    """A queue, from its assignment to its release."""
 
     give: Give
     given: int
-    """The newest epoch that it is known to be given in."""
+    """The newest epoch in which the queue is known to be assigned."""
     acknowledged: int | None
-    """The offset that is on record; None: none that this client knows of."""
+    """The committed offset; None if this client knows of none."""
     draining: bool = False
     anew: AssignedQueue | None = None
-    """How it is given again once it is drained."""
+    """The next assignment of the queue, which begins when it is drained; None if there is none."""
     outdated: bool = False
-    """It was given anew, though that may have been taken back: how far this giving came counts no more."""
+    """Whether the queue was assigned again, even if that was revoked since: progress of this assignment is not
+    committed."""
     least: int | None = None
-    """What must be on record in any case: where it was started, or what was committed since; None: not started yet."""
+    """The offset to commit in any case: the first offset, or one committed since; None until reading began."""
     done: int | None = None
-    """The application is done with all messages below."""
+    """The application has processed all messages below this offset; None until reading began."""
 
 
 class Aligned(Struct, frozen=True):
     """What an assignment changed."""
 
     taken: tuple[Queue, ...]
-    """These began to drain."""
+    """Queues that began to drain."""
     missing: tuple[AssignedQueue, ...]
-    """These are listed and not held: they are to be given."""
+    """Assigned queues that the client does not have yet."""
     changed: bool
-    """Whether anything is otherwise than before, be it only what a draining queue will be given as."""
+    """Whether anything differs from before, including only the next assignment of a draining queue."""
 
 
 class Holding:
-    """Queues by givings; all that asks for a giving answers for that one only, not for an earlier one of its queue."""
+    """Queues that the client has, each by its assignment. Calls about a replaced assignment of a queue are ignored."""
 
     def __init__(self) -> None:
-        """Hold nothing."""
+        """Begin without queues."""
         self._held: dict[Queue, _Held] = {}
 
-    # --- questions ---
+    # --- queries ---
 
     def queues(self) -> list[Queue]:
-        """Return all, sorted; what drains is held still."""
+        """Return all queues, sorted, with the draining ones."""
         return sorted(self._held)
 
     def readable(self) -> dict[Queue, Give]:
-        """Return what may be read."""
+        """Return the queues that may be read, with their assignments."""
         return {queue: held.give for queue, held in self._held.items() if not held.draining}
 
     def draining(self) -> list[Queue]:
-        """Return what was taken and is not yet released."""
+        """Return the queues that were revoked and are not yet released."""
         return [queue for queue, held in self._held.items() if held.draining]
 
     def is_readable(self, give: Give) -> bool:
-        """Say whether this giving lasts."""
+        """Return whether this assignment is in force and not draining."""
         held = self._by(give)
         return held is not None and not held.draining
 
     def news(self, queues: Iterable[Queue] | None = None, *, starts_only: bool = False) -> list[CommittedOffset]:
-        """Return what could be committed of these queues, or of all, sorted.
+        """Return the offsets of these queues, or of all, that could be committed, sorted.
 
-        Nothing of a queue that was given anew: its new start counts, not how far the old giving came.
+        A queue that was assigned again has none: its new start counts, not the progress of the old assignment.
         """
         news = []
         for queue in self._held if queues is None else queues:
@@ -81,21 +82,22 @@ class Holding:
                 news.append(CommittedOffset(queue=queue, offset=offset))
         return sorted(news, key=lambda entry: entry.queue)
 
-    # --- what is assigned ---
+    # --- assignments ---
 
     def align(self, queues: Iterable[AssignedQueue]) -> Aligned:
-        """Drain what is not listed or given anew."""
+        """Begin to drain the queues that are not listed, or are assigned again."""
         listed = {assigned.queue: assigned for assigned in queues}
         changed = False
         taken = []
         for queue, held in self._held.items():
             assigned = listed.pop(queue, None)
             if assigned is not None and assigned.start.offset is None and held.least is not None:
-                # First offsets are put on record: a coordinator that knows none has lost it, and given nothing anew.
+                # First offsets are committed. A coordinator that has no offset has lost it, and has not assigned the
+                # queue again.
                 held.given = max(held.given, assigned.given)
             anew = assigned if assigned and assigned.given > held.given else None
             held.outdated |= anew is not None
-            if held.draining:  # goes to its end: what came between is not known to the application
+            if held.draining:  # drain it to its end: the application does not know of the assignments in between
                 changed |= held.anew != anew
                 held.anew = anew
             elif assigned is None or anew:
@@ -104,31 +106,31 @@ class Holding:
         return Aligned(tuple(taken), tuple(listed.values()), changed or bool(taken or listed))
 
     def give(self, assigned: AssignedQueue, instance_id: str) -> Give:
-        """Hold a queue that was not held, for this life."""
+        """Add a queue that the client did not have, for this instance."""
         give = Give(assigned.queue, assigned.start, assigned.given, instance_id)
         self._held[assigned.queue] = _Held(give, assigned.given, assigned.start.offset)
         return give
 
     def release(self, queues: Iterable[Queue]) -> list[AssignedQueue]:
-        """Hold these no longer; return what is given anew of them."""
+        """Remove these queues; return those that are assigned again."""
         return [held.anew for queue in queues if (held := self._held.pop(queue)).anew]
 
     def clear(self) -> tuple[Queue, ...]:
-        """Hold nothing; return what was held."""
+        """Remove all queues, and return them."""
         queues = tuple(self._held)
         self._held.clear()
         return queues
 
-    # --- how far it was read ---
+    # --- progress ---
 
     def start(self, give: Give, offset: int) -> None:
-        """Read this giving from there on."""
+        """Note that reading of this assignment begins at this offset."""
         held = self._by(give)
         if held is not None:
             held.least = held.done = offset
 
     def finish(self, give: Give, offset: int) -> bool:
-        """Be done with all below; say whether that counts: the queue is held, or drained, by that giving still."""
+        """Note that all messages below are processed; return whether the client still has this assignment."""
         held = self._by(give)
         if held is None:
             return False
@@ -136,19 +138,19 @@ class Holding:
         return True
 
     def acknowledge(self, offsets: Iterable[CommittedOffset], epoch: int) -> None:
-        """Count these, committed in that epoch, as on record."""
+        """Note that these offsets, committed in that epoch, are acknowledged."""
         for entry in offsets:
             held = self._held.get(entry.queue)
             if held is not None and epoch >= held.given:
                 held.least = held.acknowledged = max(held.acknowledged or 0, entry.offset)
 
     def forget_acknowledged(self, *, readable_only: bool = False) -> None:
-        """Count on nothing being on record."""
+        """Treat no offset as committed any more."""
         for held in self._held.values():
             if not (readable_only and held.draining):
                 held.acknowledged = None
 
     def _by(self, give: Give) -> _Held | None:
         held = self._held.get(give.queue)
-        # Asked before each message: mostly it is the very giving that is asked for.
+        # Called before each message: mostly `give` is the very object that is stored.
         return held if held is not None and (held.give is give or held.give == give) else None

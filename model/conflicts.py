@@ -1,7 +1,7 @@
-"""Members that are at odds: with the oldest member, or with another process of the same name.
+"""Conflicts: members whose settings differ from those of the oldest member, and processes with the same client_id.
 
-None of it splits the group - subscriptions count for each member, and the oldest one's strategy for all - but in
-RocketMQ each of them loses messages, and is the hardest thing to find (its #351, #7717, #667).
+No conflict splits the group: subscriptions count for each member, and the oldest member's strategy for all. In RocketMQ
+each of these conflicts loses messages, and is very hard to find (its #351, #7717, #667).
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,11 +11,11 @@ from model import config
 from model.group import Compared, Group, Member, Turn
 
 SHOWN = 5
-"""Topics that a sentence names; of a thousand, the first ones will do."""
+"""Topics that a sentence names at most."""
 
 
 def review(turn: Turn, client_id: str) -> None:
-    """Say how a member that came or changed differs from the oldest one, if it does and that is news."""
+    """Compare a member that joined or changed with the oldest one; report a new conflict or agreement."""
     group = turn.group
     oldest = next(iter(group.members))
     if oldest != group.oldest or client_id == oldest:
@@ -25,7 +25,7 @@ def review(turn: Turn, client_id: str) -> None:
 
 
 def review_all(turn: Turn) -> None:
-    """Compare everybody, when the oldest member went or wants something else, or the settings changed."""
+    """Compare all members, after the oldest one left or changed, or the settings changed."""
     group = turn.group
     group.oldest = next(iter(group.members), "")
     for client_id in sorted(group.conflicts.keys() - group.members.keys()):
@@ -37,7 +37,7 @@ def review_all(turn: Turn) -> None:
 
 
 def note_duplicate(turn: Turn, client_id: str, member: Member, instance_id: str) -> None:
-    """Another process uses the client_id of a member that lives on: report it, from time to time."""
+    """Report, at most once in `DUPLICATE_EVERY_MS`, that another process uses the client_id of a live member."""
     now_ms = turn.moment.now_ms
     if member.reported_ms < 0 or now_ms - member.reported_ms >= config.DUPLICATE_EVERY_MS:
         member.reported_ms = now_ms
@@ -46,7 +46,7 @@ def note_duplicate(turn: Turn, client_id: str, member: Member, instance_id: str)
 
 
 def _oldest(turn: Turn) -> Compared:
-    """Return the oldest member; its topics are sorted once for all who come or change in this turn."""
+    """Return the oldest member; its topics are sorted once per turn."""
     member = turn.group.members[turn.group.oldest]
     if turn.compared is None or turn.compared.wants is not member.subscriptions:
         turn.compared = Compared(member, member.subscriptions, sorted(member.subscriptions))
@@ -68,7 +68,7 @@ def _compare(turn: Turn, client_id: str, oldest: Compared) -> None:
 
 
 def _joined(differences: Iterable[str]) -> str:
-    """Join differences until the text is as long as a detail may be."""
+    """Join differences, up to the longest detail."""
     detail = ""
     for difference in differences:
         detail += f"; {difference}" if detail else difference
@@ -78,7 +78,10 @@ def _joined(differences: Iterable[str]) -> str:
 
 
 def _differences(group: Group, member: Member, oldest: Compared) -> Iterator[str]:
-    """Say what a member wants otherwise than the oldest one, by which the group goes; costs what the member wants."""
+    """Yield how a member's settings differ from the oldest one's, which the group uses.
+
+    The cost grows with the member's own subscriptions.
+    """
     mine, others = member.subscriptions, oldest.wants
     common = sorted(topic for topic in mine if topic in others)
     more = sorted(topic for topic in mine if topic not in others)

@@ -1,4 +1,4 @@
-"""When a tick must look at which entity; to find those that are due costs what is due, not what there is."""
+"""Deadlines: which entities a tick must look at; the cost depends on the number of due entities, not on that of all."""
 
 from heapq import heapify, heappop, heappush
 
@@ -6,16 +6,16 @@ from model.config import NEVER_MS
 
 
 class Deadlines:
-    """Name of an entity -> when it is due, by the shard's clock in ms."""
+    """Name of an entity -> its deadline, by the shard's clock in ms."""
 
     def __init__(self, by_name: dict[str, int]) -> None:
-        """Go on with these deadlines; the map is changed in place, and only by `set` and `drop`."""
+        """Continue with these deadlines; the map is changed in place, and only by `set` and `drop`."""
         self._by_name = by_name
         self._heap: list[tuple[int, str]] | None = None
-        """(deadline, name), outdated ones among them; None until a tick needs it."""
+        """Heap of (deadline, name), with outdated ones; None until a tick needs it."""
 
     def set(self, name: str, due_ms: int) -> None:
-        """Have an entity be due then; `NEVER_MS`: never."""
+        """Set the deadline of an entity; `NEVER_MS`: never."""
         if self._by_name.get(name) != due_ms:
             self._by_name[name] = due_ms
             if self._heap is not None:
@@ -26,9 +26,9 @@ class Deadlines:
         self._by_name.pop(name, None)
 
     def due(self, now_ms: int) -> tuple[list[str], int]:
-        """Return the names of what is due, sorted, and the earliest deadline after now; `NEVER_MS` if there is none.
+        """Return the names of due entities, sorted, and the earliest deadline after now; `NEVER_MS` if there is none.
 
-        What is due stays due until it is set to a later time.
+        An entity stays due until its deadline is set to a later time.
         """
         if self._heap is None:
             self._heap = [(due_ms, name) for name, due_ms in self._by_name.items()]

@@ -1,20 +1,20 @@
 """The order of decisions, declared once: by the era of their shard as a number, then by seq.
 
-A group's decisions come from the one shard that its key belongs to, and a new era of a shard begins after everything
-that the era before it decided.  So (era, seq) orders all decisions about a group, a member, a queue or an offset.
-Nothing else does: log times step back when a partition's leader changes to a broker whose clock is behind, as text
-``groups-1.10`` stands before ``groups-1.9``, and seq counts from 1 again in each era.  Decisions of different shards
-have no order but their log times.
+All decisions about a group come from the one shard of its key, and a new era of a shard begins after all decisions of
+the era before. So (era, seq) orders all decisions about a group, a member, a queue or an offset. No other field does:
+log times step back when a partition's leader changes to a broker whose clock is behind, ``groups-1.10`` sorts before
+``groups-1.9`` as text, and seq counts from 1 again in each era. Decisions of different shards have no order except
+their log times.
 """
 
 ORDER = ("era", "seq")
-"""Columns that order the rows that decisions make; the last row is the newest."""
+"""Columns that order rows of decisions; the last row is the newest."""
 
 ERA_SQL = "try_cast(split_part(shard, '.', -1) as int)"
-"""The era of a row, from its column `shard`, in the SQL of Spark and DuckDB; null if the name has none."""
+"""SQL of Spark and DuckDB for the era of a row, from its column `shard`; null if the name has none."""
 
 SHARD_SQL = "split_part(shard, '.', 1)"
-"""The shard of a row without its era, from the same column."""
+"""SQL for the shard of a row without its era, from its column `shard`."""
 
 
 def era_of(shard: str) -> int:
@@ -28,7 +28,7 @@ def era_of(shard: str) -> int:
 
 
 def order_of(shard: str, seq: int) -> tuple[int, int]:
-    """Return the place of a decision among all decisions of its shard, in whatever era: (era, seq).
+    """Return the place of a decision among all decisions of its shard, in any era: (era, seq).
 
     >>> order_of("groups-1.9", 700) < order_of("groups-1.10", 1)
     True

@@ -1,4 +1,4 @@
-"""How large a decision can become, by the bounds of what it holds; and the guard behind that."""
+"""The largest size of each kind of decision, by the bounds of its fields; and a guard that enforces it."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _encode = msgspec.json.Encoder().encode
 
 _INTEGER_BYTES = 20
 _ESCAPED_BYTES = 6
-"""The most that one character takes in JSON: a control character is ``\\u0000``."""
+"""Most bytes of one character in JSON: a control character is ``\\u0000``."""
 _NAME = 255
 
 _CHARACTERS: Mapping[str, int] = {
@@ -36,7 +36,7 @@ _CHARACTERS: Mapping[str, int] = {
     "to": _NAME,
     "topic": _NAME,
 }
-"""Name of a text that declares no bound itself -> the most characters that it has."""
+"""Name of a text that declares no bound itself -> its most characters."""
 
 _ITEMS: Mapping[str, int] = {
     "causes": config.MAX_CAUSES,
@@ -44,17 +44,17 @@ _ITEMS: Mapping[str, int] = {
     "revoke": config.MAX_CLAIMS,
     "unassigned": config.MAX_UNASSIGNED,
 }
-"""Name of a list -> the most items that it has.  Own queues in `revoke` count among those in `queues`."""
+"""Name of a list -> its most items. Queues that the client owns count in `queues` even if they are in `revoke`."""
 
 _BYTES: Mapping[str, int] = {"queues": config.MAX_SHARE_BYTES}
-"""Name of a list -> the most bytes that its items take, where bytes are what is bounded."""
+"""Name of a list -> the most bytes of its items, for lists that are bounded by bytes."""
 
 
 def bounded(decision: AnyDecision) -> tuple[AnyDecision, bytes]:
-    """Encode a decision; one that is too large for its topic becomes a refusal of bounded size, `internal`.
+    """Encode a decision; replace one that is too large for its topic with an `internal` rejection of bounded size.
 
-    That never happens, see `largest`: it is the last guard, because a decision that Kafka does not take would end the
-    query, and again after each restart.  The refusal keeps shard and seq, so that readers miss no number.
+    By `largest` no decision is too large. This is the last guard: if Kafka rejected a decision, the query would end,
+    and again after each restart. The rejection keeps shard and seq, so that readers see no gap.
     """
     value = _encode(decision)
     if len(value) <= config.MAX_DECISION_BYTES:
@@ -84,7 +84,7 @@ def largest() -> dict[str, int]:
 
 
 def _most(name: str, declared: inspect.Type) -> int:
-    """Return the most bytes that a value of this type takes as JSON; `name` is its field's."""
+    """Return the most bytes of a value of this type as JSON; `name` is its field's."""
     match declared:
         case inspect.Metadata(type=inner):
             return _most(name, inner)
@@ -98,7 +98,7 @@ def _most(name: str, declared: inspect.Type) -> int:
             return len("[]") + (_BYTES.get(name) or _ITEMS[name] * (_most(name, item) + len(",")))
         case inspect.StrType(pattern=str(pattern)):
             [most] = re.findall(r"\{\d,(\d+)\}\\Z$", pattern)
-            return len('""') + int(most) * len('\\"')  # printable, by all patterns: a quote has two bytes
+            return len('""') + int(most) * len('\\"')  # all patterns allow only printable ones; a quote has 2 bytes
         case inspect.StrType():
             return len('""') + _CHARACTERS[name] * _ESCAPED_BYTES
         case inspect.LiteralType(values=values):

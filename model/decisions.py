@@ -1,7 +1,8 @@
-"""What the coordinator says: JSON objects whose `kind` says which.
+"""Decisions: the output of the coordinator, as JSON objects whose field `kind` names the kind of decision.
 
-A machine makes a decision; the shard that runs it fills in the header (`Decision`'s own fields), which identifies it:
-(shard, seq).  Readers keep the highest seq a shard and skip what is not above it.
+A machine makes a decision. The shard that runs the machine fills in the header (the fields of `Decision`), which
+identifies the decision by (shard, seq). A reader keeps the highest seq of each shard and skips decisions that are not
+above it.
 """
 
 from typing import Annotated, Literal
@@ -23,7 +24,7 @@ LockOutcome = Literal["granted", "refused", "expired", "unlocked"]
 
 
 class Cause(Struct, frozen=True):
-    """The record that a decision follows from."""
+    """The record that led to a decision."""
 
     topic: Annotated[str, Meta(description="control topic")]
     partition: Annotated[int, Meta(description="its Kafka partition")]
@@ -31,7 +32,7 @@ class Cause(Struct, frozen=True):
 
 
 class Decision(Struct, kw_only=True, tag_field="kind"):
-    """One thing the coordinator decided."""
+    """The header of every decision."""
 
     shard: Annotated[str, Meta(description="topic-partition.era of the shard that decided, like groups-3.1")] = ""
     seq: Annotated[int, Meta(description="counts up per shard, from 1")] = 0
@@ -48,7 +49,7 @@ class Start(Struct, frozen=True, omit_defaults=True):
 
 
 class AssignedQueue(Struct, frozen=True):
-    """A queue that an instance owns, since when, and where it started."""
+    """A queue that an instance owns, the epoch of its assignment, and where to start."""
 
     queue: Queue
     given: Annotated[int, Meta(description="epoch the queue was given in; a start is obeyed only when this is newer")]
@@ -56,7 +57,7 @@ class AssignedQueue(Struct, frozen=True):
 
 
 class Assignment(Decision, kw_only=True, tag="assignment"):
-    """To one instance: all that it owns (complete, idempotent), and what it must give up."""
+    """To one instance: all queues that it owns (complete, idempotent), and those that it must release."""
 
     group_id: GroupId
     client_id: ClientId
@@ -77,7 +78,7 @@ class Assignment(Decision, kw_only=True, tag="assignment"):
 
 
 class Fenced(Decision, kw_only=True, tag="fenced"):
-    """To one instance: you are out; drop all."""
+    """To one instance: it is no member any more and must drop all its queues."""
 
     group_id: GroupId
     client_id: ClientId
@@ -87,7 +88,7 @@ class Fenced(Decision, kw_only=True, tag="fenced"):
 
 
 class Membership(Decision, kw_only=True, tag="membership"):
-    """Somebody came, went, wants something else, or is at odds with the others; or the group emptied."""
+    """A member joined, left, expired, changed its topics or conflicts with others; or the whole group changed."""
 
     group_id: GroupId
     client_id: Annotated[str, Meta(description="empty when the whole group is meant")]
@@ -98,14 +99,14 @@ class Membership(Decision, kw_only=True, tag="membership"):
 
 
 class Unassigned(Struct, frozen=True):
-    """A queue that nobody got, and why."""
+    """A queue that the target assigns to nobody, and the reason."""
 
     queue: Queue
     reason: str
 
 
 class Rebalance(Decision, kw_only=True, tag="rebalance"):
-    """A new target: why, over what, at what cost."""
+    """A new target: its triggers, its size and its cost."""
 
     group_id: GroupId
     epoch: Epoch
@@ -122,9 +123,9 @@ class Rebalance(Decision, kw_only=True, tag="rebalance"):
 
 
 class Handover(Decision, kw_only=True, tag="handover"):
-    """One queue changed hands.
+    """A change of a queue's owner.
 
-    `from` is its last owner, `to` its next; `to` null: nobody has it for now.
+    `from` is the last owner, `to` the new one; `to` is null if nobody owns the queue for now.
     """
 
     group_id: GroupId
@@ -139,7 +140,7 @@ class Handover(Decision, kw_only=True, tag="handover"):
 
 
 class Offset(Decision, kw_only=True, tag="offset"):
-    """A committed offset advanced, or was reset."""
+    """A committed offset that advanced, or was reset."""
 
     group_id: GroupId
     queue: Queue
@@ -152,7 +153,7 @@ class Offset(Decision, kw_only=True, tag="offset"):
 
 
 class Lock(Decision, kw_only=True, tag="lock"):
-    """The answer to a `lock` or an `unlock`, a queue each; or a lock ended by itself."""
+    """The answer to a `lock` or `unlock` event, one per queue; or the end of a lock that expired or lost its queue."""
 
     group_id: GroupId
     client_id: Annotated[str, Meta(description="who asked, or held it")]
@@ -162,7 +163,7 @@ class Lock(Decision, kw_only=True, tag="lock"):
 
 
 class Wake(Decision, kw_only=True, tag="wake"):
-    """The one answer to a pull: read again."""
+    """The one answer to a pull: the client must read again."""
 
     request_id: Annotated[str, Meta(description="of the pull")]
     group_id: GroupId
@@ -174,7 +175,7 @@ class Wake(Decision, kw_only=True, tag="wake"):
 
 
 class Rejected(Decision, kw_only=True, tag="rejected"):
-    """An event that was refused: which rule it broke, and its first bytes."""
+    """An event that was rejected: the broken rule and the first bytes of the record."""
 
     rule: Annotated[
         str,
@@ -192,4 +193,4 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
 AnyDecision = Assignment | Fenced | Membership | Rebalance | Handover | Offset | Lock | Wake | Rejected
 
 TO_A_CLIENT = (Assignment, Fenced, Lock, Wake, Rejected)
-"""Kinds that go to a client's inbox too, when the client is known."""
+"""Kinds that also go to a client's inbox, if the client is known."""

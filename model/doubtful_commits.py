@@ -1,11 +1,11 @@
-"""Commits beyond the newest known end of their queue: believed if the queue can have grown so far, and remembered."""
+"""Doubtful commits: commits beyond the newest known end of their queue, accepted if the queue may have grown so far."""
 
 from model.group import Doubt, Turn
 from model.queue import Queue
 
 
 def note_commit(turn: Turn, queue: Queue, offset: int) -> None:
-    """Remember what was committed before an offset beyond the newest known end: the next routes confirm it, or not."""
+    """Remember the last offset before a commit beyond the known end; later routes confirm or contradict the commit."""
     group = turn.group
     end = _end(turn, queue)
     if end is not None and offset > end and queue not in group.doubts:
@@ -13,12 +13,12 @@ def note_commit(turn: Turn, queue: Queue, offset: int) -> None:
 
 
 def is_too_far(turn: Turn, queue: Queue, offset: int) -> bool:
-    """Return whether no queue can have grown so far since the newest route."""
+    """Return whether an offset is beyond what any queue can have grown to since the newest route."""
     end = _end(turn, queue)
     return end is not None and offset > end + turn.limits.max_growth
 
 
 def _end(turn: Turn, queue: Queue) -> int | None:
-    """Return the end of a queue, as the newest route knows it; None if it does not."""
+    """Return the end of a queue by its newest route; None if the route does not give it."""
     routed = turn.routes.detail(queue)
     return None if routed is None else routed.max_offset

@@ -1,7 +1,7 @@
-"""What the coordinator is told: the records of the control topics, as JSON objects whose `type` says which.
+"""Events: the records of the control topics, as JSON objects whose field `type` names the event type.
 
-Bounds are part of the declarations; unknown fields are ignored, so that newer clients may say more.
-Times and durations are milliseconds.
+The declarations contain the bounds. Unknown fields are ignored, so that newer clients may send more. Times and
+durations are milliseconds.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,8 @@ Duration = Annotated[int, Meta(ge=100, le=24 * 3_600_000)]
 Session = Annotated[int, Meta(ge=config.MIN_SESSION_MS, le=config.MAX_SESSION_MS)]
 StrategyName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 Policy = Literal["last", "first", "timestamp"]
-# A strategy's parameter: bounded in depth and size, for what is accepted must be kept and read again.
+# A strategy's parameter. Depth and size are bounded, because an accepted parameter is stored and must be readable
+# again.
 Plain = Annotated[str, Meta(max_length=4_096)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | bool | None
 Flat = Plain | list[Plain] | dict[str, Plain]
 StrategyParams = Annotated[dict[str, Plain | list[Flat] | dict[str, Flat]], Meta(max_length=config.MAX_PARAMS)]
@@ -28,11 +29,11 @@ Mode = Literal["clustering", "broadcasting"]
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
-    """Something that happened to the coordinator's world."""
+    """An input of the coordinator."""
 
 
 class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One topic that a client wants, and which of its messages."""
+    """One topic that a client subscribes, and the filter for its messages."""
 
     topic: TopicName
     expression: Annotated[str, Meta(max_length=4_096, description="tags or SQL92; * is everything")] = "*"
@@ -41,7 +42,7 @@ class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
-    """A client lives: what it wants, what it has heard, what it still holds."""
+    """A client lives: its preferences, the newest epoch that it received, and the queues that it still has."""
 
     group_id: GroupId
     client_id: ClientId
@@ -64,7 +65,7 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
 
 
 class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
-    """A client leaves in good order: all it held is free."""
+    """A client leaves in good order: all its queues are free."""
 
     group_id: GroupId
     client_id: ClientId
@@ -75,7 +76,7 @@ class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
 
 
 class CommittedOffset(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a queue is consumed."""
+    """The committed offset of one queue."""
 
     queue: Queue
     offset: Annotated[int, Meta(ge=0, le=2**63 - 1, description="the next message to consume")]
@@ -83,7 +84,7 @@ class CommittedOffset(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Commit(Event, frozen=True, kw_only=True, tag="commit"):
-    """A client has consumed up to here; accepted from a queue's owner only."""
+    """A client commits offsets; accepted only from the owner of a queue."""
 
     group_id: GroupId
     client_id: ClientId
@@ -93,7 +94,7 @@ class Commit(Event, frozen=True, kw_only=True, tag="commit"):
 
 
 class Lock(Event, frozen=True, kw_only=True, tag="lock"):
-    """RocketMQ's own protocol of ordered groups: a client wants these queues for itself, for a minute."""
+    """A client requests exclusive locks on queues for a minute, by RocketMQ's protocol for ordered groups."""
 
     group_id: GroupId
     client_id: ClientId
@@ -102,7 +103,7 @@ class Lock(Event, frozen=True, kw_only=True, tag="lock"):
 
 
 class Unlock(Event, frozen=True, kw_only=True, tag="unlock"):
-    """The holder of locks gives them back."""
+    """The owner of locks returns them."""
 
     group_id: GroupId
     client_id: ClientId
@@ -111,14 +112,14 @@ class Unlock(Event, frozen=True, kw_only=True, tag="unlock"):
 
 
 class ResetOffset(Struct, frozen=True, kw_only=True):
-    """Where a queue is to be consumed from."""
+    """The offset to which a queue is reset."""
 
     queue: Queue
     offset: Annotated[Offset, Meta(description="the next message to consume")]
 
 
 class Reset(Event, frozen=True, kw_only=True, tag="reset"):
-    """The operator sets committed offsets, back or forth; who asked has turned first, last or a time into offsets."""
+    """An operator sets committed offsets, back or forth; a policy or a time was resolved to offsets before."""
 
     request_id: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="a repeated one is silent")]
     group_id: GroupId
@@ -128,7 +129,7 @@ class Reset(Event, frozen=True, kw_only=True, tag="reset"):
 
 
 class Configure(Event, frozen=True, kw_only=True, tag="configure"):
-    """The operator changes a group's settings; what is not named stays as it is."""
+    """An operator changes settings of a group; settings that the event does not name stay as they are."""
 
     group_id: GroupId
     profile: Annotated[
@@ -146,7 +147,7 @@ class Configure(Event, frozen=True, kw_only=True, tag="configure"):
 
 
 class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A queue that exists, where its leader stands, and which offsets it holds."""
+    """A queue that exists, the room of its leader, and the range of its offsets."""
 
     topic: TopicName
     broker: BrokerName
@@ -168,7 +169,7 @@ RequestId = Annotated[
 
 
 class Pull(Event, frozen=True, kw_only=True, tag="pull"):
-    """A client found nothing to read in a queue, and wants to be told when there is."""
+    """A client found nothing to read in a queue, and waits for a wake."""
 
     request_id: RequestId
     group_id: GroupId
@@ -182,7 +183,7 @@ class Pull(Event, frozen=True, kw_only=True, tag="pull"):
 
 
 class Cancel(Event, frozen=True, kw_only=True, tag="cancel"):
-    """A client does not wait any more."""
+    """A client cancels its pull."""
 
     request_id: RequestId
     group_id: GroupId
@@ -200,7 +201,7 @@ ObserverId = Annotated[
 
 
 class Arrival(Event, frozen=True, kw_only=True, tag="arrival"):
-    """A queue has grown; who knows more of its newest message says that too.  An observer reports where it ends."""
+    """A queue has grown; with tags and properties of its newest message if known, or with an observer's end offset."""
 
     queue: Queue
     next_offset: Annotated[Offset, Meta(description="of the message after this one")]
@@ -220,7 +221,7 @@ class Arrival(Event, frozen=True, kw_only=True, tag="arrival"):
 
 
 class Route(Event, frozen=True, kw_only=True, tag="route"):
-    """The queues of a topic, sent to every partition; no queues: the topic is gone."""
+    """The queues of a topic, sent to every partition; an empty list: the topic was deleted."""
 
     topic: TopicName
     queues: Annotated[list[RoutedQueue], Meta(max_length=config.MAX_QUEUES)] = []
@@ -231,7 +232,7 @@ class Route(Event, frozen=True, kw_only=True, tag="route"):
 
 
 class Tick(Event, frozen=True, kw_only=True, tag="tick"):
-    """A second has passed; on every partition."""
+    """A second has passed; sent to every partition."""
 
     observer: Annotated[
         str,
@@ -257,4 +258,4 @@ ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
     "groups": (Heartbeat, Unregister, Commit, Lock, Unlock, Configure, Reset, Route, Tick),
     "queues": (Pull, Cancel, Arrival, Tick),
 }
-"""Last part of a control topic's name -> what may stand in it."""
+"""Last part of a control topic's name -> the event types that it accepts."""

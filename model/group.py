@@ -1,4 +1,4 @@
-"""The state of a consumer group: who is in it, who owns which queue, since which epoch."""
+"""The state of a consumer group: its members, the owner of each queue, committed offsets and settings."""
 
 from itertools import islice
 from typing import Any
@@ -16,20 +16,20 @@ from model.shard_clock import Moment
 from model.shard_load import NOTHING, Load
 
 CHANGE: tuple[Trigger, ...] = ("join", "leave", "expire", "subscription")
-"""Triggers by which a group's (client, topics) changed."""
+"""Triggers by which the (client, topics) pairs of a group changed."""
 
 IF_DIFFERENT: tuple[Trigger, ...] = ("route", "timer")
-"""Triggers that lead to a new epoch only if the target differs; every other always does."""
+"""Triggers that begin a new epoch only if the target differs; every other trigger always does."""
 
 
 _encode = msgspec.json.Encoder().encode
 
 
 class GroupSettings(Struct, array_like=True):
-    """What `configure` can change; durations in ms."""
+    """The settings that `configure` can change; durations in ms."""
 
     strategy: str | None = None
-    """None: the oldest member's."""
+    """Name of the strategy; None: that of the oldest member."""
     strategy_params: dict[str, Any] | None = None
     handover: str = "cooperative"
     heartbeat_ms: int = config.HEARTBEAT_MS
@@ -41,60 +41,61 @@ class GroupSettings(Struct, array_like=True):
 
     @property
     def bytes(self) -> int:
-        """The size of that which has no fixed one."""
+        """Size of the settings whose size an operator chooses, in bytes of JSON."""
         return len(_encode(self.strategy_params)) if self.strategy_params else 0
 
 
 class Revocation(Struct, array_like=True):
-    """A queue that was asked back from its owner."""
+    """A queue that its owner must release."""
 
     epoch: int
-    """Of the assignment that asked; a heartbeat that shows at least this may release the queue."""
+    """Epoch of the assignment that revoked the queue; a heartbeat that shows at least this may release it."""
     at_ms: int
-    """Log time when it was asked."""
+    """Log time of the revocation, epoch ms."""
     timeout_ms: int
-    """The longest revoke timeout that was set since then: its owner may trust that."""
+    """The longest revoke timeout that was set since the revocation: the owner may trust that one."""
     was_reset: bool = False
-    """Its offset was reset meanwhile: a commit of its owner is too old."""
+    """Whether the queue's offset was reset since the revocation: a commit of the owner is too old then."""
     shown_ms: int = -1
-    """The shard's clock when a heartbeat first showed that epoch: the timeout counts from there; -1 not yet."""
+    """The shard's clock when a heartbeat first showed `epoch`; -1 before. The timeout begins there."""
 
     @property
     def ends_ms(self) -> int:
-        """When its owner's time is over, by the shard's clock."""
+        """The shard's clock when the queue is freed without a release; `NEVER_MS` until the revocation was shown."""
         return NEVER_MS if self.shown_ms < 0 else self.shown_ms + self.timeout_ms
 
 
 class Member(Struct, array_like=True, kw_only=True):
-    """One client in the group, by the heartbeats of its current instance."""
+    """A client in the group, by the heartbeats of its live instance."""
 
     instance_id: str
     seen_ms: int
     """The shard's clock at its last heartbeat."""
     subscriptions: dict[str, Subscription]
-    """Topic -> what it wants of it."""
+    """Topic -> the client's subscription to it."""
     shown_epoch: int = -1
-    """Of the newest assignment that a heartbeat says it received."""
+    """Epoch of the newest assignment that a heartbeat shows as received; -1 if none."""
     sent_epoch: int = -1
-    """Of the newest assignment sent to it; -1 none yet, or none with the settings as they are now."""
+    """Epoch of the newest assignment sent to the member; -1 if none, or none with the current settings."""
     session_ms: int = config.SESSION_TIMEOUT_MS
-    """The longest session timeout that it may still trust: what it showed, until it shows that it heard of another."""
+    """The longest session timeout that the member may still trust, until it shows that it received a new one."""
     owned: dict[Queue, int] = {}
-    """What the map holds for it, what it must give up too: queue -> the epoch it was given in."""
+    """Queue -> epoch of its assignment, for all queues that the member owns, with those that it must release."""
     revoking: dict[Queue, Revocation] = {}
-    """Those of them that it must give up."""
+    """Queues that the member owns and must release."""
     unheard_since_ms: int = -1
-    """The shard's clock when it first showed that it has not heard what others have; -1 it has."""
+    """The shard's clock when the member first failed to show an assignment that others received; -1 if it has not
+    failed."""
     unheard_epoch: int = -1
-    """The epoch of the assignment that it had not heard then."""
+    """Epoch of the assignment that the member had not received at that time; -1 if none."""
     bytes: int = 0
-    """Of its heartbeat, as far as the client chooses its size."""
+    """Size of its heartbeat, as far as the client chooses it, in bytes."""
     rival: "Rival | None" = None
-    """Another instance under its client_id that wants to join; None: there is none."""
+    """Another instance under its client_id that wants to join; None if there is none."""
     waiting: dict[str, int] = {}
-    """The instances that want its client_id -> the shard's clock when each was heard first."""
+    """Instance that wants its client_id -> the shard's clock at the first heartbeat of that instance."""
     reported_ms: int = -1
-    """The shard's clock when a duplicate of it was reported last; -1 never."""
+    """The shard's clock when a duplicate of the member was last reported; -1 never."""
     mode: Mode = "clustering"
     strategy: str = "AVG"
     strategy_params: dict[str, Any] = {}
@@ -104,65 +105,66 @@ class Member(Struct, array_like=True, kw_only=True):
     room: str = ""
     weight: float = 1.0
     reset: dict[Queue, int] = {}
-    """Those of its queues that a reset gave it again -> the epoch of the reset."""
+    """Owned queue that was reset -> epoch of the reset."""
 
     @property
     def first_start(self) -> Start:
-        """Where it starts a queue without a committed offset."""
+        """Where the member starts a queue that has no committed offset."""
         return Start(policy=self.consume_from, ms=self.consume_from_ms if self.consume_from == "timestamp" else None)
 
 
 class Rival(Struct, array_like=True):
-    """The instance that was heard last of those that want a client_id which a live instance has."""
+    """The instance with the latest heartbeat among those that wait for the client_id of a live instance."""
 
     beat: Heartbeat
-    """Its last heartbeat, by which it joins when the live one is out."""
+    """Its latest heartbeat, by which it joins when the live instance has ended."""
     bytes: int
-    """Of it, as of a member's."""
+    """Size of the heartbeat, counted as for a member."""
     seen_ms: int
-    """The shard's clock then."""
+    """The shard's clock at that heartbeat."""
 
 
 class EndedInstance(Struct, array_like=True):
-    """An instance that is out: whatever it sends, it is told so again."""
+    """An instance that ended: whenever it sends something, it is fenced again."""
 
     reason: FencedReason
     until_ms: int
-    """Remembered until then, by the shard's clock."""
+    """The shard's clock when the instance is forgotten."""
     told_ms: int
-    """The shard's clock when it was told last."""
+    """The shard's clock when the instance was last fenced."""
     by: str = ""
-    """The instance that has its client_id, if that is the reason."""
+    """The instance that has its client_id, if `reason` is ``duplicate``; else empty."""
 
 
 class Doubt(Struct, array_like=True):
-    """A committed offset beyond the known end of its queue."""
+    """A committed offset beyond the known end of its queue, until routes confirm or contradict it."""
 
     offset: int
-    """What was committed before, within the end; -1: nothing."""
+    """Committed offset before that one; -1 if none."""
     routes: int = 0
-    """How many routes in a row have contradicted the commit."""
+    """Number of consecutive routes that contradict the commit."""
 
 
 class Loss(Struct, array_like=True, frozen=True):
-    """The coordinator lost its state: members may live that it has not heard since."""
+    """A loss of the coordinator's state: members may live that have sent no heartbeat since."""
 
     at_ms: int
-    """The shard's clock when it went on; `NEVER_MS` while it only learns from the log what was decided before."""
+    """The shard's clock when the coordinator started again; `NEVER_MS` while it only learns from the log of a former
+    era."""
     session_ms: int
-    """The longest session that a member may trust, as far as is known."""
+    """The longest session timeout that a member may trust, as far as is known, in ms."""
     until_ms: int = 0
-    """Until then somebody may read who was told meanwhile that it is out."""
+    """The shard's clock until which an instance that was fenced since the loss may still read; 0 if none was."""
 
     @property
     def ends_ms(self) -> int:
-        """When every member must have been heard, or have given up, by the shard's clock."""
+        """The shard's clock when every member must have sent a heartbeat or have stopped reading."""
         return max(self.at_ms + self.session_ms, self.until_ms) + 1
 
     def while_read(self, now_ms: int, session_ms: int) -> "Loss":
-        """Return this loss prolonged for a reader that was told now that it is out, and that may hear it late.
+        """Return this loss, prolonged for an instance that was fenced now, may read still, and may learn of it late.
 
-        It lasts for at most twice its session, whoever claims to read.
+        The loss lasts at most twice its session, whoever claims to read.
         """
         if self.is_learning:
             return self
@@ -171,34 +173,35 @@ class Loss(Struct, array_like=True, frozen=True):
 
     @property
     def is_learning(self) -> bool:
-        """Whether nothing of what is decided is published: what happened may have been decided otherwise."""
+        """Whether the shard publishes no decisions, because a former era may have decided otherwise."""
         return self.at_ms >= NEVER_MS
 
 
 class Freed(Struct, array_like=True):
-    """A queue that nobody owns, and how it came free."""
+    """A queue that had an owner and has none."""
 
     client_id: str
-    """Its last owner."""
+    """The last owner."""
     how: How
     at_ms: int
-    """Log time when it came free."""
+    """Log time when the queue was freed, epoch ms."""
     revoked_ms: int | None = None
-    """Log time when its owner was asked to give it up; None if it was not."""
+    """Log time of the revocation, epoch ms; None if the queue was not revoked."""
 
 
 class OwnOffsets(Struct, array_like=True):
-    """How far one client of a broadcasting group has consumed."""
+    """Committed offsets of one client of a broadcasting group."""
 
     offsets: dict[Queue, int] = {}
     added: dict[Queue, int] = {}
-    """Queues that were added to topics it consumes, and have no committed offset yet -> the epoch that added them."""
+    """Queue that was added to a topic the client consumes and that has no committed offset -> the epoch that added
+    it."""
     left_ms: int = -1
-    """The shard's clock when it left; -1 while it is a member."""
+    """The shard's clock when the client left; -1 while it is a member."""
     given: dict[str, int] = {}
-    """``topic@broker`` -> one above the highest queue_id that it was given: a queue from there on was added since."""
+    """``topic@broker`` -> one above the highest queue_id that was assigned; a queue from there on was added later."""
     reset_epochs: dict[Queue, int] = {}
-    """Queues whose offset was reset -> the epoch of the last reset; what is of an earlier epoch is too old."""
+    """Queue whose offset was reset -> epoch of the last reset; a commit of an earlier epoch is too old."""
 
 
 class Held(Struct, array_like=True):
@@ -206,11 +209,11 @@ class Held(Struct, array_like=True):
 
     client_id: str
     until_ms: int
-    """By the shard's clock."""
+    """The shard's clock when the lock expires."""
 
 
 class Group(Struct, array_like=True, kw_only=True):
-    """The state of one group.  Maps keep log order: the oldest member comes first."""
+    """The state of one group. Maps are in log order: the oldest member is the first one."""
 
     group_id: str
     epoch: int = 0
@@ -218,71 +221,74 @@ class Group(Struct, array_like=True, kw_only=True):
     members: dict[str, Member] = {}
     """client_id -> member."""
     ended: dict[str, EndedInstance] = {}
-    """``client_id instance_id`` -> how it ended; the one that was heard last comes last."""
+    """``client_id instance_id`` -> how the instance ended, ordered by when it was last remembered."""
     target: dict[Queue, str] = {}
-    """queue -> the client that should own it."""
+    """Queue -> the client that should own it."""
     owners: dict[Queue, str] = {}
-    """queue -> the client that owns it: the proof that there are never two."""
+    """Queue -> the client that owns it. One entry per queue: no queue ever has two owners."""
     freed: dict[Queue, Freed] = {}
-    """Queues that had an owner and have none."""
+    """Queue that had an owner and has none -> how it was freed."""
     offsets: dict[Queue, int] = {}
-    """queue -> the committed offset: the next message to consume."""
+    """Queue -> committed offset: the offset of the next message to consume."""
     doubts: dict[Queue, Doubt] = {}
-    """Queues whose committed offset no route has confirmed yet."""
+    """Queue whose committed offset no route has confirmed yet -> the doubt."""
     topic_ids: dict[str, str] = {}
-    """Topic -> its id, where a route has told it."""
+    """Topic -> its id, if a route named one."""
     suspected_ids: dict[str, str] = {}
-    """Topic -> another id that one route has told: a second one makes it another topic."""
+    """Topic -> a different id that one route named; a second route with that id proves that the topic was recreated."""
     gone_topics: dict[str, int] = {}
-    """Topic that has no queues any more -> the shard's clock when a route said so."""
+    """Topic that has no queues any more -> the shard's clock at the route that showed it."""
     idle_topics: dict[str, int] = {}
-    """Topic of which something is kept and that nobody subscribes -> the shard's clock since when."""
+    """Topic with stored offsets that no member subscribes -> the shard's clock when that began."""
     consumed: list[str] = []
-    """Topics that the group has consumed: a queue added to one of them starts at first, or messages would be lost."""
+    """Topics that the group has consumed: a queue added to one starts at its first message, or messages would be
+    lost."""
     own_offsets: dict[str, OwnOffsets] = {}
-    """client_id -> its offsets, in a broadcasting group; kept when it leaves."""
+    """client_id -> its offsets, in a broadcasting group; they are kept when the client leaves."""
     resets: list[str] = []
-    """request_id of the last resets."""
+    """request_ids of the last resets."""
     locks: dict[Queue, Held] = {}
-    """Locks by RocketMQ's protocol; only a queue's owner has one."""
+    """Queue -> its lock, by RocketMQ's protocol; only the owner of a queue can have one."""
     conflicts: dict[str, str] = {}
-    """client_id -> how it is at odds with the oldest member."""
+    """client_id -> how its settings conflict with those of the oldest member."""
     oldest: str = ""
-    """The client that the others were compared with."""
+    """client_id of the member that the others were last compared with; empty if none."""
     added: dict[Queue, int] = {}
-    """Queues that were added to such topics and have no committed offset yet -> the epoch that added them."""
+    """Queue that was added to a topic in `consumed` and has no committed offset -> the epoch that added it."""
     reset_epochs: dict[Queue, int] = {}
-    """Queues whose offset was reset -> the epoch of the last reset; what is of an earlier epoch is too old."""
+    """Queue whose offset was reset -> epoch of the last reset; a commit of an earlier epoch is too old."""
     loss: Loss | None = None
-    """The coordinator had lost this group, and gives nothing that nobody claims until that is over; None if not."""
+    """The loss of state that the group recovers from; until it ends, queues that nobody claims stay free. None if
+    none."""
     heard_epoch: int = -1
-    """The highest epoch that a member has shown: what was told in it, or before, was published."""
+    """The highest epoch that a member has shown: assignments of that epoch and before were published. -1 if none."""
     pending: list[tuple[Trigger, Cause]] = []
-    """What asked for a new target since the last one."""
+    """Requests for a new target since the last one: trigger and cause."""
     configured_epoch: int = -1
-    """The group's epoch when the settings changed last: who shows a later one knows them."""
+    """Epoch of the group at the last change of its settings; a member that shows a higher epoch knows them. -1 if
+    none."""
     retargeted_ms: int = -1
     """The shard's clock at the last new target; -1 never."""
     checked_ms: int = 0
     """The shard's clock when the target was last compared."""
     stale: bool = False
-    """Something the target depends on changed without being a CHANGE: the timer looks at it."""
+    """Whether something that the target depends on changed without a trigger in `CHANGE`: the timer must look at it."""
     bytes: int = 0
-    """Of its members and its settings, as far as a client or an operator chooses them."""
+    """Size of its members and settings, as far as clients and operators choose it, in bytes."""
     emptied_ms: int = -1
-    """The shard's clock when its last member went; -1 while there are members."""
+    """The shard's clock when the group lost its last member; -1 while it has members."""
     due_ms: int = NEVER_MS
-    """No deadline is earlier than this; it may be too early, never too late."""
+    """Lower bound of all deadlines, by the shard's clock: it may be too early, never too late."""
     mode_before: Mode = "clustering"
-    """How the member consumed that joined last: an empty group is as it was with its members."""
+    """Mode of the member that joined last: an empty group keeps the mode of its members."""
     listed: dict[str, list[Queue]] = {}
-    """While only learning: instance_id -> the queues that its last heartbeat lists."""
+    """instance_id -> queues in its last heartbeat; only while the group learns from a log."""
     reset_at: dict[Queue, int] = {}
-    """While only learning: a queue whose offset was reset -> the shard's clock then."""
+    """Queue whose offset was reset -> the shard's clock at the reset; only while the group learns from a log."""
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to keep but the epoch: no member, setting or offset, and no instance to remember."""
+        """Whether nothing except the epoch is worth keeping: no member, setting, offset or ended instance."""
         return not (
             self.members
             or self.ended
@@ -297,29 +303,29 @@ class Group(Struct, array_like=True, kw_only=True):
     def limit_times(self) -> int:
         """Factor of the limits on members and bytes: 2 after a loss of state, else 1.
 
-        Members from before the loss are let in again although a limit was lowered; the factor bounds misuse.
+        Members from before the loss are let in again even if a limit was lowered; the factor bounds misuse.
         """
         return 2 if self.loss is not None else 1
 
     @property
     def is_learning(self) -> bool:
-        """Whether it only learns from a log what a former era decided; see `learning`."""
+        """Whether the group only learns from a log what a former era decided; see `learning`."""
         return self.loss is not None and self.loss.is_learning
 
     @property
     def load(self) -> Load:
-        """What it has of that which is bounded."""
+        """The part of the shard's bounded resources that the group uses."""
         return NOTHING if self.is_blank else Load(1, self.bytes)
 
     @property
     def watched(self) -> list[str]:
-        """The topics of which it must hear every route, not only those that change something; sorted."""
+        """Topics of which the group must receive every route, even one that changes nothing; sorted."""
         doubtful = {queue.topic for queue in self.doubts}
         return sorted(doubtful.union(self.suspected_ids)) if doubtful or self.suspected_ids else []
 
     @property
     def mode(self) -> Mode:
-        """How it consumes: as its oldest member does."""
+        """Mode of the group: that of its oldest member."""
         for member in self.members.values():
             return member.mode
         return "clustering"
@@ -336,30 +342,30 @@ class Group(Struct, array_like=True, kw_only=True):
 
     @property
     def followed_topics(self) -> list[str]:
-        """The topics whose routes concern it, sorted: its members subscribe them, or it has offsets of them.
+        """Topics whose routes concern the group, sorted: those that members subscribe and those with stored offsets.
 
-        A topic may be deleted and made again while nobody is in the group.
+        A topic may be deleted and recreated while the group has no members.
         """
         return sorted({*self.topics, *self.idle_topics}) if self.idle_topics else self.topics
 
     def clear(self) -> None:
-        """Forget everything but the name and the epoch."""
+        """Forget everything except the name and the epoch."""
         fresh = Group(group_id=self.group_id, epoch=self.epoch, settings=GroupSettings())
         for name in self.__struct_fields__:
             setattr(self, name, getattr(fresh, name))
 
     def recover(self, epoch: int, loss: Loss, now_ms: int) -> Loss:
-        """Forget who is in the group and who owns what; both come back by what heartbeats claim.
+        """Forget the members and owners; both return by what heartbeats claim.
 
         Settings, offsets, resets and ended instances stay.
 
         Args:
-            epoch: the first of the era; above every epoch that was ever shown.
-            loss: of the shard.
+            epoch: the first epoch of the era; above every epoch that was ever shown.
+            loss: the loss of the shard.
             now_ms: the shard's clock.
 
         Returns:
-            The loss as it is for this group: it lasts for the longest session that its members may trust.
+            The loss as it applies to this group: it lasts for the longest session that a member may trust.
         """
         known = [member.session_ms for member in self.members.values()]
         if self.loss is not None:
@@ -369,10 +375,10 @@ class Group(Struct, array_like=True, kw_only=True):
         self.members, self.target, self.owners, self.freed, self.locks = {}, {}, {}, {}, {}
         self.conflicts, self.oldest, self.pending, self.stale = {}, "", [], False
         self.bytes = self.settings.bytes
-        # Nothing was told yet in this epoch: who shows it knows the settings.
+        # No assignment was sent in this epoch yet: a member that shows the epoch knows the settings.
         self.configured_epoch, self.heard_epoch, self.retargeted_ms = self.epoch - 1, -1, -1
         for ended in self.ended.values():
-            ended.told_ms = 0  # what it was told last may never have been published
+            ended.told_ms = 0  # the last fencing may never have been published
         self.listed, self.reset_at = {}, {}
         for own in self.own_offsets.values():
             own.left_ms = now_ms if own.left_ms < 0 else own.left_ms
@@ -382,28 +388,28 @@ class Group(Struct, array_like=True, kw_only=True):
         return self.loss
 
     def remind(self, due_ms: int) -> None:
-        """Have a tick look at this group when the shard's clock reaches `due_ms`."""
+        """Make a tick look at this group when the shard's clock reaches `due_ms`."""
         self.due_ms = min(self.due_ms, due_ms)
 
     def session_of(self, member: Member) -> int:
-        """Return the longest session that a member may trust, in ms.
+        """Return the longest session timeout that a member may trust, in ms.
 
-        A shorter session counts only once the member has heard of it: it would still trust the longer one.
+        A shorter timeout counts only once the member has received it: until then the member trusts the longer one.
         """
         return max(member.session_ms, self.settings.session_timeout_ms)
 
     def session_ends_ms(self, member: Member) -> int:
-        """Return when a member's silence is too long, by the shard's clock."""
+        """Return the shard's clock at which a member's session ends unless a heartbeat arrives."""
         return member.seen_ms + self.session_of(member) + 1
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the group consumes each queue in order: as its oldest member does."""
+        """Whether the group consumes each queue in order, as its oldest member does."""
         return any(member.orderly for member in islice(self.members.values(), 1))
 
 
 class Compared(Struct, frozen=True):
-    """The oldest member, as the others are compared with it."""
+    """The oldest member, prepared for comparing others with it."""
 
     member: Member
     wants: dict[str, Subscription]
@@ -412,7 +418,7 @@ class Compared(Struct, frozen=True):
 
 
 class Turn:
-    """One event at work on one group: its moment, what it asks for, and the decisions so far."""
+    """One event applied to one group: its moment, its requests for a new target, and the decisions so far."""
 
     def __init__(
         self,
@@ -425,11 +431,11 @@ class Turn:
     ) -> None:
         self.group = group
         self.load = load
-        """What the shard had when this event came, the group included."""
+        """Load of the shard before this event, with this group."""
         self.limits = limits
-        """What it may have."""
+        """Limits of the deployment."""
         self.bytes_elsewhere = load.bytes - group.bytes
-        """Of the shard's other groups."""
+        """Bytes of the shard's other groups."""
         self.moment = moment
         self.cause = cause
         self.routes = routes
@@ -437,33 +443,33 @@ class Turn:
         self.broadcast_room: int | None = None
         """How many more queues the members of a broadcasting group may have together; None until it is counted."""
         self.compared: Compared | None = None
-        """The oldest member, once others were compared with it."""
+        """The oldest member, prepared for comparisons; None until it is needed."""
         self._topics: set[str] | None = None
         self.freed: list[Queue] = []
-        """Queues that came free in this turn."""
+        """Queues that were freed in this turn."""
         self._broadcasted = group.is_broadcasting
         self.asked = False
-        """Whether this event asked for a new target."""
+        """Whether this event requested a new target."""
         self.tell: set[str] = set()
-        """Clients whose queues changed, or who must hear again what they own."""
+        """Clients that must be sent their assignment at the end of this turn."""
         self.claimant = ""
-        """The client of this heartbeat ..."""
+        """Client of this turn's heartbeat; empty if the event is none."""
         self.claims: list[Queue] = []
-        """... and what it claims and does not own."""
+        """Queues that the claimant lists in its heartbeat and does not own."""
 
     @property
     def topics(self) -> set[str]:
-        """The topics that members subscribe, counted once for all who join in this turn; they add their own."""
+        """Topics that members subscribe, collected once per turn; members that join in this turn add theirs."""
         if self._topics is None:
             self._topics = set(self.group.topics)
         return self._topics
 
     def say(self, decision: AnyDecision) -> None:
-        """Decide something."""
+        """Add a decision."""
         self.decisions.append(decision)
 
     def note(self, client_id: str, member: Member, change: Change, detail: str = "") -> None:
-        """Put on record what has become of a member."""
+        """Record a change of a member as a `membership` decision."""
         self.say(
             Membership(
                 group_id=self.group.group_id,
@@ -476,9 +482,9 @@ class Turn:
         )
 
     def ask(self, trigger: Trigger) -> None:
-        """Ask for a new target; it comes at once, or when the settle interval has passed.
+        """Request a new target; it is computed at once, or when the settle interval has passed.
 
-        Who comes and goes concerns nobody else in a broadcasting group (RocketMQ's #8483).
+        In a broadcasting group a member that joins or leaves concerns no other member (RocketMQ's #8483).
         """
         if trigger in CHANGE and (self.group.is_broadcasting if self.group.members else self._broadcasted):
             return

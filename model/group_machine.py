@@ -1,7 +1,7 @@
-"""The group machine: one event and its moment in, decisions out.
+"""The group machine: it takes one event and its moment, changes the group's state, and returns decisions.
 
-What it does stands beside it: `membership` (who is in), `target` (who should own what) and `handover` (how ownership
-follows the target).
+The work is done by the modules beside it: `membership` (the members), `target` (who should own which queue) and
+`handover` (how ownership follows the target).
 """
 
 from itertools import islice
@@ -45,16 +45,16 @@ def step(
     """Apply one event to a consumer group, in place.
 
     Args:
-        group: the state before, changed into the state after.
-        event: what happened; a `Tick` when only time passed, a `Route` of one of the group's topics.
-        moment: when; `now_ms` is never earlier than in the last call.
+        group: the state before; changed into the state after.
+        event: the event; a `Tick` if only time has passed, a `Route` for one of the group's topics.
+        moment: the time of the event; `now_ms` is never earlier than in the last call.
         cause: the record of the event.
-        routes: the queues of every topic that the shard knows, this event's route among them.
-        load: what the shard as a whole has of that which is bounded, this group included.
-        limits: of the deployment.
+        routes: the queues of every topic that the shard knows, with this event's route.
+        load: the load of the whole shard, with this group.
+        limits: the limits of the deployment.
 
     Returns:
-        The decisions, in order and without their header.  A heartbeat that changes nothing has none.
+        The decisions, in order and without their header.  A heartbeat that changes nothing leads to none.
     """
     turn = Turn(group, moment, cause, routes, load, limits)
     if refused := admission.no_more_groups(turn, event):
@@ -102,7 +102,7 @@ def _happen(turn: Turn, event: GroupEvent) -> None:
 
 
 def _configure(turn: Turn, event: Configure) -> None:
-    """Take the settings that the event names; the others stay."""
+    """Change the settings that the event names; the others stay as they are."""
     group = turn.group
     named: dict[str, Any] = {} if event.profile is UNSET else dict(PROFILES[event.profile])
     named |= {name: value for name in group.settings.__struct_fields__ if (value := getattr(event, name)) is not UNSET}
@@ -121,31 +121,31 @@ def _configure(turn: Turn, event: Configure) -> None:
     group.bytes += more
     before, group.settings = group.settings, settings
     group.configured_epoch = group.epoch
-    if not group.members:  # what an operator set counts from now on, however long the group has been empty
+    if not group.members:  # an empty group is forgotten a week after the last change by an operator
         group.emptied_ms = turn.moment.now_ms
     for member in group.members.values():
-        if member.sent_epoch >= 0:  # it may trust a longer session that it was told of and has not shown yet
+        if member.sent_epoch >= 0:  # it may trust a longer session that was sent to it and that it has not shown yet
             member.session_ms = max(member.session_ms, before.session_timeout_ms)
         for revocation in member.revoking.values():
             revocation.timeout_ms = max(revocation.timeout_ms, settings.revoke_timeout_ms)
-        member.sent_epoch = -1  # its assignment says how long its session is; it must be told
+        member.sent_epoch = -1  # the assignment carries the session timeout, so it must be sent again
     group.remind(_next_due_ms(group))  # shorter durations bring deadlines forward
     turn.ask("config")
     conflicts.review_all(turn)
 
 
 def _look_at_timer(turn: Turn) -> None:
-    """Compare the target from time to time, for what changes it without being a CHANGE."""
+    """Request a new target once per rebalance interval if something that is not a `CHANGE` may have altered it."""
     group = turn.group
-    waiting = bool(group.pending)  # for the settle interval: the target is about to be compared anyway
+    waiting = bool(group.pending)  # a target waits for the settle interval and will be compared anyway
     if group.stale and not waiting and turn.moment.now_ms - group.checked_ms >= group.settings.rebalance_interval_ms:
         turn.ask("timer")
 
 
 def _retarget(turn: Turn) -> None:
-    """Make a new target of all that asked for one - unless the last one is younger than the settle interval.
+    """Compute a new target for all pending requests, unless the last target is younger than the settle interval.
 
-    A route or the timer takes effect only if the target differs; everything else always takes a new epoch.
+    A route or the timer takes effect only if the target differs; every other trigger always begins a new epoch.
     """
     group, now_ms = turn.group, turn.moment.now_ms
     if group.retargeted_ms >= 0 and now_ms - group.retargeted_ms < group.settings.settle_ms:
@@ -196,11 +196,11 @@ def _next_due_ms(group: Group) -> int:
     settings = group.settings
     due = [NEVER_MS]
     due += [group.session_ends_ms(member) for member in group.members.values()]
-    # In an ordered group too: its oldest member may leave, and then they count.
+    # In an ordered group too: its oldest member may leave, and then the timeouts apply.
     due += [revocation.ends_ms for member in group.members.values() for revocation in member.revoking.values()]
     if group.loss is not None:
         due.append(group.loss.ends_ms)
-    due += [ended.until_ms for ended in islice(group.ended.values(), 1)]  # the others are later
+    due += [ended.until_ms for ended in islice(group.ended.values(), 1)]  # the others are due later
     due += [held.until_ms for held in group.locks.values()]
     due += [own.left_ms + FORGET_MS for own in group.own_offsets.values() if own.left_ms >= 0]
     due.append(topic_changes.next_due_ms(group))

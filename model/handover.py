@@ -1,10 +1,10 @@
-"""How ownership follows the target: who must give up what, who gets what is free, and who is told.
+"""Hand-over: how ownership follows the target, by revocations, releases, assignments and their records.
 
-Cooperative, as Kafka's `CurrentAssignmentBuilder` does it: a queue is given only when nobody holds it, so that two
-clients never read it; a client that keeps a queue reads on.  Eager, as RocketMQ does it: the map follows at once, and
-the old owner may read until it hears of it.
+Cooperative hand-over works as Kafka's `CurrentAssignmentBuilder`: a queue is assigned only when nobody owns it, so two
+clients never read it, and a client reads on from the queues that it keeps. Eager hand-over works as RocketMQ: the map
+of owners changes at once, and the old owner may read until it receives its new assignment.
 
-`grant` and `free` are the only functions that change who owns a queue.
+`grant`, `free` and `take_claims` are the only functions that change the owner of a queue.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -18,7 +18,7 @@ from model.queue import Queue
 
 
 def follow_target(turn: Turn) -> None:
-    """Take a new target: ask back what is not in it any more, give what is free, tell who must know."""
+    """Follow a new target: revoke queues that have another owner in it, assign free queues, and send assignments."""
     group = turn.group
     for queue in sorted(queue for queue, client_id in group.owners.items() if group.target.get(queue) != client_id):
         if group.settings.handover == "eager":
@@ -32,10 +32,10 @@ def follow_target(turn: Turn) -> None:
 
 
 def give_what_is_free(turn: Turn, queues: Iterable[Queue]) -> None:
-    """Give each of these queues to its client in the target, if nobody holds it; no settle interval delays that.
+    """Assign each of these queues to its client in the target, if nobody owns it; do not wait for the settle interval.
 
-    After a loss of state nothing is given for a session, not even what came free since: a late heartbeat of an instance
-    that is over may have claimed it, and its owner may live and not have been heard yet.
+    After a loss of state nothing is assigned for a session, not even a queue that was freed since. A late heartbeat of
+    an ended instance may have claimed it, while its real owner lives and has sent no heartbeat yet.
     """
     group = turn.group
     if group.loss is not None:
@@ -46,15 +46,15 @@ def give_what_is_free(turn: Turn, queues: Iterable[Queue]) -> None:
         member = group.members.get(client_id) if client_id is not None else None
         if client_id is None or member is None or queue in group.owners:
             continue
-        if queue.topic not in member.subscriptions:  # it wants something else since; the next target knows
+        if queue.topic not in member.subscriptions:  # its subscriptions changed since; the next target follows them
             continue
-        if not room.take(client_id, queue):  # not before it gave up others; see `limits.withheld`
+        if not room.take(client_id, queue):  # only after it released others; see `assignment_limits.withheld`
             continue
         grant(turn, queue, client_id)
 
 
 def grant(turn: Turn, queue: Queue, client_id: str) -> None:
-    """Make a client the owner of a queue that nobody holds, in the group's epoch."""
+    """Make a client the owner of a free queue, in the group's epoch."""
     group = turn.group
     assert queue not in group.owners, f"{queue} would have two owners, {group.owners[queue]} and {client_id}"
     freed = group.freed.pop(queue, None)
@@ -65,7 +65,7 @@ def grant(turn: Turn, queue: Queue, client_id: str) -> None:
 
 
 def free(turn: Turn, queue: Queue, how: How) -> None:
-    """Take a queue from its owner: nobody holds it now."""
+    """Take a queue from its owner; nobody owns it afterwards."""
     group = turn.group
     client_id = group.owners.pop(queue)
     member = group.members[client_id]
@@ -79,7 +79,7 @@ def free(turn: Turn, queue: Queue, how: How) -> None:
 
 
 def free_all(turn: Turn, client_id: str, how: How) -> None:
-    """Free all that a client holds, at once."""
+    """Free all queues of a client at once."""
     if turn.group.is_broadcasting:
         broadcast.leave(turn, client_id)
         return
@@ -88,10 +88,10 @@ def free_all(turn: Turn, client_id: str, how: How) -> None:
 
 
 def take_receipt(turn: Turn, beat: Heartbeat, member: Member) -> None:
-    """Take what a heartbeat shows about queues that were asked back: received, or released.
+    """Process what a heartbeat shows about revoked queues: the revocation was received, or the queue was released.
 
-    Released is what it does not list any more, once it shows the epoch of the assignment that asked: a heartbeat that
-    was on its way before says nothing about the queue.
+    A queue is released if a heartbeat shows at least the epoch of the revocation and does not list the queue. A
+    heartbeat with a lower epoch was sent before the revocation arrived, and proves nothing.
     """
     if len(beat.owned) < len(member.owned):
         _take_back_claims(turn, beat, member)
@@ -110,9 +110,9 @@ def take_receipt(turn: Turn, beat: Heartbeat, member: Member) -> None:
 
 
 def _take_back_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
-    """Free what a late heartbeat claimed after a loss of state, and its client did not hold any more.
+    """Free queues that a late heartbeat claimed after a loss of state, although its client did not have them any more.
 
-    A client that holds what it claimed says so in every heartbeat of the new era.
+    A client that has the queues it claimed lists them in every heartbeat of the new era.
     """
     group = turn.group
     if group.is_broadcasting or beat.epoch < group.epoch - group.epoch % ERA_EPOCHS:
@@ -124,13 +124,16 @@ def _take_back_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
 
 
 def take_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
-    """Enter queues that a client holds and the map has never heard of: the coordinator had lost this group.
+    """Make a client the owner of queues that it lists and that have no owner: the coordinator had lost this group.
 
-    What is claimed is the claimant's, given in an epoch before all others: it reads on, and does not start anew -
-    unless its offset was reset since the claimant was told.  What nobody has claimed yet is not given for a session:
-    its owner may live and not have been heard.  A queue of a topic that the claimant does not subscribe any more, which
-    it drains then, is asked back.  A queue that its topic's route does not have cannot be claimed; who claimed it then
-    was told to give it up, and so gives it up first when the route has it again.
+    A claimed queue counts as assigned in epoch 0, before all others: its owner reads on from where it is. If the
+    queue's offset was reset after the epoch that the claimant shows, the claimant must start the queue again instead.
+    Queues that nobody has claimed are not assigned for a session, because their owners may live and have sent no
+    heartbeat yet.
+
+    A queue of a topic that the claimant does not subscribe any more is revoked: the claimant is draining it. A queue
+    that its topic's route lacks cannot be claimed, and the claimant is told to release it. If the route has the queue
+    again later, a claim of it is accepted and the queue is revoked first.
     """
     group = turn.group
     if group.loss is None or group.is_broadcasting:
@@ -156,9 +159,9 @@ def take_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
 
 
 def time_out(turn: Turn) -> None:
-    """Free what was asked back, is known to have been heard, and was not released in time.
+    """Free queues whose owner showed the revocation and did not release them within the revoke timeout.
 
-    An ordered group waits for an owner that lives, however slow: two consumers of a queue would break the order.
+    An ordered group waits for an owner that lives, however slow it is: two consumers of a queue would break the order.
     """
     group, now_ms = turn.group, turn.moment.now_ms
     if group.is_ordered:
@@ -170,7 +173,7 @@ def time_out(turn: Turn) -> None:
 
 
 def end_recovery(turn: Turn) -> None:
-    """Give what nobody has claimed within a session of a loss of state; not while clients reconnect."""
+    """End the recovery a session after a loss of state, and assign what nobody claimed; not while clients reconnect."""
     group = turn.group
     if group.loss is not None and group.loss.ends_ms <= turn.moment.judged_ms and turn.moment.may_expire:
         group.loss = None
@@ -178,7 +181,7 @@ def end_recovery(turn: Turn) -> None:
 
 
 def finish(turn: Turn) -> None:
-    """Give on what came free in this turn, put the rest on record, and tell whose queues changed."""
+    """Assign what was freed in this turn, record the queues that stay free, and send the changed assignments."""
     if turn.freed:
         give_what_is_free(turn, [*turn.freed, *assignment_limits.withheld(turn)])
     for queue in turn.freed:
@@ -189,9 +192,10 @@ def finish(turn: Turn) -> None:
 
 
 def tell_again(turn: Turn, beat: Heartbeat, member: Member) -> None:
-    """Tell a member again if it shows an older assignment than was sent, or other queues than the map holds for it.
+    """Send a member its assignment again if it shows an older epoch, or lists other queues than it owns.
 
-    However it comes to be told in this turn, it is told to give up what it claims and does not own.
+    If the member receives an assignment in this turn for any reason, the assignment also revokes the queues that it
+    lists and does not own.
     """
     note_claims(turn, beat, member)
     if member.sent_epoch < 0:
@@ -201,25 +205,25 @@ def tell_again(turn: Turn, beat: Heartbeat, member: Member) -> None:
 
 
 def note_claims(turn: Turn, beat: Heartbeat, member: Member) -> None:
-    """Keep in mind what a client claims and does not own: should it be told anything in this turn, it is told that."""
+    """Remember which queues a client lists and does not own: an assignment sent to it in this turn revokes them."""
     turn.claimant = beat.client_id
     turn.claims = [queue for queue in beat.owned if queue not in member.owned]
 
 
 def _ask_back(turn: Turn, queue: Queue) -> None:
-    """Ask the owner to give a queue up; one that was asked before and is wanted back is released first all the same."""
+    """Revoke a queue; a queue whose owner should have it again meanwhile is still released first."""
     group = turn.group
     client_id = group.owners[queue]
     member = group.members[client_id]
     if queue not in member.revoking:
-        unheard = queue in member.reset and member.shown_epoch < member.owned[queue]  # it may never begin anew
+        unheard = queue in member.reset and member.shown_epoch < member.owned[queue]  # its owner may never restart it
         timeout_ms = group.settings.revoke_timeout_ms
         member.revoking[queue] = Revocation(group.epoch, turn.moment.at_ms, timeout_ms, was_reset=unheard)
         turn.tell.add(client_id)
 
 
 def _send(turn: Turn, client_ids: Collection[str]) -> None:
-    """Send each of these members, if it is one, its assignment; oldest member first."""
+    """Send each of these clients that is a member its assignment, the oldest member first."""
     group = turn.group
     waiting = _waiting(group, client_ids)
     for client_id in [name for name in group.members if name in client_ids]:
@@ -249,7 +253,7 @@ def _send(turn: Turn, client_ids: Collection[str]) -> None:
 
 
 def _waiting(group: Group, client_ids: Collection[str]) -> Mapping[str, int]:
-    """Count, for each of these clients, the queues of its target that it does not have yet."""
+    """Return, for each of these clients, how many queues of its target it does not own yet."""
     waiting = dict.fromkeys(client_ids, 0)
     for queue, client_id in group.target.items():
         if client_id in waiting and group.owners.get(queue) != client_id:
@@ -258,7 +262,7 @@ def _waiting(group: Group, client_ids: Collection[str]) -> Mapping[str, int]:
 
 
 def _start(group: Group, client_id: str, queue: Queue) -> Start:
-    """Where a member starts a queue: at the committed offset, else by its consume_from."""
+    """Return where a member starts a queue: at the committed offset, else by its consume_from."""
     if group.is_broadcasting:
         return broadcast.start(group, client_id, queue)
     if queue in group.offsets:
@@ -267,7 +271,7 @@ def _start(group: Group, client_id: str, queue: Queue) -> Start:
 
 
 def _say(turn: Turn, queue: Queue, freed: Freed | None, to: str | None) -> None:
-    """Put on record that a queue changed hands: from whom it came free, if anybody ever had it, and who has it now."""
+    """Record a hand-over: the last owner and how the queue was freed, if it ever had an owner, and the new owner."""
     turn.say(
         Handover(
             group_id=turn.group.group_id,

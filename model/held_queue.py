@@ -1,4 +1,4 @@
-"""The state of one queue in long polling: where it ends, who waits for more of it, and whose pulls were answered."""
+"""The state of one queue in long polling: its end, its held pulls, and the pulls that were answered lately."""
 
 from functools import cached_property
 
@@ -12,11 +12,11 @@ from model.waiting_pulls import Hold, WaitingPulls, Wish
 
 
 class Answered(Struct, array_like=True, frozen=True):
-    """The newest pull of a life, once it is answered."""
+    """The newest pull of an instance, after its answer."""
 
     number: int
     at_ms: int
-    """When it was answered, by the shard's clock."""
+    """The shard's clock at the answer."""
 
 
 class HeldQueue(Struct, array_like=True, kw_only=True, dict=True):
@@ -26,21 +26,21 @@ class HeldQueue(Struct, array_like=True, kw_only=True, dict=True):
     """The key of its records: ``topic@queue_id``."""
     end: QueueEnd = field(default_factory=QueueEnd)
     pulls: int = 0
-    """That were held so far: the number of the next one that is."""
+    """Number of pulls held so far; it is the number of the next one."""
     holds: dict[int, Hold] = {}
-    """Number -> the pull, in the order in which they came."""
+    """Number -> held pull, in the order of arrival."""
     wishes: dict[int, Wish] = {}
-    """Number of the first pull that had the wish -> the wish, as long as it is held for."""
+    """Number of the first pull with a filter -> the filter, as long as a pull with it is held."""
     answered: dict[bytes, Answered] = {}
-    """Digest of a life that is not held -> its newest pull; whose answer is the oldest stands first."""
+    """Digest of an instance without a held pull -> its newest pull; the oldest answer comes first."""
     forget_ms: int = NEVER_MS
-    """No life is to be forgotten earlier than this."""
+    """No instance is forgotten before this, by the shard's clock."""
     due_ms: int = NEVER_MS
-    """No deadline is earlier than this; it may be too early, never too late."""
+    """Lower bound of all deadlines, by the shard's clock: it may be too early, never too late."""
 
     @property
     def is_blank(self) -> bool:
-        """Whether nobody asks for the queue: then nothing of it is kept."""
+        """Whether no client uses the queue; then nothing of it is kept."""
         return not (self.holds or self.answered)
 
     @cached_property
@@ -50,12 +50,12 @@ class HeldQueue(Struct, array_like=True, kw_only=True, dict=True):
 
     @cached_property
     def waiting(self) -> WaitingPulls:
-        """The holds by whatever one looks for; made from `holds` and `wishes`, and the only one who changes them."""
+        """The indexes over `holds` and `wishes`, which are changed only through them."""
         return WaitingPulls(self.holds, self.wishes)
 
     @property
     def load(self) -> Load:
-        """What it has of that which is bounded."""
+        """The part of the shard's bounded resources that the queue uses."""
         if self.is_blank:
             return NOTHING
         return Load(1, 0, len(self.holds), len(self.answered), self.waiting.filters)

@@ -1,12 +1,12 @@
-"""What always holds, said of a list of decisions; each function returns the broken rules as sentences.
+"""The invariants of the decisions; each function returns the broken rules as sentences.
 
-Property tests, stories, simulation and quality checks ask the same functions.  Decisions are read in the order in which
-a shard made them (seq): log times may step back with a leader's clock, the order does not.
+Property tests, stories, simulation and quality checks use the same functions. Decisions are passed in the order in
+which a shard made them (seq): log times may step back with a leader's clock, the order does not.
 
-A new era of a shard begins without owners: what its clients held is claimed, not handed over.
+A new era of a shard begins without owners: queues that its clients had are claimed, not handed over.
 
-`whole` says that they begin with the first of each shard.  Where they do not, because older ones are gone or an era
-began quietly, what was before the first that is there is taken on trust.
+`whole` means that the decisions begin with the first of each shard. If they do not, because older ones were deleted or
+an era began quietly, the state before the first decision is assumed to be right.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,14 +32,14 @@ from model.queue import Queue
 
 
 def broken(decisions: Iterable[AnyDecision]) -> list[str]:
-    """Return every rule that these decisions break; they begin with the first of each shard."""
+    """Return every rule that these decisions break; they must begin with the first decision of each shard."""
     all_of_them = list(decisions)
     rules = (broken_numbering, broken_epochs, broken_ownership, broken_telling, broken_offsets, broken_answers)
     return [sentence for rule in rules for sentence in rule(all_of_them)]
 
 
 def broken_numbering(decisions: Iterable[AnyDecision], whole: bool = True) -> list[str]:
-    """Each shard counts its decisions from 1, without gaps, and takes its records in order."""
+    """Check that each shard counts its decisions from 1, without gaps, and takes its records in order."""
     found: list[str] = []
     last: dict[str, AnyDecision] = {}
     for decision in decisions:
@@ -57,7 +57,7 @@ def broken_numbering(decisions: Iterable[AnyDecision], whole: bool = True) -> li
 
 
 def broken_epochs(decisions: Iterable[AnyDecision]) -> list[str]:
-    """A group's epoch never falls, and every new target has an epoch of its own."""
+    """Check that a group's epoch never falls, and that every new target has an epoch of its own."""
     found: list[str] = []
     newest: dict[str, int] = {}
     for decision in decisions:
@@ -73,24 +73,24 @@ def broken_epochs(decisions: Iterable[AnyDecision]) -> list[str]:
 
 
 class _Held(Struct):
-    """A queue as the hand-overs so far tell it."""
+    """The state of a queue after the hand-overs so far."""
 
     owner: str | None = None
     last_owner: str | None = None
-    """None: never owned, or forgotten with its group."""
+    """The last owner; None if the queue never had one, or was forgotten with its group."""
     given: int = 0
     claimed: bool = False
-    """Whether the owner may have claimed it, after a loss of state: it then counts as given before all others."""
+    """Whether the owner may have claimed it after a loss of state: then it may count as assigned in epoch 0."""
 
 
 def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> list[str]:
-    """A queue has one owner at most: hand-overs form a chain, and an assignment says what the chain says.
+    """Check that a queue has at most one owner: hand-overs form a chain, and assignments agree with it.
 
     - The `from` of a hand-over is the queue's owner, or its last one if it is free.
-    - A hand-over changes something: what is free is given, what is owned comes free or goes on.
-    - An assignment holds what its client owns, given in the epoch of its hand-over; what is missing stands in `revoke`.
-    - A reset gives the queue to its owner anew, in its own epoch.
-    - A commit is the owner's, made in the epoch that the queue was given in, or a later one.
+    - A hand-over changes something: a free queue is assigned, an owned one is freed or passed on.
+    - An assignment lists the queues that its client owns, with the epochs of their hand-overs; others are in `revoke`.
+    - A reset assigns the queue to its owner again, in its own epoch.
+    - A commit is the owner's, made in the epoch of the queue's assignment or a later one.
     """
     found: list[str] = []
     groups: dict[str, dict[Queue, _Held]] = {}
@@ -124,7 +124,7 @@ def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> li
 
 
 class _Told(Struct):
-    """What a living instance heard last."""
+    """The newest assignment of a live instance."""
 
     instance_id: str
     queues: frozenset[Queue]
@@ -132,11 +132,11 @@ class _Told(Struct):
 
 
 def broken_telling(decisions: Iterable[AnyDecision], whole: bool = True) -> list[str]:
-    """A queue leaves a living owner only when it was told so, and no two have it by what they were told.
+    """Check that a live owner loses a queue only after a revocation, and that assignments do not overlap.
 
-    - A queue that was `released`, or freed by `timeout`, stood in `revoke` of its owner's last assignment.
-    - One that comes from its owner as `unregistered` or `expired`: that client went, by the same record.
-    - Once a record is done with, no two living clients were last told that the same queue is theirs.
+    - A queue that was `released`, or freed by `timeout`, was in `revoke` of its owner's last assignment.
+    - If a queue is freed as `unregistered` or `expired`, its owner left or expired by the same record.
+    - After each record, no two live clients have the same queue in their newest assignments.
     """
     found: list[str] = []
     told: dict[str, dict[str, _Told]] = {}
@@ -185,13 +185,13 @@ def _wrong_in_leaving(owner: str, how: How, asked: bool, went: bool) -> Iterator
 
 
 def _forget_told(fenced: Fenced, clients: dict[str, _Told]) -> None:
-    """Forget what an instance was told that is out; an older instance of its client may be told so again."""
+    """Forget the assignment of an instance that was fenced, unless a newer instance of its client has replaced it."""
     if fenced.client_id in clients and clients[fenced.client_id].instance_id == fenced.instance_id:
         del clients[fenced.client_id]
 
 
 def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
-    """A committed offset only grows, but for a reset, and a new era that has lost it."""
+    """Check that a committed offset only grows, except by a reset and after a new era that has lost it."""
     found: list[str] = []
     committed: dict[str, dict[tuple[Queue, str], int]] = {}
     eras: dict[str, str] = {}
@@ -211,7 +211,7 @@ def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
 
 
 def broken_answers(decisions: Iterable[AnyDecision]) -> list[str]:
-    """A pull is answered once, as long as its life is remembered; but `overflow` is no answer that is remembered."""
+    """Check that a pull is answered once while its instance is remembered; an `overflow` is not remembered."""
     found: list[str] = []
     answered: dict[tuple[str, str, Queue, str], Wake] = {}
     for decision in decisions:
@@ -225,7 +225,7 @@ def broken_answers(decisions: Iterable[AnyDecision]) -> list[str]:
 
 
 def broken_queue(queue: HeldQueue) -> list[str]:
-    """Return the rules that the state of a queue breaks: its parts, and the indexes over them, must say the same."""
+    """Return the rules that the state of a queue breaks: its parts and their indexes must agree."""
     found: list[str] = []
     holds, index = queue.holds, queue.waiting
     clients = [(hold.group_id, hold.client_id) for hold in holds.values()]
@@ -247,7 +247,7 @@ def broken_queue(queue: HeldQueue) -> list[str]:
 
 
 def broken_state(group: Group) -> list[str]:
-    """Return the rules that a group's state breaks: its parts must say the same."""
+    """Return the rules that a group's state breaks: its parts must agree."""
     found: list[str] = []
     owned = {
         (queue, client_id)
@@ -284,7 +284,7 @@ def broken_state(group: Group) -> list[str]:
 
 
 def _begins_era(decision: AnyDecision, eras: dict[str, str]) -> bool:
-    """Whether this is a group's first decision in a new era: who owned what was forgotten, and is claimed anew."""
+    """Return whether this is a group's first decision in a new era: its owners were forgotten."""
     if isinstance(decision, Wake) or decision.group_id is None:
         return False
     before = eras.get(decision.group_id, decision.shard)
@@ -306,7 +306,7 @@ def _wrong_in_chain(held: _Held, handover: Handover) -> Iterator[str]:
         yield f"it comes from {handover.from_}; its owner was {before}"
     if (handover.how == "first") != (handover.from_ is None):
         yield f"{handover.how} with {handover.from_} before it"
-    # Only a queue that came free in between may go to the same client again, as to another life of it.
+    # Only a queue that was freed in between may go to the same client again, as to another instance of it.
     if handover.to == held.owner and (handover.to is None or handover.how == "eager"):
         yield f"nothing changes, {held.owner} has it"
 
@@ -332,11 +332,11 @@ def _wrong_in_commit(held: _Held, offset: Offset) -> Iterator[str]:
 
 
 _HOW_IT_WENT = {"left": "unregistered", "expired": "expired", "deaf": "expired"}
-"""Reason of a `Fenced` -> how the client's queues come free."""
+"""Reason of a `Fenced` -> how the client's queues are freed."""
 
 
 def _told_twice(changed: dict[str, AnyDecision], told: dict[str, dict[str, _Told]]) -> Iterator[str]:
-    """Find queues that two clients of a group were last told they have; `changed`: groups, and a decision to name."""
+    """Yield queues in the newest assignments of two clients; `changed`: groups, each with a decision to name."""
     for group_id, decision in changed.items():
         has: dict[Queue, str] = {}
         for client_id, heard in told[group_id].items():

@@ -1,4 +1,4 @@
-"""The queues of every topic that a shard has heard of."""
+"""The queues of every topic that a shard knows."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ _decode = msgspec.msgpack.Decoder(Route).decode
 
 
 class _Change(Struct):
-    """How the routes changed; routes are msgpack, None where there is none."""
+    """A change of the routes; a route is msgpack, None if there is none."""
 
     topic: str
     before: bytes | None
@@ -21,12 +21,12 @@ class _Change(Struct):
 
 
 class Routes:
-    """Topic -> its newest route.  Kept as bytes, for a batch needs few of them."""
+    """Topic -> its newest route. Routes are kept as bytes, because a batch needs few of them."""
 
     def __init__(self, encoded: dict[str, bytes]) -> None:
-        """Go on with these routes; the map is changed in place."""
+        """Continue with these routes; the map is changed in place."""
         self.encoded = encoded
-        """Topic -> the route as msgpack: what the shard's state keeps."""
+        """Topic -> its route as msgpack: the part that the shard's state stores."""
         self._decoded: dict[str, Route] = {}
         self._queues: dict[str, tuple[Queue, ...]] = {}
         self._details: dict[str, dict[Queue, RoutedQueue]] = {}
@@ -34,11 +34,11 @@ class Routes:
 
     @property
     def topics(self) -> list[str]:
-        """The topics that there ever was a route of, sorted."""
+        """The topics with a known route, sorted."""
         return sorted(self.encoded)
 
     def get(self, topic: str) -> Route | None:
-        """Return the newest route of a topic; None if there never was one."""
+        """Return the newest route of a topic; None if there is none."""
         if topic not in self._decoded:
             if topic not in self.encoded:
                 return None
@@ -46,7 +46,7 @@ class Routes:
         return self._decoded[topic]
 
     def queues(self, topic: str) -> tuple[Queue, ...] | None:
-        """Return a topic's queues in order, none if it is gone; None if it was never routed."""
+        """Return a topic's queues in order, empty if it was deleted; None if it was never routed."""
         if topic not in self._queues:
             route = self.get(topic)
             if route is None:
@@ -55,13 +55,13 @@ class Routes:
         return self._queues[topic]
 
     def details(self, queues: Iterable[Queue]) -> dict[Queue, RoutedQueue]:
-        """Return what the newest routes say of these queues; without those that are not routed."""
+        """Return these queues as the newest routes describe them; without those that are not routed."""
         wanted = set(queues)
         routes = [self.get(topic) for topic in sorted({queue.topic for queue in wanted})]
         return {one.queue: one for route in routes if route for one in route.queues if one.queue in wanted}
 
     def detail(self, queue: Queue) -> RoutedQueue | None:
-        """Return what the newest route says of a queue; None if it is not routed."""
+        """Return a queue as the newest route describes it; None if it is not routed."""
         details = self._details.get(queue.topic)
         if details is None:
             route = self.get(queue.topic)
@@ -69,33 +69,33 @@ class Routes:
         return details.get(queue)
 
     def lacks(self, queue: Queue) -> bool:
-        """Return whether a queue's topic is routed without it; of a topic that was never routed, nothing is known."""
+        """Return whether a topic is routed without this queue; False if the topic was never routed."""
         return self.detail(queue) is None and self.get(queue.topic) is not None
 
     def forget(self, topic: str) -> None:
-        """Know nothing of a topic any more."""
+        """Forget a topic."""
         self._change(topic, None)
 
     def learn(self, route: Route) -> bool:
-        """Take a route; return whether it is news to all who subscribe its topic.
+        """Store a route; return whether it concerns all groups that subscribe its topic.
 
-        It is if queues or rooms differ from what was known (an equal version says no), if the topic is another one
-        under the same name, or if a queue ends earlier than before.
+        It does if queues or rooms differ from the known ones (an equal version means that they do not), if the topic
+        was recreated under the same name, or if a queue ends earlier than before.
         """
         known = self.get(route.topic)
         self._change(route.topic, _encode(route))
         self._decoded[route.topic] = route
         return known is None or known.version != route.version or _is_another(known, route)
 
-    # --- the routes as they were ---
+    # --- routes of the past ---
 
     @property
     def mark(self) -> int:
-        """Number of changes since the last `forget_changes`: it names the routes as they are now."""
+        """Number of changes since the last `forget_changes`: it identifies the current routes."""
         return len(self._journal)
 
     def at(self, mark: int) -> "Routes":
-        """Return the routes as they were at a mark: a copy, unless they are so still."""
+        """Return the routes at a mark: a copy, unless they have not changed since."""
         if mark == self.mark:
             return self
         encoded = dict(self.encoded)
@@ -106,12 +106,12 @@ class Routes:
         return past
 
     def follow(self, other: "Routes", mark: int) -> None:
-        """Change as the original of this copy did until a mark, which is not before this copy's own."""
+        """Apply to this copy the changes of the original until a mark, which is not before this copy's own."""
         for change in other._journal[self.mark : mark]:
             self._change(change.topic, change.after)
 
     def forget_changes(self) -> None:
-        """Forget how the routes were before; marks begin again."""
+        """Forget the past; marks begin again at 0."""
         self._journal.clear()
 
     def _change(self, topic: str, after: bytes | None) -> None:
@@ -130,7 +130,7 @@ def _put(encoded: dict[str, bytes], topic: str, route: bytes | None) -> None:
 
 
 def _is_another(known: Route, route: Route) -> bool:
-    """Whether a topic is not what it was, though it has the same queues: made again, or truncated."""
+    """Return whether a topic with the same queues was recreated or truncated."""
     if known.topic_id != route.topic_id:
         return True
     ends = {one.queue: one.max_offset or 0 for one in known.queues}

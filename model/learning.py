@@ -1,8 +1,8 @@
-"""What a group learns of offsets from a log that a former era decided: as much as heartbeats and commits show.
+"""Learning: how a group takes offsets from a log that a former era decided, as far as heartbeats and commits show them.
 
-Which commit was accepted, and in which epoch a queue was given, nobody says.  But a commit means that its messages were
-handled, so it counts if its instance lists the queue in the heartbeat before.  After a reset it counts from a session
-on: until then it may have been made before its client heard of the reset.
+The log does not show which commit was accepted, nor the epoch in which a queue was assigned. But a commit means that
+its messages were processed, so it counts if the last heartbeat of its instance lists the queue. After a reset, commits
+count again a session later: until then one may have been made before its client received the reset.
 """
 
 from model.config import NEVER_MS
@@ -27,13 +27,13 @@ def listen(turn: Turn, event: GroupEvent) -> None:
 
 
 def note_reset(turn: Turn, queue: Queue) -> None:
-    """Note that an offset was set."""
+    """Note that an offset was reset."""
     if turn.group.is_learning:
         turn.group.reset_at[queue] = turn.moment.now_ms
 
 
 def counted(turn: Turn, event: Commit) -> set[Queue]:
-    """Return the queues of this commit that a former era took, as far as the log shows."""
+    """Return the queues of this commit that a former era accepted, as far as the log shows."""
     group, now_ms = turn.group, turn.moment.now_ms
     if group.loss is None or (group.is_broadcasting and event.client_id not in group.own_offsets):
         return set()
@@ -41,7 +41,7 @@ def counted(turn: Turn, event: Commit) -> set[Queue]:
     member = group.members.get(event.client_id)
     trusted_ms = group.session_of(member) if member else group.settings.session_timeout_ms
     session_ms = max(trusted_ms, group.loss.session_ms)
-    # A commit within a session of a reset may have been on its way when the offset was set.
+    # A commit within a session of a reset may have been sent before the reset.
     return {
         entry.queue
         for entry in event.offsets

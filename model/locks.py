@@ -1,7 +1,7 @@
-"""Locks on queues, for clients that speak RocketMQ's protocol of ordered groups (its `RebalanceLockManager`).
+"""Locks on queues, for clients that speak RocketMQ's protocol for ordered groups (its `RebalanceLockManager`).
 
-Here the assignment is the lock already, so one is granted to the queue's owner only; it ends after a minute unless it
-is renewed, when its holder gives it back, and in any case when the queue comes free.
+In wakeroll the assignment already is exclusive, so a lock is granted to the queue's owner only. It ends after a minute
+unless it is renewed, when its owner returns it, and in any case when the queue is freed.
 """
 
 from model import config, events
@@ -11,7 +11,7 @@ from model.queue import Queue
 
 
 def lock(turn: Turn, event: events.Lock) -> None:
-    """Grant or renew the locks that an owner asks for; refuse the others, a queue each."""
+    """Grant or renew locks on queues that the client owns; refuse the others, with one answer per queue."""
     group = turn.group
     until_ms = turn.moment.now_ms + config.LOCK_MS
     for queue in sorted(set(event.queues)):
@@ -24,7 +24,7 @@ def lock(turn: Turn, event: events.Lock) -> None:
 
 
 def unlock(turn: Turn, event: events.Unlock) -> None:
-    """Take locks back from their holder; anybody else's wish is refused."""
+    """End locks on behalf of their owner; refuse the requests of other clients."""
     locks = turn.group.locks
     for queue in sorted(set(event.queues)):
         if queue in locks and locks[queue].client_id == event.client_id and _owns(turn, event, queue):
@@ -35,7 +35,7 @@ def unlock(turn: Turn, event: events.Unlock) -> None:
 
 
 def end(turn: Turn, queue: Queue) -> None:
-    """End the lock on a queue that came free, if there is one: the next owner need not wait for it."""
+    """End the lock on a freed queue, if there is one: the next owner need not wait for it."""
     held = turn.group.locks.pop(queue, None)
     if held is not None:
         _say(turn, held.client_id, queue, "unlocked")
@@ -49,7 +49,7 @@ def expire(turn: Turn) -> None:
 
 
 def _owns(turn: Turn, event: events.Lock | events.Unlock, queue: Queue) -> bool:
-    """Whether the event is of the queue's owner, and of its present life; one that must give it up gets no lock."""
+    """Return whether the event comes from the queue's owner and its live instance; a revoked queue gets no lock."""
     group = turn.group
     member = group.members.get(event.client_id)
     if member is None or member.instance_id != event.instance_id or group.owners.get(queue) != event.client_id:

@@ -1,4 +1,4 @@
-"""Who is in a group: joining, leaving and expiring; and the lives of a client, of which one counts at a time."""
+"""The members of a group: joining, leaving, expiring, and the one live instance of each client_id."""
 
 from collections.abc import Iterable
 from operator import attrgetter
@@ -14,13 +14,13 @@ from model.instance_secrets import may_end
 
 
 def heartbeat(turn: Turn, beat: Heartbeat) -> None:
-    """Let a client join, take note of what a member says, or answer an instance that is not the live one.
+    """Let a client join, update a member, or answer an instance that is not the live one of its client_id.
 
-    - An instance that ended is told so again, whatever it shows: it never acts again.
-    - An instance of a client_id that a live instance has waits until that one left or expired, as a static member does
-      in Kafka's KIP-848 (UNRELEASED_INSTANCE_ID); it never replaces it.
-    - An epoch above the group's was never given: its heartbeat proves nothing.
-    - As long as members may live that were not heard since a loss of state, a newcomer waits.
+    - An instance that ended is fenced again, whatever its heartbeat shows. It never becomes a member again.
+    - If another live instance has the client_id, the new instance waits until that one has left or expired, as a static
+      member does in Kafka's KIP-848 (UNRELEASED_INSTANCE_ID). It never replaces the live instance.
+    - No assignment with an epoch above the group's was ever sent, so a heartbeat that shows one proves nothing.
+    - After a loss of state, a newcomer waits as long as a member from before the loss may live unnoticed.
     """
     group = turn.group
     member = group.members.get(beat.client_id)
@@ -49,7 +49,7 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> None:
 
 
 def unregister(turn: Turn, event: Unregister) -> None:
-    """A client leaves in good order; its instance is remembered, so that a late heartbeat does not bring it back."""
+    """Remove a client that leaves in good order; remember its instance: a late heartbeat must not bring it back."""
     group = turn.group
     if not may_end(event.instance_id, event.secret):
         detail = f"only who has the secret of {event.instance_id} may end it; the secret given is another instance's"
@@ -65,7 +65,10 @@ def unregister(turn: Turn, event: Unregister) -> None:
 
 
 def expire(turn: Turn) -> None:
-    """Remove who was silent for more than the session timeout; forget what is long gone."""
+    """Remove the members that were silent for longer than their sessions; forget instances that ended long ago.
+
+    An empty group is forgotten after `FORGET_MS`.
+    """
     group, now_ms = turn.group, turn.moment.now_ms
     judged_ms = turn.moment.judged_ms
     silent = [
@@ -84,7 +87,7 @@ def expire(turn: Turn) -> None:
 
 
 def evict_deaf(turn: Turn, client_id: str, member: Member) -> None:
-    """Evict a member whose heartbeats arrive and who does not hear: others need its queues."""
+    """Evict a member whose heartbeats arrive and that does not receive its assignments: others need its queues."""
     since_ms = turn.moment.now_ms - member.unheard_since_ms
     detail = (
         f"deaf: it shows epoch {member.shown_epoch} and was sent {member.sent_epoch}; others heard it {since_ms} ms ago"
@@ -95,7 +98,7 @@ def evict_deaf(turn: Turn, client_id: str, member: Member) -> None:
 
 
 def _go_on_without(turn: Turn, gone: Iterable[tuple[str, Member]], trigger: Trigger) -> None:
-    """Ask for a new target after members went, and let in who waited for their client_ids."""
+    """Request a new target after members were removed, and let in the instances that waited for their client_ids."""
     group, now_ms = turn.group, turn.moment.now_ms
     turn.ask(trigger)
     for client_id, member in gone:
@@ -135,7 +138,7 @@ def _join(turn: Turn, beat: Heartbeat) -> None:
 
 
 def _turn_away(turn: Turn, beat: Heartbeat, rule: str, detail: str, reason: FencedReason = "refused") -> None:
-    """Reject the heartbeat of an instance that cannot be a member, and fence the instance."""
+    """Reject the heartbeat of an instance that cannot become a member, and fence the instance."""
     turn.say(_refusal(beat, rule, detail))
     turn.say(_fenced(turn, beat.client_id, beat.instance_id, reason))
     if beat.owned:
@@ -143,22 +146,23 @@ def _turn_away(turn: Turn, beat: Heartbeat, rule: str, detail: str, reason: Fenc
 
 
 def _wait_for_reader(turn: Turn, beat: Heartbeat) -> None:
-    """After a loss of state, assign unclaimed queues later: this instance reads some and may be fenced late."""
+    """After a loss of state, assign unclaimed queues later: this instance may read some until it is fenced."""
     group = turn.group
     if group.loss is not None:
         group.loss = group.loss.while_read(turn.moment.now_ms, beat.session_timeout_ms)
 
 
 def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
-    """Let an instance wait for the end of the one that has its client_id; tell it when that one proves to live on.
+    """Let an instance wait for the end of the live one; fence it as `duplicate` once that one proves to live on.
 
-    A record may be late by a session, so a heartbeat of the live instance proves that it lived after the other one came
-    only if it arrives more than a session later.  That counts for each instance by itself: the live one may have proved
-    it to another one, and have died since.
+    A record may be late by a session. So a heartbeat of the live instance proves that it lived after the other instance
+    appeared only if it arrives more than a session later. Each waiting instance has a time of its own: the live
+    instance may have proved itself to an earlier one and have died since.
     """
     group, now_ms = turn.group, turn.moment.now_ms
     if beat.epoch >= 0 or beat.owned:
-        # Who waits has heard nothing and holds nothing.  This one was a member before a loss of state, and reads on.
+        # An instance that waits has received no assignment and owns nothing. This one was a member before a loss of
+        # state, and still reads.
         _stop_waiting(turn, beat, member)
         _end(turn, beat.client_id, beat.instance_id, "expired")
         _wait_for_reader(turn, beat)
@@ -171,7 +175,7 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
         conflicts.note_duplicate(turn, beat.client_id, member, beat.instance_id)
         return
     size = admission.size_of(beat.subscriptions, beat.strategy_params)
-    rival = Rival(structs.replace(beat, owned=[]), size, now_ms)  # it owns nothing, whatever it claims
+    rival = Rival(structs.replace(beat, owned=[]), size, now_ms)  # it owns nothing, whatever its heartbeat claims
     if since_ms < 0:
         _note_waiting(member, beat.instance_id, now_ms, session_ms)
     if full := _let_wait(turn, member, rival):
@@ -185,10 +189,11 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
 
 
 def _note_waiting(member: Member, instance_id: str, now_ms: int, session_ms: int) -> None:
-    """Remember since when an instance waits, if there is room: those who came first are told first.
+    """Remember since when an instance waits, if there is room; instances that came first are kept.
 
-    Were the first ones forgotten, none would be told where more wait than are remembered.  Who came two sessions ago
-    and waits still was not heard since: the member has shown by then that it lives, or its session is over.
+    If newcomers replaced those that came first, and more wait than are remembered, none would ever be answered. An
+    instance that came more than two sessions ago and still is on the list has sent no heartbeat since: by that time the
+    member has proved that it lives, or its session is over. Such an instance makes room.
     """
     waiting = member.waiting
     if len(waiting) >= MAX_RIVALS:
@@ -207,7 +212,7 @@ def _stop_waiting(turn: Turn, beat: Heartbeat, member: Member) -> None:
 
 
 def _let_wait(turn: Turn, member: Member, rival: Rival | None) -> str:
-    """Keep another rival of a member, or none; return why there is no room for it, empty if there is."""
+    """Replace a member's rival, or remove it; return why there is no room for the new one, empty if there is."""
     before = 0 if member.rival is None else member.rival.bytes
     more = (0 if rival is None else rival.bytes) - before
     if full := admission.no_room(turn, more):
@@ -218,7 +223,7 @@ def _let_wait(turn: Turn, member: Member, rival: Rival | None) -> str:
 
 
 def _mode_beside(group: Group, client_id: str, mode: Mode) -> Mode:
-    """Return how a client must consume: as the others do; what it does itself does not bind its next instance."""
+    """Return the mode that a client's new instance must have: that of the other members, its own if there are none."""
     return mode if group.members.keys() == {client_id} else group.mode
 
 
@@ -227,7 +232,7 @@ def _never_given(group: Group, beat: Heartbeat) -> str:
 
 
 def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
-    """Take note of a known instance's heartbeat; one with an epoch below what it showed already only proves life."""
+    """Update a member by its heartbeat; one with a lower epoch than it showed before only proves that it lives."""
     group = turn.group
     member.seen_ms = turn.moment.now_ms
     if beat.epoch < member.shown_epoch:
@@ -256,10 +261,11 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
 
 
 def _is_deaf(turn: Turn, member: Member) -> bool:
-    """Whether a member that shows an older epoch than was sent to it has had two sessions in which it could have heard.
+    """Return whether a member has not shown its newest assignment although it could have received it for two sessions.
 
-    Log time does not say when a decision was published.  Another member's receipt does: what was sent in its epoch, or
-    before, is in the inbox.  The time counts from there, and anew whenever it hears an assignment that it had missed.
+    Log time does not show when a decision was published. Another member's heartbeat does: if it shows an epoch,
+    everything sent in that epoch or before is in the inbox. The two sessions begin there. They begin again whenever the
+    member shows an assignment that it had missed.
     """
     group, now_ms = turn.group, turn.moment.now_ms
     if group.heard_epoch < member.sent_epoch:
@@ -270,14 +276,14 @@ def _is_deaf(turn: Turn, member: Member) -> bool:
 
 
 def _trust(group: Group, loss: Loss, beat: Heartbeat, member: Member) -> None:
-    """Learn, after a loss of state, which session the members trust: the settings may be lost too."""
+    """Learn, after a loss of state, which session timeout a member trusts: the settings may be lost too."""
     if beat.session_timeout_ms > loss.session_ms:
         group.loss = Loss(loss.at_ms, beat.session_timeout_ms, loss.until_ms)
     member.session_ms = max(member.session_ms, beat.session_timeout_ms)
 
 
 def _newer(known: Subscription | None, shown: Subscription) -> Subscription:
-    """Take a subscription with a higher version; of an equal or lower one, what is known stays."""
+    """Return the subscription with the higher version; the known one if the versions are equal."""
     return shown if known is None or shown.version > known.version else known
 
 
@@ -286,9 +292,9 @@ _wishes = attrgetter(*_WISHES)
 
 
 def _take_wishes(turn: Turn, beat: Heartbeat, member: Member) -> bool:
-    """Take what a member wants, if it wants something else than before; return whether its topics changed."""
+    """Store the preferences of a member if they changed; return whether its topics changed."""
     if _wishes(member) == _wishes(beat) and list(member.subscriptions.values()) == beat.subscriptions:
-        return False  # as almost every heartbeat
+        return False  # the case of almost every heartbeat
     group = turn.group
     wanted = {
         subscription.topic: _newer(member.subscriptions.get(subscription.topic), subscription)
@@ -338,23 +344,23 @@ def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
 
 
 def _remove(turn: Turn, client_id: str, reason: FencedReason, how: How) -> None:
-    """Let a member go: it is told, all that it held is free, and its instance never acts again."""
+    """Remove a member: fence its instance, free all its queues, and remember that the instance ended."""
     instance_id = turn.group.members[client_id].instance_id
     _end(turn, client_id, instance_id, reason)
     handover.free_all(turn, client_id, how)
     member = turn.group.members.pop(client_id)
     turn.group.bytes -= member.bytes + (0 if member.rival is None else member.rival.bytes)
-    turn.group.conflicts.pop(client_id, None)  # its next life may come in this turn, and be at odds as well
+    turn.group.conflicts.pop(client_id, None)  # the next instance may join in this turn, and conflict as well
 
 
 def _end(turn: Turn, client_id: str, instance_id: str, reason: FencedReason, by: str = "") -> None:
-    """Tell an instance that it is out, and remember that."""
+    """Fence an instance, and remember that it ended."""
     turn.say(_fenced(turn, client_id, instance_id, reason, by))
     _remember(turn, client_id, instance_id, EndedInstance(reason, 0, turn.moment.now_ms, by))
 
 
 def _tell_ended(turn: Turn, beat: Heartbeat, ended: EndedInstance) -> None:
-    """Tell an instance again that it is out, at most twice a heartbeat interval: the first telling may be lost."""
+    """Fence an ended instance again, at most twice per heartbeat interval: it may have missed the first decision."""
     now_ms = turn.moment.now_ms
     if now_ms - ended.told_ms >= turn.group.settings.heartbeat_ms // 2:
         ended.told_ms = now_ms
@@ -363,9 +369,10 @@ def _tell_ended(turn: Turn, beat: Heartbeat, ended: EndedInstance) -> None:
 
 
 def _remember(turn: Turn, client_id: str, instance_id: str, ended: EndedInstance) -> None:
-    """Keep how an instance ended, from now on for as long as a record of it may be late.
+    """Keep how an instance ended, for as long as a record of it may be late.
 
-    As long as nothing is published, it may go on in spite of what is decided here, unless it left by itself.
+    While the group only learns from a log, it publishes nothing. So an instance may go on in spite of what is decided
+    here, unless it left by itself.
     """
     if turn.group.is_learning and ended.reason != "left":
         return
@@ -379,11 +386,11 @@ def _remember(turn: Turn, client_id: str, instance_id: str, ended: EndedInstance
 
 
 def _life(client_id: str, instance_id: str) -> str:
-    return f"{client_id} {instance_id}"  # no name has a blank in it
+    return f"{client_id} {instance_id}"  # no name contains a blank
 
 
 def _forget(turn: Turn) -> None:
-    """Forget an empty group: nothing of it stays but that its epochs are not used again (the shard keeps a floor)."""
+    """Forget everything of an empty group; the shard keeps its lowest epoch, so that no epoch is used twice."""
     group = turn.group
     lost = [f"offsets of {len(group.offsets)} queues"] if group.offsets else []
     lost += [f"offsets of {len(group.own_offsets)} clients"] if group.own_offsets else []
@@ -402,7 +409,7 @@ def _note_if_empty(turn: Turn) -> None:
 
 
 def _difference(before: dict[str, Subscription], after: dict[str, Subscription]) -> str:
-    """Say which topics came and went: ``+payments -orders``."""
+    """Return which topics were added and removed: ``+payments -orders``."""
     added = [f"+{topic}" for topic in sorted(after.keys() - before.keys())]
     return " ".join(added + [f"-{topic}" for topic in sorted(before.keys() - after.keys())])
 

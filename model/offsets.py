@@ -1,4 +1,4 @@
-"""How far a group has consumed: commits that only a queue's owner can make, and that never go back."""
+"""Committed offsets: commits, which only the owner of a queue can make and which never go back, and resets."""
 
 from model import assignment_limits, broadcast, config, doubtful_commits, learning
 from model.decisions import Offset, Rebalance, Rejected
@@ -9,10 +9,11 @@ from model.target import Target, spread, strategy_of
 
 
 def commit(turn: Turn, event: Commit) -> None:
-    """Take the offsets of the queues that the client owns, or must still give up, in the epoch it was given them in.
+    """Accept commits for queues that the client owns, with revoked ones, if the commit's epoch is not too low.
 
-    What is not good is rejected, queue by queue, in one decision; an offset that is not above the committed one says
-    nothing new.  Kafka's rule for one epoch a partition: a commit for a queue held all along stays good across epochs.
+    It must not be below the epoch of the queue's assignment. Kafka has the same rule, one epoch per partition: a commit
+    for a queue that its owner kept stays valid in later epochs. Invalid commits are rejected, queue by queue, in one
+    decision. An offset that is not above the committed one is ignored.
     """
     group = turn.group
     bad = []
@@ -47,8 +48,8 @@ def commit(turn: Turn, event: Commit) -> None:
 def reset(turn: Turn, event: Reset) -> None:
     """Set committed offsets, back or forth, in an epoch of their own.
 
-    A queue's owner is given it anew, so that a commit that is under way is too old; without an owner it is where the
-    next one starts.  In a broadcasting group each client that is known has its own set.
+    A queue is assigned to its owner again, so that a commit in flight is too old. The next owner of a free queue starts
+    at the offset. In a broadcasting group the offset is set for each known client.
     """
     group = turn.group
     if event.request_id in group.resets:
@@ -73,11 +74,11 @@ def reset(turn: Turn, event: Reset) -> None:
 
 
 def begin_reset(turn: Turn, queues: int, note: str) -> None:
-    """Take a new epoch for offsets that are set, so that a commit that is under way is too old."""
+    """Begin a new epoch for offsets that are set, so that a commit in flight is too old."""
     group = turn.group
     broadcasts = _broadcasts(group)
     group.epoch += 1
-    if not group.members:  # what an operator set counts from now on, however long the group has been empty
+    if not group.members:  # an empty group is forgotten a week after the last change by an operator
         group.emptied_ms = turn.moment.now_ms
         group.remind(group.emptied_ms + config.FORGET_MS)
     turn.say(
@@ -98,12 +99,12 @@ def begin_reset(turn: Turn, queues: int, note: str) -> None:
 
 
 def _broadcasts(group: Group) -> bool:
-    """Whether each client has offsets of its own; an empty group is as it was with its members."""
+    """Return whether each client has offsets of its own; an empty group keeps the mode of its members."""
     return group.is_broadcasting if group.members else group.mode_before == "broadcasting"
 
 
 def _unknown(turn: Turn, event: Reset) -> str:
-    """Return what a reset names that is not there; empty if all is."""
+    """Return which queue of a reset does not exist; empty if all exist."""
     for entry in event.offsets:
         if turn.routes.lacks(entry.queue):
             count = len(turn.routes.queues(entry.queue.topic) or ())
@@ -112,7 +113,7 @@ def _unknown(turn: Turn, event: Reset) -> str:
 
 
 def _too_many(turn: Turn, event: Reset) -> str:
-    """Return what is wrong with a reset that sets too many offsets, one of each queue for each client."""
+    """Return why a reset sets too many offsets, one per queue and client; empty if it does not."""
     clients, queues, most = len(turn.group.own_offsets), len(event.offsets), turn.limits.max_broadcast
     if clients * queues <= most:
         return ""
@@ -120,7 +121,7 @@ def _too_many(turn: Turn, event: Reset) -> str:
 
 
 def set_offset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> None:
-    """Set one offset of a clustering group, and give the queue to its owner anew - or have it given up as it is."""
+    """Set one offset of a clustering group, and assign the queue to its owner again, unless it is revoked."""
     group = turn.group
     group.offsets[queue] = offset
     group.reset_epochs[queue] = group.epoch
@@ -170,7 +171,7 @@ def _say_reset(turn: Turn, queue: Queue, offset: int, client_id: str, mode: Mode
 
 
 def note_added(group: Group, target: Target) -> None:
-    """Remember queues that a new target, in a new epoch, adds to a topic consumed already: they start at first."""
+    """Remember queues that a new target adds to a topic consumed before: they start at their first message."""
     topics = {queue.topic for queue in target.owners}
     consumed = frozenset(group.consumed)
     for queue in target.owners:
@@ -181,7 +182,7 @@ def note_added(group: Group, target: Target) -> None:
 
 
 def _wrong_of_left(turn: Turn, event: Commit, queue: Queue) -> str:
-    """Return what is wrong with a broadcasting client's commit for a queue that it has no more, and drains."""
+    """Return why a broadcasting client's commit for a queue that it drains is invalid; empty if it is valid."""
     own = turn.group.own_offsets[event.client_id]
     if not broadcast.was_given(own, queue):
         return "is not among what it was given"
@@ -190,9 +191,9 @@ def _wrong_of_left(turn: Turn, event: Commit, queue: Queue) -> str:
 
 
 def _wrong(turn: Turn, event: Commit, entry: CommittedOffset, learnt: set[Queue] | None) -> str:
-    """Return what is wrong with a commit for a queue; empty if it is good.
+    """Return why a commit for a queue is invalid; empty if it is valid.
 
-    `learnt`: while only learning from a log, the queues whose commits count; else None.
+    `learnt`: the queues whose commits count while the group only learns from a log; else None.
     """
     group, queue = turn.group, entry.queue
     if doubtful_commits.is_too_far(turn, queue, entry.offset):

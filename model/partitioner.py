@@ -1,9 +1,9 @@
-"""Which partition a key belongs to: murmur2, as Kafka's Java clients and Spark's Kafka sink choose it."""
+"""The partition of a key: murmur2, as Kafka's Java clients and Spark's Kafka sink compute it."""
 
 from functools import lru_cache
 
 ControlPartition = tuple[str, int]
-"""A control topic and the number of one of its partitions; one shard decides it."""
+"""A control topic and the number of one of its partitions; each has one shard."""
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -14,7 +14,7 @@ _MASK = 0xFFFFFFFF
 def partition_of(key: bytes, partitions: int) -> int:
     """Return the partition of `key`, 0 to `partitions` - 1.
 
-    Cached: the same few thousand groups come again and again, and pure Python hashes a byte in about 0.3 µs.
+    Cached: the same few thousand groups occur again and again, and pure Python takes about 0.3 µs per byte.
 
     >>> [partition_of(key, 4) for key in (b"billing", b"c1", b"orders@3")]
     [1, 3, 3]

@@ -1,6 +1,6 @@
-"""The puller's side of long polling: what to ask the coordinator, which of its answers count, when to stop waiting.
+"""The client's side of long polling: which pulls to send, which answers count, when a pull has timed out.
 
-The SDK puts threads and Kafka around it.  Time is the caller's: `now_ms` is a monotonic clock of its own, in
+The SDK runs it with threads and Kafka. The caller provides the time: `now_ms` is a monotonic clock of the client, in
 milliseconds.
 """
 
@@ -16,34 +16,34 @@ from model.events import Cancel, Pull, Subscription
 from model.queue import Queue
 
 PATIENCE_MS = 5_000
-"""A wake may be lost with its broker, and without a coordinator there is none: this long after its deadline a pull ends
-by itself.  In order, a wake comes with the tick after the deadline."""
+"""This long after its deadline a pull ends without an answer, ms: a wake may be lost with its broker, or there may be
+no coordinator. Normally the wake arrives with the tick after the deadline."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class PullEnded(Struct, frozen=True):
-    """A pull is over: read again."""
+    """A pull ended: read again."""
 
     pull: Pull
     reason: WakeReason | Literal["lost", "refused"]
-    """Of its wake; ``lost``: none came in time; ``refused``: the coordinator did not take it."""
+    """Reason of its wake; ``lost``: no wake arrived in time; ``refused``: the coordinator rejected the pull."""
     next_offset: int
-    """How far the queue reaches, by what the coordinator has been told; the pull's own offset if it has not said."""
+    """End of the queue as far as the coordinator knows it; the pull's own offset if there was no wake."""
     rule: str = ""
-    """Which rule a refused one broke; else empty."""
+    """The broken rule, if the pull was rejected; else empty."""
     detail: str = ""
-    """Why a refused one was refused; else empty."""
+    """The reason of a rejection; else empty."""
 
 
 class Pulls:
-    """The pulls of one life of a client, at most one a queue at a time.
+    """The pulls of one instance, at most one per queue at a time.
 
-    Each ends once: by `hear`, `on_time` or `cancel`.  Not safe to use from two threads at once.
+    Each ends once: by `hear`, `on_time` or `cancel`. Not safe to use from two threads at once.
     """
 
     def __init__(self, group_id: str, client_id: str, instance_id: str) -> None:
-        """Wait for nothing yet; `instance_id` was never used before."""
+        """Begin without pulls; `instance_id` was never used before."""
         self._group_id = group_id
         self._client_id = client_id
         self._instance_id = instance_id
@@ -52,9 +52,9 @@ class Pulls:
         """Request id -> the pull, and when it ends by itself."""
 
     def pull(self, queue: Queue, from_offset: int, timeout_ms: int, subscription: Subscription, now_ms: int) -> Pull:
-        """Return the pull to append: it waits for messages of `queue` from `from_offset` on that are subscribed.
+        """Return the pull to append: it waits for messages of `queue` from `from_offset` on, by this subscription.
 
-        Pulls of a queue must reach Kafka in the order of these calls: a lower number after a higher one has no answer.
+        Pulls of a queue must reach Kafka in the order of these calls: a lower number after a higher one gets no answer.
         """
         assert self.waiting(queue) is None, f"{queue} is being waited for already"
         self._number += 1
@@ -73,10 +73,10 @@ class Pulls:
         return pull
 
     def hear(self, answer: Wake | Rejected) -> PullEnded | None:
-        """Take an answer from the inbox; None if no pull ends by it.
+        """Process an answer from the inbox; return the pull that it ends, None if there is none.
 
-        The inbox is delivered at least once, holds the answers of other lives too, and a wake may come after its pull
-        has ended by itself: what is not waited for is silent.
+        The inbox delivers at least once and contains the answers to other instances too. A wake may also arrive after
+        its pull ended by itself. Answers to pulls that do not wait are ignored.
         """
         if isinstance(answer, Rejected):
             return self._refused(answer)
@@ -86,7 +86,7 @@ class Pulls:
         return PullEnded(pull, answer.reason, answer.next_offset)
 
     def cancel(self, queue: Queue) -> Cancel | None:
-        """Wait no more for a queue; return what to append, or None if nothing was waited for."""
+        """Cancel the pull of a queue; return the event to append, or None if there is no pull."""
         pull = self.waiting(queue)
         if pull is None:
             return None
@@ -94,22 +94,22 @@ class Pulls:
         return Cancel(request_id=pull.request_id, group_id=self._group_id, client_id=self._client_id, queue=queue)
 
     def on_time(self, now_ms: int) -> list[PullEnded]:
-        """End what has waited too long, the oldest first."""
+        """End the pulls that have timed out, the oldest first."""
         late = [pull for pull, due_ms in self._waiting.values() if due_ms <= now_ms]
         for pull in late:
             del self._waiting[pull.request_id]
         return [PullEnded(pull, "lost", pull.from_offset) for pull in late]
 
     def next_due_ms(self) -> int:
-        """Return when `on_time` has something to do next, unless something is heard before."""
+        """Return when `on_time` next has work to do, unless an answer arrives before."""
         return min((due_ms for _, due_ms in self._waiting.values()), default=NEVER_MS)
 
     def waiting(self, queue: Queue) -> Pull | None:
-        """Return what waits for messages of a queue."""
+        """Return the pull that waits for messages of a queue; None if there is none."""
         return next((pull for pull, _ in self._waiting.values() if pull.queue == queue), None)
 
     def _refused(self, refusal: Rejected) -> PullEnded | None:
-        """End the pull that a refusal quotes.  It names no request, but the record, or the first bytes of it."""
+        """End the pull that a rejection quotes. It names no request; it contains the first bytes of the record."""
         for request_id, (pull, _) in self._waiting.items():
             if base64.b64encode(_encode(pull)[:MAX_RAW_BYTES]).decode() == refusal.raw:
                 del self._waiting[request_id]

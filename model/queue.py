@@ -1,4 +1,4 @@
-"""What everything is about: a queue, and the names of groups, clients and topics."""
+"""Queues, and the names of groups, clients and topics."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ Room = Annotated[str, Meta(max_length=255, description="rack or machine room; em
 
 
 class Queue(Struct, frozen=True, order=True):
-    """One queue: for Kafka a partition of a topic, for RocketMQ a queue of a topic on a broker.
+    """A queue: for Kafka a partition of a topic, for RocketMQ a queue of a topic on a broker.
 
     Queues sort as RocketMQ's `MessageQueue.compareTo` does: by topic, broker, then number.
     """
@@ -34,11 +34,11 @@ class Queue(Struct, frozen=True, order=True):
 
     @classmethod
     def of_key(cls, key: str) -> "Queue":
-        """Return the queue whose key this is."""
+        """Return the queue with this key."""
         topic, _, rest = key.partition("@")
         broker, _, queue_id = rest.rpartition("@")
         return cls(topic, broker, int(queue_id))
 
     def __str__(self) -> str:
-        """Return the name people use: ``orders-3``, or ``orders@broker-a-3``."""
+        """Return the name for people: ``orders-3``, or ``orders@broker-a-3``."""
         return f"{self.topic}@{self.broker}-{self.queue_id}" if self.broker else f"{self.topic}-{self.queue_id}"

@@ -1,11 +1,12 @@
-"""The queue machine: who waits for messages of a queue, and when each is woken.
+"""The queue machine: it holds pulls of a queue, and wakes each of them once.
 
-As RocketMQ's PullRequestHoldService, without its known weaknesses: a message that came between the read that found
-nothing and the pull is not missed (its #7358), a deadline is kept to the tick, and every pull has exactly one answer.
+It works as RocketMQ's PullRequestHoldService, without three of its weaknesses: a message that arrives between the read
+that found nothing and the pull is not missed (its #7358), a deadline is kept to the tick, and every pull has exactly
+one answer.
 
-A queue is known from its first pull until `REMEMBER_MS` after the last answer; what is said of other queues is ignored.
-The first pull cannot be judged, because nobody has listened to arrivals until then: it is answered at once, and whoever
-reads again after that answer misses nothing.
+A queue is known from its first pull until `REMEMBER_MS` after the last answer; arrivals of other queues are ignored.
+The first pull is answered at once, because the end of an unknown queue is not known. A client that reads again after
+that answer misses nothing.
 """
 
 from hashlib import sha256
@@ -34,12 +35,12 @@ def step(
     """Apply one event to a queue, in place.
 
     Args:
-        queue: the state before, changed into the state after.
-        event: what happened; a `Tick` when only time passed.
-        moment: when; `now_ms` is never earlier than in the last call.
-        load: what the shard as a whole has, this queue included.
-        authoritative: whether an arrival that names an observer is one's; else it is a hint, as every producer's is.
-        limits: of the deployment.
+        queue: the state before; changed into the state after.
+        event: the event; a `Tick` if only time has passed.
+        moment: the time of the event; `now_ms` is never earlier than in the last call.
+        load: the load of the whole shard, with this queue.
+        authoritative: whether an arrival that names an observer is its report; else it is a hint, as a producer's.
+        limits: the limits of the deployment.
 
     Returns:
         The decisions, in order and without their header.
@@ -64,9 +65,9 @@ def step(
 
 
 def _pull(queue: HeldQueue, pull: Pull, now_ms: int, bounds: Load) -> list[AnyDecision]:
-    """Answer at once if there may be something to read, else hold; what came before from this client ends.
+    """Answer a pull at once if there may be messages to read, else hold it; the client's earlier pull ends.
 
-    A pull whose number is not above the last one of its instance is a repetition, or was overtaken: it is silent.
+    A pull whose number is not above the last one of its instance is a repetition, or was overtaken: it gets no answer.
     """
     instance_id, _, number = pull.request_id.rpartition(":")
     if instance_id != pull.instance_id:
@@ -83,7 +84,7 @@ def _pull(queue: HeldQueue, pull: Pull, now_ms: int, bounds: Load) -> list[AnyDe
     hold = _hold_of(pull, life, now_ms)
     if queue.is_blank:
         if bounds.entities < 1 or bounds.lives < 1:
-            return [_answer(queue, hold, "overflow", now_ms)]  # and leave no trace
+            return [_answer(queue, hold, "overflow", now_ms)]  # and store nothing
         return [_wake(queue, hold, "unknown", now_ms)]
     decisions: list[AnyDecision] = []
     if held is not None:
@@ -101,7 +102,7 @@ def _pull(queue: HeldQueue, pull: Pull, now_ms: int, bounds: Load) -> list[AnyDe
 
 
 def _cancel(queue: HeldQueue, cancel: Cancel, now_ms: int) -> list[AnyDecision]:
-    """End a pull whose client does not wait any more; one that is answered already, or unknown, is silent."""
+    """End a pull that its client cancels; one that is answered already, or unknown, gets no answer."""
     number = queue.waiting.of_client(cancel.group_id, cancel.client_id)
     if number is None or queue.holds[number].request_id != cancel.request_id:
         return []
@@ -109,7 +110,7 @@ def _cancel(queue: HeldQueue, cancel: Cancel, now_ms: int) -> list[AnyDecision]:
 
 
 def _arrive(queue: HeldQueue, arrival: Arrival, now_ms: int, is_report: bool) -> list[AnyDecision]:
-    """Wake whom an arrival concerns, and whoever waits beyond the end that a whole window of reports confirms."""
+    """Wake the holds that an arrival matches, and those beyond the end that a closed window of reports confirms."""
     if queue.is_blank:
         return []
     closed = None
@@ -135,7 +136,7 @@ def _arrive(queue: HeldQueue, arrival: Arrival, now_ms: int, is_report: bool) ->
 
 
 def _pass_time(queue: HeldQueue, now_ms: int) -> list[AnyDecision]:
-    """Answer whose time is over, and whose offset may move on beyond messages that it did not want."""
+    """Answer the pulls whose timeout has passed, and those that skipped messages and should advance their offset."""
     decisions: list[AnyDecision] = []
     for number in queue.waiting.due(now_ms):
         hold = queue.waiting.remove(number)
@@ -150,7 +151,7 @@ def _pass_time(queue: HeldQueue, now_ms: int) -> list[AnyDecision]:
 
 
 def _room(queue: HeldQueue, load: Load, limits: Limits) -> Load:
-    """Return what a queue may have in all, as far as the queue and the shard as a whole are concerned."""
+    """Return the load that a queue may have at most, by its own limits and those of the shard."""
     elsewhere = load - queue.load
     return Load(
         entities=limits.max_pulled_queues - elsewhere.entities,
@@ -161,7 +162,7 @@ def _room(queue: HeldQueue, load: Load, limits: Limits) -> Load:
 
 
 def _has_room(queue: HeldQueue, wish: Wish, bounds: Load) -> bool:
-    """Say whether one more pull may be held."""
+    """Return whether one more pull may be held."""
     filters = queue.waiting.filters + queue.waiting.costs(wish)
     return len(queue.holds) < bounds.pulls and filters <= bounds.filters
 
@@ -179,7 +180,7 @@ def _hold_of(pull: Pull, life: bytes, now_ms: int) -> Hold:
 
 
 def _wake(queue: HeldQueue, hold: Hold, reason: WakeReason, now_ms: int, back_to: int | None = None) -> Wake:
-    """Answer a pull that is not held any more, and remember that."""
+    """Return the answer to a pull that is not held any more, and remember the answer."""
     if not queue.answered:
         queue.forget_ms = now_ms + config.REMEMBER_MS
     queue.answered.pop(hold.life, None)
@@ -202,7 +203,7 @@ def _answer(queue: HeldQueue, hold: Hold, reason: WakeReason, now_ms: int, back_
 
 
 def _newest(queue: HeldQueue, life: bytes, held: int | None) -> int:
-    """Return the number of a life's newest pull, as far as it is remembered; `held`: its client's pull."""
+    """Return the number of an instance's newest pull, as far as it is remembered; `held`: the client's held pull."""
     if held is not None and queue.holds[held].life == life:
         return queue.holds[held].number
     answered = queue.answered.get(life)
@@ -210,12 +211,12 @@ def _newest(queue: HeldQueue, life: bytes, held: int | None) -> int:
 
 
 def _life(pull: Pull) -> bytes:
-    """Return what names a life in the state: of one size, however long the names are that it has chosen."""
-    return sha256(f"{pull.group_id} {pull.client_id} {pull.instance_id}".encode()).digest()[:16]  # names have no blank
+    """Return the key of an instance in the state: its size is fixed, however long the names are."""
+    return sha256(f"{pull.group_id} {pull.client_id} {pull.instance_id}".encode()).digest()[:16]  # names have no blanks
 
 
 def _forget_lives(queue: HeldQueue, most: int) -> None:
-    """Forget those whose answers are the oldest, so that no more than `most` are remembered."""
+    """Forget the oldest answers, so that at most `most` instances are remembered."""
     for life in list(islice(queue.answered, max(len(queue.answered) - most, 0))):
         del queue.answered[life]
 

@@ -1,4 +1,4 @@
-"""A record as it stands in a control topic, and the event in it - or the rule that it breaks."""
+"""Records: a record of a control topic is decoded into an event, or rejected by the rule that it breaks."""
 
 import base64
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ from model.partitioner import partition_of
 from model.queue import ClientId, GroupId
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What decoding raises where anybody may have written anything."""
+"""Errors that decoding raises for arbitrary bytes."""
 
 
 class Record(Struct, frozen=True):
-    """One record of a control topic; `timestamp_ms` is the broker's, epoch milliseconds."""
+    """One record of a control topic; `timestamp_ms` is the broker's time, epoch milliseconds."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class Record(Struct, frozen=True):
 
 
 class _Names(Struct):
-    """What a refused record may still say about itself."""
+    """Fields that identify a rejected record, as far as they can be read."""
 
     type: Any = None
     group_id: Any = None
@@ -57,24 +57,24 @@ _MAX_BYTES: Mapping[type[Event], int] = {
     Configure: config.MAX_CONFIGURE_BYTES,
     Pull: config.MAX_PULL_BYTES,
 }
-"""Event -> the most bytes of its record; of a heartbeat without `owned`.  The others have MAX_RECORD_BYTES."""
+"""Event -> largest record, bytes; for a heartbeat without `owned`. Other events may have MAX_RECORD_BYTES."""
 _ALWAYS_SMALL = min(_MAX_BYTES.values())
 
 
 def kind_of_topic(topic: str) -> str:
-    """Return what a control topic holds, ``groups`` or ``queues``: the last part of its name."""
+    """Return the kind of a control topic, ``groups`` or ``queues``: the last part of its name."""
     return topic.rpartition(".")[2]
 
 
 def read_event(record: Record, partitions: int) -> AnyEvent | Rejected:
-    """Decode a record and check that it may stand where it stands.
+    """Decode a record and check that it is in the right topic and partition, with the right key.
 
     Args:
-        record: as it was read; nothing about it is trusted.
-        partitions: how many partitions its control topic has.
+        record: the record as it was read; no part of it is trusted.
+        partitions: number of partitions of its control topic.
 
     Returns:
-        The event, or the refusal that names the rule: ``json``, ``type``, ``bounds``, ``key`` or ``partition``.
+        The event, or the rejection by one of the rules ``json``, ``type``, ``bounds``, ``key`` and ``partition``.
     """
     value = record.value or b""
     if _is_deep(value):
@@ -92,7 +92,7 @@ def read_event(record: Record, partitions: int) -> AnyEvent | Rejected:
 
 
 def refuse(rule: str, detail: str, event: Event | None = None) -> Rejected:
-    """Say which rule an event broke, and whom it is about."""
+    """Return a rejection by this rule, with the group and client of the event."""
     return Rejected(
         rule=rule,
         detail=detail[: config.MAX_DETAIL],
@@ -107,19 +107,19 @@ def raw_of(record: Record) -> str:
 
 
 def entity_of(event: AnyEvent) -> str:
-    """Return whom an event is about, as its record's key names it; empty if it is for every partition."""
+    """Return the entity of an event, as its record's key names it; empty if the event is for every partition."""
     if isinstance(event, ON_EVERY_PARTITION):
         return ""
     return event.queue.key if isinstance(event, ABOUT_A_QUEUE) else event.group_id
 
 
 def type_of(event: Event) -> str:
-    """Return the word that an event has for `type`."""
+    """Return the value of the field `type` of an event."""
     return str(event.__struct_config__.tag)
 
 
 def _misplaced(record: Record, event: AnyEvent, partitions: int) -> Rejected | None:
-    """Check the key: a group whose records stood in two partitions would have two coordinators."""
+    """Check the key and the partition: a group with records in two partitions would have two coordinators."""
     key = record.key
     if isinstance(event, ON_EVERY_PARTITION):
         if key is not None:
@@ -142,9 +142,9 @@ def _misplaced(record: Record, event: AnyEvent, partitions: int) -> Rejected | N
 
 
 def _oversize(value: bytes, event: AnyEvent) -> Rejected | None:
-    """Check the size of what the shard's state keeps of an event.
+    """Check the size of the part of an event that the shard's state stores.
 
-    `owned` of a heartbeat does not count: it is bounded by what the coordinator assigned, and the state has it already.
+    `owned` of a heartbeat is not counted: it is bounded by what the coordinator assigned, and already in the state.
     """
     limit = _MAX_BYTES.get(type(event))
     if limit is None or len(value) <= limit:
@@ -158,7 +158,7 @@ def _oversize(value: bytes, event: AnyEvent) -> Rejected | None:
 
 
 def _stray_queue(route: Route) -> Rejected | None:
-    """Check that a route names its own topic's queues only: two routes could give one queue twice."""
+    """Check that a route names queues of its own topic only: otherwise two routes could name the same queue."""
     for routed in route.queues:
         if routed.topic != route.topic:
             return refuse("bounds", f"the route of {route.topic} names {routed.queue}, a queue of another topic", route)
@@ -166,10 +166,10 @@ def _stray_queue(route: Route) -> Rejected | None:
 
 
 def _is_deep(value: bytes) -> bool:
-    """Say whether a value's brackets stand too deep in each other, before a decoder recurses into them.
+    """Return whether a value's brackets nest too deeply, before a decoder recurses into them.
 
-    It depends on the bytes alone, not on how much stack is left: the same record gets the same answer everywhere.
-    Texts are looked for only where their brackets matter.
+    The result depends on the bytes alone, not on the free stack, so every process decides the same about a record.
+    Texts are removed only if brackets inside them might matter.
     """
     return _nests(value) and _nests(_without_texts(value))
 
@@ -177,15 +177,15 @@ def _is_deep(value: bytes) -> bool:
 def _without_texts(value: bytes) -> bytes:
     """Return a JSON value without its texts, in one pass.
 
-    A backslash stands only inside texts, up to the first byte that is no JSON, where a decoder stops too: so without
-    escaped backslashes and then without escaped quotes, every quote begins or ends a text.
+    A backslash occurs only inside texts, up to the first byte that is not JSON, where a decoder stops too. So without
+    escaped backslashes, and then without escaped quotes, every quote begins or ends a text.
     """
     pieces = value.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
     return b"".join(pieces[::2])
 
 
 def _nests(value: bytes) -> bool:
-    """Say whether brackets stand too deep in each other, whatever they are part of; quick, and not exact.
+    """Return whether brackets nest too deeply, including brackets inside texts; quick, and not exact.
 
     Up to four times the depth may pass.
     """
@@ -200,7 +200,7 @@ def _nests(value: bytes) -> bool:
 
 
 def _unreadable(record: Record, error: Exception) -> Rejected:
-    """Name the rule that an undecodable record breaks, and whom it is about if it says so."""
+    """Return the rejection of an undecodable record, with its group and client if they can be read."""
     value = record.value or b""
     try:
         names = _decode_names(value)
@@ -219,7 +219,7 @@ def _unreadable(record: Record, error: Exception) -> Rejected:
 
 
 def _if_valid(name: Any, declared: Any) -> str | None:
-    """Return `name` if it keeps to the declared pattern; anything else names nobody."""
+    """Return `name` if it matches the declared pattern, else None."""
     try:
         return str(msgspec.convert(name, declared))
     except msgspec.ValidationError:

@@ -1,11 +1,11 @@
-"""Replay: the records of control topics in, the decisions they lead to out.
+"""Replay: compute the decisions that records of control topics lead to.
 
-``python -m model.replay [--partitions 4] [--refused FILE] < events.jsonl > decisions.jsonl``.  A line in is
-``{"topic", "partition", "offset", "timestamp_ms", "key", "value": {...}}``, in log order; a null key or value is none,
-and ``"key_base64"`` and ``"value_base64"`` hold what is no text.  A line out is one decision.  The same records give
-the same bytes, on any machine and however they were cut into batches.
+``python -m model.replay [--partitions 4] [--refused FILE] < events.jsonl > decisions.jsonl``.  An input line is
+``{"topic", "partition", "offset", "timestamp_ms", "key", "value": {...}}``, in log order. A null key or value means
+none; ``"key_base64"`` and ``"value_base64"`` contain bytes that are not text. An output line is one decision. The same
+records lead to the same bytes, on any machine and in batches of any size.
 
-A replay has no keys.  A record with or without a signature counts as accepted, unless a decision in FILE (JSON lines)
+A replay has no keys. A record with or without a signature counts as accepted, unless a decision in FILE (JSON lines)
 rejects it by the rule ``signature``; other decisions in FILE are skipped.
 """
 
@@ -44,7 +44,7 @@ _decode_decision = msgspec.json.Decoder(AnyDecision).decode
 
 
 def encode_decision(decision: AnyDecision) -> bytes:
-    """Return a decision's bytes, as they stand in Kafka and in Delta."""
+    """Return a decision's bytes, as in Kafka and Delta."""
     return bounded(decision)[1]
 
 
@@ -56,10 +56,10 @@ def replay(
     """Run the machines over records of any number of control partitions.
 
     Args:
-        records: those of one partition in the order of their offsets.
-        partitions: of each control topic.
-        refused: the records whose signatures were refused when they were decided for the first time; None: signatures
-            were not asked for then.
+        records: the records; those of one partition in the order of their offsets.
+        partitions: number of partitions of each control topic.
+        refused: the records that were rejected for their signatures when they were first decided; None: signatures
+            were not required at that time.
     """
     shards: dict[ControlPartition, Shard] = {}
     for record in records:
@@ -71,7 +71,7 @@ def replay(
 
 
 def refused_in(decisions: Iterable[AnyDecision]) -> dict[ControlPartition, OnRecord]:
-    """Return which records were refused for their signatures, by their places."""
+    """Return which records were rejected for their signatures, by partition."""
     found: dict[ControlPartition, dict[int, str]] = {}
     for decision in decisions:
         if isinstance(decision, Rejected) and decision.rule == "signature":
@@ -84,7 +84,7 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[Record]:
     """Read records from JSON lines; empty lines are skipped.
 
     Raises:
-        ValueError: a line is not a record; the message has its number.
+        ValueError: a line is not a record; the message contains its number.
     """
     for number, text in enumerate(lines, 1):
         if not text.strip():
@@ -132,7 +132,7 @@ def main(arguments: list[str] | None = None, lines: BinaryIO | None = None, out:
         print(f"replay: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # Whoever reads had enough; Python would complain again when it closes the stream.
+        # The reader has closed the pipe. Python would report that again when it closes the stream.
         sys.stderr.close()
         return 0
     return 0

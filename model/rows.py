@@ -1,4 +1,4 @@
-"""The tables of the ledger: what a row of each says.
+"""The tables of the ledger, and the columns of their rows.
 
 Spark's schemas, the Delta tables with their column comments, NOT NULL and CHECK all come from these declarations.
 """
@@ -21,7 +21,7 @@ ShardName = Annotated[str, Meta(description="shard that decided: topic-partition
 
 
 class EventRow(Struct, frozen=True, kw_only=True):
-    """One record of a control topic, ticks too: they are the clock of a replay.  Key: topic, partition, offset."""
+    """One record of a control topic, with the ticks: they are the clock of a replay.  Key: topic, partition, offset."""
 
     topic: Annotated[str, Meta(description="control topic")]
     partition: Partition
@@ -50,7 +50,7 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
 
 
 class AssignmentRow(Struct, frozen=True, kw_only=True):
-    """One change of a queue's owner; a period ends at the queue's next row.  Key: shard, seq."""
+    """One change of a queue's owner; it applies until the queue's next row.  Key: shard, seq."""
 
     shard: ShardName
     seq: Seq
@@ -85,7 +85,7 @@ class OffsetRow(Struct, frozen=True, kw_only=True):
 
 
 class SnapshotRow(Struct, frozen=True, kw_only=True):
-    """The state of a shard at an offset, of an era; the first of a later era is what it began with.
+    """The state of a shard at an offset of an era; the first one of a later era is the state it began with.
 
     Key: topic, partition, era, offset.
     """
@@ -101,23 +101,23 @@ class SnapshotRow(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the ledger: rows are appended, each once; the old ones go (`pipeline.ledger.retention`)."""
+    """A table of the ledger. Each row is appended once; old rows are deleted by `pipeline.ledger.retention`."""
 
     name: str
     row: type[Struct]
     stream: tuple[str, ...]
-    """Columns that name a sequence of rows ..."""
+    """Columns that identify a sequence of rows."""
     position: str
-    """... and the column that counts up in it: a row not above the highest is a repetition."""
+    """Column that counts up in such a sequence; a row that is not above the highest is a repetition."""
     key: tuple[str, ...]
-    """Columns that name a row."""
+    """Columns that identify a row."""
     at: str = "at_ms"
-    """Column of the time by which a row grows old, epoch ms."""
+    """Column with the time that retention uses, epoch ms."""
 
 
 _RECORD = ("topic", "partition", "offset")
 DECIDED = ("shard", "seq")
-"""What names a decision, and any row that one makes."""
+"""Columns that identify a decision, and any row made from it."""
 
 EVENTS = Table("events", EventRow, ("topic", "partition"), "offset", _RECORD)
 DECISIONS = Table("decisions", DecisionRow, ("partition", "shard"), "seq", DECIDED)
@@ -128,4 +128,4 @@ SNAPSHOTS = Table("snapshots", SnapshotRow, ("topic", "partition"), "offset", ("
 
 TABLES: Mapping[str, Table] = {table.name: table for table in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS)}
 RECORDED = (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS)
-"""Those that every batch of `record` may append to."""
+"""Tables to which every batch of `record` may append."""

@@ -1,7 +1,7 @@
-"""A shard: all the groups, or all the queues, of one control partition, one record after the other.
+"""A shard: all groups, or all queues, of one control partition, which it processes record by record.
 
-It reads the clock, finds whom a record is about, runs the machine on that entity alone and numbers its decisions.
-What a batch does not touch stays encoded.
+It reads the clock, finds the entity of a record, runs the machine on that entity alone, and numbers the decisions.
+Entities that a batch does not touch stay encoded.
 """
 
 from bisect import bisect_left, insort
@@ -25,54 +25,56 @@ from model.signing import SIGNED_BY, Admitted, Role, Signatures, Signers, admit,
 from model.state_machines import MACHINES, Around, Entity
 
 VERSION = 2
-"""Of the machines and of the state's layout."""
+"""Version of the machines and of the state's layout."""
 
 _FRAMES = 6
-"""Innermost calls that a fingerprint names."""
+"""Number of innermost calls in a fingerprint."""
 _OURS = __name__.partition(".")[0]
 
 _KEEP_TOPICS = (Commit, Lock, Unlock)
-"""Events that change no subscription and no target: after them the topics that a group follows are the same."""
+"""Events that change no subscription and no target: the topics that a group follows stay the same."""
 
 
 class ShardState(Struct, array_like=True):
-    """What a shard keeps between batches."""
+    """The state of a shard between batches."""
 
     partitions: int
-    """Of the control topic: an entity's place follows from it."""
+    """Number of partitions of the control topic: it determines the partition of each entity."""
     era: int = 1
-    """Grows when a shard starts without its state, so that no decision's identity is used twice."""
+    """Number of the era; it grows when a shard starts without its state, so that no decision's identity is used
+    twice."""
     seq: int = 0
-    """Of the last decision."""
+    """Number of the last decision."""
     quiet_until: int = 0
-    """The first offset whose decisions are to be published."""
+    """The first offset whose decisions are published."""
     offset: int = -1
-    """Of the last record applied."""
+    """Offset of the last record applied; -1 before the first."""
     clock: ShardClock = msgspec.field(default_factory=ShardClock)
     routes: dict[str, bytes] = {}
     """Topic -> its newest route, as msgpack."""
     entities: dict[str, bytes] = {}
     """group_id -> the group, or key -> the queue, as msgpack."""
     deadlines: dict[str, int] = {}
-    """The same names -> when a tick must look at it: outside the entity, so that a tick decodes only what is due."""
+    """Name of an entity -> when a tick must look at it; kept outside the entity, so that a tick decodes only those
+    due."""
     readers: dict[str, list[str]] = {}
     """Topic -> the groups that subscribe it, sorted."""
     watchers: dict[str, list[str]] = {}
-    """Topic -> the groups that must hear every route of it, not only what is news; sorted."""
+    """Topic -> the groups that must receive every route of it, even one that changes nothing; sorted."""
     told: dict[str, int] = {}
-    """Topic -> the clock at its last route; the one that was told longest ago comes first."""
+    """Topic -> the shard's clock at its last route; the oldest route comes first."""
     next_due_ms: int = NEVER_MS
-    """The earliest of the deadlines, or earlier."""
+    """Lower bound of the deadlines."""
     load: Load = Load()
-    """What its groups or queues have together of that which is bounded."""
+    """Bounded resources that all groups or queues of the shard use together."""
     limits: Limits = DEFAULT_LIMITS
-    """What they may have, as an observer told it last."""
+    """Limits of the deployment, from the last tick that carried them."""
     stage: Literal["", "lost", "quiet"] = ""
-    """Lost: the era begins with the next record.  Quiet: it learns, and decides nothing, up to `quiet_until`."""
+    """``lost``: the era begins with the next record. ``quiet``: the shard learns from records up to `quiet_until`."""
     loss: Loss | None = None
-    """What an entity that it has not heard of since may have been lost by; None: nothing was ever lost."""
+    """The loss of state that may concern an entity without records since; None if no state was ever lost."""
     lowest_epoch: int = 0
-    """At or above every epoch that a forgotten group has used, and in this era."""
+    """Lower bound of new epochs: no forgotten group has used a higher epoch, and no former era has."""
     signers: dict[Role, Signers] = {}
     """The newest signers of each role; empty before the first record of an era, and without signatures."""
 
@@ -82,14 +84,15 @@ _decode_state = msgspec.msgpack.Decoder(ShardState).decode
 
 
 class WrongPartitions(ValueError):
-    """A state was made with another number of partitions: its groups belong to other shards by now."""
+    """A state was made with another number of partitions, so its groups belong to other shards now."""
 
 
 def fingerprint(error: Exception) -> str:
-    """Name a failure of the machine itself: what was raised, and in which functions of this package.
+    """Return a name for a failure of the machine itself: the exception, and the functions of this package it came from.
 
-    It stands in a decision, so it is the same on every machine and after edits elsewhere: no line numbers, no calls of
-    the standard library, and no names that differ between versions of Python, such as those of comprehensions.
+    It is part of a decision, so it must be the same on every machine and after edits elsewhere. It contains no line
+    numbers, no calls of the standard library, and no names that differ between versions of Python, such as those of
+    comprehensions.
 
     >>> fingerprint(ValueError("7"))
     'ValueError in '
@@ -120,21 +123,21 @@ class Shard:
         signatures: Signatures | None = None,
         raises: bool = False,
     ) -> None:
-        """Start a shard, or go on from what `body()` returned.
+        """Start a shard, or continue from the result of `body()`.
 
         Args:
             topic: the control topic, like ``wakeroll.groups``.
             partition: the Kafka partition.
-            partitions: how many the topic has; fixed for the life of the state.
-            body: the state after the last batch; None at the very start, or when it was lost.
-            era: 1 at the very start.  One above the body's begins a new era, because records are missing between the
-                body and the log, or because there is no body: settings, offsets, routes and ended instances are kept,
-                members come back by their heartbeats, and for a session nothing is given that nobody claims.
-            quiet_until: of a new era, the first offset whose decisions count; of the records before it, which were
-                decided about in another era, only the state is learnt.
-            signatures: the keys that verify signed records, or what is on record about them; None: no signature is
-                asked for, and none is looked at.
-            raises: raise what the machine itself raises, as tests want it, instead of rejecting the event.
+            partitions: number of partitions of the topic; fixed as long as the state exists.
+            body: the state after the last batch; None at the very start, or if it was lost.
+            era: 1 at the very start.  One above the body's era begins a new era, because records are missing between
+                the body and the log, or because there is no body.  Settings, offsets, routes and ended instances are
+                kept.  Members return by their heartbeats, and for a session a queue is assigned only if it is claimed.
+            quiet_until: of a new era, the first offset whose decisions are published.  Another era has decided about
+                the records before it; from them the shard only learns the state.
+            signatures: the keys that verify signed records, or the verdicts on record; None: signatures are neither
+                required nor read.
+            raises: raise exceptions of the machine, for tests, instead of rejecting the event.
 
         Raises:
             WrongPartitions: the body was made with another number of partitions.
@@ -160,9 +163,10 @@ class Shard:
         self._deadlines = Deadlines(self._state.deadlines)
         self._entities: dict[str, Entity] = {}
         self._steps: dict[str, list[tuple[AnyEvent, Moment, Cause, int, Around]]] = {}
-        """Entity -> its good events since it was encoded, each with what it saw, and the mark of the routes then."""
+        """Entity -> the events that succeeded since it was encoded, each with its inputs, and the mark of the routes
+        then in use."""
         self._topics: dict[str, tuple[list[str], list[str]]] = {}
-        """Of each decoded entity, the topics that it stands by in `readers`, and in `watchers`."""
+        """Decoded entity -> the topics under which it is listed in `readers`, and in `watchers`."""
 
     @property
     def name(self) -> str:
@@ -176,7 +180,7 @@ class Shard:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether what was decided about the last record is not to be published."""
+        """Whether the decisions on the last record must not be published."""
         return self._state.offset < self._state.quiet_until
 
     @property
@@ -191,16 +195,16 @@ class Shard:
 
     @property
     def tick_ms(self) -> int:
-        """Log time of its last tick, epoch ms; where the log goes on, whatever of it was dark."""
+        """Log time of the last tick, epoch ms: where the log continues, however much of it was dark."""
         return self._state.clock.tick_ms
 
     @property
     def routes(self) -> Routes:
-        """The queues of every topic that it has heard of."""
+        """The queues of every topic that the shard knows."""
         return self._routes
 
     def copy(self) -> "Shard":
-        """Return another shard that goes on from here, and leaves this one as it is; it asks for no signatures."""
+        """Return a second shard that continues from here and leaves this one as it is; it requires no signatures."""
         return Shard(self.topic, self.partition, self._partitions, self.body(), raises=self._raises)
 
     def body(self) -> bytes:
@@ -214,9 +218,9 @@ class Shard:
         return _encode_state(state)
 
     def apply(self, record: Record) -> list[AnyDecision]:
-        """Apply the next record of the partition and return its decisions, numbered; none while it is quiet.
+        """Apply the next record of the partition and return its decisions, numbered; none while the shard is quiet.
 
-        Never raises for what a record holds: a bad one is answered by a `Rejected`.
+        A bad record raises nothing: the result is a `Rejected`.
         """
         state = self._state
         state.offset = record.offset
@@ -260,12 +264,12 @@ class Shard:
         return decisions
 
     def group(self, group_id: str) -> Group | None:
-        """Return a group's state, for tests and questions; None if there is none."""
+        """Return a group's state, for tests and queries; None if there is none."""
         entity = self._known(group_id)
         return entity if isinstance(entity, Group) else None
 
     def queue(self, key: str) -> HeldQueue | None:
-        """Return a queue's state, by its key, for tests and questions; None if there is none."""
+        """Return a queue's state by its key, for tests and queries; None if there is none."""
         entity = self._known(key)
         return entity if isinstance(entity, HeldQueue) else None
 
@@ -274,7 +278,7 @@ class Shard:
         return sorted(self._state.entities.keys() | self._entities.keys())
 
     def _recover(self, now_ms: int, is_learning: bool) -> None:
-        """Let every entity go on after a loss of state; `is_learning`: of what it decides, nothing is published yet."""
+        """Recover every entity after a loss of state; `is_learning`: decisions are not published yet."""
         state = self._state
         at_ms = NEVER_MS if is_learning else now_ms
         session_ms = state.loss.session_ms if state.loss else config.SESSION_TIMEOUT_MS
@@ -297,10 +301,10 @@ class Shard:
         self._steps.clear()
 
     def _read(self, record: Record) -> tuple[AnyEvent | Rejected | None, bool]:
-        """Decode a record, and ask for its signature if its event needs one.
+        """Decode a record, and verify its signature if its event needs one.
 
         Returns:
-            The event, its refusal, or None if it is a copy of a signed record; and whether it is authoritative.
+            The event, its rejection, or None if it is a copy of a signed record; and whether it is authoritative.
         """
         event = read_event(record, self._partitions)
         if self._signatures is None:
@@ -315,9 +319,9 @@ class Shard:
     def _step(
         self, name: str, event: AnyEvent, moment: Moment, cause: Cause, authoritative: bool = True
     ) -> list[AnyDecision]:
-        """Run the machine on one entity; if the machine itself fails, that stays as it was before this event.
+        """Run the machine on one entity; if the machine fails, restore the entity as it was before this event.
 
-        One event that nobody foresaw must not stop everything of the shard for ever.
+        One unforeseen event must not stop the whole shard for ever.
         """
         entity, state = self._load(name), self._state
         of_all, before = state.load, self._machine.load(entity)
@@ -330,8 +334,8 @@ class Shard:
                 raise
             entity = self._as_before(name)
             if isinstance(event, Tick):
-                # Or every tick would fail again.  Another event that fails leaves the deadline as it was: by sending
-                # one a minute, anybody could keep the members of the group from ever expiring.
+                # Otherwise every tick would fail again. After another failed event the deadline stays: by sending one
+                # such event a minute, anybody could keep the members of the group from ever expiring.
                 entity.due_ms = max(entity.due_ms, moment.now_ms + config.RETRY_MS)
             self._keep(name, entity)
             decisions = [refuse("internal", f"{type_of(event)}: {fingerprint(error)}")]
@@ -350,7 +354,7 @@ class Shard:
         return decisions
 
     def _drop(self, name: str) -> None:
-        """Forget an entity of which there is nothing to keep, at once; its epochs are not used again."""
+        """Forget an entity that has nothing to keep, at once; its epochs are not used again."""
         state, entity = self._state, self._entities.pop(name)
         state.lowest_epoch = max(state.lowest_epoch, self._machine.epoch(entity))
         state.entities.pop(name, None)
@@ -360,7 +364,7 @@ class Shard:
         self._steps.pop(name, None)
 
     def _as_before(self, name: str) -> Entity:
-        """Make an entity again as it was after its last good event: from its bytes, and the events since."""
+        """Restore an entity to its state after its last successful event: from its bytes, and the events since."""
         entity, steps = self._decoded(name), self._steps.get(name, [])
         routes = self._routes.at(steps[0][3] if steps else self._routes.mark)
         for event, moment, cause, mark, around in steps:
@@ -369,7 +373,7 @@ class Shard:
         return entity
 
     def _keep(self, name: str, entity: Entity) -> None:
-        """Go on from an entity as it is: its events so far are not applied again, should another one fail."""
+        """Encode an entity as it is: its events so far are not applied again if another one fails."""
         self._entities[name] = entity
         self._state.entities[name] = self._machine.encode(entity)
         self._steps.pop(name, None)
@@ -393,14 +397,14 @@ class Shard:
         return self._machine.new(name, self._state.lowest_epoch, None if is_over else loss)
 
     def _due(self, now_ms: int) -> list[str]:
-        """Return whose deadline has come, in order; costs nothing when there is none."""
+        """Return the names of entities whose deadline has come, sorted; costs nothing if there is none."""
         if now_ms < self._state.next_due_ms:
             return []
         due, self._state.next_due_ms = self._deadlines.due(now_ms)
         return due
 
     def _index(self, name: str, entity: Entity, *, subscribes: bool = True) -> None:
-        """Keep topic -> groups in step with what the group doubts, and with what it subscribes, now."""
+        """Update `readers` and `watchers` to the topics that the entity now subscribes and doubts."""
         topics = self._machine.topics(entity) if subscribes else self._topics[name][0]
         now = topics, self._machine.watched(entity)
         if now != self._topics[name]:
@@ -409,7 +413,7 @@ class Shard:
             self._topics[name] = now
 
     def _forget_routes(self, now_ms: int) -> None:
-        """Forget the routes of topics that no observer has told of for long, and that nobody subscribes."""
+        """Forget the routes of topics that no observer repeated for long and that no group subscribes."""
         told = self._state.told
         while told:
             topic, told_ms = next(iter(told.items()))
@@ -423,7 +427,7 @@ class Shard:
 
 
 def _enter(index: dict[str, list[str]], name: str, before: list[str], topics: list[str]) -> None:
-    """Enter a name under these topics, in order, and take it out of those that it stood by before."""
+    """List a name under its new topics, in order, and remove it from those it no longer has."""
     was, now = set(before), set(topics)
     for topic in topics:
         if topic not in was:
@@ -432,7 +436,7 @@ def _enter(index: dict[str, list[str]], name: str, before: list[str], topics: li
         if topic not in now:
             names = index.get(topic, [])
             place = bisect_left(names, name)
-            if names[place : place + 1] == [name]:  # else the state is of a version that did not enter it
+            if names[place : place + 1] == [name]:  # else the state comes from a version that did not list it
                 del names[place]
             if topic in index and not names:
                 del index[topic]

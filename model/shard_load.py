@@ -1,21 +1,21 @@
-"""What a shard has of that which the limits of a deployment bound; see `config.Limits`."""
+"""The load of a shard: how much of each bounded resource it uses; see `config.Limits`."""
 
 from msgspec import Struct
 
 
 class Load(Struct, array_like=True, frozen=True):
-    """What one group or queue, or all of a shard together, have of that which is bounded."""
+    """Bounded resources that one group or queue, or a whole shard, uses."""
 
     entities: int = 0
-    """Groups or queues of which something is kept."""
+    """Number of groups or queues with a stored state."""
     bytes: int = 0
-    """Kept of the heartbeats and settings of groups."""
+    """Size of the stored heartbeats and settings of groups, in bytes."""
     pulls: int = 0
-    """That are held."""
+    """Number of held pulls."""
     lives: int = 0
-    """Whose newest pull is answered and remembered."""
+    """Number of instances whose newest pull is answered and remembered."""
     filters: int = 0
-    """Cost of the different expressions of the pulls that are held, summed over queues; see `Wish.cost`."""
+    """Cost of the different expressions of held pulls, summed over queues; see `Wish.cost`."""
 
     def __add__(self, other: "Load") -> "Load":
         return Load(

@@ -1,7 +1,8 @@
-"""Signed records: events that only an operator or the observer may append, and how a shard tells them from copies.
+"""Signed records: events that only an operator or the observer may append, and how a shard recognizes copies of them.
 
-A signature is the end of the record's value, ``,"signed":"<key id>:<signer>:<count>:<until>:<mac>"}``: one more field
-of the JSON object, so that no header is needed and the archived value keeps it.  `docs/protocol.md` defines its bytes.
+A signature is the end of the record's value, ``,"signed":"<key id>:<signer>:<count>:<until>:<mac>"}``. It is one more
+field of the JSON object, so no header is needed and the archived value contains it. `docs/protocol.md` defines its
+bytes.
 """
 
 import hmac
@@ -27,68 +28,68 @@ SIGNED_BY: Mapping[type[Event], Role] = {
     Route: "observer",
     Arrival: "observer",
 }
-"""Event type -> the role that signs it.  An arrival may be unsigned: it is a producer's hint then."""
+"""Event type -> the role that signs it. An arrival may be unsigned: then it is a producer's hint."""
 
 _SUFFIX = re.compile(
     rb',"signed":"([A-Za-z0-9_-]{1,32}):([0-9a-f]{16}):([1-9][0-9]{0,15}):([1-9][0-9]{0,18}):([0-9a-f]{32})"}\Z'
 )
 _LONGEST_SUFFIX = 160
 _MAC_DIGITS = 32
-"""128 bits of HMAC-SHA256."""
+"""Hex digits of the MAC: 128 bits of HMAC-SHA256."""
 _NO_KEY = b"\xff\xff\xff\xff"
 
 
 class Key(Struct, frozen=True):
-    """A secret that one role signs with."""
+    """A secret with which one role signs."""
 
     key_id: str
-    """`[A-Za-z0-9_-]{1,32}`; part of each signature."""
+    """Name of the key, `[A-Za-z0-9_-]{1,32}`; part of each signature."""
     role: Role
     secret: bytes
 
     def __repr__(self) -> str:
-        """Show everything but the secret."""
+        """Return all fields except the secret."""
         return f"Key({self.key_id!r}, {self.role!r})"
 
     def __rich_repr__(self) -> list[tuple[str, str]]:
-        """Show the same where rich shows it; else it would show each field."""
+        """Return the same for rich, which would otherwise print every field."""
         return [("key_id", self.key_id), ("role", self.role)]
 
 
 class Signature(Struct, frozen=True):
-    """The signature of a record, as its value ends with it; nothing of it is verified yet."""
+    """The signature at the end of a record's value; not verified yet."""
 
     key_id: str
     signer: str
-    """Name of the counter: 16 hex digits, random, one for each producer that keeps its records in order."""
+    """Name of the counter: 16 random hex digits, one name per producer that keeps its records in order."""
     count: int
-    """From 1; grows with each record of the signer."""
+    """Number of the record, from 1; it grows with each record of the signer."""
     until: int
-    """The signature is void at this offset of the record's partition and above."""
+    """Offset in the record's partition from which on the signature is void."""
     mac: bytes
     signed: bytes
     """The part of the value that the MAC covers."""
 
 
 class Signatures(Protocol):
-    """The judge of signatures that a shard asks."""
+    """The verification of signatures that a shard uses."""
 
     def problem(self, record: Record, event: AnyEvent, signature: Signature | None) -> str:
-        """Return why the record does not say what its event needs, as a sentence; empty if it does."""
+        """Return why the signature of a record is invalid, as a sentence; empty if it is valid."""
 
 
 class Keys(Struct, frozen=True):
-    """The keys of a deployment.  Several of a role are valid at once; the last one signs."""
+    """The keys of a deployment. Several keys of a role are valid at once; the last one signs."""
 
     by_id: Mapping[str, Key]
 
     @classmethod
     def of(cls, keys: Iterable[Key]) -> "Keys":
-        """Collect keys in the order in which they are given."""
+        """Collect keys in this order."""
         return cls({key.key_id: key for key in keys})
 
     def __repr__(self) -> str:
-        """Show which keys there are, not their secrets."""
+        """Return the names of the keys, without their secrets."""
         return f"Keys({', '.join(f'{key.key_id}: {key.role}' for key in self.by_id.values())})"
 
     def of_role(self, role: Role) -> list[Key]:
@@ -100,8 +101,8 @@ class Keys(Struct, frozen=True):
 
         Args:
             record: with the value that ends with the signature.
-            event: of the record, of a type in `SIGNED_BY`.
-            signature: as the value ends with it; None if it does not.
+            event: the event of the record, of a type in `SIGNED_BY`.
+            signature: the signature at the end of the value; None if there is none.
         """
         role = SIGNED_BY[type(event)]
         if signature is None:
@@ -122,13 +123,13 @@ class Keys(Struct, frozen=True):
 
 
 class OnRecord(Struct, frozen=True):
-    """The verdicts on signatures from when a log was decided for the first time: a replay needs no secrets."""
+    """The verdicts on signatures from the first time that a log was decided: a replay needs no secrets."""
 
     refused: Mapping[int, str] = {}
-    """Offset -> the detail of its rejection by the rule `signature`; all other records were accepted."""
+    """Offset -> detail of its rejection by the rule `signature`; all other records were accepted."""
 
     def problem(self, record: Record, _event: AnyEvent, _signature: Signature | None) -> str:
-        """Return the verdict of then."""
+        """Return the recorded verdict."""
         return self.refused.get(record.offset, "")
 
 
@@ -136,11 +137,11 @@ class Signer:
     """Signs the records of one producer, which keeps them in order."""
 
     def __init__(self, key: Key, name: str) -> None:
-        """Begin to count.
+        """Begin with count 0.
 
         Args:
-            key: of the role.
-            name: 16 random hex digits, used by nobody else.
+            key: the key of the role.
+            name: 16 random hex digits that no other signer uses.
         """
         self._key = key
         self._name = name
@@ -150,9 +151,9 @@ class Signer:
         """Return the value with a signature.
 
         Args:
-            topic: where the record goes.
-            partition: where the record goes.
-            key: of the record.
+            topic: the topic of the record.
+            partition: the partition of the record.
+            key: the key of the record.
             value: a JSON object with at least one field.
             end: offset of the partition's next record, as far as the signer knows; not above the true one.
         """
@@ -163,20 +164,20 @@ class Signer:
 
 
 class Signers(Struct, array_like=True):
-    """The newest signers of one role and their counts: how a shard tells a record from a copy of it.
+    """The newest signers of one role and their counts, by which a shard recognizes copies of a record.
 
-    A copy is still signed, but its count is not above its signer's, or its signature is void.  A signer is forgotten
-    when all it has signed so far is void.  When there are too many, the one that was silent longest is forgotten early,
-    and everything that it could have signed before is void with it.
+    A copy has a valid MAC, but its count is not above its signer's last one, or its signature is void. A signer is
+    forgotten when all its signatures so far are void. If there are too many, the one that was silent longest is
+    forgotten early, and with it all signatures that it may have made become void.
     """
 
     void_until: int
-    """A signature of an unknown signer that is void from this offset or a lower one on may be a copy."""
+    """Of an unknown signer, a signature that is void at this offset may be a copy, and is rejected."""
     newest: dict[str, tuple[int, int]] = {}
     """Signer -> its highest count and its highest `until`; the signer of the last record comes last."""
 
     def find(self, signature: Signature, offset: int) -> Literal["new", "repeated", "stale"]:
-        """Say what a verified record at an offset is, and remember it if it is new."""
+        """Classify a verified record at an offset, and remember it if it is new."""
         if signature.until <= offset:
             return "stale"
         known = self.newest.get(signature.signer)
@@ -203,7 +204,7 @@ class Signers(Struct, array_like=True):
 
 
 class Admitted(Struct, frozen=True):
-    """An event that may have its effect."""
+    """An event that may take effect."""
 
     event: AnyEvent
     authoritative: bool
@@ -211,9 +212,9 @@ class Admitted(Struct, frozen=True):
 
 
 def new_signers(first: int) -> dict[Role, Signers]:
-    """Return what a shard knows of signers before its first record.
+    """Return a shard's signers before its first record.
 
-    A record that was appended before `first` may be copied behind it.  Its signer knew an end below `first`, so its
+    A record that was appended before `first` may be copied behind it. Its signer knew an end below `first`, so its
     signature is void below `first` + `SIGNED_FOR`; a signature made from `first` on is valid for longer.
 
     Args:
@@ -225,23 +226,23 @@ def new_signers(first: int) -> dict[Role, Signers]:
 def admit(
     record: Record, event: AnyEvent, signatures: Signatures, signers: Mapping[Role, Signers]
 ) -> Admitted | Rejected | None:
-    """Decide whether an event of a type in `SIGNED_BY` may have its effect.
+    """Decide whether an event of a type in `SIGNED_BY` may take effect.
 
     Args:
-        record: as it was read.
-        event: of the record.
-        signatures: what to ask about its signature.
-        signers: what the shard knows of signers, changed in place.
+        record: the record as it was read.
+        event: the event of the record.
+        signatures: the verification to use.
+        signers: the known signers of the shard, changed in place.
 
     Returns:
-        The event; its refusal by the rule ``signature`` or ``stale``; None if it is a repetition, which is silent.
+        The event; its rejection by the rule ``signature`` or ``stale``; None if it is a repetition, which is ignored.
     """
     signature = read_signature(record.value or b"")
     if signature is None and type(event) is Arrival:
         return Admitted(event, authoritative=False)
     if problem := signatures.problem(record, event, signature):
         return refuse("signature", problem, event)
-    if signature is None:  # it was accepted when nobody asked for signatures
+    if signature is None:  # it was accepted when no signatures were required
         return Admitted(event, authoritative=True)
     match signers[SIGNED_BY[type(event)]].find(signature, record.offset):
         case "stale":
@@ -256,7 +257,7 @@ def admit(
 
 
 def read_signature(value: bytes) -> Signature | None:
-    """Return the signature that a value ends with; None if it does not end with one."""
+    """Return the signature at the end of a value; None if there is none."""
     found = _SUFFIX.search(value, max(len(value) - _LONGEST_SUFFIX, 0))
     if found is None:
         return None
@@ -270,7 +271,7 @@ def _needed(event: AnyEvent, role: Role) -> str:
 
 
 def _mac(key: Key, topic: str, partition: int, record_key: bytes | None, signed: bytes) -> bytes:
-    """Return the MAC's hex digits; each part has its length before it, so that no two records have the same bytes."""
+    """Return the MAC's hex digits; the length before each part makes the bytes of any two records different."""
     parts = [
         _with_length(topic.encode()),
         _with_length(str(partition).encode()),
@@ -288,7 +289,7 @@ def role_of(text: str) -> Role:
     """Return a role by its name.
 
     Raises:
-        ValueError: there is no such role; the message says which there are.
+        ValueError: there is no such role; the message lists the roles.
     """
     if text not in ROLES:
         raise ValueError(f"no role {text!r}; there are: {', '.join(ROLES)}")
@@ -296,4 +297,4 @@ def role_of(text: str) -> Role:
 
 
 DEV_KEYS = Keys.of(Key(f"dev-{role}", role, b"wakeroll: everybody knows this " + role.encode()) for role in ROLES)
-"""The keys that sign as long as a deployment has none of its own.  They protect from mistakes alone."""
+"""Keys that sign as long as a deployment has none of its own. They are public, so they only protect from mistakes."""

@@ -1,4 +1,4 @@
-"""The machines behind one face: what a shard must know of the entities that it keeps, groups or queues."""
+"""The machines behind one interface: what a shard must know of its entities, groups or queues."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -19,37 +19,37 @@ Entity = Group | HeldQueue
 
 
 class Around(NamedTuple):
-    """What the shard as a whole knows, and a machine may need."""
+    """Inputs of a machine from the shard as a whole."""
 
     routes: Routes
     load: Load
-    """What the shard as a whole has of that which is bounded, the entity's included."""
+    """Load of the whole shard, with the entity."""
     limits: Limits
-    """What it may have."""
+    """Limits of the deployment."""
     authoritative: bool = True
-    """Whether an arrival is the observer's; False for a producer's, which is a hint.  True for all other events."""
+    """Whether an arrival is an observer's report; False for a producer's hint. True for all other events."""
 
 
 class Machine(Struct, frozen=True):
-    """What runs on one kind of entity."""
+    """The functions that a shard runs on one kind of entity."""
 
     new: Callable[[str, int, Loss | None], Entity]
-    """Name, lowest epoch, and whether the shard may have lost it -> an entity that nothing has happened to."""
+    """Return a new entity, from its name, the lowest epoch, and the loss of state that may concern it."""
     step: Callable[[Any, Any, Moment, Cause, Around], list[AnyDecision]]
     """Apply one event to an entity, in place."""
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Entity]
     topics: Callable[[Any], list[str]]
-    """The topics whose routes an entity must hear of, sorted."""
+    """Return the topics whose routes the entity must receive, sorted."""
     watched: Callable[[Any], list[str]]
-    """The topics of which an entity must hear every route, not only what is news; sorted."""
+    """Return the topics of which the entity must receive every route, even one that changes nothing; sorted."""
     load: Callable[[Any], Load]
-    """What an entity has of that which is bounded."""
+    """Return the load of an entity."""
     epoch: Callable[[Any], int]
-    """The highest epoch that an entity has used; 0 if it has none."""
+    """Return the highest epoch that an entity has used; 0 if it has none."""
     recover: Callable[[Any, int, Loss, int], Loss]
-    """Let an entity go on after a loss of state, with the era's lowest epoch, at a time of the shard's clock; return
-    what the loss means for it."""
+    """Recover an entity after a loss of state, with the era's lowest epoch and the shard's clock; return the loss as it
+    applies to this entity."""
 
 
 def _new_group(name: str, epoch: int, loss: Loss | None) -> Group:
@@ -58,9 +58,9 @@ def _new_group(name: str, epoch: int, loss: Loss | None) -> Group:
 
 
 def _recover_queue(queue: HeldQueue, _epoch: int, loss: Loss, _now_ms: int) -> Loss:
-    """Forget all of a queue: a pull ends by itself at its deadline, and the next one asks again."""
+    """Forget the state of a queue: a pull ends by itself at its deadline, and the client sends the next one."""
     fresh = HeldQueue(key=queue.key)
-    queue.__dict__.clear()  # what is worked out from the fields
+    queue.__dict__.clear()  # the cached properties
     for name in queue.__struct_fields__:
         setattr(queue, name, getattr(fresh, name))
     return loss
@@ -94,4 +94,4 @@ MACHINES: Mapping[str, Machine] = {
         recover=_recover_queue,
     ),
 }
-"""Last part of a control topic's name -> what its shards run."""
+"""Last part of a control topic's name -> the machine that its shards run."""

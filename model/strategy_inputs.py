@@ -1,4 +1,4 @@
-"""What a strategy may need to know beyond queues and clients: rooms, weights, and how far behind each queue is."""
+"""The facts that a strategy may need beyond queues and clients: rooms, weights, and the lag of each queue."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,31 +11,31 @@ from model.queue import Queue
 def facts(
     needs: Iterable[str], group: Group, routes: Routes, queues: Sequence[Queue], clients: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what a strategy needs to share these queues among these clients, by parameter name; see `FACTS`."""
+    """Return the facts that a strategy needs to assign these queues to these clients, by the names in `FACTS`."""
     return {name: FACTS[name](group, routes, queues, clients) for name in needs}
 
 
 def consumer_rooms(group: Group, _routes: Routes, _queues: Sequence[Queue], clients: Sequence[str]) -> dict[str, str]:
-    """Return client -> its room, as its heartbeats say it."""
+    """Return client -> its room, from its heartbeats."""
     return {client_id: group.members[client_id].room for client_id in clients}
 
 
 def queue_rooms(
     _group: Group, routes: Routes, queues: Sequence[Queue], _clients: Sequence[str] = ()
 ) -> dict[Queue, str]:
-    """Return queue -> the room of its leader, as the route says it."""
+    """Return queue -> the room of its leader, from the route."""
     return {queue: routed.room for queue, routed in routes.details(queues).items()}
 
 
 def weights(group: Group, _routes: Routes, _queues: Sequence[Queue], clients: Sequence[str]) -> dict[str, float]:
-    """Return client -> the share of the work that it wants, against the others'."""
+    """Return client -> its weight: the share of the work that it requests, relative to the others."""
     return {client_id: group.members[client_id].weight for client_id in clients}
 
 
 def lags(group: Group, routes: Routes, queues: Sequence[Queue], _clients: Sequence[str] = ()) -> dict[Queue, int]:
-    """Return queue -> messages not consumed yet, by the newest route; none where nothing is committed.
+    """Return queue -> its lag in messages, by the newest route; without queues that have no committed offset.
 
-    Where a group starts without a committed offset is a policy that only a client resolves.
+    The start of a group without a committed offset is a policy that only a client resolves.
     """
     return {
         queue: max(0, (routed.max_offset or 0) - max(group.offsets[queue], routed.min_offset))
@@ -50,4 +50,4 @@ FACTS: Mapping[str, Callable[[Group, Routes, Sequence[Queue], Sequence[str]], An
     "weights": weights,
     "lags": lags,
 }
-"""Name of a parameter -> what works it out."""
+"""Name of a parameter -> the function that computes it."""

@@ -1,4 +1,4 @@
-"""Who should own what: a group's strategy asked topic by topic, and its answer checked."""
+"""The target: which member should own which queue, by a group's strategy, whose answer is checked."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,54 +15,55 @@ from model.strategies import StrategyError, allocate, is_whole, needs_of
 from model.strategy_inputs import facts
 
 RETRY_PREFIX = "%RETRY%"
-"""RocketMQ's retry topics exist once something was retried; their absence is no news."""
+"""Prefix of RocketMQ's retry topics. They exist only after something was retried, so their absence is not reported."""
 
 
 class Target(Struct):
-    """What a group's ownership should become."""
+    """The ownership that a group should reach."""
 
     strategy: str
     owners: dict[Queue, str]
-    """queue -> client, sorted by queue."""
+    """Queue -> client, sorted by queue."""
     unassigned: list[Unassigned]
     notes: list[str]
     spread: int = 0
     """Largest minus smallest number of queues of a member."""
     queues: int = 0
-    """Queues of the members' topics."""
+    """Number of queues of the members' topics."""
     looks_again: bool = False
-    """Whether the timer compares it again, for it may differ when nothing but the queues' lag has changed."""
+    """Whether the timer must compare it again, because the target may change with the lag of the queues alone."""
 
 
 _NAMED = 5
-"""Topics that a note names; of a thousand, the first ones will do."""
+"""Topics that a note names at most."""
 
 
 class _Shared(Struct):
-    """Topics that a strategy is asked about in one call."""
+    """Topics that one call of a strategy assigns."""
 
     queues: Sequence[Queue]
     subscribers: dict[str, list[str]]
-    """Topic -> the clients that want it, sorted."""
+    """Topic -> the clients that subscribe it, sorted."""
 
     @property
     def clients(self) -> list[str]:
-        """Who wants any of them, sorted."""
+        """The clients that subscribe any of the topics, sorted."""
         return sorted({client_id for clients in self.subscribers.values() for client_id in clients})
 
     @property
     def names(self) -> str:
-        """The topics, for a sentence."""
+        """The topics as part of a sentence."""
         topics = sorted(self.subscribers)
         more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
         return ", ".join(topics[:_NAMED]) + more
 
 
 def compute(group: Group, routes: Routes) -> Target:
-    """Ask the group's strategy who should own which queue of every subscribed topic.
+    """Compute the owner of every queue of every subscribed topic by the group's strategy.
 
-    A topic is shared among its subscribers only.  A strategy that fails on a topic fails it alone, one that looks at
-    all topics at once fails all: the last target stays, as far as those members still subscribe it, with a note.
+    A topic is shared among its subscribers only. A strategy that fails on a topic fails for that topic alone; one that
+    assigns all topics at once fails for all. Then the last target stays, as far as its members still subscribe the
+    topic, and a note reports the failure.
     """
     strategy, params = strategy_of(group)
     target = Target(strategy, {}, [], [])
@@ -97,7 +98,7 @@ def compute(group: Group, routes: Routes) -> Target:
 
 
 def _subscribers(group: Group) -> dict[str, list[str]]:
-    """Return topic -> the clients that want it, both sorted."""
+    """Return topic -> the clients that subscribe it, both sorted."""
     subscribers: dict[str, list[str]] = {}
     for client_id in sorted(group.members):
         for topic in group.members[client_id].subscriptions:
@@ -106,7 +107,7 @@ def _subscribers(group: Group) -> dict[str, list[str]]:
 
 
 def _too_many_values(params: Mapping[str, Any], topics: int) -> str:
-    """Return what is wrong with parameters that a strategy would read too often; empty if nothing is.
+    """Return why parameters are too large for a strategy that reads them so often; empty if they are not.
 
     A strategy reads them once per topic: a client could send a long list and subscribe to many topics.
     """
@@ -117,14 +118,14 @@ def _too_many_values(params: Mapping[str, Any], topics: int) -> str:
 
 
 def _values(given: object) -> int:
-    """Count what parameters consist of; their declaration bounds the depth."""
+    """Count the values in parameters; their declaration bounds the depth."""
     if isinstance(given, dict):
         return 1 + sum(map(_values, given.values()))
     return 1 + sum(map(_values, given)) if isinstance(given, list) else 1
 
 
 def _nature(strategy: str) -> tuple[bool, Sequence[str]]:
-    """Return whether a strategy is asked once for all topics, and what it needs to know; an unknown one: nothing."""
+    """Return whether a strategy is called once for all topics, and the facts it needs; none if it is unknown."""
     try:
         return is_whole(strategy), needs_of(strategy)
     except StrategyError:
@@ -132,10 +133,10 @@ def _nature(strategy: str) -> tuple[bool, Sequence[str]]:
 
 
 def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, Any], wrong: str) -> int:
-    """Let the strategy share these topics, and take what is valid of its answer; if something is `wrong`, it fails.
+    """Let the strategy assign these topics, and use the valid part of its answer; if `wrong` is not empty, it fails.
 
     Returns:
-        How many queues it gave to clients; one that it gave to several counts as often.
+        The number of queues in its answer; one that it assigns to several clients counts as often.
     """
     subscriptions: dict[str, list[str]] = {client_id: [] for client_id in shared.clients}
     for topic, clients in shared.subscribers.items():
@@ -155,7 +156,7 @@ def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, A
             presorted=True,
         )
         left_out = f"{strategy} leaves it out"
-    except Exception as error:  # a strategy may be anybody's code, and its parameters are a client's
+    except Exception as error:  # a strategy may be third-party code, and its parameters come from a client
         said = assignment_limits.shortened(
             str(error) if isinstance(error, StrategyError) else f"{strategy} failed with {error!r}"
         )
@@ -170,13 +171,13 @@ def spread(clients: Iterable[str], owners: Mapping[Queue, str]) -> int:
     """Return the largest minus the smallest number of queues of these clients."""
     sizes = dict.fromkeys(clients, 0)
     for client_id in owners.values():
-        if client_id in sizes:  # a target names clients that went since
+        if client_id in sizes:  # a target names clients that left since
             sizes[client_id] += 1
     return max(sizes.values()) - min(sizes.values()) if sizes else 0
 
 
 def strategy_of(group: Group) -> tuple[str, dict[str, object]]:
-    """Return the strategy's name and parameters: as configured, else the oldest member's."""
+    """Return the strategy's name and parameters: as configured, else those of the oldest member."""
     if group.settings.strategy is not None:
         return group.settings.strategy, group.settings.strategy_params or {}
     for oldest in group.members.values():
@@ -186,7 +187,7 @@ def strategy_of(group: Group) -> tuple[str, dict[str, object]]:
 
 def _last_shares(group: Group, shared: _Shared) -> dict[str, list[Queue]]:
     shares: dict[str, list[Queue]] = {client_id: [] for client_id in shared.clients}
-    # Whoever claims a queue after a loss of state has it by no target, or against one made before it was heard.
+    # After a loss of state, claimed queues have owners by no target, or by one made before the claim.
     first, second = (group.owners, group.target) if group.loss is not None else (group.target, group.owners)
     for queue in shared.queues:
         if (client_id := first.get(queue, second.get(queue))) in shared.subscribers[queue.topic]:
@@ -195,10 +196,10 @@ def _last_shares(group: Group, shared: _Shared) -> dict[str, list[Queue]]:
 
 
 def _take(target: Target, group: Group, shared: _Shared, shares: Mapping[str, Sequence[Queue]], left_out: str) -> None:
-    """Take a strategy's answer as far as it is valid: known queues, subscribers only, one owner a queue.
+    """Use the valid part of a strategy's answer: known queues, subscribers only, one owner per queue.
 
-    A queue claimed by several stays with its owner if that is one of them, else goes to the first in order; one that
-    nobody gets is unassigned, for the reason `left_out`.
+    A queue assigned to several clients stays with its owner if that is one of them, else it goes to the first in order.
+    A queue that no client gets is unassigned, with the reason `left_out`.
     """
     given: dict[Queue, str] = {}
     wanted = frozenset(shared.queues)
@@ -221,7 +222,7 @@ def _take(target: Target, group: Group, shared: _Shared, shares: Mapping[str, Se
 
 
 def _keep(target: Target, group: Group, topics: Collection[str]) -> None:
-    """Leave the queues of topics whose route is not known with those who hold them."""
+    """Keep the queues of topics without a known route with their owners."""
     if not topics:
         return
     unrouted = frozenset(topics)
@@ -231,7 +232,7 @@ def _keep(target: Target, group: Group, topics: Collection[str]) -> None:
 
 
 def _bound(target: Target) -> None:
-    """Leave out what does not fit into its client's assignment: no client is given more than it can acknowledge."""
+    """Remove queues that do not fit into a client's assignment: no client gets more than it can acknowledge."""
     large = {
         client_id
         for client_id, count in Counter(target.owners.values()).items()

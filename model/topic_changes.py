@@ -1,7 +1,7 @@
-"""What happens to committed offsets when a topic is deleted, made again or truncated, or was committed wrongly.
+"""Changes of topics: committed offsets after a topic was deleted, recreated or truncated, or after a wrong commit.
 
-A route may be late or repeated, so one alone proves nothing about an end: two in a row do.  What is set right is on
-record as a reset by the route.
+A route may be late or repeated, so one alone proves nothing about an end offset; two in a row do. A correction is
+recorded as a reset by the route.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,11 +14,11 @@ from model.offsets import begin_reset, set_offset, set_own
 from model.queue import Queue
 
 BY = "route"
-"""Who resets, as the record says it."""
+"""Author of the resets in this module, as `reset_by` names it."""
 
 
 def follow(turn: Turn, route: Route) -> None:
-    """Compare what is committed of a topic with its newest route, and set right what cannot be."""
+    """Compare a topic's committed offsets with its newest route, and correct those that cannot be right."""
     group, topic = turn.group, route.topic
     if not route.queues:
         group.gone_topics.setdefault(topic, turn.moment.now_ms)
@@ -49,7 +49,7 @@ def follow(turn: Turn, route: Route) -> None:
 
 
 def review(turn: Turn, topics: Iterable[str]) -> None:
-    """Compare what is committed with the known routes of topics that nobody subscribed until now."""
+    """Compare committed offsets with the known routes of topics that no member subscribed until now."""
     group = turn.group
     for topic in sorted(topics):
         route = turn.routes.get(topic)
@@ -71,7 +71,7 @@ def review(turn: Turn, topics: Iterable[str]) -> None:
 
 
 def forget(turn: Turn) -> None:
-    """Forget what a group has of topics that are gone for long, and of topics that it has not used for long."""
+    """Forget the state of topics that were deleted long ago, and of topics that the group has not used for long."""
     group, now_ms = turn.group, turn.moment.now_ms
     gone = [name for name, at_ms in group.gone_topics.items() if now_ms - at_ms >= config.GONE_TOPIC_MS]
     idle = [name for name, at_ms in group.idle_topics.items() if now_ms - at_ms >= config.FORGET_MS]
@@ -81,7 +81,7 @@ def forget(turn: Turn) -> None:
 
 
 def note_idle(turn: Turn) -> None:
-    """Note since when the group has offsets of topics that nobody in it subscribes."""
+    """Note since when the group has offsets of topics that no member subscribes."""
     group, now_ms = turn.group, turn.moment.now_ms
     used = set(group.topics)
     kept = {queue.topic for queue in group.offsets} | {queue.topic for queue in group.freed} | set(group.consumed)
@@ -91,7 +91,7 @@ def note_idle(turn: Turn) -> None:
 
 
 def note_left(turn: Turn, topics: Collection[str]) -> None:
-    """Note that a member of a broadcasting group wants these topics no more; others may."""
+    """Note that a member of a broadcasting group no longer subscribes these topics; other members may."""
     group, now_ms = turn.group, turn.moment.now_ms
     if not topics or not group.is_broadcasting:
         return
@@ -102,22 +102,22 @@ def note_left(turn: Turn, topics: Collection[str]) -> None:
 
 
 def next_due_ms(group: Group) -> int:
-    """Return when `forget` has something to do next, by the shard's clock."""
+    """Return when `forget` next has work to do, by the shard's clock."""
     due = [at_ms + config.FORGET_MS for at_ms in group.idle_topics.values()]
     due += [at_ms + config.GONE_TOPIC_MS for name, at_ms in group.gone_topics.items() if name in group.idle_topics]
     return min(due, default=config.NEVER_MS)
 
 
 def _was_gone(group: Group, route: Route, known_id: str) -> bool:
-    """Return whether a topic was gone and is not known to be the same one; from now on it is there."""
+    """Return whether a topic was deleted and is not known to be the same one; from now on it counts as existing."""
     was_gone = group.gone_topics.pop(route.topic, -1) >= 0
     if not known_id:
-        return was_gone and not group.is_learning  # its id may have been told before this part of the log begins
+        return was_gone and not group.is_learning  # its id may have been in a route before this part of the log
     return was_gone and known_id != route.topic_id
 
 
 def _is_another(group: Group, route: Route, known_id: str) -> bool:
-    """Return whether two routes in a row say that the topic is another one under the same name."""
+    """Return whether two routes in a row show that the topic was recreated under the same name."""
     if not (known_id and route.topic_id) or known_id == route.topic_id:
         group.suspected_ids.pop(route.topic, None)
         return False
@@ -129,7 +129,7 @@ def _is_another(group: Group, route: Route, known_id: str) -> bool:
 
 
 def _sure(doubt: Doubt, routed: RoutedQueue, is_same_topic: bool) -> int:
-    """Return where to go on: what was surely committed if that exists; else where nothing is lost."""
+    """Return the offset to continue from: the last certain commit if the queue has it, else one that loses nothing."""
     end = routed.max_offset or 0
     if routed.min_offset <= doubt.offset <= end:
         return doubt.offset
@@ -137,9 +137,9 @@ def _sure(doubt: Doubt, routed: RoutedQueue, is_same_topic: bool) -> int:
 
 
 def _start_anew(turn: Turn, route: Route) -> None:
-    """A topic was deleted and made again: the group starts at the first message of each of its queues.
+    """Restart the group at the first message of each queue of a topic that was deleted and recreated.
 
-    What the new topic does not have (yet) is set as well, so that the record says where the old offset went.
+    Queues that the new topic does not have (yet) are reset too, so that the record shows the end of the old offset.
     """
     group, why = turn.group, f"{route.topic} was deleted and made again"
     group.suspected_ids.pop(route.topic, None)
@@ -167,7 +167,7 @@ def _set_right(turn: Turn, offsets: list[tuple[Queue, int]], why: str) -> None:
 
 
 def _forget(group: Group, topics: Collection[str]) -> None:
-    """Forget all that a group has of these topics."""
+    """Forget all state of these topics."""
     for kept in (group.offsets, group.freed, group.added, group.reset_epochs, group.doubts):
         for queue in [queue for queue in kept if queue.topic in topics]:
             del kept[queue]

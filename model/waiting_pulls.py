@@ -1,7 +1,7 @@
-"""Who waits at a queue, by what one looks for: a client, a deadline, a wish and an offset.
+"""The held pulls of a queue, indexed by client, deadline, filter and offset.
 
-An arrival visits each wish once, and of the holds only those that it wakes, or skips for the first time; a tick visits
-those that are due; a cancel and a pull visit one.
+An arrival visits each filter once, and only the holds that it wakes or skips for the first time. A tick visits the
+holds that are due. A cancel and a pull visit one.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -17,58 +17,58 @@ from model.filters import ParsedSubscription, matches, parse
 from model.filters.tags import ALL
 
 _SPARE = 64
-"""Outdated deadlines that are not worth a rebuilding."""
+"""Outdated deadlines that do not justify a rebuild of the heap."""
 
 
 class Wish(NamedTuple):
-    """Which messages a pull waits for."""
+    """The filter of a pull."""
 
     expression: str
     expression_type: str
 
     @property
     def cost(self) -> int:
-        """What an arrival may cost for it, in characters."""
+        """Cost of the filter at an arrival, in characters."""
         return 0 if self.expression == ALL else len(self.expression) + config.FILTER_CHARACTERS
 
 
 class Hold(Struct, array_like=True):
-    """A pull that found nothing and waits."""
+    """A held pull: it found nothing and waits."""
 
     request_id: str
     group_id: str
     client_id: str
     from_offset: int
     since_ms: int
-    """The shard's clock when it came."""
+    """The shard's clock when the pull arrived."""
     until_ms: int
-    """When it is answered in any case, by the shard's clock."""
+    """The shard's clock when the pull is answered in any case."""
     life: bytes
-    """Digest of its client's names and instance."""
+    """Digest of the names of its group, client and instance."""
     skipped_ms: int = -1
-    """The shard's clock at the first arrival that its expression did not want; -1 none yet."""
+    """The shard's clock at the first arrival that its filter did not match; -1 if none."""
     wish: int = -1
-    """Number of its wish."""
+    """Number of its filter."""
 
     @property
     def number(self) -> int:
-        """The number of its request, which counts up in a life."""
+        """The number of its request, which counts up in an instance."""
         return int(self.request_id.rpartition(":")[2])
 
     @property
     def due_ms(self) -> int:
-        """When it is answered if nothing happens."""
+        """The shard's clock when the pull is answered if nothing else happens."""
         return self.until_ms if self.skipped_ms < 0 else min(self.until_ms, self.skipped_ms + config.SKIP_MS)
 
 
 class Lane:
-    """The holds that have one wish, sorted by offset and number."""
+    """The holds with the same filter, sorted by offset and number."""
 
     def __init__(self, wish: Wish, wanted: ParsedSubscription | None = None) -> None:
-        """Begin without holds; `wanted` is the wish in readable form, which is read when it is needed otherwise."""
+        """Begin without holds; `wanted` is the parsed filter, None to parse it when it is needed."""
         self.wish = wish
         self.fresh: list[tuple[int, int]] = []
-        """(from_offset, number) of those that no arrival was skipped for."""
+        """(from_offset, number) of the holds that have skipped no arrival."""
         self.skipped: list[tuple[int, int]] = []
         self._wanted = wanted
 
@@ -76,11 +76,11 @@ class Lane:
         return len(self.fresh) + len(self.skipped)
 
     def has_below(self, offset: int) -> bool:
-        """Say whether anybody waits from an offset below this one."""
+        """Return whether a pull waits from an offset below this one."""
         return any(side and side[0][0] < offset for side in (self.fresh, self.skipped))
 
     def above(self, offset: int) -> list[int]:
-        """Return the numbers of those that wait from an offset above this one."""
+        """Return the numbers of the holds that wait from an offset above this one."""
         return [
             number
             for side in (self.fresh, self.skipped)
@@ -88,7 +88,7 @@ class Lane:
         ]
 
     def take_below(self, offset: int) -> list[int]:
-        """Take those out that wait from an offset below this one; return their numbers."""
+        """Remove the holds that wait from an offset below this one; return their numbers."""
         taken = []
         for side in (self.fresh, self.skipped):
             count = bisect_left(side, (offset,))
@@ -97,7 +97,7 @@ class Lane:
         return taken
 
     def skip_below(self, offset: int) -> list[int]:
-        """Have those skip an arrival that wait from an offset below; return the numbers of whom it is the first for."""
+        """Let the holds below this offset skip an arrival; return the numbers of those that skip for the first time."""
         count = bisect_left(self.fresh, (offset,))
         skipping = self.fresh[:count]
         del self.fresh[:count]
@@ -106,12 +106,12 @@ class Lane:
         return [number for _, number in skipping]
 
     def remove(self, number: int, hold: Hold) -> None:
-        """Take one out."""
+        """Remove one hold."""
         side = self.fresh if hold.skipped_ms < 0 else self.skipped
         del side[bisect_left(side, (hold.from_offset, number))]
 
     def wants(self, arrival: Arrival) -> bool:
-        """Say whether the wish is for the message that arrived; one that says nothing of itself is for everybody."""
+        """Return whether the filter matches the arrival; one without tags and properties matches every filter."""
         if arrival.tags_code is None and arrival.tags is None and arrival.properties is None:
             return True
         if self._wanted is None:
@@ -120,19 +120,19 @@ class Lane:
 
 
 class WaitingPulls:
-    """The holds of a queue, and the indexes over them; whoever else changes the holds breaks the indexes."""
+    """The holds of a queue, and the indexes over them; no other code may change the holds."""
 
     def __init__(self, holds: dict[int, Hold], wishes: dict[int, Wish]) -> None:
-        """Index what is held; both dicts are changed in place from then on."""
+        """Index these holds; both dicts are changed in place from then on."""
         self._holds = holds
         self._wishes = wishes
         self._numbers = {wish: number for number, wish in wishes.items()}
         self._lanes = {number: Lane(wish) for number, wish in wishes.items()}
         self._clients: dict[tuple[str, str], int] = {}
         self._due: list[tuple[int, int]] = []
-        """A heap of (due_ms, number); those of holds that are gone, or due earlier by now, are ignored when met."""
+        """Heap of (due_ms, number); entries of holds that were removed, or that are due earlier by now, are ignored."""
         self.filters = sum(wish.cost for wish in wishes.values())
-        """What all wishes cost together."""
+        """Cost of all filters together, in characters."""
         for number, hold in holds.items():
             lane = self._lanes[hold.wish]
             (lane.fresh if hold.skipped_ms < 0 else lane.skipped).append((hold.from_offset, number))
@@ -144,23 +144,23 @@ class WaitingPulls:
 
     @property
     def lanes(self) -> list[Lane]:
-        """The holds by wish."""
+        """The lanes, one per filter."""
         return list(self._lanes.values())
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all, lane by lane."""
+        """Return the numbers of all holds, lane by lane."""
         return [number for lane in self._lanes.values() for _, number in (*lane.fresh, *lane.skipped)]
 
     def of_client(self, group_id: str, client_id: str) -> int | None:
-        """Return the number of the pull that a client has here; None if it has none."""
+        """Return the number of a client's held pull; None if it has none."""
         return self._clients.get((group_id, client_id))
 
     def costs(self, wish: Wish) -> int:
-        """Return by how much `filters` grows if a pull with this wish is held."""
+        """Return by how much `filters` grows if a pull with this filter is held."""
         return 0 if wish in self._numbers else wish.cost
 
     def add(self, number: int, hold: Hold, wish: Wish, wanted: ParsedSubscription) -> None:
-        """Hold a pull, whose client must not have one; `wanted` is its wish in readable form."""
+        """Hold a pull, whose client must not have one; `wanted` is its parsed filter."""
         if wish not in self._numbers:
             self._wishes[number] = wish
             self._numbers[wish] = number
@@ -173,13 +173,13 @@ class WaitingPulls:
         self._note_due(number, hold)
 
     def remove(self, number: int) -> Hold:
-        """Take one out."""
+        """Remove a hold and return it."""
         hold = self._holds[number]
         self._lanes[hold.wish].remove(number, hold)
         return self.drop(number)
 
     def drop(self, number: int) -> Hold:
-        """Forget a hold that its lane has forgotten already."""
+        """Remove a hold that its lane has removed already."""
         hold = self._holds.pop(number)
         del self._clients[hold.group_id, hold.client_id]
         lane = self._lanes.get(hold.wish)
@@ -190,14 +190,14 @@ class WaitingPulls:
         return hold
 
     def skip(self, lane: Lane, offset: int, now_ms: int) -> None:
-        """Have the holds of a lane skip an arrival that they do not want."""
+        """Let the holds of a lane skip an arrival that their filter does not match."""
         for number in lane.skip_below(offset):
             hold = self._holds[number]
             hold.skipped_ms = now_ms
             self._note_due(number, hold)
 
     def due(self, now_ms: int) -> list[int]:
-        """Return the numbers of those whose deadline has come, in their order; they must be removed."""
+        """Return the numbers of the holds whose deadline has come, sorted; the caller must remove them."""
         due = set()
         while self._due and self._due[0][0] <= now_ms:
             number = heappop(self._due)[1]
@@ -206,7 +206,7 @@ class WaitingPulls:
         return sorted(due)
 
     def next_due_ms(self) -> int:
-        """Return the first deadline."""
+        """Return the earliest deadline; `NEVER_MS` if there is none."""
         self._tidy()
         while self._due and self._due[0][1] not in self._holds:
             heappop(self._due)
@@ -216,7 +216,7 @@ class WaitingPulls:
         heappush(self._due, (hold.due_ms, number))
 
     def _tidy(self) -> None:
-        """Leave no more outdated deadlines than others: what that costs was paid for when they were noted."""
+        """Rebuild the heap if outdated deadlines outnumber the others: that costs no more than it took to add them."""
         if len(self._due) > 2 * len(self._holds) + _SPARE:
             self._rebuild_due()
 

@@ -1,7 +1,7 @@
-"""What if?  A shard's future with something changed, played with clients that obey at once.
+"""What if? A shard's future after a change, played with clients that obey at once.
 
-The hypothetical events are applied by the very machines that decide about real ones; nothing is guessed but that all
-members live, and that nothing else happens.
+The machines that decide real events apply the hypothetical ones. Only two things are assumed: all members live, and
+nothing else happens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,41 +21,41 @@ from model.strategy_inputs import lags
 from model.target import spread, strategy_of
 
 LONGEST_MS = 600_000
-"""Of the shard's clock: who is not calm by then may never be."""
+"""Longest time to play, ms of the shard's clock; a group that is not calm by then may never be."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class NotPlayable(ValueError):
-    """What was asked cannot be played; the message says why, and what could."""
+    """A change that cannot be played; the message gives the reason and the possible values."""
 
 
 class Variation(Struct, frozen=True, kw_only=True):
-    """What is to be otherwise; what is not named stays."""
+    """A hypothetical change; anything it does not name stays as it is."""
 
     settings: Mapping[str, Any] = {}
-    """Of `Configure`, the strategy too."""
+    """Fields of `Configure` with their new values, such as `strategy`."""
     add: int = 0
-    """Members more; each wants what the oldest one wants."""
+    """Number of new members; each has the preferences of the oldest one."""
     remove: Sequence[str] = ()
     """Clients that leave."""
     queues: Mapping[str, int] = {}
-    """Topic -> how many queues it has, on each of its brokers."""
+    """Topic -> its new number of queues on each of its brokers."""
 
 
 class Situation(Struct, frozen=True, kw_only=True):
-    """How a group stands, or would stand."""
+    """The actual or the predicted state of a group."""
 
     epoch: int
     strategy: str
     clients: list[str]
-    """Its members, sorted."""
+    """Members, sorted."""
     owners: dict[Queue, str]
-    """Sorted by queue."""
+    """Queue -> owner, sorted by queue."""
     unowned: list[Queue]
-    """Queues of its topics that nobody has."""
+    """Queues of its topics without an owner."""
     lag_messages: dict[Queue, int]
-    """By the newest route; without the queues of which no offset was committed."""
+    """Queue -> lag by the newest route; without queues that have no committed offset."""
 
     @property
     def spread(self) -> int:
@@ -64,44 +64,44 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     @property
     def shares(self) -> dict[str, list[Queue]]:
-        """Each client's queues, by name."""
+        """Queues of each client, by client_id."""
         shares: dict[str, list[Queue]] = {client_id: [] for client_id in self.clients}
         for queue, client_id in self.owners.items():
             shares[client_id].append(queue)
         return shares
 
     def lag_of(self, queues: Iterable[Queue]) -> int | None:
-        """Return how many messages of these queues are not consumed yet; None if that is known of none."""
+        """Return the lag of these queues in messages; None if it is known of none."""
         known = [self.lag_messages[queue] for queue in queues if queue in self.lag_messages]
         return sum(known) if known else None
 
 
 class Prediction(Struct, frozen=True, kw_only=True):
-    """What would come of a change."""
+    """The predicted result of a change."""
 
     now: Situation
     then: Situation
     moved: list[Queue]
-    """Queues that have an owner and get another, sorted."""
+    """Queues that have an owner and get another one, sorted."""
     handovers: list[Handover]
-    """From one owner to another, one after the other; a queue may change hands more than once."""
+    """Hand-overs from one owner to another, in order; a queue may change its owner more than once."""
     took_ms: int
-    """From the change to the last queue that was given, by the log's clock; to drain a queue takes what it takes."""
+    """Log time from the change to the last hand-over, ms; clients drain at once here."""
     unassigned: list[Unassigned]
-    """Queues that the last target leaves out, and why; of many, the first ones."""
+    """Queues that the last target leaves out, with reasons; the first ones if there are many."""
     unassigned_count: int
-    """How many these are."""
+    """Number of queues that the last target leaves out."""
     notes: list[str]
-    """Of the last target, and of whoever was refused."""
+    """Notes of the last target, and one for each client that was refused."""
     is_calm: bool
-    """Whether it came to rest within `LONGEST_MS`."""
+    """Whether the group became calm within `LONGEST_MS`."""
 
 
 def predict(shard: Shard, group_id: str, change: Variation) -> Prediction:
-    """Play a change on a copy of a shard, until nobody of the group has anything to hear.
+    """Play a change on a copy of a shard, until no client of the group has anything to receive.
 
     Raises:
-        NotPlayable: the shard has no such group, it broadcasts, or the change names what is not there or cannot be.
+        NotPlayable: the shard has no such group, it broadcasts, or the change names something unknown or impossible.
     """
     now = situation_of(shard, group_id)
     play = _Play(shard.copy(), group_id)
@@ -129,7 +129,7 @@ def predict(shard: Shard, group_id: str, change: Variation) -> Prediction:
 
 
 def situation_of(shard: Shard, group_id: str) -> Situation:
-    """Return how a group stands.
+    """Return the state of a group.
 
     Raises:
         NotPlayable: the shard has no such group, or it broadcasts.
@@ -151,20 +151,20 @@ def situation_of(shard: Shard, group_id: str) -> Situation:
 
 
 class _Play:
-    """A shard, a log that goes on from its last record, and the clients of one group."""
+    """A shard, a log that continues from its last record, and the clients of one group."""
 
     def __init__(self, shard: Shard, group_id: str) -> None:
         self.shard = shard
         self.group_id = group_id
         self.now_ms = shard.tick_ms
-        """Log time."""
+        """Log time, epoch ms."""
         self.decisions: list[AnyDecision] = []
-        """About the group, in order."""
+        """Decisions about the group, in order."""
         self._said = {client_id: _last_word(group_id, client_id, one) for client_id, one in self.group.members.items()}
         self._news: dict[str, None] = {}
         self._tick()
         self.now_ms += config.SLACK_MS
-        self._tick()  # so long, what a new observer's ticks say counts for nothing
+        self._tick()  # for so long the ticks of a new observer add no time
         self.now_ms += config.TICK_MS
         self._beat_ms = self.now_ms
 
@@ -176,7 +176,7 @@ class _Play:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing is asked for or under way; who looks at lag has looked again since the last target."""
+        """Whether nothing is pending or under way; a group that depends on lag has compared its target again."""
         group = self.group
         in_doubt = group.pending or group.loss is not None or self._news
         return (
@@ -186,7 +186,7 @@ class _Play:
         )
 
     def until_calm(self) -> None:
-        """Let everybody answer, and time pass, until there is nothing more to hear."""
+        """Let clients answer and time pass until there is nothing more to receive."""
         end_ms = self.now_ms + LONGEST_MS
         self._answer()
         while not self.is_calm and self.now_ms < end_ms:
@@ -200,17 +200,17 @@ class _Play:
         self.tell(Tick(observer="what-if", uptime_ms=self.now_ms))
 
     def beat(self) -> None:
-        """Let everybody say that they live, and have done what they were told."""
+        """Let every client send a heartbeat that shows its last assignment as carried out."""
         self._beat_ms = self.now_ms
         for beat in list(self._said.values()):
             self.tell(beat)
         self._answer()
 
     def tell(self, event: AnyEvent) -> None:
-        """Append an event to the log, and let clients hear what is decided about their group.
+        """Append an event to the log, and let clients receive the decisions about their group.
 
         Raises:
-            NotPlayable: it is refused.
+            NotPlayable: the event is rejected.
         """
         if isinstance(event, Heartbeat):
             self._said.setdefault(event.client_id, event)
@@ -221,7 +221,7 @@ class _Play:
                 continue
             self.decisions.append(decision)
             match decision:
-                case Rejected() if decision.rule != "limit":  # who is one too many is fenced
+                case Rejected() if decision.rule != "limit":  # a client beyond the limit is fenced too
                     raise NotPlayable(decision.detail)
                 case Fenced():
                     self._said.pop(decision.client_id, None)
@@ -233,7 +233,7 @@ class _Play:
                     self._news[decision.client_id] = None
 
     def _answer(self) -> None:
-        """Let whoever heard something say so: received, and released."""
+        """Let every client with a new assignment show it in a heartbeat, with the revoked queues released."""
         while self._news:
             news, self._news = self._news, {}
             for client_id in news:
@@ -242,7 +242,7 @@ class _Play:
 
 
 def _last_word(group_id: str, client_id: str, member: Member) -> Heartbeat:
-    """Return what a member says that has done all that it was told."""
+    """Return the heartbeat of a member that has carried out all its assignments."""
     return Heartbeat(
         group_id=group_id,
         client_id=client_id,
@@ -278,7 +278,7 @@ def _events(group: Group, shard: Shard, change: Variation) -> list[AnyEvent]:
             for client_id in _new_names(members, change.add)
         ]
     for client_id in change.remove:
-        # It is the copy's own: the secret of a provable instance is its client's alone.
+        # The instance_id is changed in the copy: only the client knows the secret of a provable instance.
         instance_id = members[client_id].instance_id = f"what-if-{client_id}"
         events.append(Unregister(group_id=group.group_id, client_id=client_id, instance_id=instance_id))
     return events + [_route(shard, topic, count) for topic, count in change.queues.items()]
