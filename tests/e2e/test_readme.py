@@ -167,13 +167,13 @@ def test_what_the_story_decided_is_explained_and_decided_again(story: str, ask: 
 def test_what_the_story_left_passes_the_quality_gate(story: str, ask: Callable[..., str]):
     """Great Expectations finds no rule broken in tables that a real broker and real jobs have made."""
     assert story
-    assert re.search(r"^\d+ rules: all kept; Data Docs: \S*\.wakeroll/demo/quality/\S+", ask("check"), re.MULTILINE)
+    assert re.search(r"^\d+ rules: all hold; Data Docs: \S*\.wakeroll/demo/quality/\S+", ask("check"), re.MULTILINE)
 
 
 def test_marts_are_made_of_the_storys_tables(story: str, ask: Callable[..., str]):
     """And every rule that SQL can ask holds for what a real broker and real processes left."""
     assert story
-    assert re.search(r"^24 models and \d+ tests are well", ask("marts"), flags=re.MULTILINE)
+    assert re.search(r"^24 models and \d+ tests passed", ask("marts"), flags=re.MULTILINE)
 
 
 def test_a_question_of_ones_own_is_answered(story: str, ask: Callable[..., str]):
