@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from model.queue import Queue
 
 HAS, HAS_NOW, HAS_NOT = "■", "+", "·"
-"""It has the queue; it has it, and had it not before; it has it not."""
+"""Marks: the client has the queue; it has it and did not have it before; it does not have it."""
 
 
 def rows_of(

@@ -52,12 +52,9 @@ class Client:
     ) -> None:
         """Begin without an instance.
 
-        Args:
-            group_id: the group.
-            client_id: the name in the group, the same for every instance.
-            wishes: the preferences.
-            commit_interval_ms: interval of the automatic commits of processed messages; a queue that is released is
-                committed too. None: only `commit` commits them. First offsets are committed in any case.
+        `client_id` is the name in the group, the same for every instance; `wishes` are the preferences. Processed
+        messages are committed every `commit_interval_ms`, and when their queue is released; None: only `commit` commits
+        them. First offsets are committed in any case.
         """
         self.group_id = group_id
         self.client_id = client_id

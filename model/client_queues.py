@@ -31,7 +31,7 @@ class _Held(Struct):
 
 
 class Aligned(Struct, frozen=True):
-    """What an assignment changed."""
+    """Changes by an assignment."""
 
     taken: tuple[Queue, ...]
     """Queues that began to drain."""

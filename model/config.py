@@ -66,7 +66,7 @@ s, and a new owner does not wait for a queue's old owner."""
 LOCK_MS = 60_000
 """A lock that is not renewed ends after this, ms: RocketMQ's rebalance.lockMaxLiveTime at the broker."""
 
-# --- what a group remembers ---
+# --- the memory of a group ---
 ENDED_MS = MAX_SESSION_MS
 """An ended instance is remembered for this long after its last record, ms: a record may be late by a session."""
 DEAF_SESSIONS = 2
@@ -105,8 +105,8 @@ CONFIRM_MS = 2_000
 """Two reports this far apart (ms) contradict an end that was named before the first of them. A report is at most this
 old when it is appended: an observer waits 1 s for a broker's answer, and its producer drops records after 1 s."""
 HINT_MS = 60_000
-"""A producer's arrival counts for this long, ms, unless reports contradict it earlier. That is longer than any client
-takes from a read that found nothing to its pull."""
+"""A producer's arrival counts for this long, ms, unless reports contradict it earlier. The value is longer than any
+client takes from a read that found nothing to its pull."""
 REMEMBER_MS = 600_000
 """The newest pull of an instance is remembered for this long after its answer, ms, so that a repeated one gets no
 second answer. Then the queue is forgotten, unless another instance still uses it. A repeated record is at most a
@@ -151,11 +151,11 @@ MAX_RAW_BYTES = 4_096
 MAX_DETAIL = 500
 """Most characters of a rejection's detail."""
 
-# --- bounds of a decision: every decision fits into a record of its topic, whatever the events are ---
+# --- bounds of a decision: every decision fits into a record of its topic, for any events ---
 MAX_DECISION_BYTES = 4 * 1024 * 1024
 """Largest decision, bytes: half of MAX_RECORD_BYTES, so that names, headers and Kafka's batches never matter."""
 MAX_SHARE_BYTES = 7 * 512 * 1024
-"""Room in an assignment for the queues of one client, bytes: 24,000 queues whose topic's name has 10 characters. That
+"""Room in an assignment for the queues of one client, bytes: 24,000 queues whose topic's name has 10 characters. This
 is less than MAX_QUEUES, so a client can list in a heartbeat all queues that it was assigned."""
 MAX_CLAIMS = 256
 """Queues listed in `revoke` that the client claims and does not own."""
@@ -169,7 +169,7 @@ MAX_PARAM_VALUES = 1_000_000
 """Most values in strategy parameters times topics: a strategy that assigns one topic per call reads them once per
 topic."""
 
-# --- what a shard may hold ---
+# --- limits on the state of a shard ---
 Count = Annotated[int, Meta(ge=1, le=10_000_000)]
 
 
@@ -235,7 +235,7 @@ LARGE_STATE_BYTES = 256 * 1024 * 1024
 """Size of a shard's state above which `run` and `doctor` warn, bytes: each batch writes all of it, and Spark's state
 store accepts at most 2 GiB per value."""
 
-# --- how long the ledger keeps what it has; by the log's time, at least ---
+# --- retention of the ledger's tables, by the log's time, at least ---
 KEEP_EVENTS_MS = 30 * 24 * 3_600_000
 """Retention of events, ms. A month can be replayed, because people ask about an incident weeks later. With ticks and
 heartbeats this is the largest table."""

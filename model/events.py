@@ -158,7 +158,7 @@ class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def queue(self) -> Queue:
-        """The queue itself."""
+        """The queue, without room and offsets."""
         return Queue(self.topic, self.broker, self.queue_id)
 
 

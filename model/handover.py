@@ -216,7 +216,7 @@ def _ask_back(turn: Turn, queue: Queue) -> None:
     client_id = group.owners[queue]
     member = group.members[client_id]
     if queue not in member.revoking:
-        unheard = queue in member.reset and member.shown_epoch < member.owned[queue]  # its owner may never restart it
+        unheard = queue in member.reset and member.shown_epoch < member.owned[queue]  # its owner may have missed it
         timeout_ms = group.settings.revoke_timeout_ms
         member.revoking[queue] = Revocation(group.epoch, turn.moment.at_ms, timeout_ms, was_reset=unheard)
         turn.tell.add(client_id)

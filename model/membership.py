@@ -38,7 +38,7 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> None:
     elif beat.epoch > group.epoch:
         _turn_away(turn, beat, "epoch", _never_given(group, beat), "epoch")
     elif group.loss is not None and beat.epoch < 0 and not beat.owned:
-        pass  # it waits: who was in before the loss comes first, and nothing is given meanwhile
+        pass  # it waits: members from before the loss come first, and nothing is assigned meanwhile
     elif group.members and beat.mode != _mode_beside(group, beat.client_id, beat.mode):
         detail = f"mode is {beat.mode!r}; the group consumes by {group.mode!r}, as its oldest member does"
         _turn_away(turn, beat, "mode", detail)
@@ -118,7 +118,7 @@ def _join(turn: Turn, beat: Heartbeat) -> None:
         _turn_away(turn, beat, "limit", full)
         return
     if not group.members and beat.mode == "broadcasting":
-        group.target = {}  # what a clustering group before it wanted is nobody's now
+        group.target = {}  # the target of a clustering group before it does not apply
     member = _member(turn, beat, size)
     topics = member.subscriptions.keys() - turn.topics
     turn.topics.update(topics)
@@ -161,8 +161,8 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
     """
     group, now_ms = turn.group, turn.moment.now_ms
     if beat.epoch >= 0 or beat.owned:
-        # An instance that waits has received no assignment and owns nothing. This one was a member before a loss of
-        # state, and still reads.
+        # An instance that waits has received no assignment and owns nothing. This instance was a member before a loss
+        # of state, and still reads.
         _stop_waiting(turn, beat, member)
         _end(turn, beat.client_id, beat.instance_id, "expired")
         _wait_for_reader(turn, beat)

@@ -41,8 +41,8 @@ class ShardState(Struct, array_like=True):
     partitions: int
     """Number of partitions of the control topic: it determines the partition of each entity."""
     era: int = 1
-    """Number of the era; it grows when a shard starts without its state, so that no decision's identity is used
-    twice."""
+    """Number of the era; it grows when a shard starts without its state, so that no decision has another one's
+    identity."""
     seq: int = 0
     """Number of the last decision."""
     quiet_until: int = 0
@@ -55,8 +55,7 @@ class ShardState(Struct, array_like=True):
     entities: dict[str, bytes] = {}
     """group_id -> the group, or key -> the queue, as msgpack."""
     deadlines: dict[str, int] = {}
-    """Name of an entity -> when a tick must look at it; kept outside the entity, so that a tick decodes only those
-    due."""
+    """Name of an entity -> when a tick must look at it; not in the entity, so that a tick decodes only those due."""
     readers: dict[str, list[str]] = {}
     """Topic -> the groups that subscribe it, sorted."""
     watchers: dict[str, list[str]] = {}
@@ -109,7 +108,7 @@ def fingerprint(error: Exception) -> str:
 
 
 class Shard:
-    """The machine of one control partition."""
+    """The state of one control partition, and the machine that changes it."""
 
     def __init__(
         self,
@@ -132,7 +131,7 @@ class Shard:
             body: the state after the last batch; None at the very start, or if it was lost.
             era: 1 at the very start.  One above the body's era begins a new era, because records are missing between
                 the body and the log, or because there is no body.  Settings, offsets, routes and ended instances are
-                kept.  Members return by their heartbeats, and for a session a queue is assigned only if it is claimed.
+                kept.  Members return by their heartbeats.  For a session, only claimed queues are assigned.
             quiet_until: of a new era, the first offset whose decisions are published.  Another era has decided about
                 the records before it; from them the shard only learns the state.
             signatures: the keys that verify signed records, or the verdicts on record; None: signatures are neither

@@ -1,4 +1,4 @@
-"""What an application imports: consumers whose coordinator is the wakeroll control plane, and an operator's tools."""
+"""The public interface of wakeroll's SDK: the consumer, the producer, and the tools of an operator."""
 
 from model.queue import Queue
 from wakeroll.admin import Admin

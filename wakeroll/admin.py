@@ -1,4 +1,4 @@
-"""The operator's side of a group: its committed offsets and its settings, changed by requests that are on record."""
+"""The operator's tools for a group: changes of its committed offsets and settings, made by recorded requests."""
 
 import getpass
 import socket
@@ -29,11 +29,11 @@ from wakeroll.reader import FETCH_WAIT_MS
 from wakeroll.reset import ResetPlan, ResetTarget, place_of, plan_of
 
 ANSWER_S = 30.0
-"""How long to wait for the coordinator: a batch takes about a second, the first ones after a start some more."""
+"""How long to wait for the coordinator (s). A batch takes about a second; the first ones after a start take longer."""
 
 
 class Admin:
-    """Looks at a group's offsets and changes them, and its settings, whether anybody consumes or not.  For one thread.
+    """Shows and changes a group's committed offsets, and changes its settings, with or without members. For one thread.
 
     >>> with Admin("localhost:9092") as admin:  # doctest: +SKIP
     ...     plan = admin.plan_reset("billing", "first", topic="orders")
@@ -53,14 +53,14 @@ class Admin:
 
         Args:
             bootstrap: ``host:port[,host:port]`` of the brokers.
-            kafka_config: more librdkafka settings, for login and the like.
-            prefix: how the control plane's topics begin.
+            kafka_config: more librdkafka settings, for example for the login.
+            prefix: prefix of the control plane's topic names.
             keys: file with the operator's key, which signs requests; None: the development key, which a deployment with
-                keys of its own refuses.
-            connect_timeout: seconds to wait for a broker, here and for each later answer of it.
+                its own keys rejects.
+            connect_timeout: seconds to wait for a broker, here and for each later answer.
 
         Raises:
-            InvalidUsage: an argument is not what it must be.
+            InvalidUsage: an argument is not valid.
             NotReachable: no broker answered in time, or it has no control plane.
         """
         self._connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
@@ -70,7 +70,7 @@ class Admin:
             **{
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": FETCH_WAIT_MS,
-                "error_cb": lambda _: None,  # what it would say is said by the exceptions
+                "error_cb": lambda _: None,  # exceptions report the errors
                 "log_level": 0,
             }
         )
@@ -84,20 +84,20 @@ class Admin:
     def plan_reset(
         self, group_id: str, where: ResetTarget, *, topic: str | None = None, queue: Queue | None = None
     ) -> ResetPlan:
-        """Say what a reset would do; nothing happens.
+        """Return what a reset would change, without changing anything.
 
-        What is committed now, and which topics the group has, is read from the decisions about it that the decisions
-        topic still keeps, those of a week.  What a group has not touched for longer must be named.
+        The committed offsets and the topics of the group are read from its decisions that the decisions topic still
+        contains, those of the last week. A topic that the group has not used in this time must be named.
 
         Args:
             group_id: the group.
-            where: ``first``, ``last`` (behind the last message), an offset, or a time - a datetime with a zone, or an
-                `EpochMs` - for the first message since then.
-            topic: one topic; without it, all that the group has committed offsets of or consumes now.
+            where: ``first``, ``last`` (behind the last message), an offset, or a time: a datetime with a zone, or an
+                `EpochMs`. A time means the first message at or after it.
+            topic: one topic; if omitted, all topics that the group has committed offsets for or consumes now.
             queue: one queue, instead of a topic.
 
         Raises:
-            InvalidUsage: an argument is not what it must be, or names what is not there.
+            InvalidUsage: an argument is not valid, or names a topic, queue or offset that does not exist.
             NotReachable: no broker answered in time.
         """
         group_id, place = argument_checks.group_id_of(group_id), place_of(where)
@@ -110,18 +110,18 @@ class Admin:
             return plan_of(group_id, place, self._positions.at(place, queues), history)
 
     def reset(self, plan: ResetPlan, *, by: str | None = None, timeout: float = ANSWER_S) -> ResetOutcome:
-        """Carry out a plan in one request: all of it, or nothing.
+        """Execute a plan in one request: completely, or not at all.
 
         Args:
-            plan: from `plan_reset`.
-            by: who asks, for the record; this process's user and host if not given.
+            plan: result of `plan_reset`.
+            by: who makes the request, for the record; if omitted, this process's user and host.
             timeout: seconds to wait for the coordinator.
 
         Raises:
-            InvalidUsage: `by` is not what it must be.
-            RequestRefused: the coordinator knows no such queue, or not the key that signs; nothing is set.
-            RequestUnanswered: it has not answered in time; the request is on record.
-            NotReachable: Kafka did not take the request in time.
+            InvalidUsage: `by` is not valid.
+            RequestRefused: the coordinator does not know the queue, or the key that signs; nothing is changed.
+            RequestUnanswered: the coordinator did not answer in time; the request is recorded.
+            NotReachable: Kafka did not acknowledge the request in time.
         """
         declared = {field.name: field.type for field in msgspec.structs.fields(Reset)}
         event = Reset(
@@ -137,9 +137,9 @@ class Admin:
             return await_reset(log, event, self._append(event), timeout)
 
     def configure(self, group_id: str, *, timeout: float = ANSWER_S, **settings: Any) -> Rebalance:
-        """Change a group's settings, even before anybody has joined it; what is not named stays as it is.
+        """Change a group's settings, even before the group has members; settings that are not named stay unchanged.
 
-        Without any setting it is a request for a rebalance.
+        Without any setting, this requests a rebalance.
 
         Args:
             group_id: the group.
@@ -147,14 +147,14 @@ class Admin:
             settings: fields of the event `configure`: profile, strategy, handover, session_timeout_ms and others.
 
         Returns:
-            The rebalance that followed; its `notes` are what the operator should know.
+            The rebalance that applies the settings; its `notes` are for the operator.
 
         Raises:
             InvalidUsage: there is no such setting, or its value is out of bounds.
-            RequestRefused: the settings contradict those that the group has, or the coordinator does not know the key
-                that signs.
-            RequestUnanswered: the coordinator has not answered in time; the request is on record.
-            NotReachable: Kafka did not take the request in time.
+            RequestRefused: the settings contradict those of the group, or the coordinator does not know the key that
+                signs.
+            RequestUnanswered: the coordinator did not answer in time; the request is recorded.
+            NotReachable: Kafka did not acknowledge the request in time.
         """
         event = _configure(argument_checks.group_id_of(group_id), settings)
         with self._asking():
@@ -163,7 +163,7 @@ class Admin:
             return await_target(log, self._append(event), timeout)
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections to the brokers."""
         self._consumer.close()
 
     def __enter__(self) -> Self:
@@ -178,7 +178,7 @@ class Admin:
         return append(self._connection, self._consumer, event, key_to_sign(self._keys, "operator"), self._timeout)
 
     def _log(self, group_id: str) -> DecisionLog:
-        """Find the partition that tells of a group."""
+        """Return a reader of the partition with a group's decisions."""
         topic = self._connection.topics.decisions
         partitions = len(self._positions.queues(topic))
         if not partitions:
@@ -187,9 +187,9 @@ class Admin:
         return DecisionLog(self._consumer, at, group_id, self._timeout)
 
     def _queues(self, group_id: str, history: History, topic: str | None, queue: Queue | None) -> list[Queue]:
-        """Return the queues that are meant."""
+        """Return the queues to reset."""
         if topic is not None and queue is not None:
-            raise InvalidUsage(f"topic {topic!r} and queue {queue} are given; give one of them")
+            raise InvalidUsage(f"both topic {topic!r} and queue {queue} are set; set only one of them")
         if queue is not None:
             found = self._positions.queues(queue.topic)
             if queue not in found:
@@ -200,18 +200,18 @@ class Admin:
             if not found:
                 raise InvalidUsage(f"no topic {topic} at {self._connection.bootstrap}")
             return found
-        # What has been deleted since cannot be reset, nor need it be.
+        # A topic that was deleted in the meantime has no offsets to reset.
         found = [queue for name in history.topics for queue in self._positions.queues(name)]
         if not found:
             raise InvalidUsage(
-                f"{self._connection.topics.decisions} tells nothing of topics of group {group_id!r}; is that its name? "
-                "If it has consumed nothing for a week, name a topic"
+                f"{self._connection.topics.decisions} contains no topics of group {group_id!r}; is the name correct? "
+                "If the group has consumed nothing for a week, name a topic"
             )
         return found
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Say in our words that no broker answered."""
+        """Convert KafkaException to NotReachable."""
         try:
             yield
         except KafkaException as problem:
@@ -222,7 +222,7 @@ class Admin:
 
 
 def _configure(group_id: str, settings: Mapping[str, Any]) -> Configure:
-    """Make the event of settings, checked as it declares them."""
+    """Create a `configure` event from settings, checked against its declaration."""
     known = [name for name in Configure.__struct_fields__ if name != "group_id"]
     for name in settings:
         if name not in known:
@@ -230,11 +230,11 @@ def _configure(group_id: str, settings: Mapping[str, Any]) -> Configure:
     try:
         return msgspec.convert({"type": "configure", "group_id": group_id, **settings}, Configure)
     except msgspec.ValidationError as error:
-        raise InvalidUsage(f"a setting is wrong: {error}") from None
+        raise InvalidUsage(f"a setting is not valid: {error}") from None
 
 
 def _this_user() -> str:
-    """Name whoever runs this process: ``mia@ops-1``; a container's user may have no name."""
+    """Return the user and host of this process, like ``mia@ops-1``; a user in a container may have no name."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

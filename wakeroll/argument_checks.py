@@ -1,4 +1,4 @@
-"""What an application asks for, checked against the declarations before anything is connected."""
+"""Checks of an application's arguments, made before any connection is opened."""
 
 import os
 import re
@@ -15,14 +15,14 @@ from model.queue import ClientId, GroupId, TopicName
 from wakeroll.errors import InvalidUsage
 
 LONGEST_S = 24 * 3_600
-"""More than a day between two commits is a mistake in the unit."""
+"""Longest commit interval in seconds, one day; a larger value is probably a mistake in the unit."""
 
 
 def checked(name: str, value: object, declared: Any) -> Any:
-    """Return `value` if it is as declared.
+    """Return `value` if it matches the declared type and its bounds.
 
     Raises:
-        InvalidUsage: it is not; names the argument, what was found and what would be right.
+        InvalidUsage: it does not match; the message names the argument, the value and what is expected.
     """
     try:
         return msgspec.convert(value, declared)
@@ -31,12 +31,12 @@ def checked(name: str, value: object, declared: Any) -> Any:
 
 
 def group_id_of(group_id: str) -> str:
-    """Return the group's name if it may be one."""
+    """Return the group's name if it is valid."""
     return cast(str, checked("group_id", group_id, GroupId))
 
 
 def client_id_of(client_id: str | None) -> str:
-    """Return the client's name, or make one of host, process and chance: ``host@4711@1f0c9a2e``."""
+    """Return the client's name, or generate one of host, process id and random digits: ``host@4711@1f0c9a2e``."""
     if client_id is not None:
         return cast(str, checked("client_id", client_id, ClientId))
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:200] or "host"
@@ -44,10 +44,10 @@ def client_id_of(client_id: str | None) -> str:
 
 
 def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscription]:
-    """Return one subscription a topic, for a list of names or a mapping topic -> expression.
+    """Return one subscription per topic, for a list of names or a mapping of topic to expression.
 
     Raises:
-        InvalidUsage: `topics` is a text or empty, or a name is no topic name.
+        InvalidUsage: `topics` is a string or is empty, or a name is not a valid topic name.
     """
     if isinstance(topics, str) or not isinstance(topics, Iterable):
         raise InvalidUsage(f"topics is {topics!r}; it must be a list of names, like [{str(topics)!r}]")
@@ -60,10 +60,10 @@ def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscrip
 
 
 def milliseconds_of(commit_interval: float | None) -> int | None:
-    """Return how often to commit, None for never.
+    """Convert a commit interval from seconds to ms; None means never.
 
     Raises:
-        InvalidUsage: the interval is no number above 0 and within the longest.
+        InvalidUsage: the interval is not a number above 0 and at most `LONGEST_S`.
     """
     checked("commit_interval", commit_interval, float | None)
     if commit_interval is not None and not 0 < commit_interval <= LONGEST_S:
@@ -77,7 +77,7 @@ def milliseconds_of(commit_interval: float | None) -> int | None:
 def wishes_of(
     subscriptions: list[Subscription], consume_from: Policy, consume_from_ms: int | None, **others: Any
 ) -> Wishes:
-    """Return what the client wants, each field within the bounds that a heartbeat declares.
+    """Return the client's preferences, each field checked against the bounds that a heartbeat declares.
 
     Raises:
         InvalidUsage: a field is out of its bounds, or `consume_from_ms` does not fit `consume_from`.
@@ -85,7 +85,7 @@ def wishes_of(
     if (consume_from == "timestamp") != (consume_from_ms is not None):
         raise InvalidUsage(
             f"consume_from is {consume_from!r} and consume_from_ms is {consume_from_ms!r}; "
-            "'timestamp' needs a time in epoch ms, and only it takes one"
+            "'timestamp' requires a time in epoch ms, and no other policy accepts one"
         )
     given = {"consume_from": consume_from, "consume_from_ms": consume_from_ms or 0, **others}
     declared = {field.name: field.type for field in msgspec.structs.fields(Heartbeat)}

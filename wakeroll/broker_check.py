@@ -1,4 +1,4 @@
-"""Is there a broker, and does it have a control plane?  Asked once, before a client joins."""
+"""Check, before a client joins, that a broker answers and that it has a control plane."""
 
 import logging
 import time
@@ -13,22 +13,23 @@ log = logging.getLogger("wakeroll")
 
 
 def look(connection: Connection, topics: Iterable[str], timeout: float) -> int:
-    """Look at the broker's topics.
+    """Query the broker's topics.
 
     Args:
         connection: the broker.
-        topics: those that the application wants to read; a missing one is a warning, for it may still be created.
-        timeout: seconds, for all of it.
+        topics: topics that the application wants to read; a missing one is logged as a warning, because it may be
+            created later.
+        timeout: seconds for all queries together.
 
     Returns:
-        How many partitions the inbox has.
+        The number of partitions of the inbox.
 
     Raises:
-        NotReachable: no broker answers in time, or the control topics are not there.
+        NotReachable: no broker answers in time, or the control topics do not exist.
     """
     deadline = time.monotonic() + timeout
     reasons: list[str] = []
-    # A consumer's questions, unlike a producer's, never create a topic.
+    # Metadata requests of a consumer, unlike those of a producer, never create a topic.
     consumer = connection.consumer(error_cb=lambda error: reasons.append(error.str()), log_level=0)
     try:
 
@@ -40,14 +41,14 @@ def look(connection: Connection, topics: Iterable[str], timeout: float) -> int:
             if not partitions_of(topic):
                 raise NotReachable(
                     f"no topic {topic} at {connection.bootstrap}; is the control plane running? start it with "
-                    f"`wakeroll up`, or say with prefix= how its topics begin (now {connection.topics.prefix!r})"
+                    f"`wakeroll up`, or set prefix= to the prefix of its topics (now {connection.topics.prefix!r})"
                 )
         for topic in topics:
             if not partitions_of(topic):
                 log.warning("no topic %s at %s yet; waiting for it to be created", topic, connection.bootstrap)
         return partitions_of(connection.topics.inbox)
     except KafkaException as problem:
-        consumer.poll(0)  # has it call error_cb: the first error says more than "timed out"
+        consumer.poll(0)  # calls error_cb: the first error is more specific than "timed out"
         reason = (reasons or [problem.args[0].str()])[0]
         raise NotReachable(
             f"no Kafka broker answered at {connection.bootstrap} within {timeout:g} s ({reason}); is it running?"

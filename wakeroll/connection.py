@@ -1,4 +1,4 @@
-"""How everything of ours reaches the broker: one place for addresses, topic names and client settings."""
+"""The connection to the broker: address, topic names and client settings, declared once for all clients."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,13 +12,13 @@ from confluent_kafka.admin import AdminClient
 from wakeroll.errors import InvalidUsage
 
 MURMUR2 = "murmur2_random"
-"""The partitioner of Kafka's Java clients and of Spark; librdkafka's own default (CRC32) puts keys elsewhere."""
+"""The partitioner of Kafka's Java clients and of Spark; librdkafka's default (CRC32) chooses other partitions."""
 
 _Client = TypeVar("_Client", Producer, Consumer, AdminClient)
 
-# Kafka's own rule; RocketMQ's %RETRY%billing is the name of a topic too, but of none that a Kafka broker has.
+# Kafka's rule. RocketMQ also allows topic names like %RETRY%billing, which no Kafka broker accepts.
 _is_legal = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z").match
-# Kafka's Java clients, Spark's among them, insist on the port; librdkafka would take 9092 without a word.
+# Kafka's Java clients, including Spark's, require the port; librdkafka would silently use 9092.
 _address = re.compile(r"(\w+://)?(\[[\w.:%]+\]|[^\s:,/\[\]]+):(?P<port>[0-9]{1,5})").fullmatch
 
 
@@ -40,12 +40,12 @@ class Topics:
 
     @property
     def inbox(self) -> str:
-        """What clients must hear; keyed by client_id."""
+        """Decisions for clients; keyed by client_id."""
         return f"{self.prefix}.inbox"
 
     @property
     def decisions(self) -> str:
-        """Every decision: the record."""
+        """All decisions; keyed by group_id or queue."""
         return f"{self.prefix}.decisions"
 
     @property
@@ -55,16 +55,16 @@ class Topics:
 
     @property
     def all(self) -> tuple[str, str, str, str]:
-        """All four."""
+        """All four topics."""
         return (self.groups, self.queues, self.inbox, self.decisions)
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A broker, how to log in to it, and which topics are the control plane's.
+    """A broker, its login, and the names of the control plane's topics.
 
     Raises:
-        InvalidUsage: `bootstrap` is no list of addresses; and by each method, if Kafka's client does not take the
+        InvalidUsage: `bootstrap` is not a list of addresses. Each method raises it if Kafka's client rejects the
             settings.
     """
 
@@ -83,12 +83,12 @@ class Connection:
                 raise InvalidUsage(f"bootstrap is {self.bootstrap!r}; it must be host:port[,host:port]")
 
     def producer(self, **settings: Any) -> Producer:
-        """Make a producer that keeps order, repeats nothing and puts keys where Kafka's own clients do."""
+        """Create a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients."""
         ours = {"enable.idempotence": True, "linger.ms": 0, "partitioner": MURMUR2}
         return self._make(Producer, ours | settings)
 
     def consumer(self, **settings: Any) -> Consumer:
-        """Make a consumer for `assign`; Kafka's own groups and offsets are not used."""
+        """Create a consumer for `assign`; Kafka's own groups and offsets are not used."""
         ours = {
             "group.id": "wakeroll-unused",
             "enable.auto.commit": False,
@@ -99,37 +99,37 @@ class Connection:
         return self._make(Consumer, ours | settings)
 
     def admin(self, **settings: Any) -> AdminClient:
-        """Make a client that asks about topics and makes them."""
+        """Create a client that describes and creates topics."""
         return self._make(AdminClient, settings)
 
     def _make(self, kind: Callable[[dict[str, Any]], _Client], settings: Mapping[str, Any]) -> _Client:
         try:
             return kind({"bootstrap.servers": self.bootstrap, **settings, **self.config})
         except KafkaException as problem:
-            raise InvalidUsage(f"Kafka's client does not take these settings: {problem.args[0].str()}") from None
+            raise InvalidUsage(f"Kafka's client rejects these settings: {problem.args[0].str()}") from None
 
 
 def is_legal(topic: str) -> bool:
-    """Whether a topic of Kafka may have this name: asked for another one, a broker is at odds with the request."""
+    """Return whether Kafka allows this topic name. A broker rejects requests that name any other topic."""
     return _is_legal(topic) is not None
 
 
 def take(consumer: Consumer, most: int, timeout: float) -> list[Message]:
-    """Return what has come, errors too; wait at most `timeout` seconds for something to come."""
+    """Return received messages, including errors; wait at most `timeout` seconds for the first one."""
     first = consumer.poll(timeout)
-    # consume() alone would wait until it has as many.
+    # consume() alone would wait for all of them.
     return [] if first is None else [first, *consumer.consume(most - 1, timeout=0)]
 
 
 class InvalidConfigFile(InvalidUsage):
-    """A Kafka properties file that cannot be read; the message names the file, the line and what would be right."""
+    """A Kafka properties file is not valid; the message names the file, the line and the expected format."""
 
 
 def read_properties(path: Path) -> dict[str, str]:
     """Read a Kafka client properties file: ``name=value`` lines, ``#`` comments.
 
     Raises:
-        InvalidConfigFile: it is not there, or a line is neither.
+        InvalidConfigFile: the file cannot be read, or a line is neither a setting nor a comment.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""The consumer that an application imports: messages of the queues that the coordinator gives it."""
+"""The consumer that an application imports: it reads the queues that the coordinator assigns to it."""
 
 import os
 import threading
@@ -26,20 +26,20 @@ from wakeroll.reader import Reader
 OnQueues = Callable[[list[Queue]], object]
 
 SLICE_S = 0.05
-"""How long poll() waits for Kafka before it looks whether queues came or went."""
+"""How long poll() waits for Kafka before it checks for new or revoked queues (s)."""
 RETRY_S = 1.0
-"""How long poll() lets a queue rest whose start Kafka did not tell."""
+"""How long poll() waits before it retries a queue whose start offset Kafka did not return (s)."""
 
 
 class Consumer:
-    """A member of a consumer group, reading the queues that the group's coordinator gives it.
+    """A member of a consumer group that reads the queues assigned to it by the group's coordinator.
 
-    Poll from one thread.  Being back in `poll` says that the last message is done: its offset may be committed, and a
-    queue that goes to another consumer goes then, and not before.  Heartbeats have a thread of their own, so that a
-    slow handler is no silence.
+    Poll from one thread.  A call of `poll` means that the application has processed the last message: its offset may
+    be committed.  A revoked queue is released in such a call, and not earlier.  A thread of its own sends heartbeats,
+    so a slow handler does not end the session.
 
-    At least once: what was done and committed is not handed out again; after a crash, what was done in the last
-    `commit_interval` is.  When consumers come and go in good order nothing is repeated.
+    Delivery is at least once.  Messages that were processed and committed are not delivered again; after a crash, those
+    processed in the last `commit_interval` are.  Nothing is repeated when consumers join and leave normally.
 
     >>> with Consumer("billing", ["orders"], "localhost:9092") as consumer:  # doctest: +SKIP
     ...     while True:
@@ -73,31 +73,33 @@ class Consumer:
 
         Args:
             group_id: the group; letters, digits, ``. _ -``.
-            topics: names, or a mapping of name to expression.  `fetch` returns what the expression wants; `poll` does
-                not look at it.
+            topics: names, or a mapping of name to filter expression.  `fetch` returns only messages that match the
+                expression; `poll` ignores it.
             bootstrap: ``host:port[,host:port]`` of the brokers.
-            client_id: this member's name, its own among all consumers; made up if not given.
-            consume_from: where a queue starts that the group has not read yet: ``last``, ``first`` or ``timestamp``.
+            client_id: this member's name, unique among all consumers; generated if omitted.
+            consume_from: where to start a queue that the group has not read yet: ``last``, ``first`` or ``timestamp``.
             consume_from_ms: epoch milliseconds, for ``timestamp``.
-            mode: ``clustering``: the members share the queues; ``broadcasting``: each of them reads every queue, and
-                commits for itself under its `client_id`, which must then be the same at the next start.
-            strategy: who gets which queues; what the oldest member wants counts.
-            strategy_params: for the strategy.
-            orderly: messages of a queue must be consumed in order: a queue is never freed while its owner lives.
+            mode: ``clustering``: the members share the queues; ``broadcasting``: each member reads every queue and
+                commits its own offsets under its `client_id`, which must stay the same after a restart.
+            strategy: the strategy that assigns the queues; the coordinator uses the oldest member's.
+            strategy_params: parameters of the strategy.
+            orderly: messages of a queue must be consumed in order: a queue is never taken from its owner before the
+                owner releases it or its session ends.
             room: rack or machine room of this consumer.
-            weight: its share of the work, against the others'.
-            commit_interval: seconds between two commits of what is done; besides, it is committed when a queue goes and
-                on leaving.  None: only `commit` commits.  Where a queue starts by `consume_from` is always committed
-                at once.
-            kafka_config: more librdkafka settings, for login and the like.
-            prefix: how the control plane's topics begin.
-            on_assigned: called in `poll` with the queues that came.  What is produced after it is read.
-            on_revoked: called in `poll` or `close` with the queues that go, or were lost.  What they handed out is
-                done, and nobody else has them yet: the place to finish what is unfinished, and to call `commit`.
+            weight: this consumer's share of the work, relative to the other members' weights.
+            commit_interval: seconds between two commits of processed messages.  Offsets are also committed when a queue
+                is revoked and on leaving.  None: only `commit` commits.  A start offset found by `consume_from` is
+                always committed at once.
+            kafka_config: more librdkafka settings, for example for the login.
+            prefix: prefix of the control plane's topic names.
+            on_assigned: called in `poll` with newly assigned queues.  Messages produced after the call are read.
+            on_revoked: called in `poll` or `close` with queues that are revoked or lost.  The application has processed
+                all their delivered messages.  Unless they were lost, nobody else owns them yet: finish open work here,
+                and call `commit`.
             connect_timeout: seconds to wait for a broker.
 
         Raises:
-            InvalidUsage: an argument is not what it must be.
+            InvalidUsage: an argument is not valid.
             NotReachable: no broker answered in time, or it has no control plane.
         """
         group_id, client_id = argument_checks.group_id_of(group_id), argument_checks.client_id_of(client_id)
@@ -121,7 +123,9 @@ class Consumer:
             inbox = Inbox(connection, client_id, partitions, connect_timeout)
         except KafkaException as problem:
             self._reader.close()
-            raise NotReachable(f"{bootstrap} does not tell where {connection.topics.inbox} ends: {problem}") from None
+            raise NotReachable(
+                f"cannot read the end offset of {connection.topics.inbox} at {bootstrap}: {problem}"
+            ) from None
         except NotReachable:
             self._reader.close()
             raise
@@ -138,18 +142,18 @@ class Consumer:
         self._polling = threading.Lock()
         self._closed = False
         self._handed: tuple[Give, int] | None = None
-        """Of the message that the application is at work on: why it was read, and the next offset."""
+        """Assignment and next offset of the message that the application is processing; None if there is none."""
         self._retry_at = 0.0
         self._control.start()
 
     def poll(self, timeout: float = 1.0) -> Message | None:
         """Return the next message, or None if none came within `timeout` seconds.
 
-        It may take somewhat longer when queues come whose start Kafka must be asked for, or when callbacks take long.
+        It may take somewhat longer when it must query Kafka for the start of new queues, or when callbacks are slow.
 
         Raises:
-            InvalidUsage: the consumer is closed, or used by a second thread or a forked process.
-            Fenced: the coordinator wants this consumer out; it does not come back by itself.
+            InvalidUsage: the consumer is closed, or is used by a second thread or a forked process.
+            Fenced: the coordinator removed this consumer; it does not rejoin by itself.
         """
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds (math.inf waits for ever)")
@@ -174,49 +178,50 @@ class Consumer:
     def fetch(
         self, queue: Queue | tuple[str, int], offset: int, wait: float = 20.0, *, max_messages: int = 500
     ) -> Fetched:
-        """Return messages of a queue from an offset on; if there are none, wait until there are.
+        """Return messages of a queue from an offset on; if there are none, wait for some.
 
-        It stands beside `poll` and has nothing to do with ownership: any queue of this consumer's topics may be
-        fetched, whoever owns it, and nothing is committed.  What the topic's expression does not want is left out; a
-        message says its tag and properties in its headers, as `Producer` writes them.  While it waits, nothing is
-        asked of Kafka: the coordinator holds the request.
+        It is independent of `poll` and of ownership: any queue of this consumer's topics may be fetched, whoever owns
+        it, and nothing is committed.  Messages that do not match the topic's expression are left out; the tag and the
+        properties of a message are its headers, as `Producer` writes them.  While it waits, it sends no requests to
+        Kafka: the coordinator holds the pull.
 
-        Any thread may call it, also several at once, one for each queue.
+        Any thread may call it.  Several threads may call it at once, one for each queue.
 
         Args:
             queue: a `Queue`, or a topic and a number.
-            offset: where to begin; below the first message that is still there, that one counts.
-            wait: seconds to wait for messages, to 600; 0 looks what is there.  It takes five seconds more when the
-                coordinator does not answer, and may when Kafka does not.
-            max_messages: return no more than these; there may be more at once in the next fetch.
+            offset: where to start; if that message is already deleted, the first message of the queue.
+            wait: seconds to wait for messages, at most 600; 0 returns at once.  It takes five seconds longer if the
+                coordinator does not answer, and up to five seconds longer if Kafka does not.
+            max_messages: upper bound of the messages returned; the next fetch returns further ones at once.
 
         Returns:
-            The messages, none if none came in time, and the offset at which the next fetch goes on.
+            The messages, none if none arrived in time, and the offset at which the next fetch continues.
 
         Raises:
-            InvalidUsage: an argument is not what it must be, another thread fetches this queue, or the consumer is
-                closed, perhaps while this waits.
+            InvalidUsage: an argument is not valid, another thread fetches this queue, or the consumer is closed, even
+                if that happens during the wait.
             NotReachable: Kafka does not answer, or has no such queue.
-            RequestRefused: the coordinator does not take the request.
-            Fenced: the coordinator wants this consumer out; it does not come back by itself.
+            RequestRefused: the coordinator rejects the pull.
+            Fenced: the coordinator removed this consumer; it does not rejoin by itself.
         """
         self._refuse_a_fork()
         return self._fetcher.fetch(queue, offset, wait, max_messages, self._control.check)
 
     def commit(self, timeout: float = 5.0) -> bool:
-        """Commit now all that was handed out, the last message too; for the thread that polls, and for callbacks.
+        """Commit all delivered messages now, including the last one; call it in the polling thread or in a callback.
 
-        In a callback of `close` that last message counts only if it is known to be done: see there.
+        In a callback of `close`, the last message is included only if it is known to be processed; see `close`.
 
         Args:
-            timeout: seconds to wait for Kafka's receipt.
+            timeout: seconds to wait for Kafka's acknowledgement.
 
         Returns:
-            Whether Kafka has it.  If not - it did not answer in time, or the queues were lost meanwhile - some of it
-            may be handed out again, to this consumer or another; what Kafka did not receive is committed the next time.
+            Whether Kafka acknowledged the commit.  If not (a timeout, or queues that were lost meanwhile), messages may
+            be delivered again, to this consumer or to another one.  The next commit includes the offsets that Kafka
+            did not receive.
 
         Raises:
-            InvalidUsage: the consumer is closed, or used by a second thread or a forked process.
+            InvalidUsage: the consumer is closed, or is used by a second thread or a forked process.
         """
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds")
@@ -226,29 +231,30 @@ class Consumer:
         return self._control.commit(min(timeout, argument_checks.LONGEST_S)) and counts
 
     def assignment(self) -> list[Queue]:
-        """Return the queues that are read now, sorted; they change in `poll` and `close` only."""
+        """Return the queues that are being read, sorted; they change only in `poll` and `close`."""
         return self._reader.queues
 
     def close(self, timeout: float = 5.0) -> None:
-        """Commit what is done and leave the group: its queues go to the others at once.  A second call does nothing.
+        """Commit processed messages and leave the group, which frees the queues at once.  A second call does nothing.
 
-        The last message counts as done if `poll` or `commit` was called after it, or if a ``with`` block ends without
-        an exception; otherwise its handler may have failed, and it will be handed out again.
+        The last message counts as processed if `poll` or `commit` was called after it, or if a ``with`` block ends
+        without an exception.  Otherwise its handler may have failed, and the message is delivered again.
 
         Args:
-            timeout: seconds to wait for Kafka's receipt; without one, the queues are free when the session ends.
+            timeout: seconds to wait for Kafka's acknowledgement; without one, the queues become free when the session
+                ends.
 
         Raises:
-            InvalidUsage: a callback of `poll` called it.
+            InvalidUsage: it is called in a callback of `poll`.
         """
         if self._closed or os.getpid() != self._pid:
-            return  # a fork's copy has neither the threads nor the membership
+            return  # a forked process has neither the threads nor the membership
         if self._polling.locked() and threading.current_thread() is self._poller:
             raise InvalidUsage("close() was called by a callback of poll(); call it when poll() has returned")
         self._closed, self._closer = True, threading.current_thread()
         deadline = time.monotonic() + timeout
         self._fetcher.close(timeout)
-        # A poll() in another thread ends when it sees that we close.
+        # A poll() in another thread returns when it sees that the consumer is closed.
         idle = self._polling.acquire(timeout=max(deadline - time.monotonic(), 0.0))
         try:
             if idle:
@@ -271,12 +277,12 @@ class Consumer:
         self.close()
 
     def _finish(self) -> bool:
-        """Note that the application is done with the last message; return whether that counts."""
+        """Record that the application has processed the last message; return whether that takes effect."""
         handed, self._handed = self._handed, None
         return handed is None or self._control.done(*handed)
 
     def _next(self, timeout: float) -> Message | None:
-        """Wait for a message that may be handed out, for at most a slice of `timeout` seconds."""
+        """Wait for a message that may be delivered, for at most a slice of `timeout` seconds."""
         if self._reader.is_idle:
             self._control.changed.wait(min(timeout, RETRY_S))
             return None
@@ -292,7 +298,7 @@ class Consumer:
         return message
 
     def _follow(self) -> None:
-        """Let reading follow what the coordinator says.  The application is done with all that it was handed."""
+        """Apply assignments and revocations to the reader.  The application has processed all delivered messages."""
         control, reader = self._control, self._reader
         if not control.changed.is_set() and not 0 < self._retry_at <= time.monotonic():
             return
@@ -311,7 +317,7 @@ class Consumer:
             control.started(starts)
             self._tell(self._on_assigned, [give.queue for give, _ in starts])
         except BaseException:
-            control.changed.set()  # a callback failed: the next poll() takes up the rest
+            control.changed.set()  # a callback failed: the next poll() continues
             raise
 
     def _tell(self, callback: OnQueues | None, queues: list[Queue]) -> None:
@@ -319,7 +325,7 @@ class Consumer:
             callback(queues)
 
     def _refuse_who_must_not_poll(self) -> None:
-        """Let one thread of one process poll."""
+        """Reject calls of a second thread, of a forked process, or after `close`."""
         self._refuse_a_fork()
         self._refuse_if_closed()
         me = threading.current_thread()
@@ -327,16 +333,16 @@ class Consumer:
             self._poller = me
         if self._poller is not me:
             raise InvalidUsage(
-                f"this Consumer is polled by thread {self._poller.name!r}, and now by {me.name!r}; being back in "
-                "poll() says that the last message is done, so one thread must do it"
+                f"this Consumer is polled by thread {self._poller.name!r}, and now by {me.name!r}; a call of poll() "
+                "means that the last message is processed, so only one thread may poll"
             )
 
     def _refuse_a_fork(self) -> None:
         if os.getpid() != self._pid:
             raise InvalidUsage(
-                f"this Consumer was made in process {self._pid}; process {os.getpid()} is a fork and must make its own"
+                f"this Consumer was created in process {self._pid}; process {os.getpid()} is a fork: create a new one"
             )
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
-            raise InvalidUsage("this Consumer is closed; make a new one")
+            raise InvalidUsage("this Consumer is closed; create a new one")

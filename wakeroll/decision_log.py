@@ -1,4 +1,4 @@
-"""The record of decisions about one group: a partition of the decisions topic, from its start or from now on."""
+"""The decisions about one group, read from its partition of the decisions topic, from the start or from now on."""
 
 import logging
 import time
@@ -17,31 +17,31 @@ from wakeroll.partition_offsets import ends_of
 log = logging.getLogger("wakeroll")
 
 BATCH = 500
-"""Records taken at once; a partition holds what is decided about many groups."""
+"""Records taken at once; a partition holds the decisions about many groups."""
 SLICE_S = 0.5
-"""How long one wait may keep Ctrl-C from being heard."""
+"""Longest single wait, during which Ctrl-C has no effect (s)."""
 
 Said = Assignment | Fenced | Membership | Offset | Rebalance | Rejected
-"""The kinds of decisions that tell an operator something; others are passed over."""
+"""The kinds of decisions that operators need; other kinds are skipped."""
 _decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
 
 
 class DecisionLog:
-    """A reader of the decisions about a group, each once: their delivery is at least once.  For one thread.
+    """A reader of the decisions about a group. It returns each decision once, although delivery is at least once.
 
-    What an older era still appends, once a newer one has decided something, is skipped.
+    Decisions of an older era that follow one of a newer era are skipped.
 
-    Methods raise KafkaException when the broker does not answer a question in time.
+    Methods raise KafkaException when the broker does not answer in time. For one thread.
     """
 
     def __init__(self, consumer: Consumer, at: TopicPartition, group_id: str, timeout: float) -> None:
-        """Prepare to read; `from_the_start` or `from_now_on` begins.
+        """Prepare to read; call `from_the_start` or `from_now_on` to begin.
 
         Args:
-            consumer: made with `auto.offset.reset` earliest: when the oldest records go while they are read, the rest
-                is what there is.
-            at: the partition of the decisions that the group belongs to.
-            group_id: whose decisions.
+            consumer: has `auto.offset.reset` set to earliest: if the oldest records are deleted during the reading, it
+                continues with the remaining ones.
+            at: the partition of the decisions topic for the group.
+            group_id: the group.
             timeout: seconds to wait for the broker.
         """
         self._consumer = consumer
@@ -50,10 +50,10 @@ class DecisionLog:
         self._timeout = timeout
         self._next = 0
         self._seen: dict[str, tuple[int, int]] = {}
-        """Shard without its era -> the place of the newest decision that was read, see `model.decision_order`."""
+        """Shard without its era -> place of the newest decision read; see `model.decision_order`."""
 
     def from_the_start(self) -> None:
-        """Begin with the oldest decision that is still there."""
+        """Begin with the oldest decision that still exists."""
         self._begin(OFFSET_BEGINNING)
 
     def from_now_on(self) -> None:
@@ -61,10 +61,10 @@ class DecisionLog:
         self._begin(self._ends()[1])
 
     def until_now(self) -> Iterator[Said]:
-        """Yield all that is on record by now and was not returned yet.
+        """Yield all decisions recorded up to now that were not returned yet.
 
         Raises:
-            NotReachable: nothing comes any more, though there is more.
+            NotReachable: no record arrives in time, although the end is not reached.
         """
         first, end = self._ends()
         self._next = max(self._next, first)
@@ -76,10 +76,10 @@ class DecisionLog:
                 heard = time.monotonic()
             elif time.monotonic() - heard > self._timeout:
                 where = f"{self._at.topic}-{self._at.partition}"
-                raise NotReachable(f"{where} is not read on at {before} of {end}: no record in {self._timeout:g} s")
+                raise NotReachable(f"cannot read {where} from {before} to {end}: no record in {self._timeout:g} s")
 
     def wait(self, timeout: float) -> list[Said]:
-        """Return the next decisions, in order; wait at most `timeout` seconds for some record to come."""
+        """Return the next decisions, in order; wait at most `timeout` seconds for a record."""
         messages = take(self._consumer, BATCH, min(timeout, SLICE_S))
         return [decision for message in messages if (decision := self._read(message)) is not None]
 
@@ -91,7 +91,7 @@ class DecisionLog:
         return ends_of(self._consumer, self._at, self._timeout)
 
     def _read(self, message: Message) -> Said | None:
-        """Decode what is about this group; what cannot be read is not for this version."""
+        """Decode a decision about this group; ignore records of unknown formats: they are for other versions."""
         error = message.error()
         if error is not None:
             if error.code() != KafkaError._PARTITION_EOF:

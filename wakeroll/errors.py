@@ -1,25 +1,25 @@
-"""What can go wrong, as exceptions of our own: each message is a sentence for whoever must mend it."""
+"""Exceptions of the SDK.  Each message names the failure and the remedy."""
 
 
 class WakerollError(Exception):
-    """Anything that goes wrong in our own words."""
+    """Base class of all exceptions that wakeroll raises itself."""
 
 
 class InvalidUsage(WakerollError):
-    """The user asked for something that cannot work; the message says what would.  Trying again does not help."""
+    """An argument or a call is not valid; the message names what is valid.  A retry does not help."""
 
 
 class NotReachable(WakerollError):
-    """No broker answered in time, or it has no control plane."""
+    """No broker answered in time, or the broker has no control plane."""
 
 
 class Fenced(WakerollError):
-    """This consumer is out of its group and must not come back by itself.
+    """The coordinator removed this consumer from its group; the consumer does not rejoin by itself.
 
     Attributes:
         reason: ``duplicate`` (another process uses the same client_id), ``refused`` (the group is full, or consumes in
             another mode) or ``left``.
-        by: of a duplicate, the instance that has the client_id; else empty.
+        by: for ``duplicate``, the id of the instance that now has the client_id; otherwise empty.
     """
 
     def __init__(self, message: str, reason: str, by: str = "") -> None:

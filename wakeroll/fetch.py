@@ -1,4 +1,4 @@
-"""Fetches: messages of a queue from an offset on, and waiting until there are some."""
+"""Fetches: they return messages of a queue from an offset on, and wait if there are none."""
 
 import threading
 import time
@@ -26,46 +26,46 @@ from wakeroll.puller import Puller
 from wakeroll.queue_reader import QueueReader
 
 MOST_MESSAGES = 100_000
-"""Of one fetch, which has all of them in memory."""
+"""Largest number of messages of one fetch, which holds all of them in memory."""
 ANSWER_S = 5.0
-"""How long to wait for Kafka's answers at least, however short the wait for messages is."""
+"""Shortest time to wait for Kafka's answers, however short the wait for messages is (s)."""
 REST_S = 1.0
-"""How long a queue rests that cannot be waited for now: `shortPollingTimeMills` of RocketMQ's brokers, which do that
-without long polling."""
+"""Pause before the next attempt on a queue for which a pull cannot wait now (s). Value of `shortPollingTimeMills` of
+RocketMQ's brokers, which use it without long polling."""
 
 
 class Fetched(NamedTuple):
-    """What a fetch has found; no messages if none came in time."""
+    """The result of a fetch; without messages if none arrived in time."""
 
     messages: list[Message]
     next_offset: int
-    """Where the next fetch goes on: behind the messages, and behind those that were not wanted."""
+    """Offset at which the next fetch continues: behind the messages, and behind those that did not match."""
 
 
 class Fetcher:
-    """Fetches for one consumer; any number of threads, for a queue each."""
+    """Fetches for one consumer; any number of threads, one for each queue."""
 
     def __init__(
         self, connection: Connection, group_id: str, client_id: str, subscriptions: Iterable[Subscription]
     ) -> None:
-        """Prepare; nothing is connected before the first fetch."""
+        """Prepare; the first fetch connects."""
         self._connection = connection
         self._subscriptions = {subscription.topic: subscription for subscription in subscriptions}
         self._puller = Puller(connection, group_id, client_id)
         self._changed = threading.Condition()
         self._busy: set[Queue] = set()
-        """What is being fetched."""
+        """Queues that are being fetched."""
         self._idle: list[QueueReader] = []
-        """Readers that no thread uses now; there are as many as threads have ever fetched at once."""
+        """Unused readers. There are as many readers as there were threads that fetched at the same time."""
         self._closed = False
 
     def fetch(
         self, queue: Queue | tuple[str, int], offset: int, wait: float, most: int, check: Callable[[], None]
     ) -> Fetched:
-        """Fetch as `Consumer.fetch` says; `check` is called now and then, and what it raises ends the fetch.
+        """Fetch as described for `Consumer.fetch`. `check` is called repeatedly; its exceptions end the fetch.
 
         Raises:
-            InvalidUsage: an argument is out of its bounds, or the queue is of no topic of this consumer.
+            InvalidUsage: an argument is out of its bounds, or the queue is not of a topic of this consumer.
         """
         named = _queue_of(queue)
         checked("offset", offset, Offset)
@@ -74,11 +74,11 @@ class Fetcher:
         subscription = self._subscriptions.get(named.topic)
         if subscription is None or named.broker:
             topics = ", ".join(sorted(self._subscriptions))
-            raise InvalidUsage(f"{named} cannot be fetched; there are the queues of this consumer's topics: {topics}")
+            raise InvalidUsage(f"cannot fetch {named}: it is not a queue of this consumer's topics: {topics}")
         try:
             wanted = parse(subscription.expression, subscription.expression_type)
         except FilterError as error:
-            raise InvalidUsage(f"the expression of {named.topic} cannot be read: {error}") from None
+            raise InvalidUsage(f"cannot parse the expression of {named.topic}: {error}") from None
 
         def check_both() -> None:
             self._refuse_if_closed()
@@ -89,11 +89,11 @@ class Fetcher:
             return one.run(offset, wait)
 
     def hear(self, answer: Wake | Rejected) -> None:
-        """Take an answer from the inbox."""
+        """Process an answer from the inbox."""
         self._puller.hear(answer)
 
     def close(self, timeout: float) -> None:
-        """End every fetch, with a cancel of what it waits for; wait for that at most `timeout` seconds."""
+        """End all fetches and cancel their pulls; wait for that at most `timeout` seconds."""
         deadline = time.monotonic() + timeout
         self._closed = True
         self._puller.look()
@@ -106,18 +106,20 @@ class Fetcher:
 
     @contextmanager
     def _reader(self, queue: Queue) -> Iterator[QueueReader]:
-        """Lend a reader for a queue, the one that read it last if that is there."""
+        """Lend a reader for a queue, preferably the one that last read the queue."""
         with self._changed:
             self._refuse_if_closed()
             if queue in self._busy:
-                raise InvalidUsage(f"{queue} is being fetched by another thread; one at a time may wait for a queue")
+                raise InvalidUsage(
+                    f"another thread is fetching {queue}; only one thread may wait for a queue at a time"
+                )
             self._idle.sort(key=lambda reader: reader.queue == queue)
             reader = self._idle.pop() if self._idle else QueueReader(self._connection)
             self._busy.add(queue)
         try:
             yield reader
         except BaseException:
-            reader.close()  # who knows where it stands
+            reader.close()  # its position is unknown
             raise
         else:
             if self._closed:
@@ -131,7 +133,7 @@ class Fetcher:
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
-            raise InvalidUsage("this Consumer is closed; make a new one")
+            raise InvalidUsage("this Consumer is closed; create a new one")
 
 
 @dataclass(frozen=True)
@@ -143,19 +145,19 @@ class _Fetch:
     queue: Queue
     subscription: Subscription
     wanted: ParsedSubscription
-    """The subscription's expression."""
+    """Parsed expression of the subscription."""
     most: int
     check: Callable[[], None]
 
     def run(self, offset: int, wait: float) -> Fetched:
         """Read; wait until there is more; read again.
 
-        `next_offset` is only what this reader has seen.  A wake may tell of messages that it cannot see yet, those of
-        an open transaction: to go on behind them, as the protocol allows, would lose them.
+        `next_offset` depends only on what this reader has read. A wake may report messages that the reader cannot see
+        yet, those of an open transaction. The protocol allows to continue behind them, but then they would be lost.
         """
         deadline = time.monotonic() + wait
         ended: PullEnded | None = None
-        """The wait that came before the last read."""
+        """Result of the wait before the last read; None if there was none."""
         while True:
             left = deadline - time.monotonic()
             messages, next_offset = self._read(offset, max(left, ANSWER_S))
@@ -164,16 +166,16 @@ class _Fetch:
             if messages or is_last:
                 return Fetched(messages, next_offset)
             if next_offset > offset:
-                offset, ended = next_offset, None  # there was something, if nothing wanted; perhaps there is more
+                offset, ended = next_offset, None  # no message matched; there may be more
             elif ended is not None:
-                self.puller.rest(min(left, REST_S), self.check)  # it would be woken at once again
+                self.puller.rest(min(left, REST_S), self.check)  # a new pull would be woken at once
                 ended = None
             else:
                 ended = self._wait(offset, left)
                 if ended.reason == "truncated":
                     offset = min(offset, ended.next_offset)
                 elif ended.reason == "unknown":
-                    ended = None  # that was a look at the queue, and no wait
+                    ended = None  # the next read is only a check of the queue: it does not follow a wake
 
     def _read(self, offset: int, timeout: float) -> Fetched:
         read = self.reader.read(self.queue, offset, self.most, timeout, self.check)
@@ -194,7 +196,7 @@ def _queue_of(queue: Queue | tuple[str, int]) -> Queue:
     """Return the queue that an application names.
 
     Raises:
-        InvalidUsage: it is none.
+        InvalidUsage: the argument is not a queue.
     """
     match queue:
         case Queue():

@@ -1,4 +1,4 @@
-"""What the decisions about a group tell of it: its mode, its topics, and how far it has consumed."""
+"""A summary of a group from its decisions: its mode, its topics, and its committed offsets."""
 
 from collections.abc import Iterable
 from typing import Self
@@ -9,26 +9,26 @@ from model.queue import Queue
 
 
 class History:
-    """A group as its decisions tell it, the oldest first; what is older than the oldest of them is not seen."""
+    """The state of a group as derived from its decisions, oldest first; deleted decisions are not included."""
 
     def __init__(self) -> None:
         self.mode: Mode = "clustering"
-        """As the newest decision that tells it says."""
+        """Mode in the newest decision that contains one."""
         self.committed: dict[tuple[str, Queue], int] = {}
-        """(client_id, queue) -> the next message to consume; the client is empty where the group shares one offset."""
+        """(client_id, queue) -> the next message to consume; client_id is empty if the group shares one offset."""
         self._assigned: dict[str, Assignment] = {}
-        """client_id -> its newest assignment; present members alone."""
+        """client_id -> newest assignment; only clients that are members now."""
 
     @classmethod
     def of(cls, decisions: Iterable[Decision]) -> Self:
-        """Return what these tell, in the order of the record and without repetitions."""
+        """Derive the state from decisions in the order of the record, without repetitions."""
         history = cls()
         for decision in decisions:
             history.learn(decision)
         return history
 
     def learn(self, decision: Decision) -> None:
-        """Take one more decision."""
+        """Process one more decision."""
         match decision:
             case Offset():
                 self.mode = decision.mode
@@ -49,14 +49,14 @@ class History:
 
     @property
     def topics(self) -> list[str]:
-        """Topics of its committed offsets and of what its members hold now, sorted."""
+        """Topics of its committed offsets and of its members' queues, sorted."""
         topics = {queue.topic for _, queue in self.committed}
         for assignment in self._assigned.values():
             topics.update(each.queue.topic for each in assignment.queues)
-            topics.update(queue.topic for queue in assignment.revoke)  # it may be on its way to another member
+            topics.update(queue.topic for queue in assignment.revoke)  # its next owner may not have it yet
         return sorted(topics)
 
     @property
     def clients(self) -> list[str]:
-        """Who has offsets of its own, as far as is known: in a broadcasting group, members and who left; sorted."""
+        """Known clients with own offsets in a broadcasting group, members and former members; sorted."""
         return sorted({owner for owner, _ in self.committed if owner} | self._assigned.keys())

@@ -1,4 +1,4 @@
-"""What a message says of itself, as its headers: its tag and its properties, by which subscriptions choose."""
+"""The headers of a message: its tag and its properties, which the filters of subscriptions match."""
 
 import reprlib
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from model.filters.matching import TAGS_PROPERTY
 from wakeroll.errors import InvalidUsage
 
 TAGS_HEADER = TAGS_PROPERTY
-"""The header of the tag has the name that the tag has among RocketMQ's properties."""
+"""Name of the header with the tag; RocketMQ uses the same name for the tag among its properties."""
 
 _DECLARED = {field.name: field.type for field in msgspec.structs.fields(Arrival)}
 
@@ -22,16 +22,16 @@ def headers_of(tags: str, properties: Mapping[str, str]) -> list[tuple[str, byte
     """Return a message's headers: the tag, unless it is empty, then the properties.
 
     Raises:
-        InvalidUsage: something is no text, too long, or more than an arrival may tell.
+        InvalidUsage: a value is not text, is too long, or exceeds the bounds of an arrival.
     """
     if not isinstance(tags, str):
-        raise InvalidUsage(f"tags is {reprlib.repr(tags)}; it must be text, empty for none")
+        raise InvalidUsage(f"tags is {reprlib.repr(tags)}; it must be text, or empty for no tag")
     _check("tags", tags, _DECLARED["tags"])
     if not isinstance(properties, Mapping):
-        raise InvalidUsage(f"properties is {reprlib.repr(properties)}; it must map names to texts")
+        raise InvalidUsage(f"properties is {reprlib.repr(properties)}; it must map names to text")
     for name, text in properties.items():
         if name in ("", TAGS_HEADER):
-            raise InvalidUsage(f"a property is named {name!r}; it must have a name, and tags= takes the tag")
+            raise InvalidUsage(f"a property is named {name!r}; it must have a name, and the tag is passed in tags=")
         _check(f"property {name!r:.80}", {name: text}, _DECLARED["properties"])
     _check("properties", dict(properties), _DECLARED["properties"])
     texts = {TAGS_HEADER: tags, **properties} if tags else properties
@@ -40,31 +40,31 @@ def headers_of(tags: str, properties: Mapping[str, str]) -> list[tuple[str, byte
             text.encode()
         return [(name, text.encode()) for name, text in texts.items()]
     except UnicodeEncodeError as error:
-        raise InvalidUsage(f"{reprlib.repr(error.object)} is no text that UTF-8 can carry: {error.reason}") from None
+        raise InvalidUsage(f"{reprlib.repr(error.object)} cannot be encoded in UTF-8: {error.reason}") from None
 
 
 def wants(subscription: ParsedSubscription, message: Message) -> bool:
-    """Whether a subscription wants a message, by its headers.
+    """Return whether a message matches a subscription, by its headers.
 
-    They are all that is known, and all there is: a message without a tag is none of a subscription to tags.  What is
-    not UTF-8 was written for others.
+    A message without a tag matches no subscription to tags. Headers that are not UTF-8 are ignored.
     """
-    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])  # of a message that was read
+    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])  # a consumed message has bytes or None
     properties = {name: text for name, text in texts_of(headers).items() if text is not None}
     tags = properties.get(TAGS_HEADER, "")
     return matches(subscription, tags_code(tags), tags, properties)
 
 
 def texts_of(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str | None]:
-    """Return what headers say, by name; None is no text.
+    """Return the texts of headers by name; None if a value is not UTF-8.
 
-    Of those with one name the last counts, as Kafka's `lastHeader` has it; one without a value says nothing.
+    The last one of several headers with the same name counts, as with Kafka's `lastHeader`. Headers without a value are
+    left out.
     """
     return {name: _text_of(value) for name, value in dict(headers).items() if value is not None}
 
 
 def fits(name: Literal["tags", "properties"], value: object) -> bool:
-    """Whether an arrival may tell these tags, or these properties, of its message."""
+    """Return whether these tags or properties are within the bounds of an arrival."""
     try:
         msgspec.convert(value, _DECLARED[name])
     except msgspec.ValidationError:

@@ -1,4 +1,4 @@
-"""The control thread: heartbeats and decisions, however slow the application's handler is."""
+"""The control thread: it sends heartbeats and receives decisions, however slow the application's handler is."""
 
 import logging
 import threading
@@ -21,67 +21,68 @@ from wakeroll.outbox import Outbox
 log = logging.getLogger("wakeroll")
 
 SLICE_S = 0.05
-"""How long the thread waits for a decision before it looks at acknowledgements and the time again."""
+"""How long the thread waits for a decision before it checks acknowledgements and the time again (s)."""
 LEAVE_S = 1.0
-"""How long to wait for the thread's end, which comes within a slice."""
+"""How long to wait for the thread to end, which it does within a slice (s)."""
 
 
 class Control:
-    """The pure client, shared by its own thread and the application's.
+    """The pure client, shared by the control thread and the application's thread.
 
-    What the client wants sent is handed to Kafka under the same lock: a release must not overtake a receipt.
+    Its events are passed to Kafka under the same lock, so that they keep their order: a release must not overtake an
+    acknowledgement.
     """
 
     def __init__(
         self, client: Client, inbox: Inbox, outbox: Outbox, on_answer: Callable[[Wake | Rejected], None]
     ) -> None:
-        """Prepare; `start` begins.
+        """Prepare; `start` joins the group.
 
         Args:
-            client: the pure side.
-            inbox: of the client.
-            outbox: of the client's group.
-            on_answer: called in the control thread with what may answer a pull.
+            client: the pure client.
+            inbox: inbox of the client.
+            outbox: outbox of the client's group.
+            on_answer: called in the control thread with each decision that may answer a pull.
         """
         self.changed = threading.Event()
-        """Set when there is something for the application's thread to follow."""
+        """Set when the application's thread must apply a change of the assignment."""
         self._client = client
         self._inbox = inbox
         self._outbox = outbox
         self._on_answer = on_answer
         self._lock = threading.Lock()
         self._delivered = threading.Condition(self._lock)
-        """Told of each commit that Kafka has, and of the end of a life."""
+        """Notified of each commit that Kafka acknowledged, and of the end of an instance."""
         self._stopping = threading.Event()
         self._ended: Dropped | None = None
         self._failure: Exception | None = None
         self._refusal = ""
-        """Why the coordinator does not let this client in; empty: it has said nothing."""
+        """Reason why the coordinator refused this client; empty if it sent none."""
         self._thread = threading.Thread(target=self._run, name=f"wakeroll-{client.client_id}", daemon=True)
 
     def start(self) -> None:
-        """Join the group and keep in touch with it."""
+        """Join the group and start the control thread."""
         with self._lock:
             self._join()
         self._thread.start()
 
     def view(self) -> tuple[dict[Queue, Give], list[Queue]]:
-        """Return, as of one moment, what may be read and what is to be drained."""
+        """Return the readable queues and the queues to drain, both as of the same moment."""
         with self._lock:
             return self._client.readable(), self._client.draining()
 
     def started(self, starts: Iterable[tuple[Give, int]]) -> None:
-        """Report from which offsets these are read."""
+        """Report the offsets at which the reading of these assignments starts."""
         with self._lock:
             self._do(self._client.started(starts, now_ms()))
 
     def done(self, give: Give, offset: int) -> bool:
-        """Report that the application is done with all messages below `offset`; return whether that counts."""
+        """Report that the application has processed all messages below `offset`; return whether that takes effect."""
         with self._lock:
             return self._client.done(give, offset)
 
     def commit(self, timeout: float) -> bool:
-        """Commit what is done; wait at most `timeout` seconds until Kafka has it, and return whether it has."""
+        """Commit processed messages; return whether Kafka acknowledged them within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         client = self._client
         with self._lock:
@@ -89,7 +90,7 @@ class Control:
             self._do(client.commit(now_ms()))
             waits = client.instance_id == life and not client.is_committed()
         if waits:
-            self._outbox.flush(timeout)  # this thread may see its end before the other has run the last callback
+            self._outbox.flush(timeout)  # it may return before the control thread has run the last callback
         with self._delivered:
             if waits:
                 self._delivered.wait_for(
@@ -98,12 +99,12 @@ class Control:
             return bool(life) and client.instance_id == life and client.is_committed()
 
     def released(self, queues: Iterable[Queue]) -> None:
-        """Report that the application is done with these."""
+        """Report that the application has processed all delivered messages of these queues."""
         with self._lock:
             self._do(self._client.released(queues, now_ms()))
 
     def may_hand_out(self, give: Give) -> bool:
-        """Say whether a message of this giving may go to the application now."""
+        """Return whether a message of this assignment may be delivered to the application now."""
         with self._lock:
             now = now_ms()
             if self._client.may_hand_out(give, now):
@@ -112,11 +113,11 @@ class Control:
             return False
 
     def check(self) -> None:
-        """Raise what ended this client's membership, if anything did.
+        """Raise an error if this client's membership has ended.
 
         Raises:
-            Fenced: the coordinator wants it out.
-            WakerollError: the control thread failed; the cause is attached.
+            Fenced: the coordinator removed this client.
+            WakerollError: the control thread failed; its exception is the cause.
         """
         if self._failure is not None:
             raise WakerollError(f"the control thread failed: {self._failure!r}") from self._failure
@@ -124,13 +125,13 @@ class Control:
             raise Fenced(self._sentence(self._ended), self._ended.reason, self._ended.by)
 
     def leave(self, timeout: float) -> None:
-        """Commit, leave the group and end the thread; wait at most `timeout` seconds until Kafka knows."""
+        """Commit, leave the group and end the thread; wait at most `timeout` seconds for Kafka's acknowledgement."""
         with self._lock:
             self._do(self._client.leave(now_ms()))
         self._stopping.set()
         if not self._outbox.flush(timeout):
             log.warning(
-                "%s has left group %s without Kafka's receipt; its queues are free when its session ends",
+                "%s left group %s, but Kafka did not acknowledge it; its queues become free when its session ends",
                 self._client.client_id,
                 self._client.group_id,
             )
@@ -152,7 +153,7 @@ class Control:
                     self._do(self._client.on_time(now_ms()))
                     if deaf:
                         self._do(self._client.give_up())
-        except Exception as problem:  # the application hears of it in its next poll()
+        except Exception as problem:  # the application's next poll() raises it
             self._failure = problem
             self.changed.set()
         finally:
@@ -168,7 +169,7 @@ class Control:
             self._delivered.notify_all()
 
     def _do(self, outputs: list[Output]) -> None:
-        """Carry out what the client wants, in its order; with the lock held."""
+        """Execute the client's actions in order. The caller holds the lock."""
         for output in outputs:
             match output:
                 case Send(Heartbeat() as event, sent_ms):
@@ -182,9 +183,11 @@ class Control:
                 case Dropped():
                     self._drop(output)
                 case EventRefused(rule, detail):
-                    if rule == "mode":  # the only one that is followed by `fenced`
+                    if rule == "mode":  # the only rule after which `fenced` follows
                         self._refusal = detail
-                    log.warning("the coordinator refused an event of %s (%s): %s", self._client.client_id, rule, detail)
+                    log.warning(
+                        "the coordinator rejected an event of %s (%s): %s", self._client.client_id, rule, detail
+                    )
 
     def _drop(self, dropped: Dropped) -> None:
         self.changed.set()
@@ -193,33 +196,33 @@ class Control:
             self._ended = dropped
             return
         level = logging.WARNING if dropped.queues else logging.DEBUG
-        log.log(level, "%s; %s of its queues dropped, joining anew", self._sentence(dropped), len(dropped.queues))
+        log.log(level, "%s; %s of its queues dropped; rejoining", self._sentence(dropped), len(dropped.queues))
         self._join()
 
     def _join(self) -> None:
-        """Begin a life that only this process can unregister."""
+        """Join with a new instance that only this process can unregister."""
         secret = uuid.uuid4().hex
         self._do(self._client.join(provable_id(secret), now_ms(), secret))
 
     def _sentence(self, dropped: Dropped) -> str:
-        """Say why a life ended."""
+        """Describe why an instance ended."""
         client = self._client
         who = f"client {client.client_id!r} of group {client.group_id!r}"
         match dropped.reason:
             case "duplicate":
                 return (
                     f"{who} is a duplicate: another process, instance {dropped.by}, uses the same client_id; "
-                    "give each process its own, or none"
+                    "give each process its own client_id, or omit it"
                 )
             case "refused":
                 return f"{who} was refused: {self._refusal or 'the group has as many members as max_members allows'}"
             case "left":
-                return f"{who} was unregistered; make a new Consumer to come back"
+                return f"{who} was unregistered; create a new Consumer to rejoin"
             case "expired":
-                return f"{who} was silent for longer than its session in the coordinator's eyes"
+                return f"{who} expired: the coordinator received no heartbeat for longer than the session timeout"
             case "deaf":
                 return f"{who} cannot read its partition of the inbox"
             case "epoch":
-                return f"{who} showed an epoch that the coordinator has never given"
+                return f"{who} sent an epoch that the coordinator never assigned"
             case "silent":
-                return f"{who} had no heartbeat acknowledged by Kafka for almost {client.session_timeout_ms} ms"
+                return f"{who} expired: Kafka acknowledged no heartbeat for almost {client.session_timeout_ms} ms"

@@ -1,4 +1,4 @@
-"""What the coordinator has to say to one client: the partition of the inbox that its id belongs to."""
+"""The inbox of one client: the partition of the inbox topic with the coordinator's decisions for its client_id."""
 
 import logging
 
@@ -16,29 +16,29 @@ from wakeroll.partition_offsets import ends_of
 log = logging.getLogger("wakeroll")
 
 LOOK_MS = 5_000
-"""How often the partition's end is asked for."""
+"""How often the end offset of the partition is queried (ms)."""
 LOOK_TIMEOUT_S = 0.5
 BATCH = 500
-"""Records taken at once; a partition holds what many clients must hear."""
+"""Records taken at once; a partition holds the decisions for many clients."""
 
 ToAClient = Assignment | Fenced | Rejected | Wake
 _decoder: msgspec.json.Decoder[ToAClient] = msgspec.json.Decoder(ToAClient)
 
 
 class Inbox:
-    """A reader of the decisions about one client, from now on.  For one thread."""
+    """A reader of the decisions for one client, from now on. For one thread."""
 
     def __init__(self, connection: Connection, client_id: str, partitions: int, timeout: float) -> None:
-        """Find the end of the client's partition, which must be known before its first heartbeat.
+        """Find the end of the client's partition. That must happen before its first heartbeat.
 
         Args:
             connection: the broker.
-            client_id: whose decisions.
-            partitions: how many the inbox has.
+            client_id: the client.
+            partitions: number of partitions of the inbox topic.
             timeout: seconds to wait for the broker.
 
         Raises:
-            KafkaException: the broker does not tell.
+            KafkaException: the broker does not return the end offset.
         """
         self._key = client_id.encode()
         self._topic, self._partition = connection.topics.inbox, partition_of(self._key, partitions)
@@ -53,19 +53,19 @@ class Inbox:
             raise
 
     def poll(self, timeout: float) -> list[ToAClient]:
-        """Return what has come for this client, in order; wait at most `timeout` seconds for something to come."""
+        """Return new decisions for this client, in order; wait at most `timeout` seconds for the first one."""
         messages = take(self._consumer, BATCH, timeout)
         return [decision for message in messages if (decision := self._read(message)) is not None]
 
     def is_deaf(self, session_timeout_ms: int) -> bool:
-        """Return whether for more than a session (ms) it was not read to its end; asks Kafka for that now and then."""
+        """Return whether the end was not reached for longer than a session (ms). Query the end every `LOOK_MS`."""
         now = now_ms()
         if now >= self._look_due_ms:
             self._look_due_ms = now + LOOK_MS
             try:
                 _, end = ends_of(self._consumer, TopicPartition(self._topic, self._partition), LOOK_TIMEOUT_S)
             except KafkaException as problem:
-                log.debug("no end of %s-%s: %s", self._topic, self._partition, problem)
+                log.debug("cannot read the end offset of %s-%s: %s", self._topic, self._partition, problem)
                 end = None
             self._hearing.look(end, now_ms())
         return self._hearing.is_deaf(now_ms(), session_timeout_ms)
@@ -75,7 +75,7 @@ class Inbox:
         self._consumer.close()
 
     def _read(self, message: Message) -> ToAClient | None:
-        """Decode what is for this client; what cannot be read is not for this version."""
+        """Decode a record for this client; ignore records of unknown formats: they are for other versions."""
         error = message.error()
         if error is not None:
             self._recover(error)
@@ -90,7 +90,7 @@ class Inbox:
             return None
 
     def _recover(self, error: KafkaError) -> None:
-        """Start over when the position is gone (a day offline, a new topic): a seq known already is skipped anyway."""
+        """Start over if the offset no longer exists (a day offline, a new topic); the client skips known seqs."""
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._consumer.assign([TopicPartition(self._topic, self._partition, OFFSET_BEGINNING)])
         else:

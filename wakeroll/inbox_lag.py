@@ -1,27 +1,27 @@
-"""Whether a client hears: does it still read all that its partition of the inbox has?
+"""Detection of a client that no longer reads its inbox partition to the end.
 
-A client that does not, because its partition has no leader or may not be read, would go on with queues that it was told
-to give up.  The end of the partition is a fact that it can ask for, whether or not the coordinator has anything to say.
+Such a client, whose partition has no leader or is not readable, would keep queues that were revoked. The end offset of
+the partition reveals this, even while the coordinator sends nothing.
 """
 
 PAUSE_MS = 15_000
-"""Who has not looked for this long has not run."""
+"""After a pause of this length between two checks, the process was suspended (ms)."""
 
 
 class Hearing:
-    """How far an inbox was read, against the ends that were seen of it.  Times are ms of one monotonic clock."""
+    """Progress of reading an inbox, compared to its end offsets. Times are ms of one monotonic clock."""
 
     def __init__(self, next_offset: int, now_ms: int) -> None:
         """Begin at `next_offset`, the end of the partition."""
         self.next_offset = next_offset
-        """Of the next record to read."""
+        """Offset of the next record to read."""
         self._heard_ms = self._looked_ms = now_ms
         self._mark: int | None = None
 
     def look(self, end: int | None, now_ms: int) -> None:
-        """Take the partition's end as of now; None if the brokers do not tell it.
+        """Process the end offset of the partition as of now; None if the brokers did not return it.
 
-        A process that was suspended has not looked either: it begins again.
+        After a suspension of the process, the measurement starts again.
         """
         if now_ms - self._looked_ms > PAUSE_MS:
             self._heard_ms, self._mark = now_ms, None
@@ -36,5 +36,5 @@ class Hearing:
             self._mark = end
 
     def is_deaf(self, now_ms: int, session_timeout_ms: int) -> bool:
-        """Return whether for more than a session it has not been read to an end that was seen, or none was seen."""
+        """Return whether for longer than a session no end offset was known, or no known end offset was reached."""
         return now_ms - self._heard_ms > session_timeout_ms

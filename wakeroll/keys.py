@@ -1,4 +1,4 @@
-"""The file with a deployment's keys: read, checked, written; and who may sign with what."""
+"""The key file of a deployment: how to read, check and write it, and which key a role signs with."""
 
 import re
 import secrets
@@ -11,7 +11,7 @@ from model.signing import DEV_KEYS, ROLES, Key, Keys, Role, Signer
 from wakeroll.errors import InvalidUsage
 
 DEV_WARNING = (
-    "no keys are set: the built-in development keys are in use, with which everybody may act as operator and observer; "
+    "no keys are set: the built-in development keys are in use, and anybody can act as operator and observer; "
     "see docs/security.md"
 )
 SECRET_BYTES = 32
@@ -21,14 +21,14 @@ _SECRET = re.compile(rf"[0-9a-f]{{{2 * SECRET_BYTES}}}")
 
 
 class InvalidKeys(InvalidUsage):
-    """A file of keys that cannot be used; the message names the file, the key and what would be right, no secret."""
+    """The key file cannot be used; the message names the file, the key and a valid value, but never a secret."""
 
 
 def read_keys(path: str | Path | None) -> Keys:
-    """Read a file of keys; without a path, return the development keys.
+    """Read a key file; without a path, return the development keys.
 
     Raises:
-        InvalidKeys: it cannot be read, or an entry is not as `entry_of` writes it.
+        InvalidKeys: the file cannot be read, or an entry does not have the format of `entry_of`.
     """
     if path is None:
         return DEV_KEYS
@@ -36,15 +36,15 @@ def read_keys(path: str | Path | None) -> Keys:
         entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeError) as error:
         raise InvalidKeys(f"cannot read the keys in {path}: {error}") from None
-    except tomllib.TOMLDecodeError:  # what it says may quote a secret
-        raise InvalidKeys(f"the keys in {path} are not TOML; `wakeroll keys new` prints how an entry looks") from None
+    except tomllib.TOMLDecodeError:  # its message may quote a secret
+        raise InvalidKeys(f"the keys in {path} are not TOML; `wakeroll keys new` prints a valid entry") from None
     if not entries:
-        raise InvalidKeys(f"there is no key in {path}; `wakeroll keys new` makes one")
+        raise InvalidKeys(f"there is no key in {path}; `wakeroll keys new` creates one")
     return Keys.of(_key(path, key_id, entry) for key_id, entry in entries.items())
 
 
 def entry_of(key: Key) -> str:
-    """Return a key as it stands in a file.
+    """Return a key as an entry of a key file.
 
     >>> print(entry_of(Key("night-shift", "operator", bytes(32))), end="")
     [night-shift]
@@ -55,10 +55,10 @@ def entry_of(key: Key) -> str:
 
 
 def new_key(role: Role, key_id: str | None = None) -> Key:
-    """Make a key with a random secret; without an id, with one that says its role.
+    """Create a key with a random secret; without an id, generate one that begins with the role.
 
     Raises:
-        InvalidUsage: the id has other characters than `[A-Za-z0-9_-]`, or more than 32 of them.
+        InvalidUsage: the id is not 1 to 32 characters of `[A-Za-z0-9_-]`.
     """
     key_id = f"{role}-{secrets.token_hex(3)}" if key_id is None else key_id
     if not _KEY_ID.fullmatch(key_id):
@@ -67,28 +67,28 @@ def new_key(role: Role, key_id: str | None = None) -> Key:
 
 
 def add_key(path: Path, key: Key) -> None:
-    """Append a key to a file; a new file can be read by its owner alone.
+    """Append a key to a file. A new file is readable only by its owner.
 
     Raises:
-        InvalidKeys: the file cannot be read, or has a key of this id.
-        OSError: it cannot be written.
+        InvalidKeys: the file cannot be read, or already has a key with this id.
+        OSError: the file cannot be written.
     """
     if path.exists() and key.key_id in read_keys(path).by_id:
-        raise InvalidKeys(f"{path} has a key {key.key_id!r}; choose another id")
+        raise InvalidKeys(f"{path} already has a key {key.key_id!r}; choose another id")
     path.touch(mode=0o600)
     with path.open("a", encoding="utf-8") as file:
         file.write(("\n" if path.stat().st_size else "") + entry_of(key))
 
 
 def warning_of(path: str | Path | None) -> str:
-    """Return why the keys of a deployment protect nothing, as a sentence; empty if they do.
+    """Return a warning if the keys of a deployment protect nothing, or an empty string if they do.
 
-    There are none, or every user of the machine may read or write the file.
+    They protect nothing if no keys are set, or if every user of the machine may read or write the file.
     """
     if path is None:
         return DEV_WARNING
     mode = stat.S_IMODE(Path(path).stat().st_mode)
-    exposed = f"every user of this machine may use the keys in {path} (mode {mode:o}); mend it with: chmod 600 {path}"
+    exposed = f"every user of this machine may use the keys in {path} (mode {mode:o}); to fix this: chmod 600 {path}"
     return exposed if mode & stat.S_IRWXO else ""
 
 
@@ -96,21 +96,21 @@ def key_to_sign(keys: Keys, role: Role) -> Key:
     """Return the key that a role signs with: the last one of the file.
 
     Raises:
-        InvalidKeys: there is none.
+        InvalidKeys: the file has no key of the role.
     """
     found = keys.of_role(role)
     if not found:
-        raise InvalidKeys(f"there is no key of an {role} to sign with; there are: {', '.join(keys.by_id)}")
+        raise InvalidKeys(f"there is no key of the role {role} to sign with; keys found: {', '.join(keys.by_id)}")
     return found[-1]
 
 
 def new_signer(key: Key) -> Signer:
-    """Begin to sign as somebody whom no shard has heard of."""
+    """Return a signer with a new random id, which no shard has seen yet."""
     return Signer(key, secrets.token_hex(8))
 
 
 def _key(path: str | Path, key_id: str, entry: Any) -> Key:
-    """Make a key of an entry; an error never quotes a value, which may be a secret in the wrong place."""
+    """Convert an entry to a key. An error never quotes a value: it may be a secret in the wrong place."""
     if not _KEY_ID.fullmatch(key_id) or not isinstance(entry, dict) or entry.keys() != {"role", "secret"}:
         raise InvalidKeys(f"an entry in {path} must have an id, a role and a secret, as `wakeroll keys new` prints it")
     role, secret = entry["role"], entry["secret"]

@@ -1,4 +1,4 @@
-"""The SDK's clock: it counts on while the machine sleeps, for the coordinator does not wait either."""
+"""The SDK's clock. It includes the time that the machine sleeps, because the coordinator goes on meanwhile."""
 
 import time
 
@@ -7,5 +7,5 @@ _CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTO
 
 
 def now_ms() -> int:
-    """Return milliseconds since some moment; never falls."""
+    """Return milliseconds since an arbitrary moment; the value never decreases."""
     return (time.monotonic_ns() if _CLOCK is None else time.clock_gettime_ns(_CLOCK)) // 1_000_000

@@ -1,4 +1,4 @@
-"""An operator's request: one record of a group, and the decisions that answer it."""
+"""Requests of an operator: one record of a group, and the decisions that follow from it."""
 
 import time
 from collections import Counter
@@ -24,10 +24,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RequestRefused(WakerollError):
-    """The coordinator refused a request, and nothing has changed.
+    """The coordinator rejected a request; nothing has changed.
 
     Attributes:
-        rule: which rule it broke, as a `rejected` decision names it.
+        rule: the broken rule, as named in the `rejected` decision.
     """
 
     def __init__(self, message: str, rule: str) -> None:
@@ -36,35 +36,35 @@ class RequestRefused(WakerollError):
 
 
 class RequestUnanswered(WakerollError):
-    """The coordinator has not answered in time; the request is on record, and will be carried out."""
+    """The coordinator did not answer in time. The request is recorded and will be executed."""
 
 
 @dataclass
 class ResetOutcome:
-    """What a reset did: the decisions that follow from it."""
+    """The result of a reset: the decisions that follow from it."""
 
     rebalance: Rebalance
-    """The epoch that it took."""
+    """Rebalance that records the epoch of the reset."""
     offsets: dict[tuple[Queue, str], Offset] = field(default_factory=dict)
-    """(queue, client_id) -> the offset on record.  The client is who was given the queue anew, empty if nobody owned
-    it; in a broadcasting group every client that the coordinator knows has one."""
+    """(queue, client_id) -> the recorded offset. The client is the new owner of the queue; empty if nobody owns it. In
+    a broadcasting group, every client that the coordinator knows has an entry."""
 
     @property
     def is_broadcasting(self) -> bool:
-        """Whether every client of the group has offsets of its own."""
+        """Whether every client of the group has its own offsets."""
         return self.rebalance.strategy == broadcast.STRATEGY
 
     def learn(self, decision: Said) -> None:
-        """Take a decision, if it is one of these."""
+        """Process a decision; ignore it if it does not follow from this reset."""
         if isinstance(decision, Offset) and decision.cause == self.rebalance.cause:
             self.offsets[decision.queue, decision.client_id] = decision
 
     def is_complete(self, queues: int) -> bool:
-        """Say whether nothing is missing, of a reset of so many queues.
+        """Return whether all decisions of a reset of this number of queues were received.
 
-        In a broadcasting group each queue has one offset a client, queue after queue: no matter how many clients there
-        are, all is there when the queues have equally many.  Of a single queue, those of clients that left may be
-        missing.
+        In a broadcasting group, each queue has one offset per client, and the offsets come queue by queue. So all have
+        come when every queue has the same number of offsets, for any number of clients. If only one queue is reset, the
+        offsets of clients that left may be missing.
         """
         counts = Counter(queue for queue, _ in self.offsets)
         least = max(self.rebalance.clients, 1) if self.is_broadcasting else 1
@@ -74,22 +74,22 @@ class ResetOutcome:
 def append(
     connection: Connection, consumer: Consumer, event: Reset | Configure, signing_key: Key, timeout: float
 ) -> Cause:
-    """Sign a request, append it once, and return where it stands.
+    """Sign a request, append it once, and return its position in the log.
 
     Args:
         connection: the brokers.
-        consumer: to ask where the request's partition ends, as its signature must say.
+        consumer: reads the end offset of the request's partition, which the signature must contain.
         event: the request.
-        signing_key: of an operator.
+        signing_key: key of an operator.
         timeout: seconds to wait for each answer of the brokers.
 
     Raises:
-        NotReachable: Kafka did not acknowledge it within `timeout` seconds, has no such topic, or did not tell in time
-            where it ends.
+        NotReachable: Kafka did not acknowledge the request within `timeout` seconds, has no such topic, or did not
+            return the end offset in time.
     """
     topic, key = connection.topics.groups, event.group_id.encode()
     home, end = _place_of(connection, consumer, key, timeout)
-    # Each request has a signer of its own: one that is acknowledged too late does not make the next one a repetition.
+    # Each request has its own signer: a request that Kafka stores late must not make the next one look like a replay.
     value = new_signer(signing_key).sign(topic, home, key, _encode(event), end)
     timeout_ms = max(round(timeout * 1_000), 1)
     producer = connection.producer(
@@ -103,13 +103,13 @@ def append(
     )
     receipts: list[tuple[KafkaError | None, Message]] = []
     producer.produce(topic, value=value, key=key, partition=home, on_delivery=lambda *receipt: receipts.append(receipt))
-    producer.flush(timeout + 1)  # by then the message has timed out
+    producer.flush(timeout + 1)  # the message times out within this time
     error, message = receipts[0] if receipts else (None, None)
     if message is None or error is not None:
-        why = "no receipt" if error is None else error.str()
+        why = "no acknowledgement" if error is None else error.str()
         raise NotReachable(
             f"Kafka at {connection.bootstrap} did not acknowledge the request within {timeout:g} s ({why}); "
-            "it may be on record all the same: look before you repeat it"
+            "it may still have been recorded: check before you repeat it"
         )
     partition, offset = message.partition(), message.offset()
     assert partition is not None, "a delivered message has a place"
@@ -118,7 +118,7 @@ def append(
 
 
 def _place_of(connection: Connection, consumer: Consumer, key: bytes, timeout: float) -> tuple[int, int]:
-    """Return the partition of a group's requests, and its end."""
+    """Return the partition of a group's requests, and its end offset."""
     topic = connection.topics.groups
     try:
         partitions = len(consumer.list_topics(topic, timeout).topics[topic].partitions)
@@ -128,29 +128,29 @@ def _place_of(connection: Connection, consumer: Consumer, key: bytes, timeout: f
         return home, ends_of(consumer, TopicPartition(topic, home), timeout)[1]
     except KafkaException as problem:
         raise NotReachable(
-            f"Kafka at {connection.bootstrap} did not tell within {timeout:g} s where {topic} ends "
-            f"({problem.args[0].str()}); nothing was asked for"
+            f"Kafka at {connection.bootstrap} did not return the end offset of {topic} within {timeout:g} s "
+            f"({problem.args[0].str()}); no request was sent"
         ) from None
 
 
 def await_reset(log: DecisionLog, event: Reset, cause: Cause, timeout: float) -> ResetOutcome:
-    """Wait for what a reset did.
+    """Wait for the result of a reset.
 
     Args:
-        log: began before the request was appended.
+        log: positioned before the request was appended.
         event: the request.
-        cause: where it stands.
+        cause: position of the request in the log.
         timeout: seconds to wait for the coordinator.
 
     Raises:
-        RequestRefused: it sets nothing, for what it names is not there.
-        RequestUnanswered: the time is over.
+        RequestRefused: the request names queues that do not exist; no offset is set.
+        RequestUnanswered: the timeout has passed.
     """
     outcome: ResetOutcome | None = None
     for decisions in _answers(log, cause, timeout):
         for decision in decisions:
             if decision.cause == cause and isinstance(decision, Rebalance):
-                outcome = ResetOutcome(decision)  # it comes before the offsets
+                outcome = ResetOutcome(decision)  # it precedes the offsets
             elif outcome is not None:
                 outcome.learn(decision)
         if outcome is not None and outcome.is_complete(len(event.offsets)):
@@ -164,18 +164,18 @@ def await_reset(log: DecisionLog, event: Reset, cause: Cause, timeout: float) ->
 
 
 def await_target(log: DecisionLog, cause: Cause, timeout: float) -> Rebalance:
-    """Wait for the target that has new settings: the first one at or after their record.
+    """Wait for the target that applies new settings: the first one at or after their record.
 
-    It has another cause when the last target was younger than the settle interval: then it comes with a tick.
+    Its cause may be a later tick: if the last target is younger than the settle interval, the new one waits for a tick.
 
     Args:
-        log: began before the request was appended.
-        cause: where the request stands.
+        log: positioned before the request was appended.
+        cause: position of the request in the log.
         timeout: seconds to wait for the coordinator.
 
     Raises:
-        RequestRefused: the settings cannot be; those of before hold.
-        RequestUnanswered: the time is over.
+        RequestRefused: the settings are not valid; the previous ones stay in effect.
+        RequestUnanswered: the timeout has passed.
     """
     for decisions in _answers(log, cause, timeout):
         for decision in decisions:
@@ -189,19 +189,21 @@ def await_target(log: DecisionLog, cause: Cause, timeout: float) -> Rebalance:
 
 
 def _answers(log: DecisionLog, cause: Cause, timeout: float) -> Iterator[list[Said]]:
-    """Yield what is decided about the group, as it comes, until the time is over."""
+    """Yield the decisions about the group as they arrive, until the timeout."""
     deadline = time.monotonic() + timeout
     while (left := deadline - time.monotonic()) > 0:
         decisions = log.wait(left)
         for decision in decisions:
             if isinstance(decision, Rejected) and decision.cause == cause:
-                raise RequestRefused(f"the coordinator refused it ({decision.rule}): {decision.detail}", decision.rule)
+                raise RequestRefused(
+                    f"the coordinator rejected the request ({decision.rule}): {decision.detail}", decision.rule
+                )
         yield decisions
 
 
 def _no_answer(cause: Cause, timeout: float) -> RequestUnanswered:
     return RequestUnanswered(
-        f"the coordinator has not answered within {timeout:g} s; the request is on record "
-        f"({cause.topic}-{cause.partition}, offset {cause.offset}) and will be carried out when the coordinator runs: "
-        "do not repeat it; `wakeroll doctor` says what is wrong"
+        f"the coordinator did not answer within {timeout:g} s; the request is recorded "
+        f"({cause.topic}-{cause.partition}, offset {cause.offset}) and will be executed when the coordinator runs: "
+        "do not repeat it; `wakeroll doctor` reports what is wrong"
     )

@@ -1,4 +1,4 @@
-"""What a client says to the coordinator: events about its group, in order and without repetition."""
+"""The outbox of a client: its events for the coordinator, sent in order and without duplicates."""
 
 import logging
 from collections.abc import Callable
@@ -25,16 +25,16 @@ class Outbox:
         self._producer = self._make()
 
     def send(self, event: Event, on_delivered: Callable[[], None] | None = None) -> None:
-        """Append an event; never waits.
+        """Append an event without waiting.
 
         Args:
-            event: about the outbox's group.
-            on_delivered: called from `serve` or `flush` when Kafka has it, never when it is lost: what was lost shows
-                in the silence, and the next heartbeat says everything again.
+            event: an event of the outbox's group.
+            on_delivered: called by `serve` or `flush` when Kafka has stored the event, but not if it is lost: a loss
+                shows as a missing acknowledgement, and the next heartbeat contains everything again.
         """
         if self._broken:
-            # A fatal error of an idempotent producer is for ever.  Nothing is under way in it any more, so that what
-            # the next one sends comes after all that this one sent.
+            # An idempotent producer cannot recover from a fatal error. It has no records in flight any more, so records
+            # of the new producer come after all of its own.
             self._producer = self._make()
             self._broken = False
 
@@ -54,22 +54,22 @@ class Outbox:
             self._note(problem.args[0])
 
     def serve(self) -> None:
-        """Call what waits for deliveries that have happened; never waits."""
+        """Run the callbacks of completed deliveries, without waiting."""
         self._producer.poll(0)
 
     def flush(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until Kafka has everything; return whether it has."""
+        """Wait at most `timeout` seconds for Kafka's acknowledgements; return whether all have come."""
         return self._producer.flush(timeout) == 0
 
     def close(self) -> None:
-        """Give up what Kafka has not got; or the client of a lost broker would look for it for ever."""
+        """Purge undelivered records; otherwise librdkafka keeps reconnecting to a broker that is gone."""
         self._producer.purge()
-        self._producer.poll(0)  # lets go of what was to be told, and with it of us
+        self._producer.poll(0)  # runs the pending callbacks, which hold references to this object
 
     def _make(self) -> Producer:
         return self._connection.producer(
             **{
-                # Older news is worth nothing, and a hung connection must be noticed within a session.
+                # An older record is useless, and a hung connection must be detected within a session.
                 "message.timeout.ms": config.SESSION_TIMEOUT_MS,
                 "request.timeout.ms": config.HEARTBEAT_MS,
                 "message.max.bytes": config.MAX_RECORD_BYTES,

@@ -1,4 +1,4 @@
-"""Where Kafka's partitions begin and end, and where a time lies in them."""
+"""Offsets of Kafka's partitions: the first one, the end, and the offset for a time."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -12,18 +12,18 @@ from wakeroll.reset import ResetPoint
 
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION)
 _NO_LEADER = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
-"""What is said of a partition that has just been made: it has a leader in a moment."""
+"""Errors for a partition that was just created: it has no leader yet, but will have one soon."""
 _RETRY_S = 0.1
 
 _SHOWN = 5
-"""Queues that a sentence names; of a thousand, the first ones will do."""
+"""Number of queues that an error message names."""
 
 
 def ends_of(consumer: Consumer, at: TopicPartition, timeout: float) -> tuple[int, int]:
-    """Ask for the first offset of a partition and for that of the next record; a new one may have no leader yet.
+    """Return the first offset and the end offset of a partition; retry while a new partition has no leader.
 
     Raises:
-        KafkaException: nobody tells within `timeout` seconds.
+        KafkaException: no broker answers within `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -36,35 +36,35 @@ def ends_of(consumer: Consumer, at: TopicPartition, timeout: float) -> tuple[int
 
 
 class Positions:
-    """Asks about the partitions of topics; a consumer's questions, unlike a producer's, never create a topic.
+    """Queries about partitions and offsets. A consumer makes them, because a producer's queries could create a topic.
 
     Methods raise KafkaException when no broker answers in time.
     """
 
     def __init__(self, consumer: Consumer, timeout: float) -> None:
-        """Prepare to ask; `timeout` is how many seconds to wait for each answer."""
+        """Prepare; `timeout` is how many seconds to wait for each answer."""
         self._consumer = consumer
         self._timeout = timeout
 
     def queues(self, topic: str) -> list[Queue]:
-        """Return the queues of a topic, sorted; none if there is no such topic, or Kafka could not have one.
+        """Return the queues of a topic, sorted; none if the topic does not exist or its name is not valid in Kafka.
 
         Raises:
-            NotReachable: the brokers have it, but do not tell.
+            NotReachable: the brokers do not return the metadata of the topic.
         """
         found = self._consumer.list_topics(topic, self._timeout).topics[topic]
         if found.error is not None and found.error.code() not in _NO_TOPIC:
-            raise NotReachable(f"Kafka does not tell about {topic}: {found.error.str()}")
+            raise NotReachable(f"cannot read the partitions of {topic}: {found.error.str()}")
         return [] if found.error is not None else [Queue(topic, "", number) for number in sorted(found.partitions)]
 
     def at(self, place: ResetPoint, queues: Iterable[Queue]) -> dict[Queue, int]:
-        """Return the offset of a place in each of these queues.
+        """Return the offset of a reset target in each of these queues.
 
-        A time after the last message is the end, as for `kafka-consumer-groups --to-datetime`.
+        For a time after the last message, this is the end offset, as with `kafka-consumer-groups --to-datetime`.
 
         Raises:
-            InvalidUsage: the place is an offset, and not every queue has it.
-            NotReachable: Kafka does not tell for every queue.
+            InvalidUsage: the target is an offset that not every queue has.
+            NotReachable: Kafka does not return an offset for every queue.
         """
         wanted = list(queues)
         match place:
@@ -81,16 +81,16 @@ class Positions:
                 return dict.fromkeys(wanted, place)
 
     def _refuse_outside(self, offset: int, queues: list[Queue]) -> None:
-        """RocketMQ's admin command refuses such an offset too; the next consumer would not find it."""
+        """Reject an offset that a queue does not have, as RocketMQ's admin command does: no consumer could read it."""
         first, end = self.at("first", queues), self.at("last", queues)
         outside = [queue for queue in queues if not first[queue] <= offset <= end[queue]]
         if outside:
             named = ", ".join(f"{queue} has {first[queue]} to {end[queue]}" for queue in outside[:_SHOWN])
             more = f" and {len(outside) - _SHOWN} more queues" if len(outside) > _SHOWN else ""
-            raise InvalidUsage(f"offset {offset} is not there: {named}{more} (the end counts)")
+            raise InvalidUsage(f"offset {offset} does not exist: {named}{more} (the end offset is allowed)")
 
     def _ask(self, times: Mapping[Queue, int]) -> dict[Queue, int]:
-        """Ask for the first offset at or after a time, or for the first or last of all: one request a broker."""
+        """Query the first offset at or after a time, or the first or last offset: one request per broker."""
         if not times:
             return {}
         asked = [TopicPartition(queue.topic, queue.queue_id, when) for queue, when in times.items()]
@@ -102,5 +102,5 @@ class Positions:
                 return {Queue(answer.topic, "", answer.partition): answer.offset for answer in answers}
             assert wrong.error is not None, "it was chosen for its error"
             if wrong.error.code() not in _NO_LEADER or time.monotonic() > deadline:
-                raise NotReachable(f"Kafka does not tell where {wrong.topic}-{wrong.partition} is: {wrong.error.str()}")
+                raise NotReachable(f"cannot read the offsets of {wrong.topic}-{wrong.partition}: {wrong.error.str()}")
             time.sleep(_RETRY_S)

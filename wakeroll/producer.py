@@ -1,4 +1,4 @@
-"""The producer that an application imports: messages with tags and properties, and word of their arrival."""
+"""The producer that an application imports: it sends messages with tags and properties, and reports arrivals."""
 
 import logging
 import threading
@@ -24,23 +24,24 @@ log = logging.getLogger("wakeroll")
 OnDelivery = Callable[[KafkaError | None, Message], object]
 
 TELL_EVERY_S = 0.01
-"""At most so often is told what has arrived; the first message after a silence is told of at once."""
+"""Shortest time between two reports of arrivals (s); the first message after a pause is reported at once."""
 IDLE_S = 0.1
-"""How long the thread waits for a receipt before it looks whether it should end."""
+"""How long the thread waits for a delivery report before it checks whether to stop (s)."""
 FULL_S = 60.0
-"""How long `send` waits for room, as `max.block.ms` of Kafka's Java producer."""
+"""How long `send` waits for space in the queue of Kafka's client (s); `max.block.ms` of Kafka's Java producer."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Producer:
-    """Sends messages to Kafka and tells the coordinator what filters must know of them, so that pulls wake at once.
+    """Sends messages to Kafka and reports their arrival to the coordinator, with the tags and properties for filters.
 
-    Any other producer will do too: then pulls wake when the observer sees the queue grow, whatever they want.  A tag
-    and properties are headers of the message, so that everybody can read them; keys go where those of Kafka's Java
-    clients go.  Word of an arrival may be lost without harm, for the observer tells it some seconds later.
+    wakeroll also works with any other producer: then the observer reports that a queue has grown, and all pulls of the
+    queue wake, whatever their filters.  The tag and the properties are headers of the message, so every consumer can
+    read them.  Keys go to the same partitions as with Kafka's Java clients.  The loss of an arrival does no harm: the
+    observer reports it some seconds later.
 
-    Any thread may use it.  Receipts come to a thread of its own.
+    Any thread may use it.  Delivery reports run in a thread of the producer.
 
     >>> with Producer("localhost:9092") as producer:  # doctest: +SKIP
     ...     producer.send("orders", b"...", key=b"customer-7", tags="paid", properties={"region": "EU"})
@@ -58,12 +59,12 @@ class Producer:
 
         Args:
             bootstrap: ``host:port[,host:port]`` of the brokers.
-            kafka_config: more librdkafka settings, for login, compression and the like.
-            prefix: how the control plane's topics begin.
+            kafka_config: more librdkafka settings, for example for the login or for compression.
+            prefix: prefix of the control plane's topic names.
             connect_timeout: seconds to wait for a broker.
 
         Raises:
-            InvalidUsage: an argument is not what it must be.
+            InvalidUsage: an argument is not valid.
             NotReachable: no broker answered in time, or it has no control plane.
         """
         connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
@@ -72,11 +73,11 @@ class Producer:
         self._topic = connection.topics.queues
         self._arrivals = Arrivals()
         self._changed = threading.Condition()
-        """Guards what follows; told of every receipt."""
+        """Condition that guards the fields below; notified of every delivery report."""
         self._under_way = 0
-        """Messages and arrivals that Kafka has not answered."""
+        """Number of messages and arrivals that Kafka has not acknowledged yet."""
         self._lost = 0
-        """Messages that Kafka does not have, since the last flush."""
+        """Number of messages that were lost since the last flush."""
         self._failure: Exception | None = None
         self._closed = False
         self._stopping = threading.Event()
@@ -94,22 +95,23 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> None:
-        """Send a message; return before Kafka has it.
+        """Send a message; return before Kafka acknowledges it.
 
         Args:
-            topic: where to.
-            value: of the message.
-            key: messages with the same key stay in order, in one queue.
-            partition: of the topic; chosen by the key, or anyhow, if not given.
-            tags: its tag, by which a subscription like ``paid || refunded`` chooses; to 4,096 characters.
-            properties: by which SQL92 conditions choose; at most 256, names to 255 and values to 4,096 characters.
-            on_delivery: called with an error or None, and the message, when Kafka has it or it is lost; on a thread
-                where nothing goes on meanwhile.  What it raises, the next call of this producer raises.
+            topic: topic of the message.
+            value: value of the message.
+            key: key of the message; messages with the same key stay in order, in one queue.
+            partition: partition of the topic; if omitted, chosen by the key, or by Kafka's client.
+            tags: tag of the message, for subscriptions like ``paid || refunded``; at most 4,096 characters.
+            properties: properties for SQL92 conditions; at most 256, names of at most 255 and values of at most 4,096
+                characters.
+            on_delivery: called with an error or None, and the message, when Kafka has stored it or it is lost.  The
+                callback blocks the producer's thread.  The next call of this producer raises its exceptions.
 
         Raises:
-            InvalidUsage: an argument is not what it must be, or the producer is closed.
-            WakerollError: Kafka's client does not take it: it is too large, has had no room for a minute, or is broken
-                for good.
+            InvalidUsage: an argument is not valid, or the producer is closed.
+            WakerollError: Kafka's client rejects the message: it is too large, the client's queue has been full for a
+                minute, or the client has failed permanently.
         """
         if not isinstance(topic, str) or not is_legal(topic):
             raise InvalidUsage(f"topic is {topic!r}; it must be 1 to 249 letters, digits, dots, underscores or hyphens")
@@ -129,10 +131,12 @@ class Producer:
             raise
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Wait at most `timeout` seconds for Kafka's answers; return whether it has all messages since the last flush.
+        """Wait at most `timeout` seconds for acknowledgements; return whether no message was lost since the last flush.
+
+        Messages without an acknowledgement count as lost.
 
         Raises:
-            InvalidUsage: the producer is closed, or this is a call of `on_delivery`.
+            InvalidUsage: the producer is closed, or `on_delivery` calls this method.
         """
         self._refuse_if_unusable()
         self._refuse_own_thread("flush")
@@ -143,14 +147,14 @@ class Producer:
         return answered and not lost
 
     def close(self, timeout: float = 10.0) -> None:
-        """Wait at most `timeout` seconds for Kafka's answers, and end.  A second call does nothing."""
+        """Wait at most `timeout` seconds for acknowledgements, then stop.  A second call does nothing."""
         self._refuse_own_thread("close")
         if self._closed:
             return
         self._closed = True
         if not self._is_answered(timeout):
-            log.warning("the producer was closed without Kafka's receipt for %d records", self._under_way)
-            self._producer.purge()  # what waits for these receipts would be kept, and looked for, for ever
+            log.warning("the producer was closed while %d records were not acknowledged by Kafka", self._under_way)
+            self._producer.purge()  # otherwise librdkafka keeps undelivered records, and reconnects forever
         self._stopping.set()
         self._thread.join()
         self._producer.poll(0)
@@ -165,21 +169,23 @@ class Producer:
         self.close()
 
     def _produce(self, topic: str, **record: Any) -> None:
-        """Hand a message to Kafka's client, when there is room."""
+        """Pass a message to Kafka's client; wait while the client's queue is full."""
         deadline = time.monotonic() + FULL_S
         while True:
             try:
                 return self._producer.produce(topic, **record)
             except BufferError:
                 if time.monotonic() > deadline or threading.current_thread() is self._thread:
-                    raise WakerollError("Kafka's client has no room: it has more messages than Kafka takes") from None
+                    raise WakerollError(
+                        "the queue of Kafka's client is full: Kafka accepts messages too slowly"
+                    ) from None
             except KafkaException as problem:
-                raise WakerollError(f"Kafka's client does not take this message: {problem.args[0].str()}") from None
+                raise WakerollError(f"Kafka's client rejects this message: {problem.args[0].str()}") from None
             with self._changed:
                 self._changed.wait(IDLE_S)
 
     def _run(self) -> None:
-        """Take receipts, and tell of what has arrived, until `close`."""
+        """Process delivery reports, and report arrivals, until `close`."""
         told_at = 0.0
         while not self._stopping.is_set():
             wait = max(told_at + TELL_EVERY_S - time.monotonic(), 0.0) if self._arrivals else IDLE_S
@@ -200,8 +206,8 @@ class Producer:
                     key=arrival.queue.key.encode(),
                     on_delivery=lambda *_: self._answered(),
                 )
-            except (BufferError, KafkaException) as problem:  # the observer tells of it too
-                log.debug("an arrival was not told: %s", problem)
+            except (BufferError, KafkaException) as problem:  # the observer reports the arrival too
+                log.debug("an arrival was not reported: %s", problem)
                 self._answered()
 
     def _received(
@@ -212,12 +218,12 @@ class Producer:
         error: KafkaError | None,
         message: Message,
     ) -> None:
-        """Note what Kafka says of a message."""
+        """Process the delivery report of a message."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         with self._changed:
             if error is not None:
                 self._lost += 1
-            # Of a message that was sent twice, and taken once, Kafka does not say where it is.
+            # Kafka returns no offset for a retried message that it had stored already.
             elif topic and partition is not None and offset is not None and offset >= 0:
                 kind, stored_ms = message.timestamp()
                 known_ms = None if kind == TIMESTAMP_NOT_AVAILABLE else stored_ms
@@ -227,7 +233,7 @@ class Producer:
         try:
             if on_delivery is not None:
                 on_delivery(error, message)
-        except Exception as problem:  # the application hears of it in its next call
+        except Exception as problem:  # the next call of the application raises it
             self._failure = problem
         finally:
             self._answered()
@@ -238,13 +244,13 @@ class Producer:
             self._changed.notify_all()
 
     def _is_answered(self, timeout: float) -> bool:
-        """Wait until Kafka has answered for everything, what is still to be told included."""
+        """Wait for all acknowledgements, including those of arrivals that are still to be reported."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._under_way and not self._arrivals, timeout)
 
     def _refuse_if_unusable(self) -> None:
         if self._closed:
-            raise InvalidUsage("this Producer is closed; make a new one")
+            raise InvalidUsage("this Producer is closed; create a new one")
         self._raise_failure()
 
     def _raise_failure(self) -> None:
@@ -254,4 +260,4 @@ class Producer:
 
     def _refuse_own_thread(self, name: str) -> None:
         if threading.current_thread() is self._thread:
-            raise InvalidUsage(f"{name}() was called by on_delivery, which it would wait for; call it elsewhere")
+            raise InvalidUsage(f"on_delivery called {name}(), which waits for on_delivery; call it in another thread")

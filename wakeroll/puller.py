@@ -1,4 +1,4 @@
-"""The pulls of a consumer, shared by the threads that wait in them and the one that hears their answers."""
+"""The pulls of a consumer, shared by the threads that wait for messages and the thread that receives the answers."""
 
 import logging
 import threading
@@ -19,34 +19,34 @@ from wakeroll.monotonic_clock import now_ms
 log = logging.getLogger("wakeroll")
 
 SLICE_S = 0.5
-"""How long a thread waits for its answer before it looks whether it should wait at all."""
+"""How long a thread waits for an answer before it checks whether to go on waiting (s)."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Puller:
-    """Appends pulls and waits for their wakes; any number of threads, for a queue each."""
+    """Appends pulls and waits for their wakes; any number of threads, one for each queue."""
 
     def __init__(self, connection: Connection, group_id: str, client_id: str) -> None:
-        """Prepare; nothing is connected before the first pull."""
+        """Prepare; the first pull connects."""
         self._connection = connection
         self._pulls = Pulls(group_id, client_id, uuid.uuid4().hex)
         self._ended: dict[Queue, PullEnded] = {}
-        """What has ended, until its thread looks."""
+        """Results of ended pulls that their threads have not taken yet."""
         self._changed = threading.Condition()
         self._producer: Producer | None = None
 
     def wait(
         self, queue: Queue, from_offset: int, timeout_ms: int, subscription: Subscription, check: Callable[[], None]
     ) -> PullEnded:
-        """Wait for messages of a queue; one thread a queue.
+        """Wait for messages of a queue; only one thread per queue.
 
         Args:
-            queue: that was read up to `from_offset`.
-            from_offset: of the first message that was not there.
-            timeout_ms: when the coordinator is to answer in any case.
-            subscription: to the queue's topic.
-            check: called now and then; when it raises, the pull is cancelled.
+            queue: the queue, read up to `from_offset`.
+            from_offset: offset of the next message to read.
+            timeout_ms: time after which the coordinator answers in any case.
+            subscription: subscription to the queue's topic.
+            check: called repeatedly; when it raises an exception, the pull is cancelled.
         """
         with self._changed:
             pull = self._pulls.pull(queue, from_offset, timeout_ms, subscription, now_ms())
@@ -66,24 +66,24 @@ class Puller:
             return self._ended.pop(queue)
 
     def rest(self, seconds: float, check: Callable[[], None]) -> None:
-        """Wait for nothing but what `check` raises."""
+        """Wait for this time, or until `check` raises an exception."""
         with self._changed:
             self._changed.wait_for(check, seconds)
 
     def hear(self, answer: Wake | Rejected) -> None:
-        """Take an answer from the inbox."""
+        """Process an answer from the inbox."""
         with self._changed:
             ended = self._pulls.hear(answer)
             if ended is not None:
                 self._note(ended)
 
     def look(self) -> None:
-        """Have whoever waits call its `check` now."""
+        """Make all waiting threads call their `check` now."""
         with self._changed:
             self._changed.notify_all()
 
     def flush(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds until Kafka has what was appended."""
+        """Wait at most `timeout` seconds until Kafka acknowledges the appended events."""
         with self._changed:
             producer = self._producer
         if producer is not None:
@@ -95,11 +95,11 @@ class Puller:
             self._changed.notify_all()
 
     def _append(self, event: Pull | Cancel) -> None:
-        """Append an event; what is lost shows in the silence.  With the lock held: pulls stay in their order."""
+        """Append an event; `Pulls` handles a loss by timeout. The caller holds the lock, so pulls stay in order."""
         if self._producer is None:
-            # A pull that is older than it may be held is worth nothing.
+            # A pull that is older than its longest hold is useless.
             self._producer = self._connection.producer(**{"message.timeout.ms": config.PULL_TIMEOUT_MS})
-        self._producer.poll(0)  # frees what was delivered
+        self._producer.poll(0)  # frees delivered records
         try:
             self._producer.produce(self._connection.topics.queues, value=_encode(event), key=event.queue.key.encode())
         except BufferError:
@@ -107,4 +107,4 @@ class Puller:
         except KafkaException as problem:
             log.debug("a pull was not sent: %s", problem)
             if problem.args[0].fatal():
-                self._producer = None  # a fatal error of an idempotent producer is for ever
+                self._producer = None  # an idempotent producer cannot recover from a fatal error

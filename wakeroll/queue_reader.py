@@ -1,4 +1,4 @@
-"""Messages of one queue from an offset on, as far as they are there: what a fetch reads before and after it waits."""
+"""Reading of one queue from an offset up to its current end; a fetch does this before and after its wait."""
 
 import logging
 import time
@@ -14,54 +14,54 @@ from wakeroll.errors import NotReachable, WakerollError
 log = logging.getLogger("wakeroll")
 
 SLICE_S = 0.5
-"""How long to wait for messages before looking whether the fetch is to end."""
+"""How long to wait for messages before checking whether the fetch must end (s)."""
 ANSWER_S = 2.0
-"""How long to wait for one answer; after that it is asked again."""
+"""How long to wait for one answer before the query is repeated (s)."""
 RETRY_S = 0.1
 FETCH_WAIT_MS = 10
-"""How long a broker may hold a fetch that finds nothing: only one that comes after the last message does, and what is
-asked next on the same connection waits behind it."""
+"""How long a broker may hold a fetch that finds nothing (ms). Only a fetch behind the last message finds nothing, and
+the next request on the same connection waits behind it."""
 
 
 class Read(NamedTuple):
-    """What was there."""
+    """The messages that a read found."""
 
     messages: list[Message]
     next_offset: int
-    """Behind the messages, and behind what Kafka keeps to itself: markers of transactions, and what they aborted."""
+    """Offset behind the messages and behind Kafka's internal records: transaction markers and aborted records."""
 
 
 class QueueReader:
-    """Reads a queue, then perhaps another.  For one thread at a time.
+    """Reads one queue, and later perhaps another. For one thread at a time.
 
-    It is assigned to the queue only while there is more to read: behind the last message Kafka must not be asked again
-    and again, for that is what long polling spares.
+    Its consumer is assigned to the queue only while there are messages to read. Otherwise librdkafka would poll Kafka
+    repeatedly at the end of the queue, which long polling avoids.
     """
 
     def __init__(self, connection: Connection) -> None:
         self.queue: Queue | None = None
-        """That was read last."""
+        """Queue that was read last; None before the first read."""
         self._consumer = connection.consumer(**{"fetch.wait.max.ms": FETCH_WAIT_MS, "enable.partition.eof": True})
         self._next: int | None = None
-        """What the assigned consumer returns next; None: it is not assigned."""
+        """Next offset that the assigned consumer returns; None while no queue is assigned."""
         self._end = 0
-        """How far the queue reaches at least."""
+        """Lower bound of the queue's end offset."""
 
     def read(self, queue: Queue, offset: int, most: int, timeout: float, check: Callable[[], None]) -> Read:
-        """Return at least one message if there is one, or how far there is none.
+        """Return at least one message if there is one, else the end offset.
 
-        With librdkafka's default `isolation.level` a queue ends where the first open transaction begins.
+        With librdkafka's default `isolation.level`, a queue ends where the first open transaction begins.
 
         Args:
-            queue: one of Kafka's.
-            offset: where to begin; below the first message that is still there, that one counts.
-            most: messages to return, from 1.
-            timeout: seconds, at least, to wait for Kafka's answers.
-            check: called now and then; what it raises ends the reading.
+            queue: a queue of Kafka.
+            offset: where to start; if that message is already deleted, the first message of the queue.
+            most: upper bound of the messages returned, from 1.
+            timeout: seconds to wait for Kafka's answers; a request in progress may exceed it.
+            check: called repeatedly; its exceptions end the reading.
 
         Raises:
             NotReachable: Kafka does not answer in time, or has no such queue.
-            WakerollError: Kafka's client is broken for good.
+            WakerollError: Kafka's client has failed permanently.
         """
         deadline = time.monotonic() + timeout
         if queue != self.queue:
@@ -82,14 +82,14 @@ class QueueReader:
                 return read
             check()
             if time.monotonic() > deadline:
-                raise NotReachable(f"Kafka does not give the messages of {queue} from offset {offset} to {self._end}")
+                raise NotReachable(f"Kafka did not return the messages of {queue} from offset {offset} to {self._end}")
 
     def close(self) -> None:
         """Stop reading."""
         self._consumer.close()
 
     def _ends(self, queue: Queue, deadline: float, check: Callable[[], None]) -> tuple[int, int]:
-        """Ask for the first offset and for that of the next message: one request."""
+        """Query the first offset and the end offset: one request."""
         partition = TopicPartition(queue.topic, queue.queue_id)
         while True:
             check()
@@ -98,11 +98,11 @@ class QueueReader:
             except KafkaException as problem:
                 error = problem.args[0]
                 if time.monotonic() > deadline:
-                    raise NotReachable(f"Kafka does not tell how far {queue} reaches: {error.str()}") from None
+                    raise NotReachable(f"cannot read the end offset of {queue}: {error.str()}") from None
             self._consumer.poll(RETRY_S)
 
     def _take(self, offset: int, most: int) -> Read | None:
-        """Take what has come from `offset` on, or wait a slice for it; None: nothing is known yet, look again."""
+        """Return received messages from `offset` on, or wait one slice for them; None if nothing arrived."""
         messages: list[Message] = []
         found = False
         for message in take(self._consumer, most, SLICE_S):
@@ -115,7 +115,7 @@ class QueueReader:
                 assert at is not None, "the end of a partition is an offset"
                 offset, found, self._end = at, True, at
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                self._end = 0  # deleted or truncated since it was asked how far the queue reaches: ask again
+                self._end = 0  # messages were deleted after the end was read: query it again
             else:
                 self._note(error)
         self._next = offset
@@ -129,7 +129,7 @@ class QueueReader:
             self._next = None
 
     def _note(self, error: KafkaError) -> None:
-        """Let Kafka's client try again, unless it never will."""
+        """Let Kafka's client retry, unless its error is fatal."""
         if error.fatal():
-            raise WakerollError(f"Kafka's client cannot go on: {error.str()}; close this Consumer and make a new one")
+            raise WakerollError(f"Kafka's client failed: {error.str()}; close this Consumer and create a new one")
         log.debug("reading %s: %s", self.queue, error)

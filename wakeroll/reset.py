@@ -1,4 +1,4 @@
-"""Reset targets of committed offsets, as an operator names them, and the plan of a reset."""
+"""Targets and plans for a reset of committed offsets."""
 
 import re
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ _LARGEST_OFFSET = 2**63 - 1
 
 ResetPoint = Literal["first", "last"] | int | EpochMs
 ResetTarget = ResetPoint | datetime
-"""The first message, the end, an offset, or a time: a number is an offset unless it is an `EpochMs`."""
+"""Target of a reset: the first message, the end, an offset, or a time. A number is an offset unless it is `EpochMs`."""
 
 
 def place_of(where: ResetTarget) -> ResetPoint:
-    """Return what is meant, checked; a datetime becomes an `EpochMs`.
+    """Check a reset target and return it; convert a datetime to `EpochMs`.
 
     Raises:
-        InvalidUsage: it is none of what it may be.
+        InvalidUsage: the target is not valid.
     """
     match where:
         case datetime():
@@ -42,13 +42,13 @@ def place_of(where: ResetTarget) -> ResetPoint:
 
 
 def time_of(text: str) -> EpochMs:
-    """Read a time as people write it: ISO 8601 with a zone, or epoch milliseconds.
+    """Parse a time: ISO 8601 with a zone, or epoch milliseconds.
 
     >>> str(time_of("2026-07-01T05:00+02:00")), str(time_of("1782874800000"))
     ('2026-07-01T03:00:00.000Z', '2026-07-01T03:00:00.000Z')
 
     Raises:
-        InvalidUsage: the text is no time, or has no zone.
+        InvalidUsage: the text is not a time, or has no zone.
     """
     if re.fullmatch(r"[0-9]+", text):
         return EpochMs(int(text))
@@ -56,23 +56,23 @@ def time_of(text: str) -> EpochMs:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidUsage(
-            f"{text!r} is no time; it must be like 2026-07-01T03:00:00Z, or epoch milliseconds"
+            f"{text!r} is not a time; expected a time like 2026-07-01T03:00:00Z, or epoch milliseconds"
         ) from None
     return EpochMs.of(moment)
 
 
 def queue_of(text: str) -> Queue:
-    """Read a queue as people write it.
+    """Parse the name of a queue: a topic, a hyphen and a number.
 
     >>> queue_of("eu-orders-3")
     Queue(topic='eu-orders', broker='', queue_id=3)
 
     Raises:
-        InvalidUsage: the text is no topic and number.
+        InvalidUsage: the text is not a topic and a number.
     """
     found = re.fullmatch(r"(.+)-([0-9]{1,9})", text)
     if found is None:
-        raise InvalidUsage(f"{text!r} is no queue; it must be a topic and a number, like orders-3")
+        raise InvalidUsage(f"{text!r} is not a queue; expected a topic and a number, like orders-3")
     return Queue(str(argument_checks.checked("a queue's topic", found[1], TopicName)), "", int(found[2]))
 
 
@@ -82,31 +82,31 @@ class PlannedOffset:
 
     queue: Queue
     client_id: str
-    """Whose it is: empty for the group's own; in a broadcasting group every client has its own."""
+    """Client that the offset belongs to, in a broadcasting group; empty for the group's shared offset."""
     committed: int | None
-    """The offset on record now; None: none is known."""
+    """Committed offset before the reset; None if unknown."""
     offset: int
-    """The next message to consume after the reset."""
+    """Offset of the next message to consume after the reset."""
 
     @property
     def difference(self) -> int | None:
-        """How many messages forward, below 0 back; None if nothing is known to count from."""
+        """Change of the committed offset in messages, negative if it moves back; None if the offset is unknown."""
         return None if self.committed is None else self.offset - self.committed
 
 
 @dataclass(frozen=True)
 class ResetPlan:
-    """What a reset would do; nothing has happened yet."""
+    """The changes that a reset would make; creating a plan changes nothing."""
 
     group_id: str
     asked: str
-    """What was asked for, in words; part of the record."""
+    """Reset target in words; a part of the recorded request."""
     rows: tuple[PlannedOffset, ...]
-    """Sorted by queue and client; at least one."""
+    """Changed offsets, sorted by queue and client; at least one."""
 
     @property
     def offsets(self) -> list[ResetOffset]:
-        """What the coordinator is asked for: one offset a queue, whoever they are."""
+        """Offsets in the request to the coordinator: one per queue, for all clients."""
         return [
             ResetOffset(queue=queue, offset=offset)
             for queue, offset in {row.queue: row.offset for row in self.rows}.items()
@@ -114,21 +114,21 @@ class ResetPlan:
 
 
 def plan_of(group_id: str, place: ResetPoint, offsets: Mapping[Queue, int], history: History) -> ResetPlan:
-    """Put what was asked for beside what is on record.
+    """Compare the target of a reset with the committed offsets.
 
     Args:
         group_id: the group.
-        place: what was asked for.
-        offsets: where that is in each queue.
-        history: what is known of the group.
+        place: the checked reset target.
+        offsets: offset of the target in each queue.
+        history: known state of the group.
 
     Raises:
-        InvalidUsage: there is nothing to reset, or it is too much for one record.
+        InvalidUsage: there is no queue to reset, or there are too many for one record.
     """
     if not offsets:
-        raise InvalidUsage(f"there is no queue to reset for group {group_id!r}")
+        raise InvalidUsage(f"group {group_id!r} has no queue to reset")
     if len(offsets) > config.MAX_QUEUES:
-        raise InvalidUsage(f"{len(offsets)} queues at once are too many, at most {config.MAX_QUEUES}; name a topic")
+        raise InvalidUsage(f"cannot reset {len(offsets)} queues at once, at most {config.MAX_QUEUES}; name a topic")
     owners = history.clients if history.mode == "broadcasting" and history.clients else [""]
     rows = tuple(
         PlannedOffset(queue, owner, history.committed.get((owner, queue)), offset)

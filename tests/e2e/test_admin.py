@@ -261,12 +261,12 @@ def test_a_plan_of_what_is_not_there_names_it(coordinator, admin, group_id):
     topic = coordinator.topic(2)
     coordinator.produce(topic, 1, 5)
     for sentence, where, named in (
-        (rf"tells nothing of topics of group '{group_id}'", "first", {}),
+        (rf"contains no topics of group '{group_id}'", "first", {}),
         (r"no topic nowhere at ", "first", {"topic": "nowhere"}),
         (rf"no queue {topic}-2; {topic} has 2 queues", "first", {"queue": Queue(topic, "", 2)}),
         (r"no queue nowhere-0; nowhere has 0 queues", "first", {"queue": Queue("nowhere", "", 0)}),
-        (rf"offset 6 is not there: {topic}-0 has 0 to 0, {topic}-1 has 0 to 5", 6, {"topic": topic}),
-        (r"give one of them", "first", {"topic": topic, "queue": Queue(topic, "", 0)}),
+        (rf"offset 6 does not exist: {topic}-0 has 0 to 0, {topic}-1 has 0 to 5", 6, {"topic": topic}),
+        (r"set only one of them", "first", {"topic": topic, "queue": Queue(topic, "", 0)}),
     ):
         with pytest.raises(InvalidUsage, match=sentence):
             admin.plan_reset(group_id, where, **named)
@@ -397,7 +397,7 @@ def test_an_operator_whose_key_the_coordinator_does_not_have_is_refused(coordina
     code, _, complaint = wakeroll("configure", group_id, "--settle-ms", "0", "--keys", str(key_file), *where)
 
     said = [line for line in complaint.splitlines() if not line.startswith("%")]  # the rest is of other tests' clients
-    assert (code, said) == (1, [f"wakeroll: the coordinator refused it (signature): {sentence}"])
+    assert (code, said) == (1, [f"wakeroll: the coordinator rejected the request (signature): {sentence}"])
 
 
 def test_a_request_that_nobody_answers_is_carried_out_when_the_coordinator_runs(
@@ -412,7 +412,7 @@ def test_a_request_that_nobody_answers_is_carried_out_when_the_coordinator_runs(
     with Admin(connection.bootstrap, prefix=connection.topics.prefix, keys=key_file) as admin:
         plan = admin.plan_reset(group_id, "last", topic=topic)
         with pytest.raises(
-            RequestUnanswered, match=r"on record \(dark-\w+\.groups-\d, offset \d+\) and will be carried out"
+            RequestUnanswered, match=r"is recorded \(dark-\w+\.groups-\d, offset \d+\) and will be executed"
         ):
             admin.reset(plan, timeout=0.1)
     assert late.offsets(group_id, topic) == {}

@@ -431,7 +431,7 @@ def test_a_with_statement_leaves_on_an_exception_too(coordinator, group_id):
         work()
 
     coordinator.wait_until(lambda: not coordinator.members(group_id), "the consumer has left")
-    with pytest.raises(InvalidUsage, match=r"this Consumer is closed; make a new one"):
+    with pytest.raises(InvalidUsage, match=r"this Consumer is closed; create a new one"):
         consumer.poll()
 
 
@@ -523,7 +523,7 @@ def test_a_position_that_is_gone_is_no_end(coordinator, join, caplog):
     application.poll_until(lambda: application.taken() == 20)
 
     assert application.offsets[0] == [*range(10), *range(10)]
-    assert f"the position in {topic}-0 is gone" in caplog.text
+    assert f"the offset in {topic}-0 no longer exists" in caplog.text
 
 
 def test_a_topic_may_come_later(coordinator, join, caplog):
@@ -608,7 +608,7 @@ def test_a_consumer_may_be_closed_by_another_thread(coordinator, join):
     application.consumer.close()
     worker.join(PATIENCE_S)
 
-    assert said == ["this Consumer is closed; make a new one"]
+    assert said == ["this Consumer is closed; create a new one"]
     assert application.said == [("assigned", [0]), ("revoked", [0])]
 
 
@@ -665,7 +665,7 @@ def test_a_forked_process_is_told_to_make_its_own(coordinator, join):
             application.consumer.poll(0)
         except InvalidUsage as problem:
             application.consumer.close()
-            os._exit(7 if "is a fork and must make its own" in str(problem) else 8)
+            os._exit(7 if "is a fork: create a new one" in str(problem) else 8)
         os._exit(9)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
@@ -699,7 +699,7 @@ def test_a_consumer_without_a_broker_gives_up_by_itself_and_comes_back(tmp_path,
         one.poll_until(lambda: not one.queues)
         assert time.monotonic() - killed < 10
         assert one.said == [("assigned", [0]), ("revoked", [0])]
-        assert "had no heartbeat acknowledged by Kafka for almost 10000 ms; 1 of its queues dropped" in caplog.text
+        assert "expired: Kafka acknowledged no heartbeat for almost 10000 ms; 1 of its queues dropped" in caplog.text
 
         broker.start()
         one.poll_until(lambda: one.queues == [0])

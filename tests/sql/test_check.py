@@ -475,7 +475,7 @@ def test_a_broken_rule_is_told_with_its_rows_and_exit_code_1(command, tampered):
         (["--version", "1", "--table", "groups"], "--version needs --table and excludes --at"),
         (["--version", "1", "--table", "offsets", "--at", "0"], "--version needs --table and excludes --at"),
         (["--table", "nothing"], "no table or view 'nothing' has rules; it must be one of: assignments, current_"),
-        (["--at", "yesterday"], "'yesterday' is no time"),
+        (["--at", "yesterday"], "'yesterday' is not a time"),
         (["--at", "0"], "table 'events' has no version of 1970-01-01T00:00:00.000Z; the oldest kept version is of 20"),
         (["--version", "99", "--table", "offsets"], "table 'offsets' has no version 99; it has 0 to 3"),
     ],

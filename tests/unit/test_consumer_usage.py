@@ -25,7 +25,7 @@ NOWHERE = "127.0.0.1:1"
         ({"topics": {"orders": None}}, r"topics is .*: expected `str`, got `null`"),
         ({"bootstrap": ""}, r"bootstrap is empty; it must name a broker, like 'localhost:9092'"),
         ({"consume_from": "newest"}, r"consume_from is 'newest': invalid enum value 'newest'"),
-        ({"consume_from": "timestamp"}, r"'timestamp' needs a time in epoch ms"),
+        ({"consume_from": "timestamp"}, r"'timestamp' requires a time in epoch ms"),
         ({"consume_from_ms": 5}, r"consume_from is 'last' and consume_from_ms is 5"),
         ({"consume_from": "timestamp", "consume_from_ms": -1}, r"consume_from_ms is -1: expected `int` >= 0"),
         ({"strategy": "A VG"}, r"strategy is 'A VG': expected"),
@@ -33,7 +33,7 @@ NOWHERE = "127.0.0.1:1"
         ({"commit_interval": 0}, r"commit_interval is 0; it must be more than 0 .*, or None"),
         ({"commit_interval": 5_000_000.0}, r"at most 86400 seconds"),
         ({"weight": 0}, r"weight is 0: expected `float` > 0"),
-        ({"kafka_config": {"no.such.setting": "1"}}, r"does not take these settings: .*no\.such\.setting"),
+        ({"kafka_config": {"no.such.setting": "1"}}, r"rejects these settings: .*no\.such\.setting"),
     ],
 )
 def test_a_wrong_argument_is_named(arguments, sentence):

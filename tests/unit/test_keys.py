@@ -75,15 +75,15 @@ def test_a_file_that_everybody_may_read_is_warned_of(file, mode, warns):
     add_key(file, new_key("observer"))
     file.chmod(mode)
 
-    expected = f"every user of this machine may use the keys in {file} (mode {mode:o}); mend it with: chmod 600 {file}"
+    expected = f"every user of this machine may use the keys in {file} (mode {mode:o}); to fix this: chmod 600 {file}"
     assert warning_of(file) == (expected if warns else "")
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "there is no key in {file}; `wakeroll keys new` makes one"),
-        (f"{SECRET}", "the keys in {file} are not TOML; `wakeroll keys new` prints how an entry looks"),
+        ("", "there is no key in {file}; `wakeroll keys new` creates one"),
+        (f"{SECRET}", "the keys in {file} are not TOML; `wakeroll keys new` prints a valid entry"),
         (f'secret = "{SECRET}"', "an entry in {file} must have an id, a role and a secret"),
         (f'["{SECRET}"]\nrole = "operator"\nsecret = "{SECRET}"', "an entry in {file} must have an id"),
         (f'[ops]\nsecret = "{SECRET}"', "an entry in {file} must have an id, a role and a secret"),
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_there_is_a_mistake_with_a_sentence(file):
 def test_a_role_without_a_key_cannot_sign():
     keys = Keys.of([Key("obs-1", "observer", bytes(32))])
 
-    with pytest.raises(InvalidKeys, match="there is no key of an operator to sign with; there are: obs-1"):
+    with pytest.raises(InvalidKeys, match="there is no key of the role operator to sign with; keys found: obs-1"):
         key_to_sign(keys, "operator")
 
 
@@ -125,7 +125,7 @@ def test_nobody_observes_or_decides_without_an_observers_key(wakeroll, file, tmp
     code, _, said = wakeroll(*command, *where)
 
     assert code == 2
-    assert "there is no key of an observer to sign with; there are: ops-1" in said
+    assert "there is no key of the role observer to sign with; keys found: ops-1" in said
 
 
 def test_the_command_prints_an_entry_or_appends_it(wakeroll, file):

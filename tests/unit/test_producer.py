@@ -46,18 +46,18 @@ def test_a_tag_and_each_property_is_a_header():
 @pytest.mark.parametrize(
     ("tags", "properties", "sentence"),
     [
-        (None, {}, "tags is None; it must be text, empty for none"),
+        (None, {}, "tags is None; it must be text, or empty for no tag"),
         (b"paid", {}, "tags is b'paid'; it must be text"),
         ("x" * 4_097, {}, r"tags is 'xxxxx+\.\.\.x+': expected `str` of length <= 4096"),
-        ("\ud800", {}, r"'\\ud800' is no text that UTF-8 can carry: surrogates not allowed"),
-        ("", ["region"], r"properties is \['region'\]; it must map names to texts"),
+        ("\ud800", {}, r"'\\ud800' cannot be encoded in UTF-8: surrogates not allowed"),
+        ("", ["region"], r"properties is \['region'\]; it must map names to text"),
         ("", {"region": 7}, r"property 'region' is {'region': 7}: expected `str`, got `int`"),
         ("", {7: "EU"}, r"property 7 is {7: 'EU'}: expected `str`"),
-        ("", {"": "EU"}, "a property is named ''; it must have a name, and tags= takes the tag"),
-        ("", {"TAGS": "paid"}, "a property is named 'TAGS'; .* tags= takes the tag"),
+        ("", {"": "EU"}, "a property is named ''; it must have a name, and the tag is passed in tags="),
+        ("", {"TAGS": "paid"}, "a property is named 'TAGS'; .* the tag is passed in tags="),
         ("", {"x" * 256: "EU"}, "property 'xxx.*expected `str` of length <= 255"),
         ("", {"region": "x" * 4_097}, "property 'region' is .*expected `str` of length <= 4096"),
-        ("", {"region": "\ud800"}, r"'\\ud800' is no text"),
+        ("", {"region": "\ud800"}, r"'\\ud800' cannot be encoded"),
         ("", {f"p{number}": "" for number in range(257)}, "properties is {.*: expected `object` of length <= 256"),
     ],
 )
@@ -230,7 +230,7 @@ def test_what_is_told_together_wakes_whom_an_arrival_a_message_would_wake(messag
     ("arguments", "sentence"),
     [
         ({"bootstrap": ""}, r"bootstrap is empty; it must name a broker"),
-        ({"kafka_config": {"no.such.setting": "1"}}, r"does not take these settings: .*no\.such\.setting"),
+        ({"kafka_config": {"no.such.setting": "1"}}, r"rejects these settings: .*no\.such\.setting"),
     ],
 )
 def test_a_wrong_argument_is_named(arguments, sentence):

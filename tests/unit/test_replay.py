@@ -168,7 +168,7 @@ def test_help_says_what_it_does():
     code, out, _ = run("--help")
 
     assert code == 0
-    assert "the records of control topics in, the decisions they lead to out" in out
+    assert "compute the decisions that records of control topics lead to" in out
     assert "--partitions" in out
 
 
