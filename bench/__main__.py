@@ -1,4 +1,4 @@
-"""``python -m bench``: measure what needs no broker, write results.json, make docs/performance.md."""
+"""``python -m bench``: measure what needs no broker, write results.json, generate docs/performance.md."""
 
 import argparse
 import sys

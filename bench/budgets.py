@@ -1,4 +1,4 @@
-"""What each figure may be at most, and whether it is."""
+"""The budget of each figure, and whether the figure keeps it."""
 
 from collections.abc import Iterator
 

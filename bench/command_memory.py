@@ -1,4 +1,4 @@
-"""Commands as a user runs them: how long each takes, and how much memory its processes have at most.
+"""Runs of commands as a user starts them: duration, and peak memory of their processes.
 
 Memory is read from Linux's ``/proc`` while they run: the kernel keeps the highest resident size of each process.
 """

@@ -1,4 +1,4 @@
-"""A control topic as its producers fill it, with the shards that decide about it at once."""
+"""A control topic in memory, with records of its producers, and the shards that process them at once."""
 
 from collections.abc import Iterator
 

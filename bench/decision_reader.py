@@ -1,4 +1,4 @@
-"""Whoever reads what comes out at the other end: the decisions of the coordinator, or what passed through the floor."""
+"""Readers of the answers on the brokers: the coordinator's decisions, or the records that passed through the floor."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""A deployment's life, second by second: groups form, work, wait for messages, and their clients leave or crash."""
+"""Events of a deployment, second by second: groups form, work and wait for messages; clients leave or crash."""
 
 from collections import deque
 

@@ -1,8 +1,8 @@
-"""The floor of the deciding path: records of the control topics pass through Spark, and nothing is decided.
+"""The floor of the deciding path: records of the control topics pass through Spark without any decision.
 
-``python -m bench.floor TOPIC`` is what `wakeroll run` is, with the same session, source, sink and `record` beside it,
-but without a state and without Python: each record that is about somebody goes to the topic as it is, keyed by the log
-time (epoch ms, as text) that it came with.
+``python -m bench.floor TOPIC`` corresponds to `wakeroll run`, with the same session, source, sink and `record`, but
+without state and without Python. It copies each record about a group or a queue to the topic, with the record's log
+time (epoch ms, as text) as the key.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Consumers with handlers: real ones that wait in `fetch`, and beside them one that just polls Kafka."""
+"""Consumers with handlers: real ones that wait in `fetch`, and for comparison one that polls Kafka."""
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What a heartbeat costs that changes nothing, as almost all are; and what a batch pays for a group that it touches."""
+"""The cost of a heartbeat that changes nothing, as most heartbeats, and the cost per group that a batch touches."""
 
 from typing import cast
 

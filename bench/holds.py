@@ -1,4 +1,4 @@
-"""What the queue machine costs: waking some of many that wait, and ticks that find nothing to do."""
+"""The cost of the queue machine: wakes of some of many held pulls, and ticks without effect."""
 
 import msgspec
 from msgspec import Struct

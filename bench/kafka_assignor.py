@@ -1,4 +1,4 @@
-"""Kafka's own uniform assignor on the same cases, by its published JAR in a Java of its own."""
+"""Kafka's uniform assignor on the same cases, run from its published JAR in a Java process."""
 
 import os
 import re

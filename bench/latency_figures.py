@@ -1,4 +1,4 @@
-"""Figures of the whole path, from an event's append to its answer's, beside those of the floor."""
+"""Latencies of the whole path, from the append of an event to the append of its answer, compared with the floor."""
 
 import math
 from collections.abc import Iterable, Sequence

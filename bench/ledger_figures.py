@@ -1,4 +1,4 @@
-"""Figures of the questions to a whole ledger, and how they grow with it, beside those of a Spark that only reads."""
+"""Figures of queries to a whole ledger, and their growth with it, compared with a Spark session that only reads."""
 
 import math
 from collections.abc import Iterator, Sequence

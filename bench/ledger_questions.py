@@ -1,4 +1,4 @@
-"""What it takes to ask a whole ledger: `replay`, `marts` and `check` over 10,000 to 1,000,000 events of 1,000 groups.
+"""The cost of queries to a whole ledger: `replay`, `marts` and `check` on 10,000 to 1,000,000 events of 1,000 groups.
 
 ``python -m bench.ledger_questions [--sizes 10000,30000]`` writes `ledger.json` and `docs/performance.md`.
 It takes 25 minutes, and needs Linux: memory is read from ``/proc``.

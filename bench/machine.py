@@ -1,4 +1,4 @@
-"""The machine that figures were measured on, and whether it was quiet."""
+"""The machine of a measurement, and whether it was idle otherwise."""
 
 import os
 import platform

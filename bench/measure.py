@@ -1,4 +1,4 @@
-"""How long something takes: rounds of it, and of these the median and the best."""
+"""Measurement of a duration: the median and the best of several rounds."""
 
 import gc
 import statistics

@@ -1,7 +1,7 @@
-"""How long the whole path takes, on a real broker with the real jobs, beside a Spark that only passes records through.
+"""The latency of the whole path, with a real broker and the real jobs, compared with a Spark that only copies records.
 
-``python -m bench.path_latency [--seconds 60]`` writes `wakes.json` and `docs/performance.md`.  It takes ten minutes:
-first the floor, then ours, on the same broker, with the same confs and `record` beside each.
+``python -m bench.path_latency [--seconds 60]`` writes `wakes.json` and `docs/performance.md`. It takes ten minutes:
+first the floor, then wakeroll, on the same broker, with the same Spark settings and with `record` running.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Groups as in life: made by the records that their clients and the observer append."""
+"""Realistic groups, formed by the records that their clients and the observer append."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,6 +1,6 @@
-"""When a decision can be asked for in SQL: from its append to Kafka to the commit that has it in Delta.
+"""The delay until a decision is queryable in SQL: from its append to Kafka to its commit in Delta.
 
-Read from the table's own log: each commit names the files that it added, and is there from the moment of its file.
+It is read from the table's own log: each commit names its new files, and is visible from the time of its log file on.
 """
 
 from collections.abc import Iterator

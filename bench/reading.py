@@ -1,6 +1,6 @@
-"""``python -m bench.reading --home HOME``: the floor of every question to the ledger, a Spark that only reads `events`.
+"""``python -m bench.reading --home HOME``: the floor of all queries to the ledger, a Spark that only reads `events`.
 
-It prints what it found as JSON.  The session and the views are those of the commands.
+It prints the result as JSON. The session and the views are those of the commands.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""``python -m bench.recording --home HOME FILE...``: write records of Kafka into the ledger, as `record` does.
+"""``python -m bench.recording --home HOME FILE...``: write Kafka records to the ledger, as `record` does.
 
-Each FILE is a batch: Parquet with the columns that the source of `record` has.  A FILE whose name begins with
-`snapshots` has rows of that table.
+Each FILE is a batch: Parquet with the columns of `record`'s source. A FILE whose name begins with `snapshots` has rows
+of that table.
 """
 
 import argparse

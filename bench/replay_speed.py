@@ -1,4 +1,4 @@
-"""How fast a log is replayed in plain Python, and what the state of many members weighs and costs."""
+"""The speed of a replay in plain Python, and the size and cost of the state of many members."""
 
 from collections import deque
 from itertools import cycle, islice

@@ -1,4 +1,4 @@
-"""docs/performance.md, made from the figures in results.json, wakes.json and ledger.json; nobody writes it by hand."""
+"""docs/performance.md, generated from the figures in results.json, wakes.json and ledger.json; do not edit it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""All figures of a run, as `results.json` keeps them; and how large everything is that is measured."""
+"""All figures of a run, as stored in `results.json`, and the sizes of the measured cases."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A case of sharing: which topics, who wants which, and how an answer is judged, be it ours or Kafka's."""
+"""A case for a strategy: topics and subscriptions, and the evaluation of an answer of wakeroll or of Kafka."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""How long every strategy takes to share queues, how even its answer is and what a join moves, beside Kafka's own."""
+"""The duration of each strategy, the balance of its result, and the moves after a join, compared with Kafka's."""
 
 import random
 from collections.abc import Callable, Mapping

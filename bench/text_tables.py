@@ -1,4 +1,4 @@
-"""Numbers and tables as people read them."""
+"""Formats of numbers and tables for reports."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Consumers that wait: one process plays all of them by hand-made pulls, beside a steady rate of messages."""
+"""Waiting consumers: one process simulates all of them with pulls, while messages arrive at a steady rate."""
 
 import time
 

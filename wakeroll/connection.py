@@ -45,7 +45,7 @@ class Topics:
 
     @property
     def decisions(self) -> str:
-        """All decisions; keyed by group_id or queue."""
+        """All decisions; keyed by group_id, queue or shard."""
         return f"{self.prefix}.decisions"
 
     @property

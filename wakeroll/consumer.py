@@ -34,12 +34,12 @@ RETRY_S = 1.0
 class Consumer:
     """A member of a consumer group that reads the queues assigned to it by the group's coordinator.
 
-    Poll from one thread.  A call of `poll` means that the application has processed the last message: its offset may
-    be committed.  A revoked queue is released in such a call, and not earlier.  A thread of its own sends heartbeats,
+    Poll from one thread. A call of `poll` means that the application has processed the last message: its offset may
+    be committed. A revoked queue is released in such a call, and not earlier. A thread of its own sends heartbeats,
     so a slow handler does not end the session.
 
-    Delivery is at least once.  Messages that were processed and committed are not delivered again; after a crash, those
-    processed in the last `commit_interval` are.  Nothing is repeated when consumers join and leave normally.
+    Delivery is at least once. Messages that were processed and committed are not delivered again; after a crash, those
+    processed in the last `commit_interval` are. Nothing is repeated when consumers join and leave normally.
 
     >>> with Consumer("billing", ["orders"], "localhost:9092") as consumer:  # doctest: +SKIP
     ...     while True:
@@ -73,7 +73,7 @@ class Consumer:
 
         Args:
             group_id: the group; letters, digits, ``. _ -``.
-            topics: names, or a mapping of name to filter expression.  `fetch` returns only messages that match the
+            topics: names, or a mapping of name to filter expression. `fetch` returns only messages that match the
                 expression; `poll` ignores it.
             bootstrap: ``host:port[,host:port]`` of the brokers.
             client_id: this member's name, unique among all consumers; generated if omitted.
@@ -87,14 +87,14 @@ class Consumer:
                 owner releases it or its session ends.
             room: rack or machine room of this consumer.
             weight: this consumer's share of the work, relative to the other members' weights.
-            commit_interval: seconds between two commits of processed messages.  Offsets are also committed when a queue
-                is revoked and on leaving.  None: only `commit` commits.  A start offset found by `consume_from` is
+            commit_interval: seconds between two commits of processed messages. Offsets are also committed when a queue
+                is revoked and on leaving. None: only `commit` commits. A start offset found by `consume_from` is
                 always committed at once.
             kafka_config: more librdkafka settings, for example for the login.
             prefix: prefix of the control plane's topic names.
-            on_assigned: called in `poll` with newly assigned queues.  Messages produced after the call are read.
-            on_revoked: called in `poll` or `close` with queues that are revoked or lost.  The application has processed
-                all their delivered messages.  Unless they were lost, nobody else owns them yet: finish open work here,
+            on_assigned: called in `poll` with newly assigned queues. Messages produced after the call are read.
+            on_revoked: called in `poll` or `close` with queues that are revoked or lost. The application has processed
+                all their delivered messages. Unless they were lost, nobody else owns them yet: finish open work here,
                 and call `commit`.
             connect_timeout: seconds to wait for a broker.
 
@@ -156,7 +156,7 @@ class Consumer:
             Fenced: the coordinator removed this consumer; it does not rejoin by itself.
         """
         if not timeout >= 0:
-            raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds (math.inf waits for ever)")
+            raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds (math.inf waits forever)")
         deadline = time.monotonic() + timeout
         self._refuse_who_must_not_poll()
         if not self._polling.acquire(blocking=False):
@@ -181,17 +181,17 @@ class Consumer:
         """Return messages of a queue from an offset on; if there are none, wait for some.
 
         It is independent of `poll` and of ownership: any queue of this consumer's topics may be fetched, whoever owns
-        it, and nothing is committed.  Messages that do not match the topic's expression are left out; the tag and the
-        properties of a message are its headers, as `Producer` writes them.  While it waits, it sends no requests to
+        it, and nothing is committed. Messages that do not match the topic's expression are left out; the tag and the
+        properties of a message are its headers, as `Producer` writes them. While it waits, it sends no requests to
         Kafka: the coordinator holds the pull.
 
-        Any thread may call it.  Several threads may call it at once, one for each queue.
+        Any thread may call it. Several threads may call it at once, one for each queue.
 
         Args:
             queue: a `Queue`, or a topic and a number.
             offset: where to start; if that message is already deleted, the first message of the queue.
-            wait: seconds to wait for messages, at most 600; 0 returns at once.  It takes five seconds longer if the
-                coordinator does not answer, and up to five seconds longer if Kafka does not.
+            wait: seconds to wait for messages, at most 600; 0 checks the queue only once. It takes five seconds longer
+                if the coordinator does not answer, and up to five seconds longer if Kafka does not.
             max_messages: upper bound of the messages returned; the next fetch returns further ones at once.
 
         Returns:
@@ -216,8 +216,8 @@ class Consumer:
             timeout: seconds to wait for Kafka's acknowledgement.
 
         Returns:
-            Whether Kafka acknowledged the commit.  If not (a timeout, or queues that were lost meanwhile), messages may
-            be delivered again, to this consumer or to another one.  The next commit includes the offsets that Kafka
+            Whether Kafka acknowledged the commit. If not (a timeout, or queues that were lost meanwhile), messages may
+            be delivered again, to this consumer or to another one. The next commit includes the offsets that Kafka
             did not receive.
 
         Raises:
@@ -235,10 +235,10 @@ class Consumer:
         return self._reader.queues
 
     def close(self, timeout: float = 5.0) -> None:
-        """Commit processed messages and leave the group, which frees the queues at once.  A second call does nothing.
+        """Commit processed messages and leave the group, which frees the queues at once. A second call does nothing.
 
         The last message counts as processed if `poll` or `commit` was called after it, or if a ``with`` block ends
-        without an exception.  Otherwise its handler may have failed, and the message is delivered again.
+        without an exception. Otherwise its handler may have failed, and the message is delivered again.
 
         Args:
             timeout: seconds to wait for Kafka's acknowledgement; without one, the queues become free when the session
@@ -298,7 +298,7 @@ class Consumer:
         return message
 
     def _follow(self) -> None:
-        """Apply assignments and revocations to the reader.  The application has processed all delivered messages."""
+        """Apply assignments and revocations to the reader. The application has processed all delivered messages."""
         control, reader = self._control, self._reader
         if not control.changed.is_set() and not 0 < self._retry_at <= time.monotonic():
             return

@@ -1,4 +1,4 @@
-"""Exceptions of the SDK.  Each message names the failure and the remedy."""
+"""Exceptions of the SDK. Each message names the failure and the remedy."""
 
 
 class WakerollError(Exception):
@@ -6,7 +6,7 @@ class WakerollError(Exception):
 
 
 class InvalidUsage(WakerollError):
-    """An argument or a call is not valid; the message names what is valid.  A retry does not help."""
+    """An argument or a call is not valid; the message names what is valid. A retry does not help."""
 
 
 class NotReachable(WakerollError):

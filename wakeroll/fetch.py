@@ -153,7 +153,8 @@ class _Fetch:
         """Read; wait until there is more; read again.
 
         `next_offset` depends only on what this reader has read. A wake may report messages that the reader cannot see
-        yet, those of an open transaction. The protocol allows to continue behind them, but then they would be lost.
+        yet, those of an open transaction. The protocol lets a client continue behind them, but this reader would then
+        lose them.
         """
         deadline = time.monotonic() + wait
         ended: PullEnded | None = None
@@ -187,7 +188,7 @@ class _Fetch:
         ended = self.puller.wait(self.queue, offset, timeout_ms, self.subscription, self.check)
         if ended.reason == "refused":
             raise RequestRefused(
-                f"the coordinator refused a pull of {self.queue} ({ended.rule}): {ended.detail}", ended.rule
+                f"the coordinator rejected a pull of {self.queue} ({ended.rule}): {ended.detail}", ended.rule
             )
         return ended
 

@@ -29,7 +29,7 @@ class Inbox:
     """A reader of the decisions for one client, from now on. For one thread."""
 
     def __init__(self, connection: Connection, client_id: str, partitions: int, timeout: float) -> None:
-        """Find the end of the client's partition. That must happen before its first heartbeat.
+        """Find the end of the client's partition; call this before its first heartbeat.
 
         Args:
             connection: the broker.

@@ -112,8 +112,8 @@ def append(
             "it may still have been recorded: check before you repeat it"
         )
     partition, offset = message.partition(), message.offset()
-    assert partition is not None, "a delivered message has a place"
-    assert offset is not None, "a delivered message has a place"
+    assert partition is not None, "a delivered message has a partition and an offset"
+    assert offset is not None, "a delivered message has a partition and an offset"
     return Cause(topic, partition, offset)
 
 

@@ -100,7 +100,7 @@ class Positions:
             wrong = next((answer for answer in answers if answer.error is not None), None)
             if wrong is None:
                 return {Queue(answer.topic, "", answer.partition): answer.offset for answer in answers}
-            assert wrong.error is not None, "it was chosen for its error"
+            assert wrong.error is not None, "the answer was chosen because it has an error"
             if wrong.error.code() not in _NO_LEADER or time.monotonic() > deadline:
                 raise NotReachable(f"cannot read the offsets of {wrong.topic}-{wrong.partition}: {wrong.error.str()}")
             time.sleep(_RETRY_S)

@@ -37,11 +37,11 @@ class Producer:
     """Sends messages to Kafka and reports their arrival to the coordinator, with the tags and properties for filters.
 
     wakeroll also works with any other producer: then the observer reports that a queue has grown, and all pulls of the
-    queue wake, whatever their filters.  The tag and the properties are headers of the message, so every consumer can
-    read them.  Keys go to the same partitions as with Kafka's Java clients.  The loss of an arrival does no harm: the
+    queue wake, whatever their filters. The tag and the properties are headers of the message, so every consumer can
+    read them. Keys go to the same partitions as with Kafka's Java clients. The loss of an arrival does no harm: the
     observer reports it some seconds later.
 
-    Any thread may use it.  Delivery reports run in a thread of the producer.
+    Any thread may use it. Delivery reports run in a thread of the producer.
 
     >>> with Producer("localhost:9092") as producer:  # doctest: +SKIP
     ...     producer.send("orders", b"...", key=b"customer-7", tags="paid", properties={"region": "EU"})
@@ -105,8 +105,8 @@ class Producer:
             tags: tag of the message, for subscriptions like ``paid || refunded``; at most 4,096 characters.
             properties: properties for SQL92 conditions; at most 256, names of at most 255 and values of at most 4,096
                 characters.
-            on_delivery: called with an error or None, and the message, when Kafka has stored it or it is lost.  The
-                callback blocks the producer's thread.  The next call of this producer raises its exceptions.
+            on_delivery: called with an error or None, and the message, when Kafka has stored it or it is lost. The
+                callback blocks the producer's thread. The next call of this producer raises its exceptions.
 
         Raises:
             InvalidUsage: an argument is not valid, or the producer is closed.
@@ -131,9 +131,9 @@ class Producer:
             raise
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Wait at most `timeout` seconds for acknowledgements; return whether no message was lost since the last flush.
+        """Wait at most `timeout` seconds for acknowledgements; return whether all messages were acknowledged.
 
-        Messages without an acknowledgement count as lost.
+        This is about the messages since the last flush.
 
         Raises:
             InvalidUsage: the producer is closed, or `on_delivery` calls this method.
@@ -147,7 +147,7 @@ class Producer:
         return answered and not lost
 
     def close(self, timeout: float = 10.0) -> None:
-        """Wait at most `timeout` seconds for acknowledgements, then stop.  A second call does nothing."""
+        """Wait at most `timeout` seconds for acknowledgements, then stop. A second call does nothing."""
         self._refuse_own_thread("close")
         if self._closed:
             return

@@ -1,1 +1,1 @@
-"""The two streaming queries, each a sentence of sources, operators and sinks."""
+"""The streaming queries, each composed of sources, operators and sinks."""

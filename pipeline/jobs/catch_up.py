@@ -1,7 +1,7 @@
-"""Catching up with large records: batches that are planned by their bytes; Spark's Kafka source only counts records.
+"""Batches planned by their size in bytes, because Spark's Kafka source limits only their number of records.
 
-A batch of 200,000 records takes some MiB of heap, or more than there is: one record may have 8 MiB.  While what waits
-does not fit, a query runs for one batch at a time, each with as many records as do.
+A batch of 200,000 records may need a few MiB of heap or more than exists: one record may have 8 MiB. While the waiting
+records are too large, a query runs single batches, each with as many records as fit.
 """
 
 import logging
@@ -26,9 +26,9 @@ from wakeroll.errors import NotReachable
 log = logging.getLogger("wakeroll.run")
 
 BATCH_BYTES = 64 * 1024 * 1024
-"""Of keys and values in a batch.  Copies of it are in the heap, of which there is 1 GiB, several times."""
+"""Limit for the keys and values of a batch. Several copies of them are in the heap, which has 1 GiB."""
 _ONE_BATCH_MS = 3_600_000
-"""A query's first batch begins at once, and the next one so much later: until then it has been stopped."""
+"""Batch interval while single batches run: the first batch starts at once, and the query is stopped before the next."""
 _POLL_S = 0.1
 _AT_ONCE = 1_000
 
@@ -36,13 +36,13 @@ _AT_ONCE = 1_000
 def catch_up(
     settings: Settings, query: str, topics: Iterable[str], start: Callable[[Settings], StreamingQuery]
 ) -> None:
-    """Run a query by single batches until what waits for it fits into one.
+    """Run a query in single batches until all records that wait for it fit into one batch.
 
     Args:
-        settings: of the deployment.
-        query: its name.
-        topics: that it reads.
-        start: starts it with other settings than these.
+        settings: settings of the deployment.
+        query: name of the query.
+        topics: topics that the query reads.
+        start: starts the query with the settings that it is called with.
 
     Raises:
         JobFailed: the query ended by itself.
@@ -51,7 +51,7 @@ def catch_up(
     places = [(topic, partition) for topic in topics for partition in range(settings.partitions)]
     checkpoint = settings.checkpoint(query)
     while (most := records_that_fit(settings, query, places)) < settings.max_offsets_per_batch:
-        log.info("%s catches up with large records, by a batch of %d", query, most)
+        log.info("%s catches up with large records; the next batch has %d records", query, most)
         one = structs.replace(
             settings, max_offsets_per_batch=most, batch_interval_ms=_ONE_BATCH_MS, record_interval_ms=_ONE_BATCH_MS
         )
@@ -64,7 +64,7 @@ def catch_up(
 
 
 def records_that_fit(settings: Settings, query: str, places: Iterable[ControlPartition]) -> int:
-    """Return how many records the next batch of a query may have; a planned batch that is too large is planned anew.
+    """Return how many records the next batch of a query may have; discard a planned batch that is too large.
 
     Raises:
         NotReachable: no broker answered.
@@ -88,7 +88,7 @@ def records_that_fit(settings: Settings, query: str, places: Iterable[ControlPar
 def _next(
     settings: Settings, query: str, places: Iterable[ControlPartition]
 ) -> tuple[dict[ControlPartition, int], Mapping[ControlPartition, Log]]:
-    """Return where a query reads on, and its logs."""
+    """Return the offsets at which a query continues, and the offsets of its logs."""
     ahead = ahead_of(settings, query)
     if ahead is not None:
         return {
@@ -99,13 +99,13 @@ def _next(
 
 
 def _shares(waiting: Mapping[ControlPartition, int], most: int) -> dict[ControlPartition, int]:
-    """Return how many records of each partition Spark takes: in proportion to what waits there, at least one."""
+    """Return how many records of each partition Spark takes: in proportion to the waiting records, at least one."""
     total = sum(waiting.values())
     return {place: min(count, -(-most * count // total)) for place, count in waiting.items()}
 
 
 def _fits(sizes: Mapping[ControlPartition, list[int]], shares: Mapping[ControlPartition, int]) -> bool:
-    """Say whether a batch of these shares is small enough; of what was not read, nothing fits."""
+    """Return whether a batch of these shares is small enough; records that were not read count as too large."""
     if any(len(sizes[place]) < share for place, share in shares.items()):
         return False
     return sum(sizes[place][share - 1] for place, share in shares.items()) <= BATCH_BYTES
@@ -114,14 +114,14 @@ def _fits(sizes: Mapping[ControlPartition, list[int]], shares: Mapping[ControlPa
 def _sizes(
     connection: Connection, ranges: Mapping[ControlPartition, tuple[int, int]]
 ) -> dict[ControlPartition, list[int]]:
-    """Read records; return the bytes that the first n of each partition have together, for each n.
+    """Read records; return for each partition the total bytes of its first n records, for each n.
 
     Args:
         connection: the broker.
-        ranges: partition -> the first offset, and the one behind the last.  What is behind `BATCH_BYTES` is not read.
+        ranges: partition -> first offset, and offset behind the last. Reading stops after `BATCH_BYTES`.
 
     Raises:
-        NotReachable: nothing comes any more.
+        NotReachable: no record arrives in time.
     """
     found: dict[ControlPartition, list[int]] = {place: [] for place in ranges}
     bytes_of = dict.fromkeys(ranges, 0)
@@ -138,7 +138,7 @@ def _sizes(
                     continue
                 heard_s = time.monotonic()
                 begin, end = ranges[place]
-                # An offset may be without a record, as those of transactions are; Spark counts offsets.
+                # An offset may have no record (transaction markers); Spark counts offsets.
                 found[place] += [0] * (min(reached, end) - begin - len(found[place]))
                 if size is not None and reached < end:
                     found[place].append(size)
@@ -147,17 +147,17 @@ def _sizes(
                     left.discard(place)
                     consumer.pause([TopicPartition(*place)])
             if time.monotonic() - heard_s > PATIENCE_S:
-                raise NotReachable(f"{name_of(min(left))} could not be read at {connection.bootstrap}")
+                raise NotReachable(f"cannot read {name_of(min(left))} at {connection.bootstrap}")
     finally:
         consumer.close()
     return {place: list(accumulate(sizes)) for place, sizes in found.items()}
 
 
 def _read(message: Message) -> tuple[ControlPartition, int | None, int | None]:
-    """Return where a message stands: its place, offset and size; at the end of a log without a size."""
+    """Return a message's partition, offset and size. At the end of a log, the size is None."""
     topic, partition, error = message.topic(), message.partition(), message.error()
-    assert topic is not None, "a message is of a topic"
-    assert partition is not None, "a message is of a partition"
+    assert topic is not None, "a message has a topic"
+    assert partition is not None, "a message has a partition"
     if error is None:
         return (topic, partition), message.offset(), len(message.key() or b"") + len(message.value() or b"")
     return (topic, partition), message.offset() if error.code() == KafkaError._PARTITION_EOF else None, None

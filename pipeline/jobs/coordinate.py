@@ -1,4 +1,4 @@
-"""coordinate: control topics in, decisions out."""
+"""The `coordinate` query: it reads the control topics and publishes decisions."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -15,9 +15,9 @@ NAME = COORDINATE
 
 
 def start(spark: SparkSession, settings: Settings, counts: Counts | None = None) -> StreamingQuery:
-    """Start the deciding query: events → machines → Kafka; `counts` is what the shards report.
+    """Start the deciding query: events → machines → Kafka; the shards report to `counts`.
 
-    Where Kafka has deleted records before they were read, their shards begin a new era.
+    If Kafka has deleted records that were not read yet, their shards begin a new era.
     """
     connection, topics, name = settings.connection, topics_of(settings), query_of(settings)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
@@ -27,7 +27,7 @@ def start(spark: SparkSession, settings: Settings, counts: Counts | None = None)
     start = restore.starting_offsets(topics, settings.partitions)
     events = records(spark, connection, topics, settings.max_offsets_per_batch, start)
     if settings.state_partitions == 1:
-        # All of it ends in one task.  Read there too, it needs no shuffle: a second stage costs more than the reading.
+        # One task does all work. If it also reads, no shuffle is needed: a second stage costs more than the reading.
         events = events.coalesce(1)
     counts = counts or Counts.start(spark)
     decisions = decide(events, settings.partitions, connection.topics, restore, settings.read_keys(), counts)

@@ -1,4 +1,4 @@
-"""record: events and decisions into Delta, each row once."""
+"""The `record` query: it writes events and decisions to Delta, each row exactly once."""
 
 import logging
 from collections.abc import Callable
@@ -34,13 +34,13 @@ NAME = RECORD
 log = logging.getLogger("wakeroll.run")
 
 Highest = dict[tuple[object, ...], int]
-"""Stream, with its era -> the highest position in it."""
+"""(Stream, including its era) -> highest position in it."""
 
 
 def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
     """Start the recording query: control topics and decisions → Delta.
 
-    What Kafka has deleted before it was read is said in the log.
+    Records that Kafka deleted before they were read are reported in the log.
     """
     connection = settings.connection
     ensure_tables(spark, settings.warehouse, settings.keep_versions_ms)
@@ -64,12 +64,12 @@ def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
 
 
 def writer(spark: SparkSession, warehouse: Path, topics: Topics) -> Callable[[DataFrame, int], None]:
-    """Make the function that writes a batch: every table in a thread of its own, for each commit takes half a second.
+    """Return the function that writes a batch. Each table has its own thread, because each commit takes half a second.
 
-    A row is written once, for what is not above the highest position of its stream that the table has is dropped: a
-    batch that is repeated, a decision that Kafka holds twice, all of it after a checkpoint was lost.  So are decisions
-    of an older era than a shard is in: another coordinator made them.  Positions are a table's own, so a crash between
-    the commits of two tables leaves each right.
+    Each row is written once: rows that are not above the table's highest position of their stream are dropped. Such
+    rows come from a repeated batch, from a decision that Kafka contains twice, or from all records after the loss of a
+    checkpoint. Decisions of an older era than the shard's current one are dropped too: another coordinator made them.
+    Each table has its own positions, so all tables stay correct after a crash between two commits.
     """
     newest = {table.name: newest_of(table, highest_positions(spark, warehouse, table)) for table in RECORDED}
     stale: set[str] = set()
@@ -111,7 +111,7 @@ _NOWHERE = (-1, -1)
 
 
 def _warn_of_stale(reached: Highest, newest: Positions, known: set[str]) -> None:
-    """Warn once of each shard whose decisions come from an older era than it is in; remember it in `known`."""
+    """Warn once per shard whose decisions come from an era older than its current one; add it to `known`."""
     for its_stream, position in reached.items():
         stream, (era, _) = position_of(DECISIONS, its_stream, position)
         current, _ = newest.get(stream, _NOWHERE)
@@ -119,8 +119,8 @@ def _warn_of_stale(reached: Highest, newest: Positions, known: set[str]) -> None
         if era < current and shard not in known:
             known.add(shard)
             log.warning(
-                "decisions of %s are left out, for this shard is in era %d: another `wakeroll run` goes on from an old "
-                "checkpoint; stop it",
+                "dropped decisions of %s: the shard is now in era %d; another `wakeroll run` continues from an old "
+                "checkpoint: stop it",
                 shard,
                 current,
             )
@@ -129,7 +129,7 @@ def _warn_of_stale(reached: Highest, newest: Positions, known: set[str]) -> None
 def _reached(batch: DataFrame, decided: DataFrame, topics: Topics) -> dict[str, Highest]:
     """Return the highest position of each stream in a batch: table -> stream -> position.
 
-    One look for all tables, and a second one if there are decisions: each costs as much as an append of some rows.
+    One query serves all tables, and a second one follows if there are decisions: each costs as much as a small append.
     """
     found: dict[str, Highest] = {table.name: {} for table in RECORDED}
     has_decisions = False

@@ -1,4 +1,4 @@
-"""run: both queries in one session, until somebody asks it to stop."""
+"""The `run` command: both queries in one Spark session, until a signal stops them."""
 
 import json
 import logging
@@ -40,25 +40,25 @@ JOBS: Mapping[str, Start] = {
     record.NAME: record.start,
 }
 _FIRST_SNAPSHOT_MS = 60_000
-"""A new deployment has something to be restored from soon."""
+"""Longest time from the start to the first snapshot (ms), so that a new deployment can soon be restored."""
 
 
 def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
-    """Run the jobs until SIGTERM or SIGINT; the batch at work is finished first.
+    """Run the jobs until SIGTERM or SIGINT; the current batch is finished first.
 
     Raises:
         JobFailed: a query ended by itself.
         InvalidTopics: the control topics are not as this deployment needs them.
-        InvalidUsage: a checkpoint is another deployment's, is used by another process, was lost, or has read more than
-            the log has.
-        InvalidKeys: the keys cannot be read, or none is an observer's.
+        InvalidUsage: a checkpoint belongs to another deployment, is used by another process, was lost, or is ahead of
+            the log.
+        InvalidKeys: the keys cannot be read, or there is no observer key.
         NotReachable: no broker answered.
-        SparkFailed, JarsMissing: there is no session to be had.
+        SparkFailed, JarsMissing: Spark cannot be started.
     """
     stop = threading.Event()
-    on_signals(lambda: os._exit(130))  # nothing has begun that would have to be ended
+    on_signals(lambda: os._exit(130))  # nothing is running yet that must be stopped
     if coordinate.NAME in jobs:
-        key_to_sign(settings.read_keys(), "observer")  # without it no tick would count
+        key_to_sign(settings.read_keys(), "observer")  # without this key the coordinator would reject all ticks
         if warning := warning_of(settings.keys):
             log.warning("%s", warning)
         refuse_foreign(settings.checkpoint(query_of(settings)), topics_of(settings), settings.partitions)
@@ -122,20 +122,20 @@ def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event) -> None
 
 
 def _warn_of_large(states: Mapping[str, int], known: frozenset[str]) -> frozenset[str]:
-    """Warn of each shard whose state has become large; return all that are."""
+    """Warn of each shard whose state has become large; return all large ones."""
     large = frozenset(name for name, size in states.items() if size >= config.LARGE_STATE_BYTES)
     for name in sorted(large - known):
-        log.warning("the state of %s has %d MiB; see `wakeroll doctor`", name, states[name] >> 20)
+        log.warning("the state of %s has grown to %d MiB; see `wakeroll doctor`", name, states[name] >> 20)
     return large
 
 
 def _await_record(query: StreamingQuery, connection: Connection, partitions: int) -> None:
-    """Wait until every decision so far is written down; not for long, if there is no broker any more."""
+    """Wait until all decisions made so far are written; give up soon if no broker answers."""
     topic = connection.topics.decisions
     try:
         ends = Cluster(connection).offsets((topic, partition) for partition in range(partitions))
     except WakerollError as error:
-        log.warning("stopping without the last decisions in the tables: %s", error)
+        log.warning("stopping before the last decisions are written to the tables: %s", error)
         return
 
     def written() -> bool:

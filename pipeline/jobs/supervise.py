@@ -1,4 +1,4 @@
-"""What whoever runs queries does with them: notice that one has died, stop it between two batches."""
+"""Supervision of running queries: detect that one has ended, and stop one between two batches."""
 
 import logging
 import signal
@@ -14,17 +14,17 @@ from wakeroll.errors import WakerollError
 log = logging.getLogger("wakeroll.run")
 
 POLL_S = 0.5
-"""How often to look whether a query lives."""
+"""How often to check whether a query still runs (s)."""
 _LAST_BATCH_S = 30.0
-"""A last batch takes seconds; whoever asked to stop is not kept waiting for longer."""
+"""Longest wait for the last batch, which takes seconds (s)."""
 
 
 class JobFailed(WakerollError):
-    """A query ended by itself; the message says which and why."""
+    """A query ended by itself; the message names the query and the reason."""
 
 
 def on_signals(do: Callable[[], object]) -> None:
-    """Do this when somebody asks this process to end."""
+    """Call `do` on SIGTERM and SIGINT."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         do()
@@ -34,7 +34,7 @@ def on_signals(do: Callable[[], object]) -> None:
 
 
 def raise_if_dead(query: StreamingQuery) -> None:
-    """Raise `JobFailed` if a query has ended."""
+    """Raise `JobFailed` if the query has ended."""
     if query.isActive:
         return
     error = query.exception()
@@ -42,9 +42,9 @@ def raise_if_dead(query: StreamingQuery) -> None:
 
 
 def stop_between_batches(query: StreamingQuery) -> None:
-    """Stop a query when its batch is done, so that nothing is repeated at the next start.
+    """Stop a query at the end of its batch, so that no work is repeated after the next start.
 
-    While it is catching up, the next batch begins at once; then that one has come to nothing yet.
+    While the query catches up, its next batch starts at once; then that batch is stopped when it has hardly begun.
     """
     last = _batch_of(query)
     wait_until(lambda: not query.isActive or not query.status["isTriggerActive"] or _batch_of(query) != last)
@@ -52,20 +52,20 @@ def stop_between_batches(query: StreamingQuery) -> None:
 
 
 def _batch_of(query: StreamingQuery) -> int:
-    """Return the number of the last batch that was done, from 0; -1 before the first."""
+    """Return the number of the last completed batch, from 0; -1 before the first."""
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    """Wait for something, but not for longer than a last batch may take."""
+    """Wait until the condition is true, but at most for the duration of a last batch."""
     deadline = time.monotonic() + _LAST_BATCH_S
     while not true() and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def _first_sentence(error: StreamingQueryException) -> str:
-    """Return the line of an engine's report that says what happened; the rest is in the log."""
+    """Return the line of a Spark error that names the cause; write the whole error to the log."""
     log.error("%s", error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if "Error" in line or "Exception" in line]

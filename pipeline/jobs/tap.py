@@ -1,4 +1,4 @@
-"""tap: messages in, arrivals out, so that a filter can judge messages whose producers tell nobody of them."""
+"""The `tap` query: it publishes arrivals of messages whose producers do not use `wakeroll.Producer`, for filters."""
 
 import hashlib
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger("wakeroll.run")
 
 
 def start(spark: SparkSession, settings: Settings, topics: Sequence[str]) -> StreamingQuery:
-    """Start the query that tells of the messages of some topics: headers → arrivals → the queues' topic."""
+    """Start the query that publishes arrivals of some topics: message headers → arrivals → queues topic."""
     connection = settings.connection
     messages = headers(spark, connection, topics, settings.max_offsets_per_batch)
     told, options, name = arrivals(messages, connection.topics), kafka_options(connection), query_of(topics)
@@ -34,9 +34,9 @@ def start(spark: SparkSession, settings: Settings, topics: Sequence[str]) -> Str
 
 
 def query_of(topics: Sequence[str]) -> str:
-    """Return the name of the query over these topics, and of its checkpoint.
+    """Return the name of the query for these topics, and of its checkpoint.
 
-    Each set of topics has its own: in another's, Spark would read a topic that is new to it from its first message.
+    Each set of topics has its own checkpoint: if a topic is added to an existing one, Spark reads it from its start.
 
     >>> query_of(["sent", "orders"]) == query_of(["orders", "sent"]) != query_of(["orders"])
     True
@@ -46,22 +46,22 @@ def query_of(topics: Sequence[str]) -> str:
 
 
 def run_tap(settings: Settings, topics: Sequence[str]) -> None:
-    """Tell of the messages of some topics until SIGTERM or SIGINT.
+    """Publish arrivals of some topics until SIGTERM or SIGINT.
 
     Raises:
-        InvalidUsage: one of them is not there, or is the control plane's own; or another process taps the same.
+        InvalidUsage: a topic does not exist or is a control plane topic, or another process taps the same topics.
         JobFailed: the query ended by itself.
         NotReachable: no broker answered.
     """
     stop = threading.Event()
-    on_signals(lambda: os._exit(130))  # nothing has begun that would have to be ended
+    on_signals(lambda: os._exit(130))  # nothing is running yet that must be stopped
     _check(settings, topics)
     name = query_of(topics)
     with only_one(settings.checkpoint(f"{name}.lock"), f"taps {', '.join(topics)}"):
         spark = start_session(settings, f"wakeroll {NAME}")
         query = start(spark, settings, topics)
         on_signals(stop.set)
-        log.info("telling of the messages of %s on %s", ", ".join(topics), settings.bootstrap)
+        log.info("publishing arrivals of %s on %s", ", ".join(topics), settings.bootstrap)
         try:
             while not stop.wait(POLL_S):
                 raise_if_dead(query)
@@ -72,13 +72,15 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
 
 
 def _check(settings: Settings, topics: Sequence[str]) -> None:
-    """Refuse topics that cannot be tapped; arrivals of arrivals would have no end."""
+    """Reject topics that cannot be tapped; arrivals of arrivals would never end."""
     connection = settings.connection
     if ours := [topic for topic in topics if topic in connection.topics.all]:
-        raise InvalidUsage(f"{ours[0]} is the control plane's own; name topics of messages")
+        raise InvalidUsage(f"{ours[0]} is a topic of the control plane; name topics with messages")
     if strange := [topic for topic in topics if not is_legal(topic)]:
-        raise InvalidUsage(f"{strange[0]!r} cannot be a topic of Kafka; a name is [A-Za-z0-9._-], at most 249 of them")
+        raise InvalidUsage(
+            f"{strange[0]!r} is not a valid Kafka topic name; a name has 1 to 249 characters of [A-Za-z0-9._-]"
+        )
     found = Cluster(connection).racks((connection.topics.queues, *topics))
     if missing := [topic for topic, racks in found.items() if not racks]:
-        what = "; `wakeroll run` makes it" if missing[0] == connection.topics.queues else ""
+        what = "; `wakeroll run` creates it" if missing[0] == connection.topics.queues else ""
         raise InvalidUsage(f"there is no topic {missing[0]} at {settings.bootstrap}{what}")

@@ -1,1 +1,1 @@
-"""The control plane's topics, and what a broker is asked about topics."""
+"""The control plane's topics, and queries about topics to the brokers."""

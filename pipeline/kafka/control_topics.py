@@ -1,4 +1,4 @@
-"""The control plane's four topics: made if they are missing, checked if they are there."""
+"""The control plane's four topics: missing ones are created, existing ones are checked."""
 
 import time
 from dataclasses import dataclass
@@ -15,28 +15,28 @@ from wakeroll.errors import InvalidUsage, NotReachable
 _DAY_MS = 24 * 3_600_000
 _LOOK_AGAIN_S = 0.1
 
-# The log is the clock: a client's own time in a record would be taken for it.  The inbox and the decisions carry the
-# broker's time too, so that a reader may see how long a decision took.
+# The log is the clock: with CreateTime, a client's own time would be used instead. The inbox and the decisions have the
+# broker's time too, so that readers can measure how long a decision took.
 _TIME = ("message.timestamp.type", "LogAppendTime")
-# A compacted topic refuses records without a key, such as ticks, and loses the history.
+# A compacted topic rejects records without a key, such as ticks, and loses the history.
 _CLEANUP = ("cleanup.policy", "delete")
 _SIZE = "max.message.bytes"
 _RETENTION = "retention.ms"
 
 
 class InvalidTopics(InvalidUsage):
-    """The control plane's topics are not as this deployment needs them; the message is a sentence for each."""
+    """The control plane's topics do not meet the needs of this deployment; the message has one sentence per topic."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about a topic that should be otherwise."""
+    """A deviation of a topic from its expected settings."""
 
     topic: str
     text: str
-    """What was found, and what would be right."""
+    """Description of the deviation and of the expected value."""
     fatal: bool
-    """Whether the control plane would decide wrongly, or nothing, if it went on."""
+    """Whether the control plane would decide wrongly, or not at all, with this deviation."""
 
     def __str__(self) -> str:
         return self.text
@@ -44,12 +44,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Expected:
-    """How one of the topics should be."""
+    """Expected settings of one of the topics."""
 
     topic: str
     partitions: int
     setting: str
-    """What our settings call the number of partitions."""
+    """Name of our setting for the number of partitions."""
     retention_ms: int
 
     @property
@@ -65,20 +65,20 @@ def ensure_topics(
     replication: int = -1,
     patience_s: float = PATIENCE_S,
 ) -> list[Finding]:
-    """Make the topics that are missing, and check the others.  Several processes may do so at once.
+    """Create missing topics and check existing ones. Several processes may do so at once.
 
     Args:
         connection: the brokers, and the names of the topics.
-        partitions: of the control topics and the decisions.
-        inbox_partitions: of the inbox.
-        replication: replicas of a topic that is made; -1 leaves it to the brokers.
+        partitions: number of partitions of the control topics and of the decisions.
+        inbox_partitions: number of partitions of the inbox.
+        replication: replicas of a new topic; -1 means the brokers' default.
         patience_s: how long to wait for each answer of the brokers, in seconds.
 
     Returns:
-        What could be better, but does not forbid to go on.
+        Findings that are not fatal.
 
     Raises:
-        InvalidTopics: a topic cannot be made, or is such that the control plane would decide wrongly.
+        InvalidTopics: a topic cannot be created, or has a fatal finding.
         NotReachable: no broker answered in time.
     """
     cluster = Cluster(connection, patience_s=patience_s)
@@ -92,7 +92,7 @@ def ensure_topics(
     refusals = cluster.create(new) if new else {}
     for topic, error in refusals.items():
         if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise InvalidTopics(f"cannot make the topic {topic}: {error.str()}")
+            raise InvalidTopics(f"cannot create the topic {topic}: {error.str()}")
     _await_topics(cluster, missing, patience_s)
     findings = _findings(cluster, connection, expected)
     if wrong := [finding.text for finding in findings if finding.fatal]:
@@ -107,7 +107,7 @@ def check_topics(
     inbox_partitions: int = INBOX_PARTITIONS,
     patience_s: float = PATIENCE_S,
 ) -> list[Finding]:
-    """Check the topics without making any; a missing one is a finding.
+    """Check the topics without creating any; a missing topic is a finding.
 
     Raises:
         NotReachable: no broker answered in time.
@@ -121,17 +121,17 @@ def _expected(topics: Topics, partitions: int, inbox_partitions: int) -> list[_E
         _Expected(topics.groups, partitions, "partitions", 7 * _DAY_MS),
         _Expected(topics.queues, partitions, "partitions", _DAY_MS),
         _Expected(topics.inbox, inbox_partitions, "inbox_partitions", _DAY_MS),
-        # As many as the groups: a shard's decisions are spread by group, and `record` reads one task a partition.
+        # As many as the groups topic: a shard's decisions are partitioned by group, and `record` has a task for each.
         _Expected(topics.decisions, partitions, "partitions", 7 * _DAY_MS),
     ]
 
 
 def _await_topics(cluster: Cluster, made: list[str], patience_s: float) -> None:
-    """Wait until a broker knows the topics that the controller has just made."""
+    """Wait until the brokers know the topics that the controller has created."""
     deadline = time.monotonic() + patience_s
     while made and not all(cluster.racks(made).values()):
         if time.monotonic() > deadline:
-            raise NotReachable(f"the brokers do not know {', '.join(made)} {patience_s:g} s after making them")
+            raise NotReachable(f"the brokers do not know {', '.join(made)} {patience_s:g} s after the creation")
         time.sleep(_LOOK_AGAIN_S)
 
 
@@ -148,30 +148,30 @@ def _findings(cluster: Cluster, connection: Connection, expected: list[_Expected
 def _about(
     expected: _Expected, racks: Racks | KafkaError, settings: dict[str, str] | KafkaError, bootstrap: str
 ) -> list[Finding]:
-    """Compare one topic with what it should be."""
+    """Compare one topic with its expected settings."""
     topic = expected.topic
     if isinstance(racks, KafkaError):
-        return [Finding(topic, f"{topic} cannot be looked at: {racks.str()}", fatal=True)]
+        return [Finding(topic, f"cannot check {topic}: {racks.str()}", fatal=True)]
     if not racks:
-        text = f"there is no topic {topic} at {bootstrap}; `wakeroll up` and `wakeroll run` make it"
+        text = f"there is no topic {topic} at {bootstrap}; `wakeroll up` and `wakeroll run` create it"
         return [Finding(topic, text, fatal=True)]
     findings = []
     if len(racks) != expected.partitions:
         findings.append(Finding(topic, _other_number(expected, len(racks)), fatal=True))
     if isinstance(settings, KafkaError):
-        text = f"the settings of {topic} cannot be read ({settings.str()}); {_TIME[0]} must be {_TIME[1]}"
+        text = f"cannot read the settings of {topic} ({settings.str()}); {_TIME[0]} must be {_TIME[1]}"
         return [*findings, Finding(topic, text, fatal=False)]
 
     def mend(name: str, value: str) -> str:
         change = f"--alter --entity-type topics --entity-name {topic} --add-config {name}={value}"
-        return f"mend it with: kafka-configs.sh --bootstrap-server {bootstrap} {change}"
+        return f"to fix this: kafka-configs.sh --bootstrap-server {bootstrap} {change}"
 
-    for (name, value), why in ((_TIME, "the log is the clock"), (_CLEANUP, "it is a log of all that happened")):
+    for (name, value), why in ((_TIME, "the log is the clock"), (_CLEANUP, "the log must contain all records")):
         if settings[name] != value:
-            text = f"{topic} has {name}={settings[name]}, it must be {value}, for {why}; {mend(name, value)}"
+            text = f"{topic} has {name}={settings[name]}, it must be {value}, because {why}; {mend(name, value)}"
             findings.append(Finding(topic, text, fatal=True))
     if int(settings[_SIZE]) < MAX_RECORD_BYTES:
-        text = f"{topic} takes records of {settings[_SIZE]} bytes at most, a large group's need {MAX_RECORD_BYTES}"
+        text = f"{topic} accepts records of at most {settings[_SIZE]} bytes, a large group needs {MAX_RECORD_BYTES}"
         findings.append(Finding(topic, f"{text}; {mend(_SIZE, str(MAX_RECORD_BYTES))}", fatal=False))
     if 0 <= int(settings[_RETENTION]) < expected.retention_ms:
         text = f"{topic} keeps records for {settings[_RETENTION]} ms, it should be {expected.retention_ms} ms or longer"
@@ -180,14 +180,16 @@ def _about(
 
 
 def _other_number(expected: _Expected, found: int) -> str:
-    """Say what to do about another number of partitions: a key's partition follows from it.
+    """Describe how to fix a wrong number of partitions. The partition of a key depends on that number.
 
-    A client looks for its inbox once.  A group would be decided about in two shards, one of which expires its members.
+    A client determines its inbox partition once. A group would be in two shards, and one of them would expire its
+    members.
     """
     text = f"{expected.topic} has {found} partitions, `{expected.setting}` is {expected.partitions}; "
     if expected.setting == "inbox_partitions":
-        return text + f"set it to {found}, and restart the clients if the topic got more since they were started"
+        return text + f"set it to {found}, and restart the clients if partitions were added after they were started"
     return (
-        text + f"if the deployment was made with {found}, set it to {found}; if the topic got more since, it cannot be "
-        "used any longer, for the number is fixed for the life of a deployment: make a new one, with another --prefix"
+        text + f"if the deployment was created with {found}, set it to {found}; if partitions were added later, the "
+        "topic cannot be used any more, because the number is fixed for the life of a deployment: create a new "
+        "deployment with another --prefix"
     )

@@ -1,4 +1,4 @@
-"""What a cluster is asked about its topics; every answer comes in time, or `NotReachable` is raised."""
+"""Queries to a cluster about its topics; each returns in time or raises `NotReachable`."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 
 PATIENCE_S = 10.0
-"""Long enough for a broker that is just starting."""
+"""Default time to wait for an answer (s); long enough for a broker that is just starting."""
 
 _Key = TypeVar("_Key")
 _Answer = TypeVar("_Answer")
@@ -44,27 +44,27 @@ _UNREACHABLE = frozenset(
 
 
 class Racks(dict[int, str | None]):
-    """queue_id -> the rack of its leader; "" if that has none, None if nobody leads.  Empty: there is no such topic."""
+    """queue_id -> rack of its leader; "" without a rack, None without a leader. Empty if the topic does not exist."""
 
     topic_id: str = ""
-    """Another one if the topic was deleted and made again; empty if the brokers did not say."""
+    """Id that changes if the topic is deleted and created again; empty if the brokers did not report one."""
 
 
 class Cluster:
-    """The brokers behind a connection, as somebody who asks about topics sees them."""
+    """Queries about topics to the brokers of a connection."""
 
     def __init__(
         self, connection: Connection, *, patience_s: float = PATIENCE_S, stop: threading.Event | None = None
     ) -> None:
-        """Prepare to ask; nothing is sent yet.
+        """Prepare; nothing is sent yet.
 
         Args:
-            connection: the brokers, and how to log in.
+            connection: the brokers, and the login.
             patience_s: how long to wait for each answer, in seconds.
-            stop: once set, nothing is waited for any more.
+            stop: when set, all waits end.
 
         Raises:
-            InvalidUsage: Kafka's client does not take the settings.
+            InvalidUsage: Kafka's client rejects the settings.
         """
         self._bootstrap = connection.bootstrap
         self._patience_s = patience_s
@@ -73,22 +73,22 @@ class Cluster:
         self._admin = connection.admin(error_cb=self._remember, **{"log_level": 0, "reconnect.backoff.max.ms": 1_000})
 
     def racks(self, topics: Iterable[str]) -> dict[str, Racks | KafkaError]:
-        """Ask for the partitions of topics, and where their leaders stand; one request, which makes no topic.
+        """Query the partitions of topics and the racks of their leaders: one request, which creates no topic.
 
         Returns:
-            Every topic's partitions, or the error that the brokers have for it (it is not an error to be missing).
+            The partitions of each topic, or the error that the brokers report for it. A missing topic is not an error.
         """
         asked = TopicCollection(list(topics))
         answers = self._answers(self._admin.describe_topics(asked, request_timeout=self._patience_s))
         return {topic: _racks(answer) for topic, answer in answers.items()}
 
     def offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
-        """Ask for the first offset of partitions, and for that of their next message.
+        """Query the first offset and the end offset of partitions.
 
-        Ask only for partitions with a leader: for another, Kafka's client waits in vain until the time is over.
+        Query only partitions with a leader: for others, Kafka's client waits until the timeout.
 
         Returns:
-            (topic, partition) -> both offsets; without those that their leader did not tell.
+            (topic, partition) -> both offsets; without partitions whose leader did not answer.
         """
         wanted = list(partitions)
         first, after = self._list(wanted, _FIRST), self._list(wanted, _AFTER)
@@ -96,19 +96,19 @@ class Cluster:
         return {where: (start, ends[where]) for where, start in starts.items() if where in ends}
 
     def ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Ask for the offset of the next message of partitions: one request to each broker that leads some.
+        """Query the end offset of partitions: one request to each broker that leads some.
 
-        As in `offsets`, ask only for partitions with a leader, and those are missing whose leader did not tell.
+        As in `offsets`, query only partitions with a leader. Partitions whose leader did not answer are left out.
         """
         return self._found(self._list(partitions, _AFTER))
 
     def since(self, moments: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Ask for the first offset of partitions whose message is not older than a moment, epoch ms.
+        """Query the first offset whose message is not older than a moment (epoch ms), for each partition.
 
-        As in `offsets`, ask only for partitions with a leader.
+        As in `offsets`, query only partitions with a leader.
 
         Returns:
-            (topic, partition) -> the offset; the offset of the next message, if all are older.
+            (topic, partition) -> the offset; the end offset if all messages are older.
         """
         asked = {TopicPartition(*where): OffsetSpec.for_timestamp(at_ms) for where, at_ms in moments.items()}
         if not asked:
@@ -118,7 +118,7 @@ class Cluster:
         return {where: ends.get(where, offset) for where, offset in found.items() if where in ends or offset >= 0}
 
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str] | KafkaError]:
-        """Ask for the settings of topics: name -> value, as `kafka-configs` shows them."""
+        """Query the settings of topics: name -> value, as `kafka-configs` shows them."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         answers = self._answers(self._admin.describe_configs(asked, request_timeout=self._patience_s))
         return {
@@ -129,17 +129,17 @@ class Cluster:
         }
 
     def create(self, topics: list[NewTopic]) -> dict[str, KafkaError | None]:
-        """Make topics; one that exists by now has an error, TOPIC_ALREADY_EXISTS."""
+        """Create topics; a topic that already exists has the error TOPIC_ALREADY_EXISTS."""
         answers = self._answers(self._admin.create_topics(topics, request_timeout=self._patience_s))
         return {name: answer if isinstance(answer, KafkaError) else None for name, answer in answers.items()}
 
     def _list(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec) -> _Futures:
-        """Send a request for offsets; Kafka's client refuses one for nothing."""
+        """Send a request for offsets; Kafka's client rejects an empty one."""
         asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
         return self._admin.list_offsets(asked, request_timeout=self._patience_s) if asked else {}
 
     def _found(self, futures: _Futures) -> dict[tuple[str, int], int]:
-        """Wait for offsets; leave out the partitions that have an error instead."""
+        """Wait for offsets; leave out partitions with an error."""
         return {
             (at.topic, at.partition): answer.offset
             for at, answer in self._answers(futures).items()
@@ -149,8 +149,8 @@ class Cluster:
     def _answers(self, futures: Mapping[_Key, Future[_Answer]]) -> dict[_Key, _Answer | KafkaError]:
         """Wait for all answers of a request; they come together.
 
-        The client's own `request_timeout` is not enough: as long as it has never met a broker, list_offsets and
-        describe_configs wait for ever (confluent-kafka 2.16).
+        The client's own `request_timeout` is not enough: until it has once connected to a broker, list_offsets and
+        describe_configs wait forever (confluent-kafka 2.16).
         """
         deadline = time.monotonic() + self._patience_s
         answers: dict[_Key, _Answer | KafkaError] = {}
@@ -172,12 +172,12 @@ class Cluster:
         return answers
 
     def _silence(self, reason: str = "no answer") -> NotReachable:
-        self._admin.poll(0)  # lets the client say what it met
+        self._admin.poll(0)  # lets the client report its errors
         why, self._reason = self._reason or reason, ""
         return NotReachable(f"no Kafka broker answered at {self._bootstrap} within {self._patience_s:g} s ({why})")
 
     def _remember(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which only counts the others
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # this error only repeats the others
             self._reason = error.str()
 
 

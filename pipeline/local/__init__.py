@@ -1,1 +1,1 @@
-"""The whole system on one machine: broker, observer, jobs, consumers."""
+"""The whole system on one machine, for the demo and for tests: broker, observer, jobs and consumers."""

@@ -1,4 +1,4 @@
-"""A real Kafka broker on this machine: one node, a child process, on 127.0.0.1 alone."""
+"""An embedded Kafka broker: one node, a child process, reachable only on 127.0.0.1."""
 
 import base64
 import fcntl
@@ -24,11 +24,11 @@ from wakeroll.errors import WakerollError
 
 HOST = "127.0.0.1"
 PORTS = range(21_000, 31_000)
-"""Below the ports that systems deal out to outgoing connections: a client that waits for its broker to come back must
-never be dealt the broker's own port."""
+"""Ports below those that systems assign to outgoing connections: a client that waits for its broker to restart must
+never get the broker's own port."""
 
 READY_S = 60.0
-"""About 2 s on an idle machine; a crowded one takes its time."""
+"""Longest wait for the start (s); it takes about 2 s on an idle machine, and longer on a busy one."""
 
 _ATTEMPTS = 5
 _HANDED_ON_S = 10.0
@@ -37,24 +37,25 @@ _PROPERTIES = "server.properties"
 
 
 class BrokerFailed(WakerollError):
-    """The embedded broker cannot be started; the message says why, with the end of its log where that tells more."""
+    """The embedded broker cannot be started; the message has the reason, and the end of the log if that helps."""
 
 
 class EmbeddedBroker:
-    """A Kafka broker and its data folder; used in a `with` statement, it is started and stopped.
+    """A Kafka broker and its data folder. A `with` statement starts and stops it.
 
-    Topics and records stay in the folder: start it again, with this object or another, and they are there, on the same
-    port unless somebody took that meanwhile.  It never outlives this process.  Topics are not created by their use.
+    Topics and records stay in the folder. After a restart, with this object or another one, they are available on the
+    same port, unless another process has taken the port meanwhile. The broker ends at the latest with this process.
+    Topics are not created automatically.
     """
 
     def __init__(self, folder: Path, *, port: int | None = None, heap: str = "256m", fast_start: bool = True) -> None:
         """Describe a broker without starting it.
 
         Args:
-            folder: its data, settings and log (`broker.log`); made if need be.  One live broker a folder.
-            port: where clients reach it; None takes that of the last start if it is free, else any free one.
-            heap: the Java heap, in the words of -Xmx.
-            fast_start: compile quickly rather than well: ready in 2 s, but not for measuring throughput.
+            folder: its data, settings and log (`broker.log`); created if missing. One running broker per folder.
+            port: port for clients; None means the port of the last start if it is free, else any free port.
+            heap: Java heap, in the format of -Xmx.
+            fast_start: use only the JVM's fast compiler: ready in 2 s, but not suitable for measuring throughput.
         """
         self.folder = folder.absolute()
         self._port = port
@@ -67,8 +68,8 @@ class EmbeddedBroker:
         """Start the broker and wait until it answers.
 
         Raises:
-            BrokerFailed: the folder is in use, the port is taken, there is no Java, or Kafka refused.
-            JarsMissing: `pipeline.spark.jars` has not fetched the broker's JARs.
+            BrokerFailed: the folder or the port is in use, Java is missing, or Kafka did not start.
+            JarsMissing: the broker's JARs are missing; `pipeline.spark.jars` fetches them.
         """
         if self.is_running:
             return
@@ -83,13 +84,13 @@ class EmbeddedBroker:
             raise
 
     def stop(self, timeout_s: float = 20.0) -> None:
-        """Stop the broker in good order; after `timeout_s` seconds, by force."""
+        """Stop the broker with SIGTERM; after `timeout_s` seconds, kill it."""
         if self._child:
             self._child.stop(timeout_s)
         self._release()
 
     def kill(self) -> None:
-        """End the broker at once, as a crash would.  What it acknowledged is there at the next start."""
+        """Kill the broker, like a crash. Acknowledged records are available after the next start."""
         if self._child:
             self._child.kill()
         self._release()
@@ -109,12 +110,12 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started by this object and has not ended."""
+        """Whether this object has started the broker, and it has not ended."""
         return self._child is not None and self._child.is_running
 
     @property
     def log(self) -> Path:
-        """What Kafka says; appended to at each start."""
+        """Kafka's log file; each start appends to it."""
         return self.folder / "broker.log"
 
     def __enter__(self) -> Self:
@@ -127,7 +128,7 @@ class EmbeddedBroker:
         self.stop()
 
     def _start(self, command: list[str]) -> None:
-        # A port that was free a moment ago may be taken by the time that Kafka binds it; another is tried then.
+        # Another process may take a free port before Kafka binds it; then another port is tried.
         for _ in range(_ATTEMPTS):
             port = self._choose_port()
             (self.folder / _PROPERTIES).write_text(_properties(port, _free_port(but=port)), encoding="ascii")
@@ -146,7 +147,7 @@ class EmbeddedBroker:
 
     def _jvm(self, command: list[str]) -> Child:
         assert self._lock is not None
-        # The lock is held until the JVM is gone, even if this process is killed before.
+        # The JVM inherits the lock and holds it until it ends, even if this process is killed before.
         held = (self._lock.fileno(),)
         return Child("the broker", command, log=self.log, folder=self.folder, pass_fds=held)
 
@@ -159,7 +160,7 @@ class EmbeddedBroker:
         return last if last is not None and _is_free(last) else _free_port()
 
     def _command(self) -> list[str]:
-        """Return the JVM with its options, but for the class that it runs."""
+        """Return the JVM with its options, without the class to run."""
         java = java_path()
         if java is None:
             check = check_java()
@@ -172,7 +173,7 @@ class EmbeddedBroker:
 
     def _format(self, command: list[str]) -> str:
         """Prepare the folder of a new cluster; return the cluster's id."""
-        # Kafka wants 16 bytes in URL-safe base64, and its argument parser no "-" in front.
+        # Kafka requires 16 bytes in URL-safe base64, and its argument parser rejects a leading "-".
         cluster_id = "w" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         arguments = ["format", "--cluster-id", cluster_id, "--config", _PROPERTIES, "--ignore-formatted"]
         answer = subprocess.run(
@@ -203,19 +204,19 @@ def _properties(port: int, controller_port: int) -> str:
         "listeners": f"CLIENTS://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
         "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "CLIENTS",
-        # Relative to the working folder: Kafka takes a comma for the next folder, and reads this file as Latin-1.
+        # Relative to the working folder: Kafka splits this value at commas, and reads the file as Latin-1.
         "log.dirs": _RECORDS,
-        # One node has no others to replicate to.
+        # A single node cannot replicate.
         "offsets.topic.replication.factor": 1,
         "transaction.state.log.replication.factor": 1,
         "transaction.state.log.min.isr": 1,
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
-        # 50 partitions each are for a cluster; here they only cost files, and time at the first use.
+        # The default of 50 partitions each is for a cluster; here they only cost files, and time at the first use.
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.num.partitions": 4,
         "share.coordinator.state.topic.num.partitions": 4,
-        # After a crash the node is not let in again before its last session has ended (9 s by default).
+        # After a crash the node cannot register again before its last session has ended (9 s by default).
         "broker.session.timeout.ms": 3_000,
         "broker.heartbeat.interval.ms": 500,
         # A mistyped name is an error, not a topic.
@@ -226,7 +227,7 @@ def _properties(port: int, controller_port: int) -> str:
         "replica.fetch.max.bytes": 10 * 1024 * 1024,
         "log.retention.hours": 7 * 24,
         "log.segment.bytes": 256 * 1024 * 1024,
-        # Each of 128 MiB and 10 MiB a segment by default, whatever is in them.
+        # By default these files take 128 MiB, and 10 MiB per segment, whatever they contain.
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
         "log.index.size.max.bytes": 1024 * 1024,
         "num.network.threads": 2,
@@ -236,8 +237,8 @@ def _properties(port: int, controller_port: int) -> str:
 
 
 def _answers(port: int, cluster_id: str) -> Callable[[], bool]:
-    """Return a question: is a client at `port` answered by a broker of this very cluster that is ready to serve?"""
-    # No log: that nobody answers yet is no news.
+    """Return a function that checks whether a broker of this cluster answers at `port` and is ready to serve."""
+    # No log: failures are expected until the broker is ready.
     client = AdminClient({"bootstrap.servers": f"{HOST}:{port}", "reconnect.backoff.max.ms": 200, "log_level": 0})
 
     def answers() -> bool:
@@ -251,7 +252,7 @@ def _answers(port: int, cluster_id: str) -> Callable[[], bool]:
 
 
 def _cluster_id(folder: Path) -> str | None:
-    """Return the id that a formatted folder has; None before that."""
+    """Return the cluster id of a formatted folder, else None."""
     return _found(folder / _RECORDS / "meta.properties", r"^cluster\.id=(.+)$")
 
 
@@ -276,7 +277,7 @@ def _free_port(but: int | None = None) -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As Java does it: connections of the last broker that are still closing do not count.
+        # Java sets this option too: closing connections of the last broker then do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -286,7 +287,7 @@ def _is_free(port: int) -> bool:
 
 
 def _lock(folder: Path) -> BinaryIO:
-    """Take the folder for one broker; wait only for one that is about to end because its process has."""
+    """Lock the folder for one broker; wait only for a broker that is ending because its parent process has ended."""
     file = (folder / "lock").open("a+b")
     deadline = time.monotonic() + _HANDED_ON_S
     while True:
@@ -298,7 +299,7 @@ def _lock(folder: Path) -> BinaryIO:
             owner = int(file.read() or 0)
             if _lives(owner) or time.monotonic() > deadline:
                 file.close()
-                raise BrokerFailed(f"process {owner} runs a broker on {folder} already; stop that one first") from None
+                raise BrokerFailed(f"process {owner} already runs a broker on {folder}; stop that one first") from None
             time.sleep(0.05)
     file.truncate(0)
     file.write(str(os.getpid()).encode())

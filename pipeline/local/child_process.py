@@ -1,4 +1,4 @@
-"""A child process that ends when its parent does: the broker, the observer, consumers and Spark drivers on a laptop."""
+"""Child processes that end when their parent does: broker, observer, consumers and Spark drivers on one machine."""
 
 import contextlib
 import os
@@ -18,15 +18,15 @@ _POLL_S = 0.02
 
 
 class ChildFailed(WakerollError):
-    """A child that did not start, ended too early or was not ready in time; the message quotes the end of its log."""
+    """A child did not start, ended too early or was not ready in time; the message quotes the end of its log."""
 
 
 class Child:
-    """One process of ours, with a log file, stopped at the latest when this process ends, be it by SIGKILL.
+    """A child process with a log file, stopped at the latest when this process ends, even by SIGKILL.
 
-    It runs in a session of its own: Ctrl-C reaches us, and we say who stops when.  A script beside this module stands
-    between us and it (`parent_watchdog.py` says how that works).  Used in a `with` statement, it is started and
-    stopped.  When nobody refers to this object any more, its process is stopped too.
+    The child has its own session: Ctrl-C reaches only this process, which stops its children in the right order. The
+    script `parent_watchdog.py` runs between this process and the child; its docstring describes the protocol. A `with`
+    statement starts and stops the child. When this object is garbage collected, the child is stopped too.
     """
 
     def __init__(
@@ -43,14 +43,15 @@ class Child:
         """Describe a process without starting it.
 
         Args:
-            name: what messages call it.
-            argv: the program and its arguments; no shell is involved.
-            log: where its output is appended, made with its folder; once larger than 16 MiB, it is kept as `*.1`.
-            env: its whole environment; without one, that of this process.
-            folder: its working folder; without one, that of this process.
-            grace_s: seconds between SIGTERM and SIGKILL, in `stop` and when this process is gone; children that it
-                leaves behind have as long.
-            pass_fds: open files that stay open until it has ended (a lock it stands for); it does not see them itself.
+            name: name of the process in messages.
+            argv: the program and its arguments; no shell is used.
+            log: file for its output, appended and created with its folder; above 16 MiB it is renamed to `*.1`.
+            env: complete environment; by default, that of this process.
+            folder: working folder; by default, that of this process.
+            grace_s: seconds between SIGTERM and SIGKILL, in `stop` and after the end of this process; also for children
+                that the process leaves behind.
+            pass_fds: open files that stay open until the process has ended, such as a lock; the process itself does not
+                inherit them.
         """
         self.name = name
         self.argv = tuple(argv)
@@ -64,12 +65,12 @@ class Child:
         self._log_start = 0
 
     def start(self) -> None:
-        """Start the process; it may well not be ready yet.
+        """Start the process, without waiting until it is ready.
 
         Raises:
             ChildFailed: the program cannot be run.
         """
-        assert not self.is_running, f"{self.name} runs already"
+        assert not self.is_running, f"{self.name} already runs"
         guard = [sys.executable, "-I", "-S", str(_GUARD), str(self._grace_s)]
         with self._open_log() as log:
             self._log_start = log.tell()
@@ -88,14 +89,14 @@ class Child:
         told = self._guard.stdout.readline().decode().strip()
         if not told.isdigit():
             self._wait(self._grace_s)
-            raise ChildFailed(f"{self.name} cannot be started: {told.removeprefix('error ') or self.log_tail()}")
+            raise ChildFailed(f"cannot start {self.name}: {told.removeprefix('error ') or self.log_tail()}")
         self._pid = int(told)
 
     def stop(self, timeout_s: float | None = None) -> int | None:
-        """Ask the process to end (SIGTERM), make it end after `timeout_s` (default: its grace); return its exit code.
+        """Stop the process with SIGTERM, and with SIGKILL after `timeout_s` (default: its grace).
 
         Returns:
-            Minus the signal that ended it, or None if it was never started.
+            The exit code; minus the signal that ended the process; None if it was never started.
         """
         self._order(b"t")
         if not self._wait(self._grace_s if timeout_s is None else timeout_s):
@@ -103,7 +104,7 @@ class Child:
         return self.returncode
 
     def kill(self) -> int | None:
-        """End the process and all of its process group at once (SIGKILL); return its exit code, usually -9."""
+        """Kill the process and its whole process group (SIGKILL); return its exit code, usually -9."""
         self._order(b"k")
         if not self._wait(self._grace_s) and self._guard:
             self._guard.kill()
@@ -116,7 +117,7 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code, as `poll` tells it."""
+        """The exit code, as `poll` returns it."""
         return self.poll()
 
     @property
@@ -126,12 +127,12 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process's own id, that of the last start."""
+        """The id of the process, from its last start."""
         assert self._pid is not None, f"{self.name} was not started"
         return self._pid
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
-        """Ask `ready` again and again until it says yes.
+        """Call `ready` repeatedly until it returns true.
 
         Raises:
             ChildFailed: the process ended first, or `timeout_s` seconds have passed.
@@ -145,7 +146,7 @@ class Child:
             time.sleep(_POLL_S)
 
     def log_tail(self, lines: int = 15) -> str:
-        """Return the last lines that the process wrote since it was started."""
+        """Return the last lines that the process wrote since its start."""
         with self.log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, size - 64 * 1024))
@@ -168,7 +169,7 @@ class Child:
                 self._guard.stdin.write(order)
 
     def _wait(self, timeout_s: float) -> bool:
-        """Wait for the end; return whether it has come."""
+        """Wait for the end of the process; return whether it has ended."""
         if self._guard is None:
             return True
         try:

@@ -1,4 +1,4 @@
-"""The story that `make run` tells: consumers join and die, queues change hands, nothing is lost, and SQL knows why."""
+"""The demo of `make run`: consumers join and die, queues change owners, no message is lost, and SQL explains why."""
 
 import shutil
 import sys
@@ -30,20 +30,22 @@ GROUP = "billing"
 QUEUES = 8
 PER_SECOND = 200
 SESSION_MS = 18_000
-"""A killed consumer's queues move after this.  A client gives up 3 s earlier, and answers take 10 s on busy cores."""
+"""Session timeout (ms), after which a killed consumer's queues move. A client stops 3 s earlier, and busy cores may
+delay answers by 10 s."""
 _STEP_S = 180.0
 
 out = Console()
 
 
 class DemoFailed(WakerollError):
-    """A step of the story did not come true in time; the message says which."""
+    """A step of the demo did not succeed in time; the message names the step."""
 
 
 def run_demo(settings: Settings, stop: threading.Event) -> int:
-    """Tell the story; return 0 only if all was well (`Story.reckon`), 130 if it was stopped.
+    """Run the demo; return 0 if all checks succeed (`Story.reckon`), 1 if one fails, 130 if it was stopped.
 
-    It starts anew each time: its folder under `home`, its checkpoints and, on a broker that is not ours, its topics.
+    Each run starts from scratch: it deletes its folder under `home` and its checkpoints, and uses new topics if the
+    broker is not the embedded one.
     """
     embedded = not settings.bootstrap
     unique = f"demo-{uuid.uuid4().hex[:8]}"
@@ -73,7 +75,7 @@ def run_demo(settings: Settings, stop: threading.Event) -> int:
 
 
 class Story:
-    """Consumers, traffic and what is expected of them, step by step."""
+    """The steps of the demo, with its consumers, its traffic and the expected results."""
 
     def __init__(self, system: LocalSystem, stack: ExitStack, stop: threading.Event, topic: str) -> None:
         self.topic = topic
@@ -86,7 +88,7 @@ class Story:
         self._handled.mkdir(parents=True)
         _make_topic(self._connection, topic)
         keys = system.settings.read_keys()
-        # Short sessions, or the story would be told in minutes.
+        # Short sessions; with the default, the demo would take minutes.
         configure(self._connection, keys, Configure(group_id=GROUP, heartbeat_ms=1_000, session_timeout_ms=SESSION_MS))
         self._watcher = Watcher(self._connection, GROUP)
         self._traffic = Traffic(self._connection, topic, PER_SECOND)
@@ -94,7 +96,7 @@ class Story:
         self._graceful_ns = 0
 
     def tell(self) -> None:
-        """Tell it from the first consumer to the last message."""
+        """Run all steps, from the first consumer to the last message."""
         for part in (self._watcher, self._traffic, self._probe):
             part.start()
             self._stack.callback(part.close)
@@ -143,9 +145,9 @@ class Story:
         self._until("all have left", lambda view: not view.members)
 
     def reckon(self) -> bool:
-        """Say what became of the messages, by the consumers' own logs; return whether all was well.
+        """Print the message counts from the consumers' own logs; return whether all checks succeed.
 
-        Well is: nothing lost, no queue with two owners at once, nothing repeated but by the kill.
+        The checks: no message is lost, no queue has two owners at once, and only the kill causes repetitions.
         """
         handled = read_handled(self._logs())
         result = balance(self._traffic.produced, handled)
@@ -181,7 +183,7 @@ class Story:
         return {client_id: self._handled / client_id for client_id in self._consumers}
 
     def _until(self, what: str, true: Callable[[GroupView], bool], queues: int = 0) -> None:
-        """Wait until the decisions say so."""
+        """Wait until the decisions fulfil the condition."""
         self._wait_for(what, lambda: true(view := self._watcher.view()) and len(view.owners) >= queues)
 
     def _until_all_consume(self, clients: set[str], since_ms: int) -> None:
@@ -197,7 +199,7 @@ class Story:
         out.print(f"first message after its process was started: {told}")
 
     def _until_caught_up(self) -> None:
-        """Wait until every queue is consumed up to where it is now: what the killed one left has been read again."""
+        """Wait until each queue is consumed up to its current end, including the messages that the kill left behind."""
         newest: dict[int, int] = {}
         for queue_id, offset in set(self._traffic.produced):
             newest[queue_id] = max(newest.get(queue_id, -1), offset)
@@ -240,7 +242,7 @@ class Story:
                     raise DemoFailed(f"not true within {_STEP_S:.0f} s: {what}; see {self._system.settings.logs}")
 
     def _show(self, since_ms: int) -> None:
-        """Show who owns what, at which epoch, why, and how long it took."""
+        """Print the owners of all queues with epochs and reasons, and the duration of each rebalance."""
         view = self._watcher.view()
         table = Table()
         for name in ("owner", "queues", "given in epoch", "how they came free"):
@@ -270,4 +272,4 @@ def _owners(view: GroupView) -> set[str]:
 def _make_topic(connection: Connection, topic: str) -> None:
     error = Cluster(connection).create([NewTopic(topic, QUEUES)])[topic]
     if error is not None:
-        raise DemoFailed(f"the topic {topic} cannot be made: {error.str()}")
+        raise DemoFailed(f"cannot create the topic {topic}: {error.str()}")

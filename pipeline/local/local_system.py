@@ -1,4 +1,4 @@
-"""The control plane on one machine: broker, observer and jobs, started in order and stopped in order."""
+"""The control plane on one machine: broker, observer and jobs, started and stopped in order."""
 
 import os
 import sys
@@ -16,15 +16,15 @@ from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings
 
 READY_S = 300.0
-"""The first batch comes after some 20 s on 2 cores; while others use them, it may be minutes."""
+"""Longest wait for the first batch (s). It takes some 20 s on 2 idle cores, and may take minutes on busy ones."""
 
 
 class Stopped(Exception):
-    """Somebody asked to stop."""
+    """The start was interrupted, because the user requested a stop."""
 
 
 class LocalSystem:
-    """Observer and jobs as processes of their own, against a broker that runs."""
+    """Observer and jobs as separate processes, with a running broker."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -32,12 +32,12 @@ class LocalSystem:
         self.jobs = self._child("run", grace_s=90)
 
     def start(self, stop: threading.Event) -> None:
-        """Make the topics, start observer and jobs, wait until the first batch is decided.
+        """Create the topics, start observer and jobs, and wait for the first batch.
 
         Raises:
             Stopped: `stop` was set meanwhile.
-            ChildFailed: a process ended, or the first batch did not come in time.
-            InvalidTopics: the broker has such topics with other settings.
+            ChildFailed: a process ended, or the first batch did not finish in time.
+            InvalidTopics: the broker has the topics with other settings.
         """
         settings = self.settings
         ensure_topics(
@@ -51,7 +51,7 @@ class LocalSystem:
         self.jobs.wait_until(lambda: self._decides(stop), READY_S)
 
     def check(self) -> None:
-        """Raise `ChildFailed` if a process has ended by itself; the message quotes its log."""
+        """Raise `ChildFailed` if a process has ended by itself; the message names its log."""
         for child in (self.observer, self.jobs):
             if not child.is_running:
                 raise ChildFailed(f"{child.name} ended with code {child.returncode}; see {child.log}")
@@ -83,10 +83,10 @@ class LocalSystem:
 
 @contextmanager
 def local_system(settings: Settings, stop: threading.Event) -> Iterator[LocalSystem]:
-    """Run a whole system for the time of a `with`: on the broker that is named, else on one of its own.
+    """Run a whole system during a `with` block, on the configured broker or else on an embedded one.
 
     Raises:
-        Stopped: `stop` was set before it was ready.
+        Stopped: `stop` was set before the system was ready.
     """
     with ExitStack() as stack:
         if not settings.bootstrap:

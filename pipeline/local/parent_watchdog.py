@@ -1,15 +1,16 @@
-"""Run one command that cannot outlive the process that asked for it; `pipeline.local.child_process` starts this.
+"""Run a command that ends at the latest when the parent process does; `pipeline.local.child_process` starts this.
 
     python -I -S parent_watchdog.py GRACE_S COMMAND [ARGUMENT...]
 
-Standard input is a leash.  The asking process alone holds its other end, so it is cut when that process ends, be it by
-SIGKILL; that takes no more than a pipe, on any Unix, and any thread may have started us.  A byte on it is an order: "t"
-sends SIGTERM to the command, "k" SIGKILL to its whole process group; a cut leash means "t", and GRACE_S seconds later
-"k".  Standard output tells the command's pid in a line of its own, or "error" and the reason; what the command writes
-goes to standard error.  The exit code is the command's; if a signal ended it, the same signal ends this process.
+Standard input is a pipe from the parent, the leash. Only the parent holds its other end, so the pipe is closed when the
+parent ends, even by SIGKILL; this needs only a pipe, works on any Unix, and from any thread of the parent. A byte from
+the pipe is an order: "t" sends SIGTERM to the command, "k" sends SIGKILL to its whole process group. A closed pipe
+means "t", and GRACE_S seconds later "k". The first line of standard output is the command's pid, or "error" and the
+reason. The command's output goes to standard error. The exit code is the command's; if a signal ended the command, the
+same signal ends this process.
 
-The command has a session of its own: Ctrl-C in a terminal reaches the asking process first, which ends its children in
-the order that suits them.  Only the standard library is used, for a quick start.
+The command has its own session: Ctrl-C in a terminal reaches the parent first, which then stops its children in the
+right order. Only the standard library is used, for a quick start.
 """
 
 import contextlib
@@ -29,9 +30,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command until it ends, obeying the leash; return its exit code (minus the signal that ended it)."""
+    """Run the command until it ends, and obey the leash; return its exit code, or minus the signal that ended it."""
     grace_s, command = float(arguments[0]), arguments[1:]
-    # A signal leaves its number in this pipe, so that `select` waits for the leash and for signals alike.
+    # A signal handler writes the signal's number to this pipe, so that `select` waits for the leash and for signals.
     signals, number_of_signal = os.pipe()
     os.set_blocking(signals, False)
     os.set_blocking(number_of_signal, False)
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _watch(child: "subprocess.Popen[bytes]", signals: int, grace_s: float) -> None:
-    """Wait for the child's end; pass on what the leash, or a SIGTERM to this process, orders."""
+    """Wait for the child's end; forward orders from the leash, and a SIGTERM to this process."""
     sources, deadline = [LEASH, signals], float("inf")
     while child.poll() is None:
         _reap(but=child.pid)
@@ -75,7 +76,7 @@ def _watch(child: "subprocess.Popen[bytes]", signals: int, grace_s: float) -> No
 
 
 def _sweep(group: int, grace_s: float) -> None:
-    """Leave nothing behind of the child's process group; what ends by itself may, within the grace and until "k"."""
+    """Wait for the rest of the child's process group; kill it after the grace period, or on "k"."""
     sources, deadline = [LEASH], time.monotonic() + grace_s
     while time.monotonic() < deadline:
         _reap()
@@ -93,7 +94,7 @@ def _sweep(group: int, grace_s: float) -> None:
 
 
 def _reap(but: int = 0) -> None:
-    """Ask after the children's children that became ours and have ended; as zombies, they would count as alive."""
+    """Reap ended grandchildren that this process has inherited; as zombies, they would count as alive."""
     if sys.platform != "linux":
         return
     with contextlib.suppress(ChildProcessError):
@@ -109,10 +110,11 @@ def _kill_group(group: int) -> None:
 
 
 def _bind_to_guard() -> Callable[[], object] | None:
-    """Prepare the child's ties to us that only Linux has; return what it does before it becomes the command.
+    """Prepare the protections that only Linux has; return the function that the child calls before `exec`.
 
-    Its children become ours when it ends, for a container often has nobody else to reap them.  And it dies with us,
-    should we be killed; that wish is tied to the thread that forks, so it can be relied on here, where there is one.
+    This process inherits the child's children when the child ends, because many containers have no init process to reap
+    them. And the child is killed when this process is killed: the kernel ties that to the thread that forks, and this
+    process has only one thread.
     """
     if sys.platform != "linux":
         return None

@@ -1,4 +1,4 @@
-"""Who watches: the decisions as they are published, and the consumers' own logs - the two sides that must agree."""
+"""The checks of the demo: they compare the published decisions with the consumers' own logs."""
 
 import threading
 from collections import Counter
@@ -18,27 +18,27 @@ _decode = msgspec.json.Decoder(AnyDecision).decode
 
 @dataclass
 class GroupView:
-    """One group as its decisions tell it so far."""
+    """The state of one group according to its decisions so far."""
 
     owners: dict[int, Handover] = field(default_factory=dict)
-    """queue_id -> the hand-over that gave it to its owner; queues that nobody has are not in it."""
+    """queue_id -> hand-over to its current owner; without queues that nobody owns."""
     rebalances: list[Rebalance] = field(default_factory=list)
     members: dict[str, int] = field(default_factory=dict)
-    """client_id -> log time when it joined, epoch ms."""
+    """client_id -> log time of its join, epoch ms."""
     grants: Counter[int] = field(default_factory=Counter)
-    """queue_id -> how many times it was given to somebody."""
+    """queue_id -> number of times that the queue was assigned."""
     rejections: list[Rejected] = field(default_factory=list)
     published_ms: dict[int, int] = field(default_factory=dict)
-    """Epoch -> when the broker appended its last assignment, epoch ms."""
+    """Epoch -> time at which the broker appended its last assignment, epoch ms."""
 
     @property
     def shares(self) -> list[int]:
-        """How many queues each owner has, largest first."""
+        """Number of queues of each owner, largest first."""
         return sorted(Counter(handover.to for handover in self.owners.values()).values(), reverse=True)
 
 
 class Watcher(threading.Thread):
-    """Follows the decisions about one group from now on."""
+    """Reads the decisions about one group from now on."""
 
     def __init__(self, connection: Connection, group_id: str) -> None:
         super().__init__(name="watcher", daemon=True)
@@ -65,7 +65,7 @@ class Watcher(threading.Thread):
         self.join()
 
     def view(self) -> GroupView:
-        """Return what is known now; a copy."""
+        """Return a copy of the current state."""
         with self._changed:
             view = self._view
             return deepcopy(view)
@@ -105,7 +105,7 @@ class Handled:
 
 
 def read_handled(logs: Mapping[str, Path]) -> list[Handled]:
-    """Read the consumers' logs, client_id -> file; a line that a kill cut in half does not count."""
+    """Read the consumers' logs, client_id -> file; skip a line that is incomplete because of a kill."""
     handled = []
     for client_id, path in logs.items():
         if not path.exists():
@@ -119,18 +119,18 @@ def read_handled(logs: Mapping[str, Path]) -> list[Handled]:
 
 @dataclass(frozen=True)
 class Balance:
-    """What became of the messages."""
+    """Counts of produced, consumed, repeated and lost messages."""
 
     produced: int
     consumed: int
-    """Different messages that were handled at least once."""
+    """Distinct messages that were handled at least once."""
     repeated: int
-    """Times that a message was handled again."""
+    """Number of times that a message was handled again."""
     lost: int
 
 
 def repeats(handled: list[Handled], since_ns: int) -> int:
-    """Count the messages that were handled before and again after a moment (ns of this machine's clock)."""
+    """Count the messages that were handled again after a moment (ns of this machine's clock)."""
     seen: set[tuple[int, int]] = set()
     again = 0
     for one in handled:
@@ -141,10 +141,10 @@ def repeats(handled: list[Handled], since_ns: int) -> int:
 
 
 def doubly_owned(handled: list[Handled], grants: Mapping[int, int]) -> set[int]:
-    """Return the queues that two clients handled at once, by their own logs.
+    """Return the queues that two clients owned at the same time, according to their logs.
 
-    At once is when two clients' messages of one queue overlap in time, or when the queue went to and fro between them
-    more often than it was given to anybody.
+    This is so if messages of a queue, handled by two clients, overlap in time, or if the client of a queue changed more
+    often than the queue was assigned.
     """
     found: set[int] = set()
     last: dict[int, Handled] = {}

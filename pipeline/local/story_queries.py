@@ -1,4 +1,4 @@
-"""What SQL answers when the story is told: questions to the ledger that no other coordinator can answer."""
+"""The SQL queries of the demo: owners of a queue, moves of each rebalance, rejections, and latencies."""
 
 from pyspark.sql import Row, SparkSession
 from rich.console import Console
@@ -60,7 +60,7 @@ where decisions.kind = 'assignment' and events.type = 'heartbeat'
 
 
 def show_answers(settings: Settings, group: str, queue: str, out: Console) -> None:
-    """Ask the tables who owned a queue, what each rebalance moved, and how fast it was told."""
+    """Query the tables and print the owners of a queue, the moves of each rebalance, the rejections and latencies."""
     with out.status("starting Spark to ask the tables"):
         spark = start_brief_session(settings, "wakeroll demo")
     try:

@@ -1,4 +1,4 @@
-"""What goes on while the story is told: messages at a steady rate, and probes of the deciding path."""
+"""The traffic of the demo: messages at a steady rate, and heartbeats that measure the latency of decisions."""
 
 import threading
 import time
@@ -30,7 +30,7 @@ class Traffic(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Produce on schedule: what was late is made up for."""
+        """Produce on schedule, and catch up after a delay."""
         producer = self._connection.producer(log_level=0)
         due, number = time.monotonic(), 0
         while not self._ended.wait(max(0.0, due - time.monotonic())):
@@ -41,7 +41,7 @@ class Traffic(threading.Thread):
         producer.flush(30)
 
     def close(self) -> None:
-        """Stop, and wait until the broker has acknowledged all of it."""
+        """Stop, and wait until the broker has acknowledged all messages."""
         self._ended.set()
         self.join()
 
@@ -52,9 +52,10 @@ class Traffic(threading.Thread):
 
 
 class Probe(threading.Thread):
-    """Asks for an assignment five times a second, as one client of a group of its own.
+    """Requests an assignment five times a second, as the only client of its own group.
 
-    Its heartbeats show no epoch, so it is told its assignment again by each: a pair of broker timestamps.
+    Its heartbeats show no epoch, so the coordinator answers each with the assignment: each pair of records gives two
+    broker timestamps.
     """
 
     def __init__(self, connection: Connection, topic: str, keys: Keys = DEV_KEYS) -> None:
@@ -83,10 +84,10 @@ class Probe(threading.Thread):
 
 
 def configure(connection: Connection, keys: Keys, event: Configure) -> None:
-    """Append a group's settings, signed, without waiting for what the coordinator makes of them.
+    """Append a group's settings, signed, without waiting for the coordinator's decision.
 
     Raises:
-        NotReachable: the broker does not take them.
+        NotReachable: the broker did not acknowledge them.
     """
     consumer = connection.consumer(log_level=0)
     try:

@@ -1,6 +1,6 @@
-"""One real consumer of the demo: a process that uses the SDK as an application would, and logs what it handled.
+"""A consumer of the demo: a process that uses the SDK like an application, and logs the messages that it handled.
 
-A line a message: ``queue_id,offset,start_ns,end_ns`` of this machine's clock, written when it was handled.
+The log has one line per message, written after handling: ``queue_id,offset,start_ns,end_ns``, by this machine's clock.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from wakeroll.connection import read_properties
 
 
 def main(arguments: list[str]) -> int:
-    """Consume until SIGTERM, then leave in good order."""
+    """Consume until SIGTERM, then leave the group."""
     parser = argparse.ArgumentParser()
     for name in ("--bootstrap", "--prefix", "--group", "--client", "--topic", "--log"):
         parser.add_argument(name, required=True)
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
         stopping = True
 
     signal.signal(signal.SIGTERM, stop)
-    # Unbuffered: what was handled is on record even if the process is killed right after.
+    # Unbuffered: the log is complete even if the process is killed right after a message.
     log = os.open(given.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     consumer = Consumer(
         given.group,

@@ -1,4 +1,4 @@
-"""Arrivals: who waits for messages of a queue learns from the log that there are some."""
+"""Arrivals: reports in the log that a queue has grown, so that held pulls wake."""
 
 import logging
 import threading
@@ -27,48 +27,48 @@ from wakeroll.errors import NotReachable
 log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
-"""How often the brokers are asked who leads which queue."""
+"""How often the brokers are queried for the leaders of queues (s)."""
 _ANSWER_S = 1.0
-"""A broker that hangs holds up what the others have to tell for so long."""
+"""Longest time that a broker without answer delays the arrivals of others (s)."""
 _TIMEOUT_MS = 1_000
 _FLUSH_S = 0.5
 
 
 class Announcer:
-    """Asks for the ends of queues, and appends an arrival for each that the log does not know, or should hear again.
+    """Queries the ends of queues, and appends an arrival for each end that is new to the log or must be repeated.
 
-    The queues are those of topics that are subscribed, or named by a pull.
+    The queues are those of subscribed topics, and of topics that a pull names.
     """
 
     def __init__(self, connection: Connection, keys: Keys, stop: threading.Event) -> None:
-        """Make the clients; nothing is asked yet.
+        """Create the clients; no query is sent yet.
 
         Raises:
-            InvalidUsage: Kafka's client does not take the settings, or there is no key of an observer.
+            InvalidUsage: Kafka's client rejects the settings, or there is no observer key.
         """
         self.subscribed: Sequence[str] = ()
-        """Topics of live groups; replaced, never changed, by whoever knows better."""
+        """Topics of live groups; the router replaces the sequence, but never changes it."""
         self._names = connection.topics
         self._cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
         self._book = EndBook(observer=uuid.uuid4().hex)
         self._led: dict[str, list[int]] = {}
-        """Topic -> its queues with a leader; for the end of another one Kafka's client waits in vain."""
+        """Topic -> its queues with a leader. For others, Kafka's client would wait until the timeout."""
         self._mute: set[Where] = set()
-        """Queues whose end nobody told when it was asked for last."""
+        """Queues whose end the last query did not return."""
         self._look_s = time.monotonic()
         self._failures = 0
-        """Of reading ends, in a row, while the brokers say who leads what."""
+        """Consecutive failures to read ends, while the brokers return the leaders."""
         self._follower: Follower[Pulled | Arrived] = Follower(connection, connection.topics.queues, end_offsets.read)
         self._producer = SignedProducer(connection, keys, _TIMEOUT_MS)
         self._shards = 0
-        """Partitions of the topic where arrivals go."""
+        """Number of partitions of the queues topic."""
         self._ends_s = 0.0
-        self._silence = Trouble(log, "the ends of queues are told again")
-        self._gap = Trouble(log, "the ends of all queues are told again")
-        self._delivery = Trouble(log, "arrivals get into the log again")
+        self._silence = Trouble(log, "the end offsets of queues can be read again")
+        self._gap = Trouble(log, "the end offsets of all queues can be read again")
+        self._delivery = Trouble(log, "arrivals are delivered again")
 
     def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set; set it on an error."""
+        """Work until `stop` is set; an error sets it too."""
         due_s = time.monotonic()
         try:
             while not stop.is_set():
@@ -81,32 +81,32 @@ class Announcer:
             self._follower.close()
 
     def _round(self, now_s: float, stop: threading.Event) -> None:
-        """Look at the topics if it is time to, and tell what is news."""
+        """Query the topics if it is time to, and append new arrivals."""
         topics = self._topics(_ms(now_s))
         if now_s >= self._look_s or self._failures or not self._led.keys() >= topics:
             self._look_s = next_due_s(self._look_s, now_s, _LOOK_S)
             try:
                 self._look(topics, _ms(now_s))
-            except NotReachable:  # the router asks the same brokers the same, and says so
+            except NotReachable:  # the router sends the same query to the same brokers, and logs the failure
                 self._failures = 0
                 return
         try:
             self._tell(_ms(now_s))
         except NotReachable as error:
             self._failures += 1
-            if self._failures > 1 and not stop.is_set():  # the brokers answer, but for this
-                self._silence.began(f"the ends of queues are not told: {error}; trying again")
+            if self._failures > 1 and not stop.is_set():  # the brokers answer other queries
+                self._silence.began(f"cannot read the end offsets of queues: {error}; retrying")
         else:
             self._failures = 0
             self._silence.ended()
 
     def _topics(self, now_ms: int) -> set[str]:
-        """Return the topics whose queues are looked after."""
+        """Return the topics whose queues are observed."""
         pulled = (topic for topic in self._book.pulled(now_ms) if is_legal(topic) and topic not in self._names.all)
         return {*self.subscribed, *pulled}
 
     def _look(self, topics: set[str], now_ms: int) -> None:
-        """Find out which queues there are and have a leader, and read the log of their arrivals."""
+        """Find the queues that have a leader, and start to read the log of their arrivals."""
         self._book.keep(topics, now_ms)
         found = {
             topic: Racks() if isinstance(racks, KafkaError) else racks
@@ -115,7 +115,7 @@ class Announcer:
         if racks := found.pop(self._names.queues):
             self._follower.follow(len(racks), self._cluster)
             self._learn_ends(racks)
-        else:  # as the router says
+        else:  # the router logs that the topic is missing
             found = {}
         self._led = {
             topic: [queue_id for queue_id, rack in racks.items() if rack is not None] for topic, racks in found.items()
@@ -124,7 +124,7 @@ class Announcer:
         self._mute = {where for where, rack in leaders.items() if rack is None or where in self._mute}
 
     def _learn_ends(self, racks: Racks) -> None:
-        """Ask where the partitions of arrivals end, if one is new or it is time to."""
+        """Query the ends of the queues topic's partitions, if one is new or it is time to."""
         led = [partition for partition, rack in racks.items() if rack is not None]
         known = all(self._producer.knows(self._names.queues, partition) for partition in led)
         now_s = time.monotonic()
@@ -134,20 +134,21 @@ class Announcer:
         self._shards = len(racks)
 
     def _tell(self, now_ms: int) -> None:
-        """Ask for the ends that are due, in one request, and append what is news."""
+        """Query the ends that are due, in one request, and append new arrivals."""
         asked = {(topic, queue_id) for topic in self._book.take_due(self._led, now_ms) for queue_id in self._led[topic]}
         told = self._cluster.ends(asked)
         self._mute = (self._mute | asked) - told.keys()
         if self._mute:
             topic, queue_id = min(self._mute)
-            self._gap.began(f"nobody tells where {topic}-{queue_id} ends, nor {len(self._mute) - 1} other queues")
+            others = f" and {len(self._mute) - 1} other queues" if len(self._mute) > 1 else ""
+            self._gap.began(f"cannot read the end offset of {topic}-{queue_id}{others}")
         else:
             self._gap.ended()
         for arrival in self._book.take_news(told, now_ms):
             self._send(arrival)
 
     def _listen(self, until_s: float) -> None:
-        """Hear the log until the next ends are due."""
+        """Read the log until the next ends are due."""
         while (left_s := until_s - time.monotonic()) > 0:
             for said in self._follower.hear(left_s):
                 self._book.hear(said, _ms(time.monotonic()))
@@ -163,7 +164,7 @@ class Announcer:
                 key=key,
                 on_delivery=partial(self._delivered, arrival.queue),
             )
-        except BufferError:  # more than a producer holds; the next read goes on
+        except BufferError:  # the producer's queue is full; the next read sends the rest
             self._book.unsaid(arrival.queue, _ms(time.monotonic()))
         except KafkaException as error:
             self._delivery.began(f"cannot send the arrival in {arrival.queue}: {error.args[0].str()}")
@@ -173,7 +174,7 @@ class Announcer:
         if error is None:
             self._delivery.ended()
         else:
-            self._delivery.began(f"the arrival in {queue} does not get into the log: {error.str()}")
+            self._delivery.began(f"the arrival in {queue} was not delivered: {error.str()}")
             self._book.unsaid(queue, _ms(time.monotonic()))
 
 

@@ -1,4 +1,4 @@
-"""How far queues reach: what the log has been told of it, what is news, and how often to ask."""
+"""End offsets of queues: the ends that the log contains, the new ones to report, and the query intervals."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated
@@ -13,34 +13,34 @@ from model.queue_end import QueueEnd
 from model.records import UNREADABLE
 
 ASK_MS = 100
-"""How often to ask for the ends of a topic that somebody waits for."""
+"""Query interval for the ends of a topic with held pulls (ms)."""
 SELDOM_MS = 5_000
-"""How often for those of other topics: of one that nobody pulls, whose arrivals wake nobody; and of one whose producers
-say more of their messages than an end does, or every filtered hold would wake on every message."""
+"""Query interval for the ends of other topics (ms): topics without pulls, whose arrivals wake nobody, and topics whose
+producers report arrivals with tags. There, an end without a tag would wake every filtered hold for every message."""
 WAITED_MS = MAX_PULL_TIMEOUT_MS
-"""Somebody may wait for a topic this long after its last pull: no pull is held for longer."""
+"""Time after the last pull of a topic during which pulls may be held (ms): the longest hold."""
 TAGGED_MS = 60_000
-"""Producers say more of a topic's messages until this long after the last of which they did."""
+"""Time after a topic's last arrival with a tag or properties in which its producers are expected to send more (ms)."""
 INSIST_MS = CONFIRM_MS + 500
-"""An end below what the log says is reported again after this: two reports that are `CONFIRM_MS` apart are believed."""
+"""An end below the log's is reported again after this time (ms): two reports `CONFIRM_MS` apart are believed."""
 LOST_MS = 5_000
-"""A report that the log does not show after this is not there."""
+"""A report that is not in the log after this time is lost (ms)."""
 TELL_MS = REFRESH_MS - SELDOM_MS
-"""The end of a queue that somebody may wait for is reported again after this: with the first read then, in time."""
+"""Age at which the end of a queue with pulls is reported again (ms); the next slow query is within `REFRESH_MS`."""
 
 Where = tuple[str, int]
-"""A queue of Kafka's: topic and number."""
+"""A Kafka queue: topic and number."""
 
 
 class Pulled(Struct, tag_field="type", tag="pull"):
-    """A pull, as far as it says how far its queue reaches."""
+    """A pull, reduced to its queue and offset."""
 
     queue: Queue
     from_offset: Offset
 
 
 class Arrived(Struct, tag_field="type", tag="arrival"):
-    """An arrival, as far as it says how far its queue reaches, who says so, and whether it says more."""
+    """An arrival, reduced to its queue, offset, origin and filter fields."""
 
     queue: Queue
     next_offset: Offset
@@ -51,7 +51,7 @@ class Arrived(Struct, tag_field="type", tag="arrival"):
 
     @property
     def says_more(self) -> bool:
-        """Whether a filter can judge its message."""
+        """Whether filters can be evaluated for its message."""
         return not (self.tags is None and self.tags_code is None and self.properties is None)
 
 
@@ -59,7 +59,7 @@ _decode = msgspec.json.Decoder(Pulled | Arrived).decode
 
 
 def read(value: bytes | None) -> Pulled | Arrived | None:
-    """Read a record of the queues' topic; None for whatever is neither, be it no event at all."""
+    """Parse a record of the queues topic; None for other kinds of events and for unreadable records."""
     try:
         said: Pulled | Arrived = _decode(value or b"")
     except UNREADABLE:
@@ -68,42 +68,42 @@ def read(value: bytes | None) -> Pulled | Arrived | None:
 
 
 class _Told(Struct):
-    """What this observer reported last of a queue."""
+    """This observer's last report of a queue."""
 
     next_offset: int
-    """-1: nothing, or it did not get into the log."""
+    """Reported end offset; -1 if there is none, or if it did not get into the log."""
     at_ms: int
     is_under_way: bool = False
-    """The log has not shown it yet."""
+    """Whether the report has not appeared in the log yet."""
 
 
 class EndBook:
-    """How far the log says that queues reach; `now_ms` is any clock that never falls.
+    """End offsets of queues according to the log; `now_ms` is any clock that never goes back.
 
-    It hears all that the coordinator hears - its own reports, those of other observers, hints, pulls - and draws the
-    same conclusions.  Reported is what differs from them, and everything once in a while: a report may be lost, and the
-    coordinator may have lost what it knew.
+    It receives the same records as the coordinator (its own reports, those of other observers, hints, pulls) and draws
+    the same conclusions. It reports ends that differ from them, and repeats all ends now and then, because a report may
+    be lost, and the coordinator may have lost its state.
     """
 
     def __init__(self, observer: str) -> None:
-        """Know nothing yet; `observer` names who reports."""
+        """Start without knowledge; `observer` is the id in this observer's reports."""
         self._observer = observer
         self._ends: dict[Where, QueueEnd] = {}
-        """As the coordinator believes."""
+        """End of each queue as the coordinator believes it."""
         self._reached: dict[Where, tuple[int, int]] = {}
-        """The largest offset that a pull waits from, which is no end to the coordinator, and when that was said."""
+        """Largest offset of a pull, and the time of that pull. The coordinator does not count it as an end."""
         self._told: dict[Where, _Told] = {}
         self._fallen: set[Where] = set()
-        """Shorter than the log says, when they were asked for last."""
+        """Queues that were shorter in the last query than in the log."""
         self._pulled_ms: dict[str, int] = {}
         self._tagged_ms: dict[str, int] = {}
         self._asked_ms: dict[str, int] = {}
 
     def hear(self, said: Pulled | Arrived, now_ms: int) -> None:
-        """Take what a record of the log says.
+        """Process a record of the log.
 
-        Who waits from an offset on has seen the queue reach it, or was told so: if it does not reach it now, it has
-        become shorter while no observer looked.
+        A client that pulls from an offset has seen the queue reach it, or was told so by a wake. If the queue ends
+        below it, it was truncated while no observer was looking.
         """
         if said.queue.broker:  # not Kafka's
             return
@@ -119,20 +119,20 @@ class EndBook:
                 self._hear_end(where, said, now_ms)
 
     def pulled(self, now_ms: int) -> list[str]:
-        """Return the topics that somebody may wait for, sorted."""
+        """Return the topics that may have held pulls, sorted."""
         return sorted(topic for topic in self._pulled_ms if self._is_pulled(topic, now_ms))
 
     def take_due(self, topics: Iterable[str], now_ms: int) -> list[str]:
-        """Return those of the topics whose ends are to be asked for now; they are not due again before their time."""
+        """Return those of the topics whose ends are due for a query, and schedule their next queries."""
         due = [topic for topic in topics if self._due_ms(topic, now_ms) <= now_ms]
         self._asked_ms.update(dict.fromkeys(due, now_ms))
         return due
 
     def take_news(self, ends: Mapping[Where, int], now_ms: int) -> list[Arrival]:
-        """Return what is to be reported now of the ends that brokers gave; it counts as told.
+        """Return the arrivals to report now for the ends that brokers returned, and record them as reported.
 
-        A queue has become shorter if two reads in a row say so: a leader may be behind what a producer or another
-        leader has acknowledged.
+        A queue counts as shorter only after two consecutive reads: a leader may lag behind acknowledged messages of a
+        producer or another leader.
         """
         news = []
         for where, end in ends.items():
@@ -144,11 +144,11 @@ class EndBook:
         return news
 
     def unsaid(self, queue: Queue, now_ms: int) -> None:
-        """What was told of a queue did not arrive: it is told again with the next read."""
+        """Mark the last report of a queue as lost, so that the next read repeats it."""
         self._told[queue.topic, queue.queue_id] = _Told(-1, now_ms - TELL_MS)
 
     def keep(self, topics: Iterable[str], now_ms: int) -> None:
-        """Forget what is known of all other topics, and what is too old to count."""
+        """Forget all other topics, and all entries that are too old."""
         kept = set(topics)
         self._ends = {where: end for where, end in self._ends.items() if where[0] in kept}
         self._reached = {where: reached for where, reached in self._reached.items() if where[0] in kept}
@@ -171,7 +171,7 @@ class EndBook:
             told.is_under_way = False
 
     def _is_news(self, where: Where, end: int, told: _Told, now_ms: int) -> bool:
-        """Say whether an end that was read is to be reported."""
+        """Return whether an end must be reported."""
         believed = self._ends[where].believed(now_ms) if where in self._ends else 0
         if end < max(believed, self._reached.get(where, (0, 0))[0]):
             if where not in self._fallen:

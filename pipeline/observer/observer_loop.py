@@ -1,8 +1,8 @@
-"""The observer: it tells the coordinator, through the log, what time it is, which queues there are, and which grow.
+"""The observer: through the log, it reports the time, the queues of topics, and their growth to the coordinator.
 
-It keeps nothing: what it must know it reads from the log and the brokers, so it may die and start at any time.  Two of
-them do no harm: a clock moves by the time between ticks, however many there are, and a route or an arrival that is told
-twice says nothing new.
+It has no state of its own: it reads everything from the log and the brokers, so it may stop and start at any time. Two
+observers do no harm: a clock moves by the time between ticks, however many there are, and a repeated route or arrival
+changes nothing.
 """
 
 import logging
@@ -33,7 +33,7 @@ from wakeroll.errors import NotReachable
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-"""How often the brokers are asked for the queues of all subscribed topics."""
+"""How often the brokers are queried for the queues of all subscribed topics (s)."""
 _ANSWER_S = 3.0
 _ROUTE_TIMEOUT_MS = 10_000
 _LISTEN_S = 0.5
@@ -41,20 +41,20 @@ _FLUSH_S = 0.5
 
 
 def observe(connection: Connection, keys: Keys, stop: threading.Event, limits: Limits = DEFAULT_LIMITS) -> None:
-    """Send ticks, routes and arrivals, signed, until `stop` is set; return within 2 seconds then.
+    """Send signed ticks, routes and arrivals until `stop` is set; then return within 2 seconds.
 
-    A broker that is away is waited for, and so are topics that are not there yet.  `stop` is also set on an error.
-    Each tick tells the shards the limits of this deployment.
+    If the broker or a topic is missing, wait for it. An error sets `stop` too. Each tick contains the limits of this
+    deployment.
 
     Raises:
-        InvalidUsage: Kafka's client does not take the settings, or there is no key of an observer.
+        InvalidUsage: Kafka's client rejects the settings, or there is no observer key.
     """
     cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
     ticker = Ticker(connection, keys, limits)
     announcer = Announcer(connection, keys, stop)
     router = Router(connection, keys, cluster, ticker, announcer)
     log.info("observing %s for %s", connection.bootstrap, ", ".join(connection.topics.control))
-    # Ticks and arrivals have a thread each: what the rest waits for delays neither the clock nor who is to be woken.
+    # Ticks and arrivals have a thread each: waits of the router delay neither the clock nor the wakes.
     with ThreadPoolExecutor(2, "observer") as pool:
         working = [pool.submit(ticker.run, stop), pool.submit(announcer.run, stop)]
         try:
@@ -68,14 +68,14 @@ def observe(connection: Connection, keys: Keys, stop: threading.Event, limits: L
 
 
 class Router:
-    """Follows who subscribes what, asks the brokers for its queues, and tells the shards."""
+    """Follows the subscriptions, queries the brokers for the queues of their topics, and sends routes to the shards."""
 
     def __init__(
         self, connection: Connection, keys: Keys, cluster: Cluster, ticker: Ticker, announcer: Announcer
     ) -> None:
-        """Make the clients; nothing is asked yet.
+        """Create the clients; no query is sent yet.
 
-        `ticker` is told which partitions there are and where they end, `announcer` which topics are subscribed.
+        `ticker` receives the control partitions and their ends, `announcer` the subscribed topics.
         """
         self._names = connection.topics
         self._cluster = cluster
@@ -88,11 +88,11 @@ class Router:
         )
         self._producer = SignedProducer(connection, keys, _ROUTE_TIMEOUT_MS)
         self._ends: dict[tuple[str, int], int] = {}
-        """Of the control partitions, as they were told last."""
+        """End offsets of the control partitions, as last returned by the brokers."""
         self._ends_s = 0.0
         self._silence = Trouble(log, "the broker answers")
-        self._absence = Trouble(log, "the control topics are there")
-        self._delivery = Trouble(log, "routes arrive again")
+        self._absence = Trouble(log, "the control topics exist")
+        self._delivery = Trouble(log, "routes are delivered again")
         self._oddities: dict[str, str] = {}
 
     def run(self, stop: threading.Event) -> None:
@@ -102,18 +102,18 @@ class Router:
             if time.monotonic() >= due_s:
                 self._ask((*self._control, *self._book.topics), stop)
                 for topic in self._book.forget():
-                    log.info("topic %s is not asked for any more", topic)
+                    log.info("topic %s has no subscribers any more", topic)
                 due_s = next_due_s(due_s, time.monotonic(), POLL_S)
             for said in self._follower.hear(min(max(due_s - time.monotonic(), 0), _LISTEN_S)):
                 self._note(said)
-            # Not at the next poll: a client that joins waits for the routes of its topics.
+            # Not delayed until the next poll: a joining client waits for the routes of its topics.
             if new := self._book.take_new():
                 self._ask(new, stop)
             self._announcer.subscribed = self._book.topics
             self._producer.poll()
 
     def close(self) -> None:
-        """Send what is under way, and stop reading."""
+        """Send pending records, and stop reading."""
         self._producer.flush(_FLUSH_S)
         self._follower.close()
 
@@ -127,7 +127,7 @@ class Router:
                 self._book.remember(said.topic)
 
     def _ask(self, topics: Iterable[str], stop: threading.Event) -> None:
-        """Ask the brokers for topics, and tell the shards what is new or due."""
+        """Query the brokers for topics, and send the routes that are new or due."""
         try:
             found = self._cluster.racks(topics)
             self._take(found)
@@ -137,7 +137,7 @@ class Router:
                 self._tell(found)
         except NotReachable as error:
             if not stop.is_set():
-                self._silence.began(f"{error}; trying again")
+                self._silence.began(f"{error}; retrying")
                 self._book.trust_all()
         else:
             self._silence.ended()
@@ -147,23 +147,23 @@ class Router:
         return len(self._control[self._names.groups].rooms)
 
     def _take(self, found: dict[str, Racks | KafkaError]) -> None:
-        """Enter what the brokers said, into the book or, for a control topic, into what the ticker must know."""
+        """Process the brokers' answers: update the routes, or the control partitions for the ticker."""
         for topic, racks in found.items():
             watch = self._control.get(topic) or self._book.watch(topic)
             if isinstance(racks, KafkaError):
                 watch.trust()
-                self._remark(topic, f"cannot be looked at: {racks.str()}")
+                self._remark(topic, f"cannot be read: {racks.str()}")
                 continue
             watch.read(racks)
             if topic not in self._control:
                 self._remark(topic, "" if racks or watch.is_told else "does not exist")
         if missing := [topic for topic, watch in self._control.items() if not watch.rooms]:
-            self._absence.began(f"there is no topic {' and no '.join(missing)}; `wakeroll run` makes it; waiting")
+            self._absence.began(f"there is no topic {' and no '.join(missing)}; `wakeroll run` creates it; waiting")
         else:
             self._absence.ended()
 
     def _learn_ends(self, found: dict[str, Racks | KafkaError]) -> None:
-        """Ask where the control partitions end, if one is new or it is time to, and tell the ticker."""
+        """Query the ends of the control partitions, if one is new or it is time to, and pass them to the ticker."""
         led = {
             (topic, partition)
             for topic in self._control
@@ -182,7 +182,7 @@ class Router:
         self._ticker.ends = {where: self._ends[where] for where in partitions if where in self._ends}
 
     def _tell(self, found: dict[str, Racks | KafkaError]) -> None:
-        """Send the routes that are due, among the topics that were just looked at, to every shard."""
+        """Send the due routes, among the topics that were just queried, to every shard."""
         now_ms = int(time.monotonic() * 1000)
         due = [topic for topic in self._book.due(now_ms) if topic in found]
         offsets = self._cluster.offsets(
@@ -197,12 +197,12 @@ class Router:
             news = watch.is_news
             route = watch.tell(topic, offsets, now_ms)
             if len(route.queues) > MAX_QUEUES:
-                self._remark(topic, f"has {len(route.queues)} queues; only {MAX_QUEUES} can be routed, so none is")
+                self._remark(topic, f"has {len(route.queues)} queues; at most {MAX_QUEUES} are supported; not routed")
                 continue
             if news and route.queues:
                 log.info("topic %s has %d queues, version %s", topic, len(route.queues), route.version)
             elif news:
-                log.info("topic %s is gone", topic)
+                log.info("topic %s was deleted", topic)
             self._send(route)
 
     def _send(self, route: Route) -> None:
@@ -215,7 +215,7 @@ class Router:
                     partition,
                     on_delivery=partial(self._delivered, route.topic),
                 )
-            except BufferError:  # a million shards and topics; the next poll goes on
+            except BufferError:  # a million shards and topics; the next poll sends the rest
                 self._book.unsaid(route.topic)
             except KafkaException as error:
                 self._delivery.began(f"cannot send the route of {route.topic}: {error.args[0].str()}")
@@ -224,11 +224,11 @@ class Router:
         if error is None:
             self._delivery.ended()
         else:
-            self._delivery.began(f"the route of {topic} does not arrive: {error.str()}")
+            self._delivery.began(f"the route of {topic} was not delivered: {error.str()}")
             self._book.unsaid(topic)
 
     def _remark(self, topic: str, oddity: str) -> None:
-        """Log what is odd about a topic, once; "" says that it is well."""
+        """Log a problem of a topic once; "" means that it has none."""
         if oddity and self._oddities.get(topic) != oddity:
             log.warning("topic %s %s", topic, oddity)
         self._oddities[topic] = oddity

@@ -1,4 +1,4 @@
-"""The observer's producers: what they append is signed, and worth nothing when it comes late."""
+"""The observer's producers: their records are signed, and are dropped when they cannot be sent soon."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,61 +11,61 @@ from wakeroll.connection import Connection
 from wakeroll.keys import key_to_sign, new_signer
 
 ENDS_MS = 60_000
-"""How often to ask where the control partitions end: a signature is void a million records above that."""
+"""How often to query the ends of the control partitions (ms): a signature is valid for a million offsets above them."""
 
 Ends = Mapping[tuple[str, int], int]
-"""(topic, partition) -> offset of its next record."""
+"""(topic, partition) -> end offset."""
 
 OnDelivery = Callable[[KafkaError | None, Message], object]
 
 
 class SignedProducer:
-    """Appends signed records to control partitions.  For one thread, which keeps them in order."""
+    """Appends signed records to control partitions. For one thread, which keeps them in order."""
 
     def __init__(self, connection: Connection, keys: Keys, timeout_ms: int) -> None:
-        """Make the client, and a signer of its own.
+        """Create the client and a new signer.
 
         Args:
             connection: the brokers.
-            keys: those of an observer sign, the last one of them.
-            timeout_ms: what no broker took by then is dropped.
+            keys: the last observer key among them signs.
+            timeout_ms: records that no broker has accepted after this time are dropped.
 
         Raises:
-            InvalidUsage: Kafka's client does not take the settings, or there is no key of an observer.
+            InvalidUsage: Kafka's client rejects the settings, or there is no observer key.
         """
         self._signer = new_signer(key_to_sign(keys, "observer"))
         self._producer = perishable(connection, timeout_ms)
         self._ends: dict[tuple[str, int], int] = {}
 
     def learn(self, ends: Ends) -> None:
-        """Take where partitions end, as brokers said; records that are acknowledged say it too."""
+        """Record the ends of partitions, as returned by brokers; acknowledged records update them too."""
         self._ends.update(ends)
 
     def knows(self, topic: str, partition: int) -> bool:
-        """Whether the end of a partition is known."""
+        """Return whether the end of a partition is known."""
         return (topic, partition) in self._ends
 
     def produce(
         self, topic: str, value: bytes, partition: int, *, key: bytes | None = None, on_delivery: OnDelivery
     ) -> None:
-        """Sign a record, and hand it to Kafka's client.
+        """Sign a record, and pass it to Kafka's client.
 
-        For a partition that nobody has told the end of, it is signed as for an empty one.  A shard that is far beyond
-        refuses that, but the receipt tells the end.
+        If the end of the partition is unknown, the record is signed as for an empty one. A shard that is far beyond
+        rejects it, but its acknowledgement reveals the end.
 
         Raises:
-            BufferError: the client has no room.
-            KafkaException: the client does not take it.
+            BufferError: the client's queue is full.
+            KafkaException: the client rejects the record.
         """
         value = self._signer.sign(topic, partition, key, value, self._ends.get((topic, partition), 0))
         self._producer.produce(topic, value, key, partition, on_delivery=partial(self._delivered, on_delivery))
 
     def poll(self, timeout_s: float = 0) -> None:
-        """Take receipts."""
+        """Process delivery reports."""
         self._producer.poll(timeout_s)
 
     def flush(self, timeout_s: float) -> None:
-        """Send what is under way, for at most so long."""
+        """Wait at most this long until pending records are sent."""
         self._producer.flush(timeout_s)
 
     def _delivered(self, on_delivery: OnDelivery, error: KafkaError | None, message: Message) -> None:
@@ -76,12 +76,12 @@ class SignedProducer:
 
 
 def perishable(connection: Connection, timeout_ms: int) -> Producer:
-    """Make a producer of what is true now and worth nothing later.
+    """Create a producer for records that are useless when they arrive late.
 
-    What a broker did not take within `timeout_ms` is dropped, so that its return is not greeted with all that it
-    missed.  An idempotent producer numbers its records and must recover from each one that it drops; ticks and routes
-    may come twice, so this one does not number them.  It has one request in flight: that keeps routes in order, and a
-    broker that hangs, and goes on, does not find a heap of ticks.
+    Records that no broker has accepted within `timeout_ms` are dropped, so that a returning broker does not receive all
+    missed ones. An idempotent producer numbers its records and must recover from each dropped one. Ticks and routes may
+    be repeated, so this producer does not number them. It has one request in flight: that keeps routes in order, and a
+    broker that hangs for a while does not receive many ticks at once.
     """
     return connection.producer(
         **{
@@ -90,7 +90,7 @@ def perishable(connection: Connection, timeout_ms: int) -> Producer:
             "max.in.flight.requests.per.connection": 1,
             "message.max.bytes": MAX_RECORD_BYTES,
             "reconnect.backoff.max.ms": 1_000,
-            "log_level": 0,  # the troubles are told where they are met, once
+            "log_level": 0,  # the callers log each failure once
             "error_cb": lambda _: None,
         }
     )

@@ -1,4 +1,4 @@
-"""What the log of group events says about topics: which are subscribed, and which were routed."""
+"""Parsing of group events by the observer: which topics are subscribed, and which were routed."""
 
 from typing import Annotated
 
@@ -15,13 +15,13 @@ class _Wanted(Struct):
 
 
 class Subscribed(Struct, tag_field="type", tag="heartbeat"):
-    """A heartbeat, as far as it says what its client subscribes."""
+    """A heartbeat, reduced to the topics that its client subscribes to."""
 
     subscriptions: Annotated[list[_Wanted], Meta(max_length=MAX_TOPICS)] = []
 
 
 class Routed(Struct, tag_field="type", tag="route"):
-    """A route, as far as it says whether its topic exists."""
+    """A route, reduced to its topic and whether the topic has queues."""
 
     topic: TopicName
     queues: list[msgspec.Raw] = []
@@ -31,7 +31,7 @@ _decode = msgspec.json.Decoder(Subscribed | Routed).decode
 
 
 def read(value: bytes | None) -> Subscribed | Routed | None:
-    """Read a record of the control topic; None for whatever is neither, be it no event at all."""
+    """Parse a record of the control topic; None for other kinds of events and for unreadable records."""
     try:
         said: Subscribed | Routed = _decode(value or b"")
     except UNREADABLE:

@@ -27,21 +27,21 @@ _TICK = b'{"type":"tick"'
 
 
 class Ticker:
-    """Appends a tick to every control partition, each `TICK_MS`."""
+    """Appends a tick to every control partition, every `TICK_MS`."""
 
     def __init__(self, connection: Connection, keys: Keys, limits: Limits = DEFAULT_LIMITS) -> None:
         self.ends: Ends = {}
-        """The control partitions, and where they end; replaced, never changed, by whoever knows better."""
+        """End offsets of the control partitions; the router replaces the mapping, but never changes it."""
         self._learnt: Ends = self.ends
         self._observer = uuid.uuid4().hex
         self._limits = limits
-        self._trouble = Trouble(log, "ticks arrive again")
+        self._trouble = Trouble(log, "ticks are delivered again")
         self._producer = SignedProducer(connection, keys, 2 * TICK_MS)
 
     def run(self, stop: threading.Event) -> None:
-        """Tick until `stop` is set, on a grid of periods: late ticks do not make the next ones later.
+        """Append ticks until `stop` is set, on a fixed grid of periods: a late tick does not delay the next ones.
 
-        Sets `stop` if it fails.
+        Set `stop` on a failure.
         """
         due_s = time.monotonic()
         try:
@@ -53,7 +53,7 @@ class Ticker:
 
     def _tick(self) -> None:
         ends = self.ends
-        if ends is not self._learnt:  # else the receipts of ticks know better
+        if ends is not self._learnt:  # otherwise the acknowledgements of ticks are more recent
             self._producer.learn(ends)
             self._learnt = ends
         uptime_ms = time.monotonic_ns() // 1_000_000
@@ -61,7 +61,7 @@ class Ticker:
         for topic, partition in ends:
             try:
                 self._producer.produce(topic, value, partition, on_delivery=self._delivered)
-            except KafkaException as error:  # the topic has fewer partitions by now
+            except KafkaException as error:  # the topic now has fewer partitions
                 self._trouble.began(f"cannot send ticks to {topic}: {error.args[0].str()}")
         self._producer.poll()
 
@@ -69,7 +69,7 @@ class Ticker:
         if error is None:
             self._trouble.ended()
         else:
-            self._trouble.began(f"ticks do not arrive in {message.topic()}: {error.str()}")
+            self._trouble.began(f"ticks were not delivered to {message.topic()}: {error.str()}")
 
 
 class NewestTick(NamedTuple):
@@ -78,7 +78,7 @@ class NewestTick(NamedTuple):
     at_ms: int
     """Log time, epoch ms."""
     problem: str
-    """Why its signature is refused; empty if it is verified."""
+    """Reason why its signature is not valid; empty if it is verified."""
 
 
 def is_tick(value: bytes | None) -> bool:
@@ -87,13 +87,13 @@ def is_tick(value: bytes | None) -> bool:
 
 
 def newest_tick(connection: Connection, keys: Keys, patience_s: float = 10.0) -> NewestTick | None:
-    """Return the newest tick that the keys verify, else the newest one; None if there is none among the last records.
+    """Return the newest tick with a valid signature, else the newest one; None if the last records contain no tick.
 
-    It is looked for in one partition of the queues topic, whose records are few.
+    It is searched for in one partition of the queues topic, because that topic has few records.
 
     Args:
         connection: the brokers.
-        keys: without one of an observer, every tick counts as verified.
+        keys: if none of them is an observer's key, every tick counts as verified.
         patience_s: how long to wait for the brokers, in seconds.
 
     Raises:
@@ -120,17 +120,17 @@ def newest_tick(connection: Connection, keys: Keys, patience_s: float = 10.0) ->
                 problem = keys.problem(record, Tick(), read_signature(value)) if keys.of_role("observer") else ""
                 newest = NewestTick(at_ms, problem)
                 verified = verified if problem else newest
-        raise NotReachable(f"{topic} could not be read within {patience_s:g} s at {connection.bootstrap}")
+        raise NotReachable(f"cannot read {topic} at {connection.bootstrap} within {patience_s:g} s")
     except KafkaException as error:
-        raise NotReachable(f"{topic} cannot be read at {connection.bootstrap}: {error.args[0].str()}") from None
+        raise NotReachable(f"cannot read {topic} at {connection.bootstrap}: {error.args[0].str()}") from None
     finally:
         consumer.close()
 
 
 def next_due_s(due_s: float, now_s: float, period_s: float) -> float:
-    """Return the first time after `now_s` on the grid of `period_s` that `due_s` lies on.
+    """Return the first time after `now_s` on the grid of `period_s` that contains `due_s`.
 
-    After a suspension the missed ones are left out.
+    Times that were missed during a suspension are skipped.
 
     >>> next_due_s(10.0, 10.2, 1.0), next_due_s(10.0, 3_610.5, 1.0)
     (11.0, 3611.0)

@@ -1,4 +1,4 @@
-"""Somebody who follows a control topic: what its records say, from two minutes ago on."""
+"""A reader of a control topic that starts two minutes in the past."""
 
 import logging
 import time
@@ -16,7 +16,7 @@ from wakeroll.errors import NotReachable
 log = logging.getLogger(__name__)
 
 LOOK_BACK_MS = 120_000
-"""Long enough to hear a live client's heartbeat, and a route that an observer before this one told."""
+"""How far back reading starts (ms): far enough for a live client's heartbeat, and for a previous observer's route."""
 _ANSWER_S = 1.5
 _AT_ONCE = 1_000
 
@@ -24,17 +24,17 @@ _Said = TypeVar("_Said")
 
 
 class Follower(Generic[_Said]):
-    """Reads a control topic, from two minutes ago on."""
+    """Reads all partitions of a control topic, from two minutes ago on."""
 
     def __init__(self, connection: Connection, topic: str, understand: Callable[[bytes | None], _Said | None]) -> None:
-        """Make the client; `understand` turns a record's value into what it says, None for nothing."""
+        """Create the client; `understand` parses the value of a record and returns None for records to be skipped."""
         self._topic = topic
         self._understand = understand
         self._partitions = 0
         self._trouble = Trouble(log, f"{self._topic} can be read again")
         self._consumer = connection.consumer(
             **{
-                # Where records are lost, the next ones say it again: a heartbeat, a pull.
+                # Lost records do no harm, because later ones repeat them: a heartbeat, a pull.
                 "auto.offset.reset": "latest",
                 "message.max.bytes": MAX_RECORD_BYTES,
                 "queued.max.messages.kbytes": 16 * 1024,
@@ -45,21 +45,21 @@ class Follower(Generic[_Said]):
         )
 
     def follow(self, partitions: int, cluster: Cluster) -> None:
-        """Read all partitions, unless they are being read.
+        """Start to read all partitions, unless it already does.
 
         Raises:
-            NotReachable: no broker told where to start.
+            NotReachable: no broker returned the start offsets.
         """
         if partitions == self._partitions:
             return
-        # The ends are asked for first: where no record is as young, reading starts there, and none slips through.
+        # The ends are queried first: reading starts there if no record is young enough, so no record is skipped.
         ends = cluster.offsets((self._topic, partition) for partition in range(partitions))
         since_ms = int(time.time() * 1000) - LOOK_BACK_MS
         asked = [TopicPartition(self._topic, partition, since_ms) for partition in range(partitions)]
         try:
             starts = self._consumer.offsets_for_times(asked, timeout=_ANSWER_S)
         except KafkaException as error:
-            raise NotReachable(f"no broker told where to start in {self._topic}: {error.args[0].str()}") from None
+            raise NotReachable(f"cannot read the start offsets of {self._topic}: {error.args[0].str()}") from None
         for start in starts:
             if start.error is not None or (self._topic, start.partition) not in ends:
                 raise NotReachable(f"partition {start.partition} of {self._topic} has no leader yet")
@@ -69,7 +69,7 @@ class Follower(Generic[_Said]):
         self._partitions = partitions
 
     def hear(self, timeout_s: float) -> Iterator[_Said]:
-        """Wait up to `timeout_s` for records; return what some of them, at most a thousand, say."""
+        """Wait up to `timeout_s` for records; yield the parsed values of at most a thousand."""
         for message in take(self._consumer, _AT_ONCE, timeout_s):
             error = message.error()
             if error is not None:

@@ -1,1 +1,1 @@
-"""What happens to records between a source and a sink."""
+"""Operators of the streaming queries: transformations between a source and a sink."""

@@ -1,4 +1,4 @@
-"""From records of Kafka to rows of the ledger's tables; each transform ends with the select that is its contract."""
+"""Transformations of Kafka records to rows of the ledger's tables; each ends with a select of the table's columns."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -27,10 +27,10 @@ def event_rows(records: DataFrame) -> DataFrame:
 
 
 def decision_rows(records: DataFrame) -> DataFrame:
-    """Read the header of each decision, and drop the repetitions within this batch.
+    """Parse the header of each decision, and drop repetitions within this batch.
 
-    As every reader does: per (Kafka partition, shard without its era) an (era, seq) that is not above the highest
-    before it was seen already, or comes from a coordinator that another one has replaced.
+    The rule is the one of every reader. Per (Kafka partition, shard without its era), an (era, seq) that is not above
+    the highest one before it is a repetition, or comes from a coordinator that another one has replaced.
     """
     header = "kind string, shard string, seq bigint, group_id string, client_id string, at_ms bigint, " + (
         f"cause {schema_of(Assignment)['cause'].dataType.simpleString()}"
@@ -50,7 +50,7 @@ def decision_rows(records: DataFrame) -> DataFrame:
 
 
 def assignment_rows(decisions: DataFrame) -> DataFrame:
-    """Take the hand-overs out of rows of `decisions`: who owns a queue from when on."""
+    """Select the hand-overs from rows of `decisions`: the owner of a queue from a moment on."""
     return _said(
         decisions,
         Handover,
@@ -63,8 +63,8 @@ def assignment_rows(decisions: DataFrame) -> DataFrame:
 
 
 def offset_rows(decisions: DataFrame) -> DataFrame:
-    """Take the committed offsets out of rows of `decisions`."""
-    # A decision of before there were two modes does not say it.
+    """Select the committed offsets from rows of `decisions`."""
+    # Old decisions, from before the broadcasting mode existed, have no mode.
     mode = f.coalesce("mode", f.lit("clustering")).alias("mode")
     return _said(
         decisions, Offset, "client_id", f.col("offset").alias("committed_offset"), "epoch", "at_ms", "reset_by", mode
@@ -72,14 +72,14 @@ def offset_rows(decisions: DataFrame) -> DataFrame:
 
 
 Positions = dict[tuple[object, ...], tuple[int, int]]
-"""How far a table has come: of each stream, the highest (era, position).
+"""Stream -> highest (era, position) of the stream in a table.
 
-A stream of decisions is (Kafka partition, shard without its era).  That of events has no eras, and 0 for them.
+A stream of decisions is (Kafka partition, shard without its era). Streams of events have no eras; their era is 0.
 """
 
 
 def position_of(table: Table, stream: tuple[object, ...], position: int) -> tuple[tuple[object, ...], tuple[int, int]]:
-    """Return a stream without its era, and (era, position); `stream` is as the table's rows have it."""
+    """Return a stream without its era, and (era, position); `stream` has the values of the table's rows."""
     if table is EVENTS:
         return stream, (0, position)
     partition, shard = stream
@@ -87,7 +87,7 @@ def position_of(table: Table, stream: tuple[object, ...], position: int) -> tupl
 
 
 def newest_of(table: Table, highest: Mapping[tuple[object, ...], int]) -> Positions:
-    """Return the highest (era, position) of each stream, of the highest position of each stream and era."""
+    """Return the highest (era, position) of each stream, from the highest position of each stream and era."""
     newest: Positions = {}
     for its_stream, its_position in highest.items():
         stream, position = position_of(table, its_stream, its_position)
@@ -96,7 +96,7 @@ def newest_of(table: Table, highest: Mapping[tuple[object, ...], int]) -> Positi
 
 
 def not_yet_in(table: Table, newest: Positions) -> Column:
-    """Condition on rows: they stand above the highest (era, position) that the table has of their stream."""
+    """Return the condition that rows are above the highest (era, position) of their stream in the table."""
     is_event, position = table is EVENTS, f.col(table.position)
     names = ["topic", "partition"] if is_event else ["partition", SHARD_SQL]
     is_new = f.lit(True)
@@ -112,7 +112,7 @@ def _era() -> Column:
 
 
 def _said(decisions: DataFrame, kind: type[Handover | Offset], *columns: Column | str) -> DataFrame:
-    """Take the decisions of one kind, each about a queue: whose and which, and these columns of what they say."""
+    """Select the decisions of one kind about queues: shard, seq, group, queue, and these columns of the decision."""
     said = f.from_json("json", schema_of(kind)).alias("said")
     return (
         decisions.where(f.col("kind") == f.lit(kind.__struct_config__.tag))
@@ -123,9 +123,10 @@ def _said(decisions: DataFrame, kind: type[Handover | Offset], *columns: Column 
 
 
 def _keeps_to(table: Table) -> Column:
-    """Condition on rows: they keep to the table's NOT NULL and CHECK; one that did not would kill every batch.
+    """Return the condition that rows satisfy the table's NOT NULL and CHECK constraints.
 
-    Only a stray producer's record can break it, and that is no decision.
+    Without it, a single bad row would fail every batch. Only a record of a foreign producer can be bad, and such a
+    record is not a decision.
     """
     rules = [f"{column.name} is not null" for column in schema_of(table.row) if not column.nullable]
     return f.expr(" and ".join([*rules, *checks_of(table.row).values()]))

@@ -1,4 +1,4 @@
-"""From messages to arrivals: what a message says of itself in its headers; what is in it stays in it."""
+"""The operator of `tap`: it converts the headers of messages to arrivals; keys and values are not read."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -18,11 +18,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 def arrivals(messages: DataFrame, topics: Topics) -> DataFrame:
-    """Tell of messages that they arrived; return what to publish: topic, key, value.
+    """Convert messages to arrivals; return rows to publish: topic, key, value.
 
     Args:
         messages: topic, partition, offset, timestamp_ms, headers.
-        topics: where arrivals go.
+        topics: names of the control plane's topics.
     """
     return messages.mapInPandas(partial(_told, topics.queues), PUBLISHED)
 
@@ -32,14 +32,14 @@ def arrival_of(
 ) -> Arrival:
     """Return the arrival of a message.
 
-    A header that is no text is no property.  What an arrival has no room for (more than 256 headers, or too long a one)
-    is not known of the message then, and an arrival of which something is not known is for everybody.
+    A header that is not UTF-8 is no property. If the headers exceed the bounds of an arrival (more than 256, or one
+    that is too long), the arrival leaves them open, and an arrival with open fields wakes all pulls of the queue.
     """
     texts = texts_of(headers)
     tags = texts.pop(TAGS_HEADER, "")
     if not fits("tags", tags):
         tags = None
-    # All of them or none: a condition on a part would judge wrongly.
+    # All properties or none: a condition on some of them would be evaluated wrongly.
     properties = {name: text for name, text in texts.items() if text is not None}
     return Arrival(
         queue=Queue(topic, "", partition),
@@ -52,10 +52,10 @@ def arrival_of(
 
 
 def _told(topic: str, frames: Frames) -> Iterator[pd.DataFrame]:
-    """Run over some messages of a batch.
+    """Convert some messages of a batch.
 
-    Of a queue's messages that say the same of themselves the last one is told of: whom it does not wake, the ones
-    before would not have woken either.
+    Of a queue's messages with the same tag and properties, only the last one is reported: a pull that it does not wake
+    would not have been woken by the earlier ones either.
     """
     newest: dict[tuple[str, str | None, str], Arrival] = {}
     for frame in frames:

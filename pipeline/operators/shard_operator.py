@@ -1,7 +1,7 @@
-"""The one adapter that knows both Spark and the machines: a shard's records in, its decisions out.
+"""The adapter between Spark and the machines: it takes a shard's records and returns its decisions.
 
-The state is grouped by (topic, partition), so a batch calls Python once a shard, however many groups it holds; a call
-a group would cost 0.7 ms each.  Spark's timers are not used: time is an event.
+The state is grouped by (topic, partition), so a batch calls Python once per shard, however many groups the shard has; a
+call per group would cost 0.7 ms each. Spark's timers are not used: time is an event.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,17 +22,17 @@ from pipeline.recovery.initial_state import Restore, other_version
 from wakeroll.connection import Topics
 
 PUBLISHED = "topic string, key binary, value binary"
-"""What Kafka's sink takes."""
+"""Schema of the rows for Kafka's sink."""
 _STATE = "version int, body binary"
-"""Only renames are possible later: hence a version and bytes."""
+"""Schema of the state. Spark allows only renames later: hence a version and bytes."""
 _AT_ONCE = 16 * 1024 * 1024
-"""Bytes of decisions that are handed to Spark together."""
+"""Bytes of decisions that are passed to Spark together."""
 
 Frames = Iterator[pd.DataFrame]
 
 
 class _Newest(AccumulatorParam[dict[str, int]]):
-    """Adds figures by name: the newest of each stays."""
+    """An accumulator of figures by name, which keeps the newest value of each."""
 
     def zero(self, _value: dict[str, int]) -> dict[str, int]:
         return {}
@@ -43,16 +43,16 @@ class _Newest(AccumulatorParam[dict[str, int]]):
 
 
 class Counts(NamedTuple):
-    """What the shards of a query report to the process that runs it; those of a repeated batch again."""
+    """Figures that the shards of a query report to its process; a repeated batch reports them again."""
 
     failures: Accumulator[int]
-    """Events that the machine itself failed at."""
+    """Number of events that made the machine itself fail."""
     bytes: Accumulator[dict[str, int]]
-    """Shard, like ``groups-3`` -> the size of its state after its last batch."""
+    """Shard, like ``groups-3`` -> size of its state after its last batch, in bytes."""
 
     @classmethod
     def start(cls, spark: SparkSession) -> "Counts":
-        """Begin to count."""
+        """Create the accumulators."""
         context = spark.sparkContext
         return cls(context.accumulator(0), context.accumulator({}, _Newest()))
 
@@ -60,15 +60,15 @@ class Counts(NamedTuple):
 def decide(
     records: DataFrame, partitions: int, topics: Topics, restore: Restore, keys: Keys, counts: Counts
 ) -> DataFrame:
-    """Run the machines over records of the control topics; return what to publish: topic, key, value.
+    """Run the machines over records of the control topics; return rows to publish: topic, key, value.
 
     Args:
         records: topic, partition, offset, timestamp_ms, key, value.
-        partitions: of each control topic.
-        topics: where decisions go.
-        restore: what shards without a state start from.
-        keys: verify signed records; they go to the executors with the function, and are kept nowhere.
-        counts: what is reported.
+        partitions: number of partitions of each control topic.
+        topics: names of the control plane's topics.
+        restore: initial states of shards that have none.
+        keys: verify signed records; they are sent to the executors with the function, and never stored.
+        counts: accumulators for the shards' reports.
     """
     function: Callable[[tuple[str, int], Frames, GroupState], Frames] = partial(
         run_shard, partitions, topics, restore, keys, counts
@@ -88,7 +88,7 @@ def run_shard(
     frames: Frames,
     state: GroupState,
 ) -> Frames:
-    """Run one shard's records of one batch; Spark calls it with the shard's topic and partition."""
+    """Run one shard's records of one batch; Spark calls this with the shard's topic and partition."""
     topic, partition = at[0], int(at[1])
     shard = _shard(topic, partition, partitions, restore, keys, state)
     published: list[tuple[str, bytes, bytes]] = []
@@ -103,7 +103,7 @@ def run_shard(
         if waiting >= _AT_ONCE:
             yield _frame(published)
             published, waiting = [], 0
-    # Ticks move the clock, so there is something to keep after every batch.
+    # Ticks move the clock, so the state changes in every batch.
     body = shard.body()
     state.update((VERSION, body))
     counts.bytes.add({shard.name: len(body)})
@@ -112,7 +112,7 @@ def run_shard(
 
 
 def _shard(topic: str, partition: int, partitions: int, restore: Restore, keys: Keys, state: GroupState) -> Shard:
-    """Make the shard as its last batch left it, else as it is to begin."""
+    """Create the shard from the state of its last batch, or else from its initial state."""
     if not state.exists:
         its = restore.beginning(topic, partition)
         era, until = its.era, its.quiet_until
@@ -128,7 +128,7 @@ def _frame(published: list[tuple[str, bytes, bytes]]) -> pd.DataFrame:
 
 
 def _in_order(topic: str, partition: int, frames: Frames) -> Iterator[Record]:
-    """Yield a shard's records by offset; Spark hands them over in pieces and in no order."""
+    """Yield a shard's records by offset; Spark passes them in chunks and without order."""
     rows: list[tuple[int, int, bytes | None, bytes | None]] = []
     for frame in frames:
         rows += zip(frame["offset"], frame["timestamp_ms"], frame["key"], frame["value"], strict=True)
@@ -138,9 +138,9 @@ def _in_order(topic: str, partition: int, frames: Frames) -> Iterator[Record]:
 
 
 def _addressed(decision: AnyDecision, value: bytes, topics: Topics, shard: str) -> Iterator[tuple[str, bytes, bytes]]:
-    """Address a decision, encoded as `value`: to the record, and to the inbox of the client that must hear it."""
-    # A decision about no group is keyed by its shard: with a null key, a repeated batch would choose another partition,
-    # and readers could not tell that they have seen it.
+    """Address a decision, encoded as `value`: to the decisions topic, and to the inbox of the client concerned."""
+    # A decision without a group has its shard as the key: with a null key, a repeated batch would use another
+    # partition, and readers could not recognize the repetition.
     key = decision.queue.key if isinstance(decision, Wake) else decision.group_id or shard
     yield topics.decisions, key.encode(), value
     if isinstance(decision, TO_A_CLIENT) and decision.client_id:

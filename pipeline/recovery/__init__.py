@@ -1,1 +1,1 @@
-"""What a coordinator starts with when its checkpoint, or part of its log, is gone."""
+"""Recovery of a coordinator after the loss of its checkpoint, or of a part of its log."""

@@ -1,4 +1,4 @@
-"""The coordinator's own state, read from its checkpoint by Spark's `statestore` source."""
+"""The coordinator's state and progress, read from its checkpoint (the state by Spark's `statestore` source)."""
 
 import json
 import shutil
@@ -17,35 +17,36 @@ from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 
 ASIDE = ".set-aside"
-"""Suffix of a checkpoint that was replaced by another one; it can be deleted."""
+"""Suffix of a checkpoint that was replaced by another one; it may be deleted."""
 
 
 class Progress(NamedTuple):
-    """How far a query has read its topics: (topic, partition) -> offset."""
+    """Progress of a query in its topics: (topic, partition) -> offset."""
 
     next: Mapping[tuple[str, int], int]
-    """The first record behind the last committed batch."""
+    """Offset of the first record behind the last committed batch."""
     planned: Mapping[tuple[str, int], int]
     """The end of the last planned batch; its decisions may have been published. Equal to `next` if it was committed."""
 
 
 def has_batches(settings: Settings, query: str = "") -> bool:
-    """Return whether a deciding query has committed a batch; that of these settings, if none is named."""
+    """Return whether a deciding query has committed a batch; by default, the query of these settings."""
     return any((settings.checkpoint(query or query_of(settings)) / "commits").glob("[0-9]*"))
 
 
 def refuse_foreign(checkpoint: Path, topics: Sequence[str], partitions: int) -> None:
-    """Refuse to go on from a checkpoint of other topics, or of another number of partitions.
+    """Reject a checkpoint of other topics, or of another number of partitions.
 
-    A group's shard follows from that number: with another, each group would get a second coordinator, without a state.
+    The shard of a group depends on that number: with another one, each group would get a second coordinator without a
+    state.
 
     Args:
-        checkpoint: the folder of one query; it need not be there.
-        topics: what the query is about to read.
-        partitions: how many each of them has.
+        checkpoint: folder of one query; it may be missing.
+        topics: topics that the query is about to read.
+        partitions: number of partitions of each topic.
 
     Raises:
-        InvalidUsage: it was made with others.
+        InvalidUsage: the checkpoint was created with other topics or partitions.
     """
     planned = _batches(checkpoint, "offsets")
     if not planned:
@@ -55,7 +56,7 @@ def refuse_foreign(checkpoint: Path, topics: Sequence[str], partitions: int) -> 
     if found != expected:
         raise InvalidUsage(
             f"{checkpoint} is the checkpoint of {_listed(found)}; this deployment has {_listed(expected)}; "
-            "give it the prefix and the partitions it was made with, or another --checkpoints"
+            "set the prefix and the partitions of that checkpoint, or another --checkpoints"
         )
 
 
@@ -69,7 +70,7 @@ def progress_of(checkpoint: Path) -> Progress | None:
     planned, committed = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
     if not planned:
         return None
-    # Before the first commit, the source's own file says where the query begins.
+    # Before the first commit, the source's own file contains the initial offsets.
     last = checkpoint / "offsets" / str(committed[-1]) if committed else checkpoint / "sources" / "0" / "0"
     if not last.exists():
         return None
@@ -77,14 +78,14 @@ def progress_of(checkpoint: Path) -> Progress | None:
 
 
 def forget_plan(checkpoint: Path) -> None:
-    """Let a query plan its uncommitted batch anew; its records are read again, in batches of another size."""
+    """Discard the plan of a query's uncommitted batch; its records are read again, in batches of another size."""
     last = last_batch(checkpoint)
     for batch in _batches(checkpoint, "offsets"):
         if batch > last:
             for name in (str(batch), f".{batch}.crc"):
                 (checkpoint / "offsets" / name).unlink(missing_ok=True)
     if last < 0:
-        shutil.rmtree(checkpoint / "state", ignore_errors=True)  # Spark wants none before the first batch
+        shutil.rmtree(checkpoint / "state", ignore_errors=True)  # Spark expects none before the first batch
 
 
 def set_aside(checkpoint: Path) -> Path:
@@ -101,7 +102,7 @@ def _batches(checkpoint: Path, folder: str) -> list[int]:
 
 
 def _offsets_in(file: Path) -> dict[tuple[str, int], int]:
-    """Read one of Spark's files: a version, perhaps a line about the batch, and {topic: {partition: offset}}."""
+    """Parse one of Spark's files: a version, optionally a line about the batch, and {topic: {partition: offset}}."""
     topics = json.loads(file.read_text(encoding="utf-8").splitlines()[-1])
     return {(topic, int(partition)): at for topic, offsets in topics.items() for partition, at in offsets.items()}
 
@@ -111,7 +112,7 @@ def _listed(topics: Mapping[str, int]) -> str:
 
 
 def read_shards(spark: SparkSession, settings: Settings) -> list[Shard]:
-    """Return the shards as the last committed batches of `coordinate` left them, by name.
+    """Return the shards as of the last committed batches of `coordinate`, sorted by name.
 
     Raises:
         InvalidUsage: there is no checkpoint with a committed batch.
@@ -120,7 +121,7 @@ def read_shards(spark: SparkSession, settings: Settings) -> list[Shard]:
 
 
 def read_states(spark: SparkSession, settings: Settings) -> list[tuple[Shard, bytes]]:
-    """Return each shard, and the bytes that it is made of; where each machine has a query, of both.
+    """Return each shard with its encoded state. If each machine has its own query, return the shards of both.
 
     Raises:
         InvalidUsage: there is no checkpoint with a committed batch.
@@ -128,8 +129,8 @@ def read_states(spark: SparkSession, settings: Settings) -> list[tuple[Shard, by
     checkpoints = [settings.checkpoint(query) for query in queries_of(settings) if has_batches(settings, query)]
     if not checkpoints:
         names = " or ".join(str(settings.checkpoint(query)) for query in queries_of(settings))
-        raise InvalidUsage(f"no batch has been committed in {names}; has `wakeroll run` been started?")
-    # The stores of a session report to a coordinator that only the streaming side makes; this makes it.
+        raise InvalidUsage(f"{names} has no committed batch; was `wakeroll run` started?")
+    # The state stores of a session need a coordinator that Spark creates only for streaming; this call creates it.
     _ = spark.streams.active
     states = []
     for row in chain.from_iterable(_rows(spark, checkpoint) for checkpoint in checkpoints):
@@ -140,7 +141,7 @@ def read_states(spark: SparkSession, settings: Settings) -> list[tuple[Shard, by
 
 def _rows(spark: SparkSession, checkpoint: Path) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        # The source encodes the spaces of a path and then does not find it.
+        # The source encodes spaces in a path and then does not find it.
         link = Path(folder) / "checkpoint"
         link.symlink_to(checkpoint)
         return spark.read.format("statestore").load(str(link)).collect()

@@ -1,4 +1,4 @@
-"""What some shards have decided so far, and in which eras: the record of decisions says so."""
+"""The progress of shards according to the record of their decisions: eras, and offsets of the decided events."""
 
 import re
 import time
@@ -21,25 +21,25 @@ from wakeroll.errors import NotReachable
 
 _AT_ONCE = 1_000
 _WAIT_S = 0.1
-# The first of its kind in a decision: what clients have said comes later.
+# The first match in a decision is its own field: texts of clients come later.
 _shard = re.compile(rb'"shard":"((groups|queues)-[0-9]+)\.([0-9]+)"').search
 
 
 class SoFar(NamedTuple):
-    """What shards have decided until now, whoever ran them."""
+    """Progress of shards according to all their decisions, of any coordinator."""
 
     eras: Mapping[str, int]
-    """Shard, like ``groups-3`` -> the highest era that it has decided in."""
+    """Shard, like ``groups-3`` -> the highest era of its decisions."""
     offsets: Mapping[str, int]
-    """Shard -> the last record that a recorded decision of its newest era follows from."""
+    """Shard -> offset of the last record that caused a recorded decision of its newest era."""
 
     def reached(self, shard: str) -> int:
-        """Return the offset behind the last record that a recorded decision of a shard follows from."""
+        """Return the offset behind the last record that caused a recorded decision of a shard."""
         return self.offsets.get(shard, -1) + 1
 
 
 def decided_so_far(spark: SparkSession, settings: Settings) -> SoFar:
-    """Ask the tables, and Kafka for what is not in them yet.
+    """Read the progress from the tables, and from Kafka for decisions that are not in the tables yet.
 
     Raises:
         NotReachable: no broker answered, or the decisions could not be read.
@@ -65,12 +65,12 @@ def decided_so_far(spark: SparkSession, settings: Settings) -> SoFar:
 
 
 def has_decided(settings: Settings) -> bool:
-    """Return whether shards of the machines that these settings run have decided anything.
+    """Return whether there is any decision of the machines that these settings run.
 
-    Where each machine has a query of its own, all decisions may be the other's.
+    If each machine has its own query, all decisions may be those of the other machine.
 
     Raises:
-        NotReachable: no broker answered, or the record could not be read.
+        NotReachable: no broker answered, or the decisions could not be read.
     """
     ends = _ends(settings)
     starts = {partition: first for partition, (first, end) in ends.items() if first < end}
@@ -81,15 +81,15 @@ def has_decided(settings: Settings) -> bool:
 
 
 def eras_since(settings: Settings, since_ms: Mapping[int, int]) -> dict[str, int]:
-    """Return the highest era that each shard has decided in: ``groups-3`` -> era.
+    """Return the highest era of each shard's decisions: ``groups-3`` -> era.
 
     Args:
         settings: the broker and the topics.
-        since_ms: partition of the decisions -> when the first one to look at was appended, epoch ms; a partition that
-            is missing is read from its start.
+        since_ms: partition of the decisions topic -> append time of the first decision to read, epoch ms; a missing
+            partition is read from its start.
 
     Raises:
-        NotReachable: no broker answered, or the record could not be read.
+        NotReachable: no broker answered, or the decisions could not be read.
     """
     topic = settings.connection.topics.decisions
     found = Cluster(settings.connection).since({(topic, partition): at_ms for partition, at_ms in since_ms.items()})
@@ -111,7 +111,7 @@ def _ends(settings: Settings) -> dict[int, tuple[int, int]]:
 
 
 def _shards(connection: Connection, starts: Mapping[int, int]) -> Iterator[tuple[str, str, int]]:
-    """Yield the machine, the shard and the era of each decision from these offsets to the end of the record."""
+    """Yield the machine, the shard and the era of each decision from these offsets to the end of the topic."""
     topic, left = connection.topics.decisions, set(starts)
     consumer = connection.consumer(**{"enable.partition.eof": True, "log_level": 0})
     heard_s = time.monotonic()
@@ -126,9 +126,9 @@ def _shards(connection: Connection, starts: Mapping[int, int]) -> Iterator[tuple
                         yield found[2].decode(), found[1].decode(), int(found[3])
                 elif error.code() == KafkaError._PARTITION_EOF:
                     partition = message.partition()
-                    assert partition is not None, "the end of a partition is one's"
+                    assert partition is not None, "the end of a partition has a partition"
                     left.discard(partition)
             if time.monotonic() - heard_s > PATIENCE_S:
-                raise NotReachable(f"{topic} could not be read to its end at {connection.bootstrap}")
+                raise NotReachable(f"cannot read {topic} to its end at {connection.bootstrap}")
     finally:
         consumer.close()

@@ -1,7 +1,7 @@
-"""Going on after a pause: what the log no longer has of what a query wants to read next, and what follows from that.
+"""Gaps in the log: records that Kafka deleted before a query read them, and how the query continues.
 
-Kafka deletes records by age, whether they were read or not.  A query must not skip records unnoticed: a shard begins a
-new era from the state that it has, and what is not in the tables is said in the log.
+Kafka deletes old records whether they were read or not. No query skips records silently: a shard begins a new era from
+its current state, and records that are missing in the tables are reported in the log.
 """
 
 import json
@@ -37,34 +37,32 @@ log = logging.getLogger("wakeroll.run")
 
 
 class Ahead(NamedTuple):
-    """Where a query reads on, and what Kafka has there."""
+    """The offsets at which a query continues, and the offsets that Kafka has."""
 
     progress: Progress
     logs: Mapping[ControlPartition, Log]
 
     @property
     def cut(self) -> list[ControlPartition]:
-        """The partitions of which Kafka has deleted records before the query read them, sorted."""
+        """Partitions in which Kafka deleted records before the query read them, sorted."""
         return sorted(place for place, its in self.logs.items() if self.progress.next[place] < its.first)
 
     @property
     def shortened(self) -> list[ControlPartition]:
-        """The partitions whose log ends before what the query has read, sorted."""
+        """Partitions whose log ends before the query's progress, sorted."""
         return sorted(place for place, its in self.logs.items() if self.reached(place) > its.end)
 
     def reached(self, place: ControlPartition) -> int:
-        """Return the end of what the query has read or planned to read of a partition."""
+        """Return the end of the offsets that the query has read or planned to read in a partition."""
         return max(self.progress.next[place], self.progress.planned.get(place, 0))
 
     def gone(self, place: ControlPartition) -> str:
-        """Say which records of a partition are deleted."""
-        return (
-            f"{name_of(place)}: Kafka has deleted records {self.progress.next[place]} to {self.logs[place].first - 1}"
-        )
+        """Describe which records of a partition were deleted."""
+        return f"{name_of(place)}: Kafka deleted records {self.progress.next[place]} to {self.logs[place].first - 1}"
 
 
 def ahead_of(settings: Settings, query: str) -> Ahead | None:
-    """Look where a query reads on; None if it has no checkpoint, and begins with the log wherever that begins.
+    """Return where a query continues; None if it has no checkpoint and starts at the beginning of the log.
 
     Raises:
         NotReachable: no broker answered.
@@ -78,15 +76,15 @@ def ahead_of(settings: Settings, query: str) -> Ahead | None:
         progress = Progress(offsets, offsets)
     logs = Cluster(settings.connection).offsets(progress.next)
     if silent := sorted(progress.next.keys() - logs.keys()):
-        raise NotReachable(f"no broker leads {name_of(silent[0])}: where its log begins and ends is not known")
+        raise NotReachable(f"{name_of(silent[0])} has no leader: cannot read its first offset and its end offset")
     return Ahead(progress, {place: Log(*offsets) for place, offsets in logs.items()})
 
 
 def refuse_shortened(settings: Settings, query: str) -> None:
-    """Refuse to go on where the log ends before what a query has read: it would wait there, and decide nothing.
+    """Reject a log that ends before the query's progress: the query would wait there and decide nothing.
 
     Raises:
-        InvalidUsage: it does; the message says what to do.
+        InvalidUsage: the log ends too early; the message names the remedy.
         NotReachable: no broker answered.
     """
     ahead = ahead_of(settings, query)
@@ -96,36 +94,36 @@ def refuse_shortened(settings: Settings, query: str) -> None:
     more = f" (and {len(others)} more partitions)" if others else ""
     raise InvalidUsage(
         f"{name_of(place)}{more} ends at {ahead.logs[place].end}, but {settings.checkpoint(query)} has read up to "
-        f"{ahead.reached(place)}: the brokers have lost records, or the topic was deleted and made again, or this is "
-        "another cluster; if it is the right one, `wakeroll restore` lets the next run go on, in a new era"
+        f"{ahead.reached(place)}: the brokers have lost records, or the topic was deleted and created again, or this "
+        "is another cluster; if it is the right one, `wakeroll restore` lets the next run continue, in a new era"
     )
 
 
 def refuse_to_forget(settings: Settings) -> None:
-    """Refuse to start from nothing where decisions exist: identities would be used twice, and everybody evicted.
+    """Reject an empty checkpoint if decisions exist: ids of decisions would be used twice, and all members evicted.
 
     Raises:
-        InvalidUsage: the checkpoint is empty, decisions exist, and `wakeroll restore` was not asked.
+        InvalidUsage: the checkpoint is empty, decisions exist, and `wakeroll restore` was not run.
         NotReachable: no broker answered.
     """
     adopt(settings)
     checkpoint = settings.checkpoint(query_of(settings))
-    # A batch that was planned is repeated as it was planned.
+    # A planned batch is repeated as planned, so it counts as progress.
     if progress_of(checkpoint) is None and not adopted_file(settings).exists() and has_decided(settings):
         raise InvalidUsage(
             f"{checkpoint} is empty, but {settings.connection.topics.decisions} has decisions of its shards; if the "
-            "checkpoint was lost, or another query had them, start with `wakeroll restore`; for a new deployment "
+            "checkpoint was lost, or another query made them, run `wakeroll restore` first; for a new deployment "
             "choose another --prefix"
         )
 
 
 def resume_deciding(spark: SparkSession, settings: Settings) -> list[Plan]:
-    """Let the deciding query go on although Kafka has deleted records before it read them; else do nothing.
+    """Prepare the deciding query to continue after Kafka deleted records that it had not read; otherwise do nothing.
 
-    The shards of those partitions begin a new era from the state that the checkpoint has; the others go on.
+    The shards of those partitions begin a new era from the state in the checkpoint; the others continue.
 
     Returns:
-        How the shards begin that have a new era.
+        The plans of the shards that begin a new era.
 
     Raises:
         NotReachable: no broker answered.
@@ -149,7 +147,7 @@ def resume_deciding(spark: SparkSession, settings: Settings) -> list[Plan]:
         if planned.is_new_era:
             plans.append(planned)
     for place in ahead.cut:
-        log.warning("%s before they were decided about", ahead.gone(place))
+        log.warning("%s before the coordinator read them", ahead.gone(place))
     prepare(settings, Restore(shards))
     set_aside(settings.checkpoint(query))
     adopt(settings)
@@ -159,7 +157,7 @@ def resume_deciding(spark: SparkSession, settings: Settings) -> list[Plan]:
 
 
 def left_in_checkpoint(spark: SparkSession, settings: Settings, ahead: Ahead) -> dict[ControlPartition, Left]:
-    """Return what the checkpoint has of each shard of the deciding query; without a state, how it was to begin."""
+    """Return the state of each shard of the deciding query in the checkpoint, or else its initial state."""
     states = {}
     if has_batches(settings):
         states = {(shard.topic, shard.partition): (shard, body) for shard, body in read_states(spark, settings)}
@@ -170,7 +168,7 @@ def left_in_checkpoint(spark: SparkSession, settings: Settings, ahead: Ahead) ->
             begin, reached = ahead.progress.next[place], ahead.reached(place)
             if place in states:
                 shard, body = states[place]
-                # What a batch has published that was never committed is not decided again by a new era.
+                # An uncommitted batch may have published decisions; a new era must not decide about its records again.
                 decided = reached if reached > begin else 0
                 found[place] = Left(begin, shard.era, "the checkpoint", body, decided)
             else:
@@ -180,10 +178,10 @@ def left_in_checkpoint(spark: SparkSession, settings: Settings, ahead: Ahead) ->
 
 
 def resume_recording(settings: Settings, query: str) -> str:
-    """Let the recording query go on although Kafka has deleted records before it wrote them, and say which.
+    """Prepare the recording query to continue after Kafka deleted records that it had not written; log which ones.
 
     Returns:
-        Where it begins if it has no checkpoint (any more), for Spark's Kafka source.
+        The offsets to start at if there is no checkpoint (any more), for Spark's Kafka source.
 
     Raises:
         NotReachable: no broker answered.
@@ -195,6 +193,6 @@ def resume_recording(settings: Settings, query: str) -> str:
     for (topic, partition), offset in sorted(ahead.progress.next.items()):
         starts.setdefault(topic, {})[str(partition)] = max(offset, ahead.logs[topic, partition].first)
     for place in ahead.cut:
-        log.warning("%s before they were recorded: the tables do not have them", ahead.gone(place))
+        log.warning("%s before they were recorded: they are missing in the tables", ahead.gone(place))
     set_aside(settings.checkpoint(query))
     return json.dumps(starts)

@@ -1,4 +1,4 @@
-"""`wakeroll restore`: what the next `run` begins with after checkpoints were lost, or records by the brokers."""
+"""The plan of `wakeroll restore`: how the next `run` continues after a loss of checkpoints or of brokers' records."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -25,32 +25,32 @@ from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage, NotReachable
 
 _FIXED = (
-    "the number of partitions is fixed for the life of a deployment: set `partitions` to the number that it was made "
-    "with, or make a new deployment, with another --prefix"
+    "the number of partitions is fixed for the life of a deployment: set `partitions` to the number that it was "
+    "created with, or create a new deployment with another --prefix"
 )
 _NOTHING = Left(0, 0, "the log", None, 0)
 
 
 class Restored(NamedTuple):
-    """What was prepared for the next `run`."""
+    """The preparations for the next `run`."""
 
     plans: Mapping[ControlPartition, Plan]
-    """How each shard of the deciding query begins; empty if its checkpoint is as it should be."""
+    """Plan of each shard of the deciding query; empty if its checkpoint is intact."""
     notes: list[str]
-    """What becomes of `record`, a sentence each."""
+    """Consequences for `record`, one sentence each."""
 
 
 def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool = False) -> Restored:
-    """Let the next `run` go on without the checkpoint that was lost, or that has read more than the log has.
+    """Prepare the next `run` after the checkpoint was lost, or is ahead of the log.
 
     Args:
         spark: a session.
-        settings: of the deployment.
-        from_log: do without snapshots; what the log no longer has is lost.
+        settings: settings of the deployment.
+        from_log: ignore snapshots; everything older than the log is lost.
 
     Raises:
-        InvalidUsage: there is a checkpoint that `run` can go on from, or that a process uses; or the snapshots are of
-            another version, or of another number of partitions.
+        InvalidUsage: `run` can continue from the checkpoint, or a process uses it; or the snapshots have another
+            version, or another number of partitions.
         NotReachable: no broker answered.
     """
     query = query_of(settings)
@@ -63,14 +63,14 @@ def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool =
             lefts = _left_in_snapshots(spark, settings, from_log=from_log)
         elif ahead.shortened:
             lefts = {
-                # Its own uncommitted batch may have published decisions about records that are lost.
+                # Its last, uncommitted batch may have published decisions about lost records.
                 place: left._replace(next=ahead.reached(place)) if place in ahead.shortened else left
                 for place, left in left_in_checkpoint(spark, settings, ahead).items()
             }
         elif notes:
             return Restored({}, notes)
         else:
-            raise InvalidUsage(f"{settings.checkpoint(query)} has a state, which `wakeroll run` goes on from")
+            raise InvalidUsage(f"{settings.checkpoint(query)} has a state; `wakeroll run` can continue from it")
         plans = _plans(settings, lefts, decided_so_far(spark, settings))
         prepare(settings, restore_of(plans))
         if ahead is not None:
@@ -79,10 +79,10 @@ def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool =
 
 
 def _left_in_snapshots(spark: SparkSession, settings: Settings, *, from_log: bool) -> dict[ControlPartition, Left]:
-    """Return what the newest snapshots have of each shard.
+    """Return the states in the newest snapshots of each shard.
 
     Raises:
-        InvalidUsage: they cannot be read, or groups would belong to other shards than those that decided about them.
+        InvalidUsage: the snapshots cannot be read, or groups would move to other shards.
     """
     _refuse_other_partitions(spark, settings)
     lefts = {(topic, number): _NOTHING for topic in topics_of(settings) for number in range(settings.partitions)}
@@ -99,10 +99,10 @@ def _left_in_snapshots(spark: SparkSession, settings: Settings, *, from_log: boo
 
 
 def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
-    """Refuse to begin with another number of partitions: groups would be looked for in shards that never had them.
+    """Reject another number of partitions: groups would move to shards that have no state of them.
 
     Raises:
-        InvalidUsage: a group was decided about in another partition than it belongs to now.
+        InvalidUsage: the decisions about a group are in another partition than the one it belongs to now.
     """
     path = str(path_of(settings.warehouse, DECISIONS))
     if not DeltaTable.isDeltaTable(spark, path):
@@ -121,8 +121,8 @@ def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
         expected = partition_of(row.group_id.encode(), settings.partitions)
         if row.partition != expected:
             raise InvalidUsage(
-                f"group {row.group_id!r} was decided about in partition {row.partition}; of {settings.partitions} "
-                f"partitions it belongs to {expected}; {_FIXED}"
+                f"the decisions about group {row.group_id!r} are in partition {row.partition}; with "
+                f"{settings.partitions} partitions it belongs to {expected}; {_FIXED}"
             )
 
 
@@ -130,9 +130,9 @@ def _plans(settings: Settings, lefts: Mapping[ControlPartition, Left], so_far: S
     cluster = Cluster(settings.connection)
     logs = {place: Log(*offsets) for place, offsets in cluster.offsets(lefts).items()}
     if silent := sorted(lefts.keys() - logs.keys()):
-        raise NotReachable(f"no broker leads {name_of(silent[0])}: where its log begins and ends is not known")
+        raise NotReachable(f"{name_of(silent[0])} has no leader: cannot read its first offset and its end offset")
     lefts = {place: _completed(left, logs[place], so_far.reached(_shard(place))) for place, left in lefts.items()}
-    # A log that ends before the state does is read on with the records that are younger than the state.
+    # If a log ends before the state does, the shard continues with the records that are younger than the state.
     ended = {
         place: Shard(*place, settings.partitions, left.body).tick_ms + 1
         for place, left in lefts.items()
@@ -147,17 +147,17 @@ def _plans(settings: Settings, lefts: Mapping[ControlPartition, Left], so_far: S
 
 
 def _completed(left: Left, its: Log, reached: int) -> Left:
-    """Complete what is left of a shard by what is known of its log and its decisions.
+    """Complete the remaining state of a shard with facts about its log and its decisions.
 
-    Every record that is in the log may have been decided about by the era before.  Where that has reached further than
-    the log does, the brokers have lost records, even if the snapshot is older than these.
+    The previous era may have decided about every record in the log. If its decisions reach further than the log, the
+    brokers have lost records, even if the snapshot is older than those.
     """
     begin = max(left.next, reached) if reached > its.end else left.next
     return left._replace(next=begin, decided=its.end)
 
 
 def _restore_recording(settings: Settings, stack: ExitStack) -> list[str]:
-    """Let `record` begin again where a log ends before what it has read; return what it cannot write."""
+    """Restart `record` where a log ends before its progress; return notes about records that it cannot write."""
     ahead = ahead_of(settings, RECORD)
     if ahead is None or not ahead.shortened:
         return []
@@ -165,11 +165,11 @@ def _restore_recording(settings: Settings, stack: ExitStack) -> list[str]:
     set_aside(settings.checkpoint(RECORD))
     decisions = settings.connection.topics.decisions
     return [
-        f"record reads {name_of(place)} from its start and writes what the tables do not have"
+        f"record reads {name_of(place)} from its start and writes records that are missing in the tables"
         + (
             ""
             if place[0] == decisions
-            else f"; of its new records, those below offset {ahead.reached(place)} are left out"
+            else f"; of the new records, those below offset {ahead.reached(place)} are left out"
         )
         for place in ahead.shortened
     ]

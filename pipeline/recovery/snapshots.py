@@ -1,4 +1,4 @@
-"""Snapshots: the state of every shard as rows of Delta, so that a lost checkpoint is no lost group."""
+"""Snapshots: the state of every shard as rows of a Delta table, from which a lost checkpoint is restored."""
 
 from collections.abc import Iterator
 
@@ -21,9 +21,9 @@ from wakeroll.errors import InvalidUsage
 
 
 def take_snapshots(spark: SparkSession, settings: Settings) -> int:
-    """Append the state of each shard that has moved since its last snapshot; return how many.
+    """Append the state of each shard that has changed since its last snapshot; return the number of these shards.
 
-    Append also, once, what a restored shard began with: a replay of its era starts there.
+    The initial state of a restored shard is appended once too: a replay of its era starts there.
     """
     path = str(path_of(settings.warehouse, SNAPSHOTS))
     snapshots = spark.read.format("delta").load(path)
@@ -47,7 +47,7 @@ def take_snapshots(spark: SparkSession, settings: Settings) -> int:
 
 
 def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
-    """Yield each restored shard as it began, and the offset before its first record."""
+    """Yield each restored shard in its initial state, and the offset before its first record."""
     for query in queries_of(settings):
         for name, its in read_restore(settings, query).shards.items():
             place = place_of(name)
@@ -59,7 +59,7 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
     """Return the newest snapshot of each shard of the deciding query: its era, offset and body.
 
     Raises:
-        InvalidUsage: there are no tables; or the newest snapshots are of another version of the machines.
+        InvalidUsage: the tables are missing, or the newest snapshots have another version.
     """
     path = str(path_of(settings.warehouse, SNAPSHOTS))
     if not DeltaTable.isDeltaTable(spark, path):
@@ -75,12 +75,12 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
     )
     if other := sorted({row.version for row in rows} - {VERSION}):
         raise InvalidUsage(
-            f"the newest snapshots are of version {other[0]}, this program reads version {VERSION}; run the program "
-            "that made them, or restore with --from-log: then a new era begins with the log, and settings and offsets "
-            "that are older than the log are lost"
+            f"the newest snapshots have version {other[0]}, but this program reads version {VERSION}; run the program "
+            "that created them, or restore with --from-log: then a new era begins with the log, and settings and "
+            "offsets that are older than the log are lost"
         )
     return {(row.topic, row.partition): row for row in rows}
 
 
 NO_TABLES = "name the --home of the deployment, or, if its tables are lost too, restore with --from-log"
-"""What to do where there are no tables."""
+"""Remedy for missing tables."""

@@ -1,1 +1,1 @@
-"""What the processes of a deployment know of each other: which queries decide, locks, and the status file of `run`."""
+"""Shared state of a deployment's processes: deciding queries, process locks, and the status file of `run`."""

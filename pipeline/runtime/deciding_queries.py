@@ -1,4 +1,4 @@
-"""Which machines a deciding query runs: both, or one of them.  What one query keeps, another one cannot read."""
+"""The deciding queries: one query runs both machines, or two queries run one each, with separate checkpoints."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ def query_of(settings: Settings) -> str:
 
 
 def queries_of(settings: Settings) -> tuple[str, ...]:
-    """Return the names of all deciding queries of a deployment, of which these settings may have one."""
+    """Return the names of all deciding queries of a deployment; these settings run one of them."""
     return (COORDINATE,) if settings.machines == "both" else tuple(f"{COORDINATE}-{name}" for name in _APART)
 
 
 def machines_of(settings: Settings) -> tuple[str, ...]:
-    """Return what the deciding query runs: ``groups``, ``queues`` or both."""
+    """Return the machines that the deciding query runs: ``groups``, ``queues`` or both."""
     return _APART if settings.machines == "both" else (settings.machines,)
 
 
@@ -31,10 +31,10 @@ def topics_of(settings: Settings) -> tuple[str, ...]:
 
 
 def lock_of(settings: Settings, machine: str) -> Path:
-    """Return the file that the process holds which runs a machine."""
+    """Return the lock file of the process that runs a machine."""
     return settings.checkpoint(f"{COORDINATE}.{machine}.lock")
 
 
 def record_lock(settings: Settings) -> Path:
-    """Return the file that the process holds which writes the tables."""
+    """Return the lock file of the process that writes the tables."""
     return settings.warehouse / "record.lock"

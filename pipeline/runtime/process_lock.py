@@ -1,4 +1,4 @@
-"""One process at a time: a lock on a file that names who holds it, gone when that process is."""
+"""A lock for one process at a time: a locked file with the holder's process id, released when the process ends."""
 
 import fcntl
 import os
@@ -11,12 +11,13 @@ from wakeroll.errors import InvalidUsage
 
 @contextmanager
 def only_one(file: Path, what: str) -> Iterator[None]:
-    """Hold a file for the time of a `with`.
+    """Hold the lock on a file during a `with` block.
 
-    Local file systems only: two writers of one checkpoint, or of one Delta table, would lose each other's work there.
+    It works on local file systems only. Two writers of one checkpoint or one Delta table would destroy each other's
+    data.
 
     Raises:
-        InvalidUsage: another process holds it; the message names `what` it is doing, and its process id.
+        InvalidUsage: another process holds the lock; the message contains `what` it does, and its process id.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+", encoding="ascii") as held:
@@ -25,7 +26,7 @@ def only_one(file: Path, what: str) -> Iterator[None]:
         except BlockingIOError:
             held.seek(0)
             raise InvalidUsage(
-                f"another process ({held.read().strip() or 'unknown'}) {what} already; stop it first"
+                f"another process ({held.read().strip() or 'unknown'}) already {what}; stop it first"
             ) from None
         held.seek(0)
         held.truncate()

@@ -1,4 +1,4 @@
-"""What a running `run` says about itself: a small file that `up`, `demo` and `doctor` read."""
+"""The status file of `run`: a small file that `up`, `demo` and `doctor` read."""
 
 import os
 from pathlib import Path
@@ -10,10 +10,10 @@ FILE = "run.json"
 
 
 class QueryStatus(Struct):
-    """One query's last batch."""
+    """The last batch of one query."""
 
     batch: int
-    """Its number, from 0; -1 before the first."""
+    """Number of the batch, from 0; -1 before the first."""
     records: int
     batch_ms: int
 
@@ -24,18 +24,18 @@ class Status(Struct):
     pid: int
     bootstrap: str
     started_ms: int
-    """When its session was ready; epoch ms, by this machine's clock."""
+    """Time at which the Spark session was ready; epoch ms, by this machine's clock."""
     told_ms: int
-    """When this was written; as above."""
+    """Time at which this status was written; epoch ms, by this machine's clock."""
     queries: dict[str, QueryStatus]
     failures: int = 0
-    """Events that the machine itself failed at since then, rejected by the rule `internal`."""
+    """Events since the start that made the machine itself fail; they are rejected with the rule `internal`."""
     states: dict[str, int] = {}
-    """Shard, like ``groups-3`` -> bytes of its state; those that have had a batch since then."""
+    """Shard, like ``groups-3`` -> bytes of its state; only shards that had a batch since the start."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process that wrote this still runs."""
+        """Whether the process that wrote this status still runs."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -46,7 +46,7 @@ class Status(Struct):
 
 
 def write_status(home: Path, status: Status) -> None:
-    """Write the file so that a reader sees the old one or the new one, never half of it."""
+    """Replace the file atomically, so that a reader never sees a partial one."""
     home.mkdir(parents=True, exist_ok=True)
     unfinished = home / f".{FILE}.{os.getpid()}"
     unfinished.write_bytes(msgspec.json.encode(status))
@@ -54,7 +54,7 @@ def write_status(home: Path, status: Status) -> None:
 
 
 def read_status(home: Path) -> Status | None:
-    """Return what the last `run` in this home wrote; None if there is nothing readable."""
+    """Return the status that the last `run` in this home wrote; None if there is none or it is not readable."""
     try:
         return msgspec.json.decode((home / FILE).read_bytes(), type=Status)
     except (OSError, msgspec.MsgspecError):

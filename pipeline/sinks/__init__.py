@@ -1,1 +1,1 @@
-"""Where rows and decisions go."""
+"""Sinks of the streaming queries: Delta tables and Kafka topics."""

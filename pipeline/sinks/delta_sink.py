@@ -1,4 +1,4 @@
-"""Rows into Delta."""
+"""The Delta sink: it appends rows to tables."""
 
 from pathlib import Path
 
@@ -8,9 +8,10 @@ from pyspark.sql import DataFrame
 def append(rows: DataFrame, path: Path) -> None:
     """Append rows to a table, as one file.
 
-    Else each Kafka partition of a batch would be a file of some rows, and upkeep would have to read them all again.
+    Otherwise each Kafka partition of a batch would become a file of a few rows, and maintenance would read all of them
+    again.
 
-    That none is there twice is the caller's affair: he knows how far the table has come.  Delta's own mark for that
-    (`txnAppId`) makes it read its log anew at each append, which costs more than the append.
+    The caller must prevent duplicate rows; it knows the highest position in the table. With Delta's own mechanism for
+    this (`txnAppId`), each append reads Delta's log again, which costs more than the append.
     """
     rows.coalesce(1).write.format("delta").mode("append").save(str(path))

@@ -1,4 +1,4 @@
-"""Decisions into Kafka, at least once; readers skip what they have seen by (shard, seq)."""
+"""The Kafka sink: it publishes decisions at least once; readers skip repetitions by (shard, seq)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from model.config import MAX_RECORD_BYTES
 def publish(
     decisions: DataFrame, options: Mapping[str, str], query: str, checkpoint: Path, interval_ms: int
 ) -> StreamingQuery:
-    """Start publishing rows of (topic, key, value): a batch each so many ms, or as soon as the one before is done."""
+    """Start publishing rows of (topic, key, value): one batch per interval, or as soon as the previous one is done."""
     return (
         decisions.writeStream.format("kafka")
         .options(**options)

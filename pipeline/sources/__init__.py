@@ -1,1 +1,1 @@
-"""Where records come from."""
+"""Sources of the streaming queries: Kafka topics."""

@@ -1,4 +1,4 @@
-"""Records of Kafka topics as a stream: key and value as bytes, offsets, and the broker's time."""
+"""The Kafka source: records of topics as a stream, with key and value as bytes, offsets, and the broker's time."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,21 +7,21 @@ from pyspark.sql import functions as f
 
 from wakeroll.connection import Connection
 
-# Spark's consumers wait this long (ms) for each partition's first record; Kafka's default of 500 made a batch of 16
-# quiet partitions take 2.9 s.
+# Longest wait of Spark's consumers for each partition's first record (ms). With Kafka's default of 500, a batch of 16
+# idle partitions took 2.9 s.
 _FETCH_WAIT_MS = 10
-# Each task has a consumer that holds what it has fetched: with Kafka's default of 50 MiB, four of them would take a
-# quarter of the heap.  A larger record is fetched all the same, alone.
+# Each task has a consumer that buffers fetched records. With Kafka's default of 50 MiB, four of them would take a
+# quarter of the heap. A larger record is still fetched, alone.
 _FETCH_BYTES = 4 * 1024 * 1024
 
 
 def records(
     spark: SparkSession, connection: Connection, topics: Sequence[str], most: int, start: str = "earliest"
 ) -> DataFrame:
-    """Read topics from `start` on, at most `most` records a batch.
+    """Read topics from `start` on, at most `most` records per batch.
 
-    `start` is ``earliest`` or offsets in the JSON of Spark's Kafka source; a checkpoint that has come further wins.
-    Lost records stop the query: a coordinator that skipped a heartbeat would decide something else on replay.
+    `start` is ``earliest`` or offsets in the JSON of Spark's Kafka source; an existing checkpoint takes precedence.
+    Lost records stop the query: a coordinator that skipped a heartbeat would decide differently in a replay.
     """
     stream = spark.readStream.format("kafka").options(**kafka_options(connection))
     return (
@@ -37,9 +37,9 @@ def records(
 
 
 def headers(spark: SparkSession, connection: Connection, topics: Sequence[str], most: int) -> DataFrame:
-    """Read what is around the messages of topics, from their ends on: of no message is it known what is in it.
+    """Read the headers of topics from their ends on, without keys and values.
 
-    A checkpoint that has come further wins.  Messages that are gone before they were seen are left out.
+    An existing checkpoint takes precedence. Messages that are deleted before they are read are skipped.
     """
     stream = spark.readStream.format("kafka").options(**kafka_options(connection))
     return (

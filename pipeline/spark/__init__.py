@@ -1,1 +1,1 @@
-"""The Spark session, its JARs, and how it starts quickly."""
+"""The Spark session, its JARs, and class data sharing for a quick start."""

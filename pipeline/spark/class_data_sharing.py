@@ -1,8 +1,8 @@
-"""Spark's classes, kept as a JVM wants them: it maps one file, instead of loading and verifying them at each start.
+"""Class data sharing: Spark's classes in one file that a JVM maps, instead of loading and verifying them at each start.
 
-Java calls it class data sharing.  `python -m pipeline.spark.class_data_sharing` starts a session, asks it all views,
-and lets its JVM write what it has loaded (180 MB, in deploy/jars/).  It is
-quick and silent when that is there; only time depends on it.
+`python -m pipeline.spark.class_data_sharing` starts a session, queries all views, and lets its JVM write the loaded
+classes (180 MB, in deploy/jars/). If the file exists already, it does so quickly and silently. Only the start time of
+sessions depends on the file.
 """
 
 import os
@@ -21,43 +21,43 @@ from pipeline.spark.jars import CLASSES, spark_jars
 from wakeroll.errors import WakerollError
 
 _MAKING_S = 300.0
-"""For the JVM to write its classes; it takes 10 to 30 s."""
+"""Time limit for the JVM to write its classes (s); it takes 10 to 30 s."""
 
 
 def ensure_classes(file: Path = CLASSES, *, say: Callable[[str], None] = print) -> None:
-    """See to it that there are classes for this Java and these JARs; one that cannot write them is asked once.
+    """Create the class file for this Java and these JARs if it is missing; do not retry with a Java that cannot.
 
     Args:
-        file: where they go; beside it, what they were made of.
-        say: is told what happens, a line at a time.
+        file: path of the class file; a file beside it records the Java and the JARs that it was made of.
+        say: called with each line of progress.
 
     Raises:
-        JarsMissing, SparkFailed: there is no session to be had.
+        JarsMissing, SparkFailed: Spark cannot be started.
         OSError: the file cannot be written.
     """
     stamp = file.with_suffix(".of")
     made_of = _made_of()
     if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of:
         return
-    say("letting Java keep Spark's classes, 180 MB, so that sessions start sooner (once; half a minute)")
+    say("creating a file of Spark's classes, 180 MB, so that sessions start sooner (only once; about half a minute)")
     file.unlink(missing_ok=True)
     unfinished = file.with_suffix(f".{os.getpid()}.new")
     try:
-        # Asked without Spark, which would not start: it takes a Java that brings classes of its own to begin with.
+        # First tried without Spark, which would not start: dumping requires a Java that has its own class archive.
         _java(f"-XX:ArchiveClassesAtExit={unfinished}", "--version")
         if unfinished.exists():
             _make(unfinished)
             unfinished.replace(file)
         else:
-            say("this Java keeps none; all works without, and starts some seconds later")
+            say("this Java cannot create it; everything works without the file, but starts some seconds later")
     finally:
         unfinished.unlink(missing_ok=True)
     stamp.write_text(made_of, encoding="utf-8")
 
 
 def _make(file: Path) -> None:
-    """Use a session as its users do, in this process, and let its JVM write the classes that this took."""
-    # Each `make run` asks whether they are there; only who makes them should wait for PySpark.
+    """Use a session in this process like its users do, and let its JVM write the classes that it has loaded."""
+    # `make run` checks the file each time; PySpark is imported only here, because that takes long.
     from pipeline.ledger.tables import ensure_tables, open_views
     from pipeline.spark.session import NO_WORDS, start_brief_session
 
@@ -70,15 +70,15 @@ def _make(file: Path) -> None:
         for name in open_views(spark, settings.warehouse):
             spark.table(name).collect()
         spark.stop()
-        # It writes when it ends, and it ends when nobody can talk to it any more.
+        # The JVM writes the file when it ends, and it ends when its input is closed.
         jvm.stdin.close()
         jvm.wait(_MAKING_S)
 
 
 def _made_of() -> str:
-    """Return what the JVM compares, too, before it uses such a file: its own version, and the JARs as they are."""
+    """Return what the JVM compares before it uses the file: its own version, and the JARs with sizes and times."""
     pyspark = find_spec("pyspark")
-    assert pyspark, "it is one of our requirements"
+    assert pyspark, "PySpark is a requirement of this package"
     jars = [*spark_jars(), *sorted(Path(str(pyspark.origin)).parent.glob("jars/*.jar"))]
     stats = [(jar, jar.stat()) for jar in jars]
     return _java("-version").stderr + "".join(f"{jar} {stat.st_size} {stat.st_mtime_ns}\n" for jar, stat in stats)
@@ -89,13 +89,13 @@ def _java(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def main() -> int:
-    """Make them; return the exit code, 0 also where that does not work, for all else does."""
+    """Create the class file; return the exit code, which is 0 even on failure, because the file is optional."""
     try:
         ensure_classes(say=partial(print, flush=True))
     except (WakerollError, OSError, subprocess.TimeoutExpired) as error:
-        print(f"classes: {error}; all works without them, and starts some seconds later", file=sys.stderr)
+        print(f"classes: {error}; everything works without the file, but starts some seconds later", file=sys.stderr)
     except KeyboardInterrupt:
-        print("classes: stopped; the next start makes them", file=sys.stderr)
+        print("classes: stopped; the next start creates the file", file=sys.stderr)
         return 130
     return 0
 

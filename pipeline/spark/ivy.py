@@ -1,4 +1,4 @@
-"""Fetch JARs with the Ivy that PySpark ships: no Maven is needed, and nobody's ~/.m2 or ~/.ivy2 matters."""
+"""Download of JARs with the Ivy in PySpark: no Maven is needed, and the user's ~/.m2 and ~/.ivy2 are not used."""
 
 import importlib.util
 import os
@@ -14,10 +14,10 @@ from pipeline.prerequisites import check_java, java_path
 from wakeroll.errors import WakerollError
 
 CACHE = ".ivy"
-"""In the folder of the JARs: what was fetched so far, so that an interrupted start goes on from there."""
+"""Cache folder beside the JARs, with the files fetched so far, so that an interrupted download can continue."""
 
 SILENCE_S = 90.0
-"""A repository from which nothing has come for so long is given up."""
+"""Time without data after which a download fails (s)."""
 
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="maven"/>
@@ -30,7 +30,7 @@ _SETTINGS = """<ivysettings>
 
 
 class IvyFailed(WakerollError):
-    """Ivy did not fetch everything; the message is a reason and what to do, without a full stop."""
+    """Ivy could not fetch all JARs; the message is a reason and a remedy, without a full stop."""
 
 
 def retrieve(
@@ -39,15 +39,15 @@ def retrieve(
     """Resolve `folder`/ivy.xml and copy its JARs to `folder`/`into`/<configuration>/.
 
     Args:
-        folder: where ivy.xml is and the cache will be.
-        into: a folder in it.
-        maven_url: a Maven repository to use instead of Ivy's own choice.
-        fetched: is told the file name of each JAR that came over the network.
-        keep_open: an open file that Ivy's process holds too: a lock on it lasts until that has ended as well.
-        silence_s: give up after so many seconds without a word from Ivy, which prints a dot every few kilobytes.
+        folder: folder of ivy.xml and of the cache.
+        into: subfolder for the JARs.
+        maven_url: Maven repository to use instead of Ivy's default.
+        fetched: called with the file name of each downloaded JAR.
+        keep_open: open file that Ivy's process inherits, so that a lock on it lasts until that process has ended too.
+        silence_s: seconds without output of Ivy after which it fails; Ivy prints a dot every few kilobytes.
 
     Raises:
-        IvyFailed: whatever the cause.
+        IvyFailed: the download failed, for any reason.
     """
     java = java_path()
     if java is None:
@@ -57,7 +57,7 @@ def retrieve(
     cache.mkdir(parents=True, exist_ok=True)
     root = f" root={quoteattr(maven_url.rstrip('/') + '/')}" if maven_url else ""
     (cache / "settings.xml").write_text(_SETTINGS.format(root=root), encoding="utf-8")
-    # All paths are relative, for Ivy's patterns give a meaning to brackets, which a checkout's path may well contain.
+    # All paths are relative, because brackets have a meaning in Ivy's patterns, and a checkout's path may contain some.
     names = ["-settings", f"{CACHE}/settings.xml", "-ivy", "ivy.xml", "-cache", CACHE, "-types", "jar", "bundle"]
     pattern = f"{into}/[conf]/[artifact]-[revision].[ext]"
     command = [java, *proxy_options(getproxies()), "-jar", str(_ivy()), *names, "-retrieve", pattern]
@@ -72,7 +72,7 @@ def retrieve(
                 fetched(f"{success[2]}-{success[1]}.jar")
         ivy.wait()
     finally:
-        # On Ctrl-C, nothing of ours goes on; after its end, this does nothing.
+        # On Ctrl-C, this stops Ivy; after its end, this does nothing.
         ivy.kill()
         ivy.wait()
         (cache / "ivy.log").write_text("\n".join(lines), encoding="utf-8")
@@ -81,7 +81,7 @@ def retrieve(
 
 
 def explain(output: str) -> str:
-    """Say in a sentence why Ivy failed, and what to do about it."""
+    """Return one sentence with the reason of Ivy's failure, and the remedy."""
     again = "then start again: what was fetched is kept"
     if "No space left on device" in output:
         return f"the disk is full; free some space, {again}"
@@ -102,10 +102,10 @@ def explain(output: str) -> str:
 
 
 def proxy_options(proxies: Mapping[str, str]) -> list[str]:
-    """Translate the proxies that pip follows (https_proxy and the like) into Java's options, for Java looks elsewhere.
+    """Convert the proxies that pip uses (https_proxy and the like) to options of Java, which does not read them.
 
     Args:
-        proxies: URLs by scheme; "no" holds the hosts to be asked directly, with commas between.
+        proxies: URLs by scheme; "no" lists hosts without a proxy, separated by commas.
     """
     options = []
     for scheme in ("http", "https"):
@@ -119,7 +119,7 @@ def proxy_options(proxies: Mapping[str, str]) -> list[str]:
 
 
 def _lines(ivy: "subprocess.Popen[bytes]", silence_s: float) -> Iterator[str]:
-    """Yield Ivy's output by lines; a line of dots counts as a sign of life long before it ends."""
+    """Yield Ivy's output by lines; the dots of an unfinished line also restart the timeout."""
     assert ivy.stdout is not None
     unfinished = b""
     while select.select([ivy.stdout], [], [], silence_s)[0]:
@@ -130,13 +130,11 @@ def _lines(ivy: "subprocess.Popen[bytes]", silence_s: float) -> Iterator[str]:
         *lines, unfinished = (unfinished + received).split(b"\n")
         for line in lines:
             yield line.decode("utf-8", "replace")
-    raise IvyFailed(
-        f"nothing has come from the Maven repository for {silence_s:g} s; {_CHECK_NETWORK}, then start again"
-    )
+    raise IvyFailed(f"the Maven repository has sent nothing for {silence_s:g} s; {_CHECK_NETWORK}, then start again")
 
 
 def _ivy() -> Path:
-    # Importing PySpark would take longer than all the rest of a start that has its JARs already.
+    # Importing PySpark would take longer than the rest of a start with existing JARs.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise IvyFailed(

@@ -1,7 +1,7 @@
-"""The JARs that Spark and the embedded broker need: fetched once, checked against their hashes, kept in deploy/jars/.
+"""The JARs of Spark and of the embedded broker: fetched once, checked against their hashes, kept in deploy/jars/.
 
-`python -m pipeline.spark.jars` fetches missing JARs.  `python -m pipeline.spark.jars sums` rewrites `sha256sums` from
-what `ivy.xml` resolves to: run it after a change of that file, and review the diff.
+`python -m pipeline.spark.jars` fetches missing JARs. `python -m pipeline.spark.jars sums` rewrites `sha256sums` from
+the resolved `ivy.xml`: run it after a change of that file, and review the diff.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from wakeroll.errors import WakerollError
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "jars"
 CONFIGURATIONS = ("spark", "broker")
 CLASSES = FOLDER / ".classes.jsa"
-"""Spark's classes as a JVM wants them, if `class_data_sharing` could make them: a start takes 5 s instead of 7."""
+"""Class file that `class_data_sharing` may have created; with it, Spark starts in 5 s instead of 7."""
 
 _NEW = ".new"
 _STAMP = ".complete"
@@ -28,23 +28,23 @@ _LOCK = ".lock"
 
 
 class JarsMissing(WakerollError):
-    """JARs are not there and could not be fetched; the message is one sentence: what was found, and what to do."""
+    """JARs are missing and could not be fetched; the message is one sentence with the finding and the remedy."""
 
 
 def spark_jars(folder: Path = FOLDER) -> list[Path]:
-    """Return the JARs that Spark does not bring along itself, sorted by name.
+    """Return the JARs that Spark needs besides its own, sorted by name.
 
     Raises:
-        JarsMissing: some are not there.
+        JarsMissing: at least one JAR is missing.
     """
     return _present(folder, "spark")
 
 
 def broker_jars(folder: Path = FOLDER) -> list[Path]:
-    """Return the whole class path of the embedded broker, sorted by name.
+    """Return the complete class path of the embedded broker, sorted by name.
 
     Raises:
-        JarsMissing: some are not there.
+        JarsMissing: at least one JAR is missing.
     """
     return _present(folder, "broker")
 
@@ -56,19 +56,19 @@ def ensure_jars(
     say: Callable[[str], None] = print,
     silence_s: float = SILENCE_S,
 ) -> None:
-    """See to it that all JARs are there; quick and silent when they are.
+    """Fetch missing JARs; return quickly and silently if all exist.
 
-    JARs that somebody put there are taken when their hashes are right, which is how a machine without a network gets
-    them.  A second process waits until the first is done.  An interrupted start goes on where it stopped.
+    JARs from any source are accepted if their hashes are right, so a machine without a network can receive copies. A
+    second process waits until the first one is done. An interrupted download continues at the next start.
 
     Args:
-        folder: holds `ivy.xml` and `sha256sums`, and gets a folder a configuration.
-        maven_url: a Maven repository to use; by default WAKEROLL_MAVEN_URL, and without that Ivy's own choice.
-        say: is told what happens, a line at a time.
-        silence_s: seconds without a byte after which the repository is given up.
+        folder: contains `ivy.xml` and `sha256sums`, and gets one subfolder per configuration.
+        maven_url: Maven repository to use; by default WAKEROLL_MAVEN_URL, else Ivy's default.
+        say: called with each line of progress.
+        silence_s: seconds without data after which the download fails.
 
     Raises:
-        JarsMissing: for whatever reason.
+        JarsMissing: for any reason.
     """
     sums = _read_sums(folder)
     if _is_stamped(folder, sums):
@@ -80,7 +80,7 @@ def ensure_jars(
             if _difference(folder, sums):
                 _fetch(folder, len(sums), maven_url, say, lock, silence_s)
                 _accept(folder, sums)
-                say(f"all {len(sums)} JARs are there, and their hashes are right")
+                say(f"all {len(sums)} JARs exist, and their hashes are right")
             _write_stamp(folder, sums)
     except IvyFailed as error:
         raise JarsMissing(f"{error}.") from error
@@ -89,10 +89,10 @@ def ensure_jars(
 
 
 def write_sums(folder: Path = FOLDER, *, maven_url: str | None = None, say: Callable[[str], None] = print) -> None:
-    """Resolve `ivy.xml` and write the hashes of what comes to `sha256sums`; the JARs in use stay as they are.
+    """Resolve `ivy.xml` and write the hashes of the resolved JARs to `sha256sums`; do not change the JARs in use.
 
     Raises:
-        JarsMissing: Ivy did not find all.
+        JarsMissing: Ivy did not find all JARs.
     """
     try:
         with _locked(folder, say) as lock:
@@ -102,14 +102,14 @@ def write_sums(folder: Path = FOLDER, *, maven_url: str | None = None, say: Call
             shutil.rmtree(folder / _NEW)
     except IvyFailed as error:
         raise JarsMissing(f"{error}.") from error
-    say(f"{len(lines)} lines are in {folder / 'sha256sums'}; read the difference before you keep it")
+    say(f"wrote {len(lines)} lines to {folder / 'sha256sums'}; review the diff before you commit it")
 
 
 def _fetch(
     folder: Path, count: int, maven_url: str | None, say: Callable[[str], None], lock: int, silence_s: float
 ) -> None:
     """Resolve everything into the folder `.new`."""
-    say(f"fetching {count or 'the'} JARs, about 70 MB, into {folder} (once; half a minute on a good line)")
+    say(f"fetching {count or 'the'} JARs, about 70 MB, into {folder} (only once; about half a minute)")
     came = 0
 
     def fetched(name: str) -> None:
@@ -123,7 +123,7 @@ def _fetch(
 
 
 def _accept(folder: Path, sums: dict[str, str]) -> None:
-    """Move what was fetched to where it is looked for, if it is what it should be."""
+    """Move fetched JARs to their final folders, if their hashes are right."""
     new = folder / _NEW
     if difference := _difference(new, sums):
         for name in difference.get("wrong", ()):
@@ -140,7 +140,7 @@ def _accept(folder: Path, sums: dict[str, str]) -> None:
 
 
 def _difference(folder: Path, sums: dict[str, str]) -> dict[str, list[str]]:
-    """Compare a folder with the list; return the names that are missing, not listed and wrong, where there are any."""
+    """Compare a folder with the list; return the names of missing, unlisted and wrong files; no empty lists."""
     found = _hashes(folder)
     names = {
         "missing": sums.keys() - found.keys(),
@@ -151,16 +151,16 @@ def _difference(folder: Path, sums: dict[str, str]) -> dict[str, list[str]]:
 
 
 def _sentence(difference: dict[str, list[str]]) -> str:
-    kinds = {"missing": "missing", "unlisted": "not in the list", "wrong": "of other content"}
+    kinds = {"missing": "missing", "unlisted": "not in the list", "wrong": "with a wrong hash"}
     what = "; ".join(f"{kinds[kind]}: {', '.join(names)}" for kind, names in difference.items())
-    fix = "start again, which fetches the wrong ones anew (from another mirror, if WAKEROLL_MAVEN_URL names one)"
+    fix = "start again, which fetches the wrong ones again (from another mirror, if WAKEROLL_MAVEN_URL names one)"
     if difference.keys() != {"wrong"}:
         fix = "ivy.xml and sha256sums do not fit each other: take both from one version of wakeroll"
-    return f"what was fetched is not what deploy/jars/sha256sums lists ({what}); {fix}."
+    return f"the fetched JARs do not match deploy/jars/sha256sums ({what}); {fix}."
 
 
 def _read_sums(folder: Path) -> dict[str, str]:
-    """Return the hashes by name (spark/x.jar), in order of names."""
+    """Return the hashes by name (spark/x.jar), sorted by name."""
     try:
         lines = (folder / "sha256sums").read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -185,7 +185,7 @@ def _present(folder: Path, configuration: str) -> list[Path]:
 
 
 def _is_stamped(folder: Path, sums: dict[str, str]) -> bool:
-    """Whether these JARs were checked once, and have the sizes they had then: 60 calls of `stat` instead of hashing."""
+    """Return whether these JARs were checked before and have the same sizes: 60 `stat` calls instead of hashing."""
     try:
         return (folder / _STAMP).read_text(encoding="utf-8") == _stamp(folder, sums)
     except OSError:
@@ -205,7 +205,7 @@ def _stamp(folder: Path, sums: dict[str, str]) -> str:
 
 @contextlib.contextmanager
 def _locked(folder: Path, say: Callable[[str], None]) -> Iterator[int]:
-    """Hold the folder's lock, which vanishes with its holders; wait for it if need be."""
+    """Hold the folder's lock, and wait for it if necessary; the system releases it when all its holders have ended."""
     with (folder / _LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -224,7 +224,7 @@ def _hint(error: OSError) -> str:
 def main(arguments: list[str], folder: Path = FOLDER) -> int:
     """Fetch the JARs, or with the argument `sums` write their hashes; return the exit code."""
     if arguments not in ([], ["sums"]):
-        print(f"jars: there is no {' '.join(arguments)!r}; there are: sums, or nothing", file=sys.stderr)
+        print(f"jars: unknown argument {' '.join(arguments)!r}; expected: sums, or no argument", file=sys.stderr)
         return 2
     try:
         if arguments:
@@ -235,7 +235,7 @@ def main(arguments: list[str], folder: Path = FOLDER) -> int:
         print(f"jars: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("jars: stopped; what was fetched is kept, and the next start goes on from there", file=sys.stderr)
+        print("jars: stopped; fetched JARs are kept, and the next start continues from there", file=sys.stderr)
         return 130
     return 0
 

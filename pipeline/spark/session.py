@@ -1,4 +1,4 @@
-"""The Spark session: every conf of ours in one place, each with its reason."""
+"""The Spark session, with all of wakeroll's Spark settings in one place, each with its reason."""
 
 import logging
 import os
@@ -23,7 +23,7 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
 class SparkFailed(WakerollError):
-    """There is no Spark session to be had; the message says why."""
+    """A Spark session cannot be started; the message has the reason."""
 
 
 def start_session(settings: Settings, name: str) -> SparkSession:
@@ -32,8 +32,8 @@ def start_session(settings: Settings, name: str) -> SparkSession:
     Spark's log goes to standard error; messages of the JVM itself and of Python workers go to ``jvm.log``.
 
     Raises:
-        JarsMissing: the JARs of Kafka's source and of Delta are not there.
-        SparkFailed: there is no Java, or Spark did not start with these settings.
+        JarsMissing: the JARs of the Kafka source or of Delta are missing.
+        SparkFailed: Java is missing, or Spark did not start with these settings.
     """
     log = settings.logs / "jvm.log"
     with _lend_output(log, log4j_to_stderr=True):
@@ -41,18 +41,18 @@ def start_session(settings: Settings, name: str) -> SparkSession:
 
 
 def start_brief_session(settings: Settings, name: str, *, for_minutes: bool = False, java: str = "") -> SparkSession:
-    """Start a session for questions: quick to start, and quiet: all that the JVM logs goes to ``ask.log``.
+    """Start a session for ledger queries. It starts quickly and prints nothing: the JVM logs to ``ask.log``.
 
     Args:
-        settings: say where, and how much memory.
-        name: of the application.
-        for_minutes: whether the questions are many.  A second of thorough compilation is not won back by a query over
-            thousands of rows, and 18 s become 13 without it; but `marts` takes 124 s with it, instead of 162.
+        settings: folders, and the memory of the driver.
+        name: name of the application.
+        for_minutes: whether many queries follow. The JVM's optimizing compiler does not pay off for a query over
+            thousands of rows, which takes 13 s without it instead of 18; `marts` takes 124 s with it instead of 162.
         java: further options of the JVM.
 
     Raises:
-        JarsMissing: the JARs of Kafka's source and of Delta are not there.
-        SparkFailed: there is no Java, or Spark did not start with these settings.
+        JarsMissing: the JARs of the Kafka source or of Delta are missing.
+        SparkFailed: Java is missing, or Spark did not start with these settings.
     """
     compiler = "" if for_minutes else " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
     log = settings.logs / "ask.log"
@@ -69,7 +69,7 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
         raise SparkFailed(f"{found.found}; {found.fix}")
     _prepare_environment()
     if CLASSES.exists():
-        # A JVM that these classes do not fit (another Java, other JARs) loads its own; it would say so between answers.
+        # A JVM that does not match the file (another Java, other JARs) ignores it; NO_WORDS suppresses its warning.
         java = f'{java} -XX:SharedArchiveFile="{CLASSES}" {NO_WORDS}'
     jars = os.pathsep.join(str(jar) for jar in spark_jars())
     builder = SparkSession.builder.appName(name).master(settings.master)
@@ -77,7 +77,7 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
         builder = builder.config(conf, value)
     builder = (
         builder.config("spark.driver.memory", settings.driver_memory)
-        # On the class path, not in spark.jars: the session's file system must be there before any JAR is added.
+        # On the class path, not in spark.jars: the session's file system class is needed before Spark adds any JAR.
         .config("spark.driver.extraClassPath", jars)
         .config("spark.executor.extraClassPath", jars)
         .config("spark.sql.shuffle.partitions", settings.state_partitions)
@@ -87,23 +87,24 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JJavaError) as error:
-        raise SparkFailed(f"Spark does not start ({_reason(str(error))}); its log is {log}") from error
+        raise SparkFailed(f"Spark did not start ({_reason(str(error))}); its log is {log}") from error
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return session
 
 
 def _reason(report: str) -> str:
-    """Return the line of a Java exception that says what happened; of anything else, the first."""
+    """Return the line of a Java exception that names the cause; for other texts, the first line."""
     lines = report.splitlines()
     return next((line.lstrip(": ") for line in lines if line.startswith(": ")), lines[0])
 
 
 @contextmanager
 def _lend_output(log: Path, *, log4j_to_stderr: bool) -> Iterator[None]:
-    """Lend file descriptors to the JVM that starts meanwhile; it keeps them until it ends.
+    """Replace file descriptors 1 and 2 for the JVM that starts meanwhile; the JVM keeps them until it ends.
 
-    Its standard error is the file `log`: each start of Java warns there about Spark's incubator module, and no option
-    prevents that.  Spark's log4j writes to standard output, which is our standard error, or the file too.
+    Its standard error is the file `log`: each start of Java prints a warning about Spark's incubator module there, and
+    no option prevents that. Spark's log4j writes to standard output, which is this process's standard error, or the
+    file.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
@@ -121,7 +122,7 @@ def _lend_output(log: Path, *, log4j_to_stderr: bool) -> Iterator[None]:
 
 
 def _prepare_environment() -> None:
-    """Set what the JVM and its Python workers read from the environment, before the JVM starts."""
+    """Set the environment for the JVM and its Python workers, before the JVM starts."""
     for name in ("SPARK_HOME", "SPARK_REMOTE", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
         os.environ.pop(name, None)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -142,16 +143,16 @@ _LATENCY = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.codegen.wholeStage": "false",
-    # The positions of `record` are literals: its expressions are new in every batch, and would be compiled each time.
+    # The positions of `record` are literals: the expressions differ in every batch, and each would be compiled again.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "10",
-    # However large its records are, a batch comes to Python in pieces of this size (or of one record).
+    # Large batches are passed to Python in chunks of this size (or of one record).
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
-    # Between JVM and Python a batch goes to and fro in small pieces, which loopback TCP holds back: 191 ms become 166.
+    # JVM and Python exchange a batch in small pieces, which are slower over loopback TCP: 191 ms become 166.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 
@@ -159,12 +160,12 @@ _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "1",
-    # A file has the rows of some seconds: its smallest and largest values would spare a reader little.
+    # A file has the rows of a few seconds: statistics of its values would save a reader little.
     "spark.databricks.delta.stats.collect": "false",
 }
 
 _LONG_RUNS = {
-    # Without it `query.stop()` waits for ever.
+    # Without it, `query.stop()` may wait forever.
     "spark.sql.streaming.stopTimeout": "30s",
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",

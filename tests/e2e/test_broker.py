@@ -124,7 +124,7 @@ def test_a_port_lost_between_the_look_and_the_leap_is_replaced(folder):
 
 def test_a_folder_has_one_broker(broker):
     """Two JVMs on the same files would destroy them; the sentence names the process that has them."""
-    with pytest.raises(BrokerFailed, match=f"process {os.getpid()} runs a broker on .* already; stop that one first"):
+    with pytest.raises(BrokerFailed, match=f"process {os.getpid()} already runs a broker on .*; stop that one first"):
         EmbeddedBroker(broker.folder).start()
 
     assert broker.is_running

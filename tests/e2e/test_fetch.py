@@ -404,7 +404,7 @@ def test_a_pull_that_is_refused_ends_with_the_reason(coordinator, join):
     refusal = Rejected(shard="queues-0.9", seq=1, rule="partition", detail="it belongs elsewhere", raw=raw)
     coordinator.tell(desk.consumer.client_id, encode_decision(refusal))
 
-    with pytest.raises(RequestRefused, match=rf"refused a pull of {topic}-0 \(partition\): it belongs elsewhere"):
+    with pytest.raises(RequestRefused, match=rf"rejected a pull of {topic}-0 \(partition\): it belongs elsewhere"):
         waiting.result(PATIENCE_S)
 
 

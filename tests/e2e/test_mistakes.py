@@ -215,15 +215,15 @@ def test_another_number_of_partitions_is_refused(wakeroll: Command, monkeypatch,
 
     assert code == 2
     assert said.startswith(
-        f"wakeroll: {plane.topics.groups} has 4 partitions, `partitions` is 6; if the deployment was made with 4, "
+        f"wakeroll: {plane.topics.groups} has 4 partitions, `partitions` is 6; if the deployment was created with 4, "
     )
 
 
 @pytest.mark.parametrize(
     ("job", "lock", "sentence"),
     [
-        ("coordinate", "checkpoints/coordinate.groups.lock", "decides from this checkpoint already; stop it first"),
-        ("record", ".wakeroll/warehouse/record.lock", "writes these tables already; stop it first"),
+        ("coordinate", "checkpoints/coordinate.groups.lock", "already decides from this checkpoint; stop it first"),
+        ("record", ".wakeroll/warehouse/record.lock", "already writes these tables; stop it first"),
     ],
 )
 def test_a_second_process_for_the_same_work_is_refused(

@@ -353,7 +353,7 @@ def test_a_broker_may_go_and_come_back(tmp_path):
             plane.wait_for_ticks()
 
             broker.kill()
-            for said in ("ticks do not arrive", "no Kafka broker answered"):
+            for said in ("ticks were not delivered", "no Kafka broker answered"):
                 plane.wait_until(lambda said=said: said in observer.log_tail(), f"it says: {said}")
             stopped_ms = plane.newest_ms()
             broker.start()
@@ -363,7 +363,7 @@ def test_a_broker_may_go_and_come_back(tmp_path):
                 assert len(times) <= most_ticks(times)
             plane.widen(topic, 3)
             assert plane.wait_for_route(topic, 3).version != version
-            plane.wait_until(lambda: "ticks arrive again" in observer.log_tail(), "it says so")
+            plane.wait_until(lambda: "ticks are delivered again" in observer.log_tail(), "it says so")
             assert observer.log_tail(100).count("no Kafka broker answered") == 1
         finally:
             plane.close()

@@ -130,7 +130,7 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
             grace_s=90,
         )
         with tap:
-            tap.wait_until(lambda: "telling of the messages" in tap.log_tail(), PATIENCE_S)
+            tap.wait_until(lambda: "publishing arrivals of" in tap.log_tail(), PATIENCE_S)
             send()
             until(all_found, "the first message")
 
@@ -152,7 +152,7 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
                 until(all_found, "the message after the driver's death")
                 if observer_is_dead:
                     fleet.system.observer.start()
-            assert "decides from this checkpoint already; stop it first" in refusal(settings)
+            assert "already decides from this checkpoint; stop it first" in refusal(settings)
             checked = ask(settings, "doctor")
             assert checked.returncode == 0, checked.stdout
 
@@ -179,5 +179,5 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
     assert set(answers.values()) == {1}
 
     shutil.rmtree(settings.checkpoints)
-    assert "start with `wakeroll restore`" in refusal(settings)
+    assert "run `wakeroll restore` first" in refusal(settings)
     assert "8 of 8 shards continue in their era" in restore(settings)

@@ -69,9 +69,9 @@ def test_another_number_of_partitions_is_refused(connection):
 
     groups, *others = str(refused.value).splitlines()
     assert groups == (
-        f"{connection.topics.groups} has 6 partitions, `partitions` is 4; if the deployment was made with 6, set it to "
-        "6; if the topic got more since, it cannot be used any longer, for the number is fixed for the life of a "
-        "deployment: make a new one, with another --prefix"
+        f"{connection.topics.groups} has 6 partitions, `partitions` is 4; if the deployment was created with 6, set it "
+        "to 6; if partitions were added later, the topic cannot be used any more, because the number is fixed for the "
+        "life of a deployment: create a new deployment with another --prefix"
     )
     assert len(others) == 2
 
@@ -86,8 +86,8 @@ def test_clients_times_are_refused_until_they_are_mended(connection):
 
     change = f"--alter --entity-type topics --entity-name {topic} --add-config message.timestamp.type=LogAppendTime"
     assert str(refused.value) == (
-        f"{topic} has message.timestamp.type=CreateTime, it must be LogAppendTime, for the log is the clock; "
-        f"mend it with: kafka-configs.sh --bootstrap-server {connection.bootstrap} {change}"
+        f"{topic} has message.timestamp.type=CreateTime, it must be LogAppendTime, because the log is the clock; "
+        f"to fix this: kafka-configs.sh --bootstrap-server {connection.bootstrap} {change}"
     )
     alter(connection, topic, "message.timestamp.type", "LogAppendTime")
     deadline = time.monotonic() + PATIENCE_S
@@ -114,7 +114,7 @@ def test_less_than_best_is_told_and_not_refused(connection):
     findings = ensure_topics(connection)
 
     assert [(finding.topic, finding.fatal) for finding in findings] == [(topic, False), (topic, False)]
-    assert "1000000 bytes at most, a large group's need 8388608" in findings[0].text
+    assert "at most 1000000 bytes, a large group needs 8388608" in findings[0].text
     assert "60000 ms, it should be 86400000 ms or longer" in findings[1].text
 
 
@@ -135,7 +135,7 @@ def test_doctor_makes_nothing(connection):
     findings = check_topics(connection)
 
     assert [str(finding) for finding in findings] == [
-        f"there is no topic {topic} at {connection.bootstrap}; `wakeroll up` and `wakeroll run` make it"
+        f"there is no topic {topic} at {connection.bootstrap}; `wakeroll up` and `wakeroll run` create it"
         for topic in connection.topics.all
     ]
     racks = Cluster(connection, patience_s=PATIENCE_S).racks(connection.topics.all)
@@ -143,7 +143,7 @@ def test_doctor_makes_nothing(connection):
 
 
 def test_more_replicas_than_brokers_are_refused_in_one_sentence(connection):
-    with pytest.raises(InvalidTopics, match=rf"\Acannot make the topic {connection.topics.prefix}\.\w+: .*replicat"):
+    with pytest.raises(InvalidTopics, match=rf"\Acannot create the topic {connection.topics.prefix}\.\w+: .*replicat"):
         ensure_topics(connection, replication=3)
 
 

@@ -105,7 +105,7 @@ def test_jars_are_fetched_once(folder, mirror):
     second = fetch(folder, mirror)
 
     assert found(folder) == CONTENTS
-    assert first[1:] == ["   1  alpha-1.jar", "   2  beta-2.jar", "all 2 JARs are there, and their hashes are right"]
+    assert first[1:] == ["   1  alpha-1.jar", "   2  beta-2.jar", "all 2 JARs exist, and their hashes are right"]
     assert (asked_first, second, mirror.asked) == (["alpha-1.jar", "beta-2.jar"], [], [])
     assert not (folder / ".ivy").exists()
     assert (spark_jars(folder), broker_jars(folder)) == ([folder / "spark/alpha-1.jar"], [folder / "broker/beta-2.jar"])
@@ -166,8 +166,8 @@ def test_a_wrong_jar_is_named_and_fetched_anew(folder, mirror):
     fetch(folder, mirror)
 
     assert sentence == (
-        "what was fetched is not what deploy/jars/sha256sums lists (of other content: spark/alpha-1.jar); "
-        "start again, which fetches the wrong ones anew (from another mirror, if WAKEROLL_MAVEN_URL names one)."
+        "the fetched JARs do not match deploy/jars/sha256sums (with a wrong hash: spark/alpha-1.jar); "
+        "start again, which fetches the wrong ones again (from another mirror, if WAKEROLL_MAVEN_URL names one)."
     )
     assert nothing_yet == {}
     assert mirror.downloads() == ["alpha-1.jar"]
@@ -179,7 +179,7 @@ def test_a_list_that_does_not_fit_is_said_to(folder, mirror):
     write_sums(folder, {"spark/alpha-1.jar": CONTENTS["spark/alpha-1.jar"], "broker/gamma-3.jar": b"?"})
 
     assert failure(folder, mirror) == (
-        "what was fetched is not what deploy/jars/sha256sums lists (missing: broker/gamma-3.jar; "
+        "the fetched JARs do not match deploy/jars/sha256sums (missing: broker/gamma-3.jar; "
         "not in the list: broker/beta-2.jar); "
         "ivy.xml and sha256sums do not fit each other: take both from one version of wakeroll."
     )
@@ -199,7 +199,7 @@ def test_a_repository_that_says_nothing_is_given_up(folder, mirror):
     """Ivy itself would wait a minute for each of a hundred files."""
     mirror.stalled.add(pom(ALPHA))
 
-    with pytest.raises(JarsMissing, match=r"nothing has come from the Maven repository for 1 s; check the network"):
+    with pytest.raises(JarsMissing, match=r"the Maven repository has sent nothing for 1 s; check the network"):
         ensure_jars(folder, maven_url=mirror.url, say=lambda _: None, silence_s=1)
 
 
@@ -235,7 +235,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(folder, mirror, monkeyp
 
     assert mirror.downloads() == ["beta-2.jar"]
     assert start.returncode == 130
-    assert errors == "jars: stopped; what was fetched is kept, and the next start goes on from there\n"
+    assert errors == "jars: stopped; fetched JARs are kept, and the next start continues from there\n"
     assert found(folder) == CONTENTS
 
 

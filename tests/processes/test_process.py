@@ -113,7 +113,7 @@ def test_ctrl_c_does_not_reach_a_child(log):
 
 
 def test_a_program_that_is_not_there_is_named(log):
-    with pytest.raises(ChildFailed, match=r"the observer cannot be started: .*No such file.*'/nowhere/python'"):
+    with pytest.raises(ChildFailed, match=r"cannot start the observer: .*No such file.*'/nowhere/python'"):
         Child("the observer", ["/nowhere/python"], log=log).start()
 
 

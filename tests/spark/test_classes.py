@@ -20,7 +20,7 @@ MAPS = Path("/proc/self/maps")
 @pytest.mark.skipif(not MAPS.exists(), reason="only Linux says what a process has mapped")
 def test_a_session_uses_what_was_kept(engine: "SparkSession"):
     if CLASSES.with_suffix(".of").exists() and not CLASSES.exists():
-        pytest.skip("this Java keeps none")
+        pytest.skip("this Java cannot create the file")
     pid = engine.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
 
     assert str(CLASSES) in Path(f"/proc/{pid}/maps").read_text()
@@ -56,8 +56,8 @@ def test_a_java_that_keeps_none_is_asked_once(tmp_path: Path, monkeypatch: pytes
     said = [subprocess.check_output([sys.executable, "-c", program], text=True) for _ in range(2)]
 
     assert said[0].splitlines() == [
-        "letting Java keep Spark's classes, 180 MB, so that sessions start sooner (once; half a minute)",
-        "this Java keeps none; all works without, and starts some seconds later",
+        "creating a file of Spark's classes, 180 MB, so that sessions start sooner (only once; about half a minute)",
+        "this Java cannot create it; everything works without the file, but starts some seconds later",
     ]
     assert said[1] == ""
     assert [file.name for file in tmp_path.iterdir()] == ["classes.of"]

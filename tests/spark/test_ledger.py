@@ -55,4 +55,4 @@ def test_what_an_old_coordinator_still_publishes_beside_a_restored_one_is_left_o
     assert len(shards) == len(story.decisions)
     assert {shard.rpartition(".")[2] for shard in shards} == {"1", "2"}
     assert len(warned) == 1
-    assert f"decisions of {old.shard} are left out, for this shard is in era 2" in warned[0]
+    assert f"dropped decisions of {old.shard}: the shard is now in era 2" in warned[0]

@@ -94,7 +94,7 @@ def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings):
     epoch = max(row.epoch for row in spark.sql("select epoch from rebalances").collect())
 
     shutil.rmtree(settings.checkpoints)
-    with pytest.raises(InvalidUsage, match="start with `wakeroll restore`"):
+    with pytest.raises(InvalidUsage, match="run `wakeroll restore` first"):
         refuse_to_forget(settings)
     with pytest.raises(InvalidUsage, match="fixed for the life of a deployment"):
         prepare_restore(spark, structs.replace(settings, partitions=8))
@@ -199,7 +199,7 @@ def test_a_pause_that_was_longer_than_a_retention_is_no_end(spark, settings, cap
     said = [json.loads(text) for shard, _, text in written(spark) if shard.endswith(".2")]
     assignments = [one for one in said if one["kind"] == "assignment"]
     offsets = spark.sql("select queue_id, committed_offset from current_offsets where group_id = 'billing'").collect()
-    for text in ("before they were decided about", "begins era 2 from the checkpoint", "before they were recorded"):
+    for text in ("before the coordinator read them", "begins era 2 from the checkpoint", "before they were recorded"):
         assert len([one for one in warned if text in one]) == 8, text
     assert claimed == {("billing", "a"): [0, 1], ("billing", "b"): [2, 3]}, "nobody has heard of b since"
     assert {one["session_timeout_ms"] for one in assignments} == {60_000}

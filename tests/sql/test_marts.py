@@ -174,9 +174,10 @@ def test_the_answers_in_the_docs_are_those_of_the_day(engine: SparkSession, home
 HEAD = """\
 # An operator's ten questions
 
-Each is a file of `dbt_like_sql/analyses/`.  The answers show an invented day: two groups, `billing` and `audit`;
-members join, leave and crash, a topic grows, settings change, offsets advance, pulls are held.  A test runs them and
-compares this page with the answers; `make test ARGS="tests/sql/test_marts.py --rewrite"` writes the page again.
+Each question is a file in `dbt_like_sql/analyses/`. The answers are computed from an invented day with two groups,
+`billing` and `audit`: members join, leave and crash, a topic grows, settings change, offsets advance, and pulls are
+held. A test runs the queries and compares their results with this page;
+`make test ARGS="tests/sql/test_marts.py --rewrite"` generates the page.
 """
 
 

@@ -14,7 +14,7 @@ def test_a_second_process_is_told_who_is_at_work(tmp_path):
     with only_one(file, "decides from this checkpoint"), pytest.raises(InvalidUsage) as told, only_one(file, "decides"):
         pass
 
-    assert str(told.value) == f"another process ({os.getpid()}) decides already; stop it first"
+    assert str(told.value) == f"another process ({os.getpid()}) already decides; stop it first"
 
 
 def test_a_lock_ends_with_its_holder(tmp_path):

@@ -19,7 +19,7 @@ def test_a_state_that_the_log_follows_goes_on_in_its_era(log):
     found = plan(GROUPS, SNAPSHOT, log, used=2, era=7)
 
     assert found.beginning == Beginning(offset=101, era=2, body=b"state")
-    assert found.text == "groups-3 goes on in era 2 from the snapshot at 100; nothing is lost"
+    assert found.text == "groups-3 continues in era 2 from the snapshot at 100; nothing is lost"
     assert not found.is_new_era
 
 
@@ -55,9 +55,9 @@ def test_a_shard_without_a_state_learns_from_the_log_in_a_new_era():
     cut = plan(GROUPS, nothing, Log(400, 900), used=2, era=3)
 
     assert whole.beginning == Beginning(offset=0, era=3, quiet_until=900)
-    assert "settings and offsets are as they were" in whole.text
+    assert "settings and offsets are unchanged" in whole.text
     assert cut.beginning == Beginning(offset=400, era=3, quiet_until=900)
-    assert "settings and offsets that were set before it are lost" in cut.text
+    assert "settings and offsets from before the log's start are lost" in cut.text
 
 
 def test_a_restore_lives_in_the_checkpoint_and_is_lost_with_it(tmp_path):
