@@ -28,9 +28,9 @@ class Row(Struct, frozen=True):
 
 
 def section(results: Results, wakes: Wakes | None) -> str:
-    """Tell the budgets."""
+    """Return the chapter of the budgets."""
     rows = [(row.figure, row.budget, row.found, row.kept) for row in _rows(results, wakes)]
-    return table(("figure", "budget", "measured", "kept"), rows) + "\n"
+    return table(("figure", "budget", "measured", "met"), rows) + "\n"
 
 
 def _rows(results: Results, wakes: Wakes | None) -> Iterator[Row]:

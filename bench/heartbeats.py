@@ -81,7 +81,7 @@ def run(groups: list[int], members: list[int], beats: int) -> Heartbeats:
 
 
 def section(found: Heartbeats) -> str:
-    """Tell the figures."""
+    """Return the chapter of these figures."""
     beats = table(
         ("groups in the shard, members of this one", "decode alone", "step alone", "in the shard", "times decode"),
         [
@@ -106,10 +106,11 @@ def section(found: Heartbeats) -> str:
     few, many = found.beats[0], found.beats[len(found.batches) - 1]
     return f"""\
 A client that lists {QUEUES_EACH} queues sends a heartbeat, and nothing has changed. *Decode alone* is the floor:
-msgspec makes the event of its JSON. *In the shard* is all that happens to it there: decode, key and partition, clock,
-machine.
-Other groups should cost it nothing: in a group of {few.members:,} it takes {duration(few.apply.median_ns)} with
-{few.groups:,} in the shard, and {duration(many.apply.median_ns)} with {many.groups:,}.
+msgspec decodes the event from JSON. *In the shard* is the whole work of the shard on this record: decoding, checks of
+key and partition, clock, machine.
+Other groups should not make a heartbeat slower. In a group of {few.members:,} it takes
+{duration(few.apply.median_ns)} with {few.groups:,} in the shard, and {duration(many.apply.median_ns)} with
+{many.groups:,}.
 
 {beats}
 
@@ -117,8 +118,8 @@ A batch loads each group that it touches once, and encodes it once:
 
 {touches}
 
-And once a batch, the shard's state is opened and closed; groups that nobody touches stay the bytes that they are (the
-other groups have {OTHERS} members each, and one group is touched):
+Each batch opens and closes the shard's state once. A group that the batch does not touch is not decoded. Here one group
+is touched, and each of the other groups has {OTHERS} members:
 
 {batches}
 """

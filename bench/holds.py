@@ -53,9 +53,9 @@ def run(holds: int, woken: list[int], ticked: list[int]) -> Holds:
 
 
 def section(found: Holds) -> str:
-    """Tell the figures."""
+    """Return the chapter of these figures."""
     wakings = table(
-        ("woken, of those held", "an arrival", "for each that is woken"),
+        ("pulls woken, of those held", "per arrival", "per pull woken"),
         [
             (
                 f"{one.woken:,} of {one.holds:,}",
@@ -66,17 +66,17 @@ def section(found: Holds) -> str:
         ],
     )
     ticks = table(
-        ("holds", "queues", "of them due", "a tick"),
+        ("holds", "queues", "holds that are due", "per tick"),
         [(f"{one.holds:,}", f"{one.queues:,}", f"{one.due}", both(one.tick)) for one in found.ticks],
     )
     return f"""\
-An arrival at a queue evaluates each different expression once, and visits the holds that it wakes and those that skip
-it. Here it is the first one that they skip; for the next one they are not visited.
+An arrival at a queue evaluates each different expression once. It visits the holds that it wakes and the holds whose
+filter skips it. In this measurement it is the first arrival that they skip; the next arrival does not visit them.
 
 {wakings}
 
-A tick with nothing due costs the same however many are held, on one queue or on a queue each. When one is due, its
-queue is loaded, and the deadlines of the shard's queues are looked through.
+A tick without a due hold has the same cost for any number of holds, on one queue or on one queue per hold. If a hold is
+due, the tick loads its queue and scans the deadlines of the shard's queues.
 
 {ticks}
 """

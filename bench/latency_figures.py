@@ -74,13 +74,13 @@ def read(path: Path = WAKES) -> Wakes | None:
 
 
 def section(found: Wakes | None) -> str:
-    """Tell the figures."""
+    """Return the chapter of these figures."""
     if found is None:
         return "Not measured yet: `python -m bench.path_latency`, on a quiet machine, takes ten minutes.\n"
     ways = (
         ("a heartbeat's append to its assignment's", "heartbeat"),
         (f"an arrival's append to its wake's ({found.clients} waiting)", "wake"),
-        ("a pull's append to its wake's (something was there)", "at_once"),
+        ("a pull's append to its wake's (a message was available)", "at_once"),
     )
     rows = []
     for what, name in ways:
@@ -91,18 +91,19 @@ def section(found: Wakes | None) -> str:
         ))  # fmt: skip
     for what, direct in (
         ("a message's produce to its handler's call, in `fetch`", found.fetched),
-        ("the same of a Kafka consumer that polls without end", found.polled),
+        ("the same with a Kafka consumer that polls continuously", found.polled),
         ("a decision's append to its commit in Delta", found.queryable),
     ):
         rows.append((what, f"{direct.count:,}", _ms(direct.p50_ms), _ms(direct.p99_ms), "", "", ""))
     heads = ("from ... to ...", "answers", "p50", "p99", "floor p50", "floor p99", "p50 times floor")
     return f"""\
-The broker, the observer and the jobs of `wakeroll run` (`record` too) on one machine, by the broker's append times.
-The *floor* is Spark alone, on the same broker in the same run, with the same session, source, sink and `record`:
-records of the control topics pass through it, without a state and without Python. Heartbeats are new lives of one
-client, five a second. Then {found.clients} consumers wait on {found.queues} queues for {found.per_second} messages a
-second, and {found.handlers} real ones in `fetch` on as many of these queues; who is woken asks again at once.
-Woken: {found.reached} of the {found.clients}. {found.seconds:g} s of each count, after {found.warmup_s:g} s of warm-up.
+The broker, the observer and the jobs of `wakeroll run` (including `record`) run on one machine. Times are the
+broker's append times. The *floor* is Spark alone, on the same broker in the same run, with the same session, source,
+sink and `record`: the records of the control topics pass through it, without state and without Python. The heartbeats
+are those of new instances of one client, five per second. Then {found.clients} consumers wait on {found.queues} queues
+for {found.per_second} messages per second, and {found.handlers} real consumers wait in `fetch`, one on each of
+{found.handlers} of these queues. Each consumer that is woken pulls again at once. Woken: {found.reached} of the
+{found.clients}. {found.seconds:g} s of each measurement count, after {found.warmup_s:g} s of warm-up.
 
 {table(heads, rows)}
 

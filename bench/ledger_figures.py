@@ -15,9 +15,9 @@ from bench.text_tables import digits, table
 LEDGER = Path(__file__).parent / "ledger.json"
 
 COMMANDS = {
-    "replay": "`replay`: all decided again, and compared",
-    "marts": "`marts`: the first time",
-    "marts_again": "`marts`: once more, with a little news",
+    "replay": "`replay`: recompute and compare all decisions",
+    "marts": "`marts`: first run",
+    "marts_again": "`marts`: second run, after a few new events",
     "check": "`check`: every rule",
 }
 """What is measured -> what it is, for people; in this order."""
@@ -78,28 +78,28 @@ def read(path: Path = LEDGER) -> Growth | None:
 
 
 def section(found: Growth | None) -> str:
-    """Tell the figures."""
+    """Return the chapter of these figures."""
     if found is None:
         return "Not measured yet: `python -m bench.ledger_questions`, on a quiet machine, takes 45 minutes.\n"
     sizes = found.sizes
     events = [f"{size.events:,} events" for size in sizes]
     steps = [f"{one.events:,} to {other.events:,}" for one, other in _steps(sizes)]
     return f"""\
-{found.groups:,} groups of one to three clients live on {2 * found.partitions} shards: they form, send heartbeats and
-commits, some wait for messages, and each second one client restarts, leaves or crashes. What they append, and what
-the model decides of it, is written by `record` in {sizes[-1].appends} appends; `snapshots` every ten minutes.
+{found.groups:,} groups of one to three clients run on {2 * found.partitions} shards. They join, send heartbeats and
+commits, some wait for messages, and each second one client restarts, leaves or crashes. `record` writes their events
+and the decisions of the model in {sizes[-1].appends} appends; it snapshots every shard each ten minutes.
 
 {table(["rows (MB)", *events], _tables(sizes))}
 
-Then each command runs as a user runs it, in a process of its own with {found.driver_memory} of heap. The *floor* is a
-Spark that reads all of `events` in the same session as theirs. Until Spark is there takes
-{_range([size.floor.start_s for size in sizes])} s of each; times are with it, in brackets how many times the floor
-without it. The last columns: how many times as long, without it, ten times the events take.
+Then each command runs as for a user, in a process of its own with {found.driver_memory} of heap. The *floor* is a Spark
+process that reads all of `events`, with the same session settings. The start of Spark takes
+{_range([size.floor.start_s for size in sizes])} s of each time. The times include the start. The ratios in brackets, to
+the floor, and those in the last columns do not. The last columns show the ratio of the times for ten times the events.
 
 {table(["seconds (times the floor)", *events, *steps], _times(sizes))}
 
-Memory is what is resident of all processes together at its highest, in MiB; in brackets the JVM, the command's own
-Python, and the largest of Spark's Python workers.
+Memory is the highest resident memory of all processes together, in MiB. In brackets: the JVM, the command's own Python
+process, and the largest of Spark's Python workers.
 
 {table(["MiB (JVM, command, worker)", *events, *steps], _memory(sizes))}
 
@@ -117,7 +117,7 @@ def _tables(sizes: Sequence[Size]) -> Iterator[list[str]]:
 def _times(sizes: Sequence[Size]) -> Iterator[list[str]]:
     floors = [f"{digits(size.floor.read_s)} (1)" for size in sizes]
     grown = (_tenfold(one, other, one.floor.read_s, other.floor.read_s) for one, other in _steps(sizes))
-    yield ["floor: `events` are read", *floors, *grown]
+    yield ["floor: read `events`", *floors, *grown]
     for command, what in COMMANDS.items():
         yield [
             what,
@@ -128,7 +128,7 @@ def _times(sizes: Sequence[Size]) -> Iterator[list[str]]:
 
 def _memory(sizes: Sequence[Size]) -> Iterator[list[str]]:
     of_floor = [size.floor.run for size in sizes]
-    rows = [("floor: `events` are read", of_floor)]
+    rows = [("floor: read `events`", of_floor)]
     rows += [(what, [size.runs[command] for size in sizes]) for command, what in COMMANDS.items()]
     for what, runs in rows:
         grown = (

@@ -67,17 +67,17 @@ def run(events: int, groups: int, large_groups: int, large_members: int) -> Repl
 
 
 def section(found: Replay) -> str:
-    """Tell the figures."""
+    """Return the chapter of these figures."""
     log, large = found.replayed, found.large
     speed = table(
-        (f"{log.events:,} events, {log.groups:,} groups", "an event", "events/s", "times the floor"),
+        (f"{log.events:,} events, {log.groups:,} groups", "per event", "events/s", "times the floor"),
         [
             ("decode and check alone", both(log.read), digits(1e9 / log.read.median_ns), "1"),
             ("`model.replay`", both(log.replay), digits(1e9 / log.replay.median_ns), times(log.replay, log.read)),
         ],
     )
     weight = table(
-        ("state of the shard", "bytes a member", "open", "a heartbeat", "close"),
+        ("state of the shard", "bytes per member", "open", "per heartbeat", "close"),
         [
             (
                 f"{large.size:,} bytes",
@@ -89,15 +89,16 @@ def section(found: Replay) -> str:
         ],
     )
     return f"""\
-The log is what {log.groups:,} groups of {MEMBERS} append: heartbeats every {SECONDS} s, a commit a minute, a tick a
-second, and each second one client that leaves and comes back. Replay is one process on one core, as a shard is; it
-leads to {log.decisions:,} decisions.
+The log contains the events of {log.groups:,} groups with {MEMBERS} members each: heartbeats every {SECONDS} s, one
+commit per minute, one tick per second, and each second one client that leaves and rejoins. Replay is one process on one
+core, like a shard; it makes {log.decisions:,} decisions.
 
 {speed}
 
-One shard with {large.members:,} members in {large.groups:,} groups, and the {large.beats:,} heartbeats that come in a
-second if each member sends one in {BUSY_HEARTBEAT_S} s, each in another group. The whole batch takes
-{duration(large.batch_ns)} of Python; in a deployment several shards, on several cores, have a part of it each.
+The second table is about one shard with {large.members:,} members in {large.groups:,} groups, and a batch of
+{large.beats:,} heartbeats, each in another group. These are the heartbeats of one second if each member sends one per
+{BUSY_HEARTBEAT_S} s. The whole batch takes {duration(large.batch_ns)} of Python. In a deployment, several shards on
+several cores share this work.
 
 {weight}
 """

@@ -32,9 +32,10 @@ def page(found: Results, wakes: Wakes | None, ledger: Growth | None) -> str:
     return f"""\
 # Performance
 
-Made by `make bench` (a minute or two), `python -m bench.path_latency` and `python -m bench.ledger_questions`, each of
-its own figures in `bench/*.json`; not to be edited. A time is the median of its rounds, in
-brackets the best; a ratio is of two medians of one run. No test asks for any of them.
+This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency` and
+`python -m bench.ledger_questions` write it, each from its own figures in `bench/*.json`. A time is the median of its
+rounds, and the best round is in brackets. A ratio is the ratio of two medians of one run. No test depends on these
+figures.
 
 Measured on {machine.measured}: {machine.sentence}; load average at the start {machine.load:g}.
 {_warnings(machine, wakes, ledger)}
@@ -42,12 +43,12 @@ Measured on {machine.measured}: {machine.sentence}; load average at the start {m
 
 
 def _warnings(machine: Machine, wakes: Wakes | None, ledger: Growth | None) -> str:
-    """Say which figures do not count."""
+    """Return a warning for each run whose figures do not count."""
     others = (("The run of the whole path", wakes), ("The run of a whole ledger", ledger))
     runs = [("The run", machine), *((name, found.machine) for name, found in others if found is not None)]
     return "".join(
-        f"\n**{name} does not count**: the load average at its start was {one.load:g}, so somebody else was at work; it"
-        f" must be below {QUIET_LOAD:g}.\n"
+        f"\n**{name} does not count**: the load average at its start was {one.load:g}, so other programs were running;"
+        f" it must be below {QUIET_LOAD:g}.\n"
         for name, one in runs
         if not one.is_quiet
     )

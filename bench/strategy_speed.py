@@ -50,21 +50,22 @@ def run(same: list[tuple[int, int, int]], own: list[tuple[int, int, int, int]], 
 
 
 def section(found: Strategies) -> str:
-    """Tell the figures."""
+    """Return the chapter of these figures."""
     beside = (
-        f"Kafka's figures are its `UniformAssignor`'s, from the JAR of {found.kafka}, after warm-up, in the same run."
+        f"Kafka's figures are those of the `UniformAssignor` in Kafka {found.kafka}, after warm-up, in the same run."
         if not found.missing
         else f"Kafka's assignor did not run: {found.missing}."
     )
     tables = "\n\n".join(_tables(found.same + found.own))
     return f"""\
-Every registered strategy shares all queues among all clients. *Sorted* and *unsorted* start from nothing, with queues
-and clients in order or not; *join* adds one client to the others, whose queues are known. Strategies of one topic look
-at one topic after the other. {beside}
+Every registered strategy distributes all queues among all clients. *Sorted* and *unsorted* start without owners, with
+queues and clients in order or in random order. *Join* adds one client to the others, whose queues are known. Strategies
+of one topic compute one topic after the other. {beside}
 
-*Evenness* is the smallest and the largest number of queues of a client after the join, and the sum of squares of all
-(less is more even). *Moved* are the queues that went from one client to another when the last client joined; CONFIG and
-POP give a queue to several clients. WEIGHTED has lags and weights that differ, and shares by these.
+*Evenness* is the smallest and the largest number of queues of a client after the join; *squares* is the sum of the
+squares of all these numbers (less is more even). *Moved* is the number of queues that moved from one client to another
+when the last client joined. It is empty for CONFIG and POP, which assign a queue to several clients. WEIGHTED has lags
+and weights that differ, and distributes the queues by them.
 
 {tables}
 """

@@ -173,8 +173,8 @@ def test_fetching_leaves_polling_and_what_is_committed_alone(coordinator, join):
     """Two ways to read that do not know of each other: a fetch needs no ownership and commits nothing."""
     topic = coordinator.topic(1)
     coordinator.produce(topic, 0, 10)
-    owner = join([topic], consume_from="first")
-    other = join([topic], group_id=owner.consumer.group_id)
+    owner = join([topic], consume_from="first", client_id=f"{topic}-1")  # strategies assign in the order of names
+    other = join([topic], group_id=owner.consumer.group_id, client_id=f"{topic}-2")
     polled = [owner.poll().offset() for _ in range(5)]
 
     assert offsets(other.fetch(topic, 3).result(PATIENCE_S)) == list(range(3, 10))

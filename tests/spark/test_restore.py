@@ -132,7 +132,7 @@ def test_without_snapshots_the_log_is_read_again_in_a_new_era(spark, settings):
     append(spark.createDataFrame(old, schema_of(SNAPSHOTS.row)), path_of(settings.warehouse, SNAPSHOTS))
 
     shutil.rmtree(Path(settings.checkpoints))
-    with pytest.raises(InvalidUsage, match=f"of version {VERSION - 1}, .* restore with --from-log"):
+    with pytest.raises(InvalidUsage, match=f"have version {VERSION - 1}, .* restore with --from-log"):
         prepare_restore(spark, settings)
     plans = prepare_restore(spark, settings, from_log=True).plans.values()
     queries = start(spark, settings)

@@ -25,6 +25,39 @@ def exam() -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
+def members_in(text: str) -> list[tuple[str, str]]:
+    """Return each name that a text places in a module, and the module: "`Class.method` in `path`", or the reverse."""
+    named = re.findall(r"`(\w+(?:\.\w+)?)` in `([\w./]+\.py)`", text)
+    return named + [(name, path) for path, name in re.findall(r"`([\w./]+\.py)`, in `(\w+(?:\.\w+)?)`", text)]
+
+
+def linked_in(text: str) -> list[str]:
+    """Return the pages that a text links to, without their anchors."""
+    return re.findall(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)", text)
+
+
+def names_of(module: str) -> set[str]:
+    """Return the names that a module defines: `name`, `Class`, and `Class.method`."""
+    names = set[str]()
+    for node in ast.parse(module).body:
+        names |= set(_defined_by(node))
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{name}" for inner in node.body for name in _defined_by(inner)}
+    return names
+
+
+def _defined_by(node: ast.stmt) -> list[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Assign(targets=targets):
+            return [target.id for target in targets if isinstance(target, ast.Name)]
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+        case _:
+            return []
+
+
 def drawn() -> set[tuple[str, str]]:
     return set(re.findall(r"^    (\w+) --> (\w+)$", PAGE, flags=re.MULTILINE))
 
@@ -60,6 +93,36 @@ def test_every_path_of_the_page_exists():
 def test_the_exam_has_thirty_questions_each_with_a_file():
     assert len(exam()) >= 30
     assert [row for row in exam() if len(row) != 2 or not row[0].endswith("?") or not re.search(r"[`\]]", row[1])] == []
+
+
+def test_every_answer_of_the_exam_exists():
+    """A path, a linked page or a method that was renamed would send a newcomer to nothing."""
+    answers = [answer for _, answer in exam()]
+    paths = [path for answer in answers for path in paths_in(answer)]
+    pages = [page for answer in answers for page in linked_in(answer)]
+    members = [member for answer in answers for member in members_in(answer)]
+
+    assert [answer for answer in answers if not paths_in(answer) and not linked_in(answer)] == []
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert [page for page in pages if not (ROOT / "docs" / page).is_file()] == []
+    assert len(members) >= 3
+    assert [(name, path) for name, path in members if name not in names_of((ROOT / path).read_text())] == []
+
+
+def test_every_class_member_of_the_exam_has_its_module():
+    """A name without a module would not be checked by the test above."""
+    answers = " ".join(answer for _, answer in exam())
+    dotted = re.findall(r"`([A-Z]\w+\.\w+)`", answers)
+
+    assert dotted
+    assert sorted(set(dotted) - {name for name, _ in members_in(answers)}) == []
+
+
+def test_names_of_a_module_are_found():
+    """If none were found, each name of the exam would be reported as missing."""
+    module = "LIMIT = 1\nKEY: str = 'a'\nclass A:\n    size: int = 0\n    def f(self): ...\ndef g(): ...\n"
+
+    assert names_of(module) == {"LIMIT", "KEY", "A", "A.size", "A.f", "g"}
 
 
 def test_no_question_is_asked_twice():

@@ -1,4 +1,4 @@
--- Every new target of a group.  One row per (shard, seq), and a (group_id, epoch) while the group is not forgotten.
+-- Every new target of a group.  One row per (shard, seq); (group_id, epoch) is unique until the group is forgotten.
 with rebalances as (select * from {{ source('ledger', 'rebalances') }}),
 
 final as (
