@@ -8,6 +8,7 @@ from wakeroll.errors import Fenced, InvalidUsage, NotReachable, WakerollError
 from wakeroll.fetch import Fetched
 from wakeroll.operator_requests import RequestRefused, RequestUnanswered
 from wakeroll.producer import Producer
+from wakeroll.topic_filters import Sql92
 
 __all__ = [
     "Admin",
@@ -21,5 +22,6 @@ __all__ = [
     "Queue",
     "RequestRefused",
     "RequestUnanswered",
+    "Sql92",
     "WakerollError",
 ]

@@ -13,6 +13,7 @@ from model.client import Wishes
 from model.events import Heartbeat, Policy, Subscription
 from model.queue import ClientId, GroupId, TopicName
 from wakeroll.errors import InvalidUsage
+from wakeroll.topic_filters import Sql92
 
 LONGEST_S = 24 * 3_600
 """Longest commit interval in seconds, one day; a larger value is probably a mistake in the unit."""
@@ -47,7 +48,7 @@ def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscrip
     """Return one subscription per topic, for a list of names or a mapping of topic to expression.
 
     Raises:
-        InvalidUsage: `topics` is a string or is empty, or a name is not a valid topic name.
+        InvalidUsage: `topics` is a string or is empty, a name is not a valid topic name, or an expression is not text.
     """
     if isinstance(topics, str) or not isinstance(topics, Iterable):
         raise InvalidUsage(f"topics is {topics!r}; it must be a list of names, like [{str(topics)!r}]")
@@ -56,7 +57,14 @@ def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscrip
         raise InvalidUsage("topics is empty; name at least one topic")
     for topic in wanted:
         checked("a topic", topic, TopicName)
-    return [Subscription(topic=topic, expression=expression) for topic, expression in wanted.items()]
+    return [_subscription(topic, expression) for topic, expression in wanted.items()]
+
+
+def _subscription(topic: str, expression: str) -> Subscription:
+    text = str(checked(f"the expression of {topic}", expression, str))
+    return Subscription(
+        topic=topic, expression=text, expression_type="SQL92" if isinstance(expression, Sql92) else "TAG"
+    )
 
 
 def milliseconds_of(commit_interval: float | None) -> int | None:

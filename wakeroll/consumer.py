@@ -22,6 +22,7 @@ from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
 from wakeroll.outbox import Outbox
 from wakeroll.reader import Reader
+from wakeroll.topic_filters import TopicFilters
 
 OnQueues = Callable[[list[Queue]], object]
 
@@ -73,8 +74,9 @@ class Consumer:
 
         Args:
             group_id: the group; letters, digits, ``. _ -``.
-            topics: names, or a mapping of name to filter expression. `fetch` returns only messages that match the
-                expression; `poll` ignores it.
+            topics: names, or a mapping of name to filter: tags like ``"paid || refunded"``, or `Sql92`. Only messages
+                that match are delivered; the tag and the properties of a message are its headers, as `Producer` writes
+                them. A message that does not match counts as processed.
             bootstrap: ``host:port[,host:port]`` of the brokers.
             client_id: this member's name, unique among all consumers; generated if omitted.
             consume_from: where to start a queue that the group has not read yet: ``last``, ``first`` or ``timestamp``.
@@ -104,6 +106,7 @@ class Consumer:
         """
         group_id, client_id = argument_checks.group_id_of(group_id), argument_checks.client_id_of(client_id)
         subscriptions = argument_checks.subscriptions_of(topics)
+        self._filters = TopicFilters(subscriptions)
         commit_interval_ms = argument_checks.milliseconds_of(commit_interval)
         wishes = argument_checks.wishes_of(
             subscriptions,
@@ -133,7 +136,7 @@ class Consumer:
         self.client_id = client_id
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
-        self._fetcher = Fetcher(connection, group_id, client_id, subscriptions)
+        self._fetcher = Fetcher(connection, group_id, client_id, subscriptions, self._filters)
         client = Client(group_id, client_id, wishes, commit_interval_ms)
         self._control = Control(client, inbox, outbox, self._fetcher.hear)
         self._pid = os.getpid()
@@ -181,9 +184,8 @@ class Consumer:
         """Return messages of a queue from an offset on; if there are none, wait for some.
 
         It is independent of `poll` and of ownership: any queue of this consumer's topics may be fetched, whoever owns
-        it, and nothing is committed. Messages that do not match the topic's expression are left out; the tag and the
-        properties of a message are its headers, as `Producer` writes them. While it waits, it sends no requests to
-        Kafka: the coordinator holds the pull.
+        it, and nothing is committed. Messages that do not match the topic's filter are left out. While it waits, it
+        sends no requests to Kafka: the coordinator holds the pull.
 
         Any thread may call it. Several threads may call it at once, one for each queue.
 
@@ -294,6 +296,9 @@ class Consumer:
             return None
         offset = message.offset()
         assert offset is not None, "a message without an error has an offset"
+        if not self._filters.wants(give.queue.topic, message):
+            self._control.done(give, offset + 1)
+            return None
         self._handed = give, offset + 1
         return message
 

@@ -14,16 +14,15 @@ from msgspec import Meta
 from model.config import MAX_PULL_TIMEOUT_MS
 from model.decisions import Rejected, Wake
 from model.events import Offset, Subscription
-from model.filters import FilterError, ParsedSubscription, parse
 from model.pull_client import PullEnded
 from model.queue import Queue
 from wakeroll.argument_checks import checked
 from wakeroll.connection import Connection
 from wakeroll.errors import InvalidUsage
-from wakeroll.headers import wants
 from wakeroll.operator_requests import RequestRefused
 from wakeroll.puller import Puller
 from wakeroll.queue_reader import QueueReader
+from wakeroll.topic_filters import TopicFilters
 
 MOST_MESSAGES = 100_000
 """Largest number of messages of one fetch, which holds all of them in memory."""
@@ -46,11 +45,17 @@ class Fetcher:
     """Fetches for one consumer; any number of threads, one for each queue."""
 
     def __init__(
-        self, connection: Connection, group_id: str, client_id: str, subscriptions: Iterable[Subscription]
+        self,
+        connection: Connection,
+        group_id: str,
+        client_id: str,
+        subscriptions: Iterable[Subscription],
+        filters: TopicFilters,
     ) -> None:
         """Prepare; the first fetch connects."""
         self._connection = connection
         self._subscriptions = {subscription.topic: subscription for subscription in subscriptions}
+        self._filters = filters
         self._puller = Puller(connection, group_id, client_id)
         self._changed = threading.Condition()
         self._busy: set[Queue] = set()
@@ -75,17 +80,13 @@ class Fetcher:
         if subscription is None or named.broker:
             topics = ", ".join(sorted(self._subscriptions))
             raise InvalidUsage(f"cannot fetch {named}: it is not a queue of this consumer's topics: {topics}")
-        try:
-            wanted = parse(subscription.expression, subscription.expression_type)
-        except FilterError as error:
-            raise InvalidUsage(f"cannot parse the expression of {named.topic}: {error}") from None
 
         def check_both() -> None:
             self._refuse_if_closed()
             check()
 
         with self._reader(named) as reader:
-            one = _Fetch(reader, self._puller, named, subscription, wanted, most, check_both)
+            one = _Fetch(reader, self._puller, named, subscription, self._filters, most, check_both)
             return one.run(offset, wait)
 
     def hear(self, answer: Wake | Rejected) -> None:
@@ -144,8 +145,7 @@ class _Fetch:
     puller: Puller
     queue: Queue
     subscription: Subscription
-    wanted: ParsedSubscription
-    """Parsed expression of the subscription."""
+    filters: TopicFilters
     most: int
     check: Callable[[], None]
 
@@ -180,7 +180,7 @@ class _Fetch:
 
     def _read(self, offset: int, timeout: float) -> Fetched:
         read = self.reader.read(self.queue, offset, self.most, timeout, self.check)
-        messages = [message for message in read.messages if wants(self.wanted, message)]
+        messages = [message for message in read.messages if self.filters.wants(self.queue.topic, message)]
         return Fetched(messages, read.next_offset)
 
     def _wait(self, offset: int, seconds: float) -> PullEnded:

@@ -433,13 +433,6 @@ def test_a_wrong_argument_of_fetch_is_named(one_consumer, arguments, sentence):
         consumer.fetch(queue, **{"offset": 0, **given})
 
 
-def test_an_expression_that_cannot_be_read_is_named(coordinator, join):
-    topic = coordinator.topic(1)
-
-    with pytest.raises(InvalidUsage, match=f"cannot parse the expression of {topic}: "):
-        join({topic: "||"}).consumer.fetch((topic, 0), 0)
-
-
 def test_a_queue_that_kafka_does_not_have_is_named(coordinator, join):
     topic = coordinator.topic(1)
 
