@@ -284,7 +284,7 @@ class Consumer:
         return handed is None or self._control.done(*handed)
 
     def _next(self, timeout: float) -> Message | None:
-        """Wait for a message that may be delivered, for at most a slice of `timeout` seconds."""
+        """Wait at most a slice of `timeout` seconds for a message to deliver; one that does not match is processed."""
         if self._reader.is_idle:
             self._control.changed.wait(min(timeout, RETRY_S))
             return None

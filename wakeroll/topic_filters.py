@@ -1,4 +1,4 @@
-"""The filters of a consumer's topics: which messages `poll`, `run` and `fetch` deliver."""
+"""The filters of a consumer's topics: which messages `poll` and `fetch` deliver."""
 
 from collections.abc import Iterable
 
@@ -35,15 +35,10 @@ class TopicFilters:
                 parsed = parse(subscription.expression, subscription.expression_type)
             except FilterError as error:
                 raise InvalidUsage(f"cannot parse the expression of {subscription.topic}: {error}") from None
-            if parsed.expression != ALL or parsed.condition is not None:
+            if parsed.expression != ALL:  # without a filter, headers are not decoded at all
                 self._parsed[subscription.topic] = parsed
 
-    @property
-    def match_everything(self) -> bool:
-        """Whether no topic has a filter."""
-        return not self._parsed
-
-    def wants(self, topic: str | None, message: Message) -> bool:
+    def wants(self, topic: str, message: Message) -> bool:
         """Return whether a message of this topic matches the topic's filter."""
-        parsed = self._parsed.get(topic or "")
+        parsed = self._parsed.get(topic)
         return parsed is None or wants(parsed, message)
