@@ -60,7 +60,7 @@ def run_demo(settings: Settings, stop: threading.Event) -> int:
     started = time.monotonic()
     try:
         with ExitStack() as stack:
-            out.print("[dim]starting broker, observer and Spark jobs (some 20 s) ...[/]")
+            out.print("[dim]starting broker, observer and Spark jobs (about 20 s) ...[/]")
             system = stack.enter_context(local_system(settings, stop))
             story = Story(system, stack, stop, topic="orders" if embedded else f"{unique}-orders")
             story.tell()
@@ -70,7 +70,7 @@ def run_demo(settings: Settings, stop: threading.Event) -> int:
     except Stopped:
         out.print("stopped; everything is down")
         return 130
-    out.print(f"[dim]the whole story took {time.monotonic() - started:.0f} s; tables in {settings.warehouse}[/]")
+    out.print(f"[dim]the whole demo took {time.monotonic() - started:.0f} s; tables in {settings.warehouse}[/]")
     return 0 if well else 1
 
 
@@ -116,7 +116,7 @@ class Story:
 
         self._until_caught_up()
         self._graceful_ns = time.time_ns()
-        out.rule("two more join: nobody stops, nothing is repeated")
+        out.rule("two more join: all continue, nothing is repeated")
         since_ms = now_ms()
         for client_id in ("c4", "c5"):
             self._start(client_id)
@@ -130,7 +130,7 @@ class Story:
         self._until("the queues are 3/3/2", lambda view: view.shares == [3, 3, 2] and "c4" not in _owners(view), QUEUES)
         self._show(since_ms)
 
-        out.rule("somebody sends nonsense")
+        out.rule("a client sends bad data")
         self._send_nonsense()
         self._until("it is rejected", lambda view: bool(view.rejections))
         for rejected in self._watcher.view().rejections:
@@ -245,7 +245,7 @@ class Story:
         """Print the owners of all queues with epochs and reasons, and the duration of each rebalance."""
         view = self._watcher.view()
         table = Table()
-        for name in ("owner", "queues", "given in epoch", "how they came free"):
+        for name in ("owner", "queues", "since epoch", "how it was freed"):
             table.add_column(name)
         for owner in sorted(_owners(view)):
             mine = sorted(queue_id for queue_id, given in view.owners.items() if given.to == owner)
@@ -260,7 +260,7 @@ class Story:
                 continue
             out.print(
                 f"epoch {rebalance.epoch}: {rebalance.trigger}, {rebalance.clients} clients, {rebalance.moved} queues "
-                f"moved; told {published_ms - rebalance.at_ms} ms after its cause, "
+                f"moved; sent {published_ms - rebalance.at_ms} ms after its cause, "
                 f"{(published_ms - since_ms) / 1000:.1f} s after the step began"
             )
 
