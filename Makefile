@@ -38,10 +38,10 @@ test: .venv/.installed-dev jars ## every test, those with Spark and a broker too
 	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 simulate: .venv/.installed-dev ## worlds made from seeds, in which everything goes wrong: SEEDS=1000
-	@exec $(OURS) tests/simulation/simulate.py --seeds $(or $(SEEDS),1000)
+	@exec $(OURS) -m tests.simulation.simulate --seeds $(or $(SEEDS),1000)
 
 exhaustive: .venv/.installed-dev ## every interleaving in small worlds, up to a depth: some minutes
-	@exec $(OURS) tests/exhaustive/explore.py --long --jobs 2 --heal-every 4 $(ARGS)
+	@exec $(OURS) -m tests.exhaustive.explore --long --jobs 2 --heal-every 4 $(ARGS)
 
 bench: .venv/.installed jars ## what things cost on this machine, beside Kafka's own; makes docs/performance.md
 	@exec $(OURS) -m bench $(ARGS)

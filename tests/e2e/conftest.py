@@ -1,11 +1,9 @@
 """A coordinator without Spark: the real machine on a real broker, one thread, for tests of what talks to it."""
 
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -37,9 +35,6 @@ from model.signing import DEV_KEYS, Keys, Signer
 from pipeline.kafka.control_topics import ensure_topics
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import key_to_sign, new_signer
-
-# `fleet` is shared; in importlib mode nothing else makes it importable.
-sys.path.insert(0, str(Path(__file__).parent))
 
 TICK_S = 0.1
 PATIENCE_S = 120.0

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from fleet import PATIENCE_S, Fleet, make_topic, until
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.child_process import Child
 from pipeline.settings import Settings
+from tests.support.systems.fleet import PATIENCE_S, Fleet, make_topic, until
 from wakeroll import Consumer, NotReachable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]

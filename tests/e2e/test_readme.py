@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from fleet import make_topic
 from pipeline.ledger.tables import open_views
 from pipeline.local.child_process import Child
 from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings
+from tests.support.systems.fleet import make_topic
 from wakeroll.connection import Connection
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]

@@ -1,4 +1,4 @@
-"""Worlds from many seeds: ``python tests/simulation/simulate.py --seeds 1000 [--from 0] [--only polling]``.
+"""Worlds from many seeds: ``python -m tests.simulation.simulate --seeds 1000 [--from 0] [--only polling]``.
 
 Each seed is a world of groups, and one of long polling.  Exits with 1 and the story of the first failing world; else
 prints how often each fault happened.
@@ -8,15 +8,11 @@ import argparse
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "scenarios"), str(HERE.parents[1])]
+from tests.support.simulation.groups import group_simulation
+from tests.support.simulation.polling import polling_simulation
 
-import checks.live  # noqa: E402 - found only after the line above
-import polling.live  # noqa: E402 - found only after the line above
-
-WORLDS = {"groups": checks.live, "polling": polling.live}
+WORLDS = {"groups": group_simulation, "polling": polling_simulation}
 
 
 def main() -> int:
@@ -30,7 +26,7 @@ def main() -> int:
     began, happened = time.monotonic(), {name: Counter[str]() for name in names}
     for number, seed in enumerate(range(options.first, options.first + options.seeds), 1):
         for name in names:
-            again = f"again: python tests/simulation/simulate.py --from {seed} --seeds 1 --only {name}"
+            again = f"again: python -m tests.simulation.simulate --from {seed} --seeds 1 --only {name}"
             try:
                 story = WORLDS[name].live(seed, happened[name])
             except Exception:  # a checker that fails is a finding, too

@@ -4,15 +4,14 @@ from functools import partial
 
 import pytest
 
-from checks import judge
-from mutants.all import MUTANTS, UNSEEN
-from mutants.mutant import alive
-from polling import checks as polling_checks
-from polling import plan as polling_plan
-from polling.mutants import MUTANTS as POLLING_MUTANTS
-from polling.world import World as PollingWorld
-from world import plan
-from world.world import World
+from tests.support.mutants.group_mutants import MUTANTS, UNSEEN
+from tests.support.mutants.mutant import alive
+from tests.support.mutants.polling_mutants import MUTANTS as POLLING_MUTANTS
+from tests.support.simulation.groups import group_plan
+from tests.support.simulation.groups.checks import judge
+from tests.support.simulation.groups.group_world import World
+from tests.support.simulation.polling import polling_checks, polling_plan
+from tests.support.simulation.polling.polling_world import World as PollingWorld
 
 TRIES = 40
 """Worlds for each mutant; most are found in the first one."""
@@ -23,7 +22,7 @@ mutants = partial(pytest.mark.parametrize, "mutant", ids=lambda mutant: mutant.n
 @mutants([one for one in MUTANTS if one.name not in UNSEEN])
 def test_a_broken_rule_of_groups_is_found(mutant):
     def is_found(seed):
-        return judge.broken(World(plan.draw(seed, **mutant.world)).run())
+        return judge.broken(World(group_plan.draw(seed, **mutant.world)).run())
 
     assert _found_by(is_found, mutant), _survives(mutant)
 

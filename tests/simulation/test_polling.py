@@ -11,20 +11,20 @@ from model.decisions import Wake
 from model.held_queue import HeldQueue
 from model.shard import ShardState
 from model.shard_load import NOTHING
-from polling.checks import broken
-from polling.faults import KINDS
-from polling.live import REASONS, coverage, live
-from polling.plan import OBSERVED, draw
-from polling.poller import Reading
-from polling.world import World
-from seeds import digests, run_worlds
+from tests.support.simulation.frame.seeds import digests, run_worlds
+from tests.support.simulation.polling.poller import Reading
+from tests.support.simulation.polling.polling_checks import broken
+from tests.support.simulation.polling.polling_faults import KINDS
+from tests.support.simulation.polling.polling_plan import OBSERVED, draw
+from tests.support.simulation.polling.polling_simulation import REASONS, coverage, live
+from tests.support.simulation.polling.polling_world import World
 
 WORLDS = 16
 """Worlds with seeds in a row: `make simulate` runs more."""
 
 
 def test_the_rules_of_long_polling_hold_in_every_world(tell):
-    """`python tests/simulation/simulate.py --only polling --from SEED --seeds 1` runs a failing one again."""
+    """`python -m tests.simulation.simulate --only polling --from SEED --seeds 1` runs a failing one again."""
     happened, worlds = run_worlds(live, WORLDS)
     tell(coverage(happened, worlds))
     assert {*KINDS, *REASONS} <= happened.keys()
@@ -33,7 +33,8 @@ def test_the_rules_of_long_polling_hold_in_every_world(tell):
 def test_a_seed_is_a_world_of_long_polling_whatever_the_hash_seed():
     """Or a failing seed could not be looked at."""
     first, second = digests(
-        "from polling.plan import draw; from polling.world import World; world = World(draw(7)).run();"
+        "from tests.support.simulation.polling.polling_plan import draw;"
+        "from tests.support.simulation.polling.polling_world import World; world = World(draw(7)).run();"
         "said = [(one.encoded, one.log) for one in world.coordinators]"
     )
 

@@ -1,16 +1,13 @@
 """A failing world is told in a few lines, or nobody would read it."""
 
-import checks.tell
-import polling.tell
-from checks import judge
-from mutants.all import MUTANTS
-from mutants.mutant import alive
-from polling import checks as polling_checks
-from polling import plan as polling_plan
-from polling.mutants import MUTANTS as POLLING_MUTANTS
-from polling.world import World as PollingWorld
-from world import plan
-from world.world import World
+from tests.support.mutants.group_mutants import MUTANTS
+from tests.support.mutants.mutant import alive
+from tests.support.mutants.polling_mutants import MUTANTS as POLLING_MUTANTS
+from tests.support.simulation.groups import group_plan, group_story
+from tests.support.simulation.groups.checks import judge
+from tests.support.simulation.groups.group_world import World
+from tests.support.simulation.polling import polling_checks, polling_plan, polling_story
+from tests.support.simulation.polling.polling_world import World as PollingWorld
 
 RUNS = 20
 """Worlds to find a smaller one in."""
@@ -19,16 +16,16 @@ RUNS = 20
 def test_a_failing_world_of_groups_is_told_with_fewer_faults():
     """What has nothing to do with it is left out, and the broken rule stands last."""
     mutant = _named(MUTANTS, "starts at the first message")
-    big = plan.draw(0, **mutant.world)
+    big = group_plan.draw(0, **mutant.world)
     with alive(mutant):
         first = judge.broken(World(big).run())[0]
-        small = checks.tell.shrink(big, first.rule, RUNS)
-        story = checks.tell.tell(small).splitlines()
+        small = group_story.shrink(big, first.rule, RUNS)
+        story = group_story.tell(small).splitlines()
 
     assert set(small.faults) < set(big.faults)
     assert story[0].startswith(f"seed 0: {first.rule}")
     assert f"BROKEN {first.rule}" in story[-1]
-    assert len(story) <= checks.tell.LINES + 4
+    assert len(story) <= group_story.LINES + 4
 
 
 def test_a_failing_world_of_long_polling_is_told_with_fewer_faults():
@@ -36,8 +33,8 @@ def test_a_failing_world_of_long_polling_is_told_with_fewer_faults():
     big = polling_plan.draw(0, **mutant.world)
     with alive(mutant):
         first = polling_checks.broken(PollingWorld(big).run())[0]
-        small = polling.tell.shrink(big, first.rule, RUNS)
-        story = polling.tell.tell(small).splitlines()
+        small = polling_story.shrink(big, first.rule, RUNS)
+        story = polling_story.tell(small).splitlines()
 
     assert set(small.faults) < set(big.faults)
     assert story[0].startswith("seed 0: ")
@@ -45,7 +42,7 @@ def test_a_failing_world_of_long_polling_is_told_with_fewer_faults():
 
 
 def test_a_world_that_breaks_no_rule_says_so():
-    assert checks.tell.tell(plan.draw(0, only=(), chaos_ms=60_000)) == "seed 0: no rule is broken"
+    assert group_story.tell(group_plan.draw(0, only=(), chaos_ms=60_000)) == "seed 0: no rule is broken"
 
 
 def _named(mutants, name):

@@ -1,9 +1,9 @@
 """Never two owners, nothing lost, nobody evicted: worlds made from seeds, in which everything goes wrong."""
 
-from checks.live import coverage, live
-from seeds import digests, run_worlds
-from world.plan import draw
-from world.world import World
+from tests.support.simulation.frame.seeds import digests, run_worlds
+from tests.support.simulation.groups.group_plan import draw
+from tests.support.simulation.groups.group_simulation import coverage, live
+from tests.support.simulation.groups.group_world import World
 
 WORLDS = 40
 """Worlds with seeds in a row: `make simulate` runs more."""
@@ -12,7 +12,7 @@ FOUND = (1959, 3200, 4710, 8149, 8413, 8415, 8437, 8651)
 
 
 def test_the_rules_hold_in_every_world(tell):
-    """A failing world is shrunk and told; `python tests/simulation/simulate.py --from SEED --seeds 1` runs it again."""
+    """A failing world is shrunk and told; `python -m tests.simulation.simulate --from SEED --seeds 1` runs it again."""
     happened, worlds = run_worlds(live, WORLDS, FOUND)
     tell(coverage(happened, worlds))
 
@@ -20,7 +20,8 @@ def test_the_rules_hold_in_every_world(tell):
 def test_a_seed_is_a_world_whatever_the_hash_seed():
     """Or a failing seed could not be looked at."""
     first, second = digests(
-        "from world.plan import draw; from world.world import World; world = World(draw(7)).run();"
+        "from tests.support.simulation.groups.group_plan import draw;"
+        "from tests.support.simulation.groups.group_world import World; world = World(draw(7)).run();"
         "said = [one.encoded for one in world.coordinators], world.seen.handlings, world.broker.log"
     )
 

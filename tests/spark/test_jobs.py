@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from deployment import Log, decided, deploy, inbox_of, replayed, told, until, written
 from model.config import CONTROL_PARTITIONS
 from model.rows import TABLES
 from model.signing import DEV_KEYS
@@ -20,6 +19,7 @@ from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.tables import ensure_tables, open_views, path_of
 from pipeline.recovery.checkpoint_state import read_shards
 from pipeline.settings import Settings
+from tests.support.systems.deployment import Log, decided, deploy, inbox_of, replayed, told, until, written
 
 pytestmark = pytest.mark.spark
 

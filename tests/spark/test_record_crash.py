@@ -2,10 +2,10 @@
 
 import pytest
 
-from deployment import Log, deploy, replayed, until, written
 from pipeline.jobs import coordinate, record
 from pipeline.ledger.tables import open_views
 from pipeline.sinks.delta_sink import append
+from tests.support.systems.deployment import Log, deploy, replayed, until, written
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,6 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deployment import Log, cut, deploy, replayed, told, until, written
 from model.config import ERA_EPOCHS
 from model.rows import SNAPSHOTS
 from model.shard import VERSION
@@ -25,6 +24,7 @@ from pipeline.recovery.restore_plan import prepare_restore
 from pipeline.recovery.snapshots import take_snapshots
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
+from tests.support.systems.deployment import Log, cut, deploy, replayed, told, until, written
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark

@@ -10,8 +10,6 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from deployment import until
-from ledgers import PARTITIONS, three_days
 from model.rows import DECISIONS, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from model.shard import VERSION
 from pipeline.ledger.archived_log import Period, cut_logs
@@ -23,6 +21,8 @@ from pipeline.questions.quality.comparison_rules import broken_rows
 from pipeline.questions.replay_check import replay_all
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
+from tests.support.ledgers import PARTITIONS, three_days
+from tests.support.systems.deployment import until
 
 pytestmark = pytest.mark.spark
 

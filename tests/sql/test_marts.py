@@ -13,11 +13,11 @@ import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from ledgers import Story, a_day, told_by_hand, write_ledger
 from model.decisions import Change, Fenced, FencedReason, Handover, How, Kind, Membership, Trigger, WakeReason
 from model.events import Reset, ResetOffset
 from model.queue import Queue
 from pipeline.questions import marts
+from tests.support.ledgers import Story, a_day, told_by_hand, write_ledger
 
 pytestmark = pytest.mark.spark
 
