@@ -57,7 +57,7 @@ class Process:
         self.lives = 0
         self.past_lives: list[str] = []
         """All its lives, the present one last."""
-        self._heard = len(world.broker.inbox.get(self.client_id, ()))
+        self._heard = len(world.inbox.get(self.client_id, ()))
         self._timer_ms = -1
 
     # --- what happens to it ---
@@ -116,7 +116,7 @@ class Process:
         """Have one more heartbeat under way when the process dies."""
         for output in self.client.wish(self._wishes(), self.now_ms):
             if isinstance(output, Send) and not self.producer.is_cut:
-                self.world.after(later_ms, self.world.arrive, output.event)
+                self.world.after(later_ms, self.world.append, output.event)
 
     @property
     def now_ms(self) -> int:
@@ -146,7 +146,7 @@ class Process:
         if self.world.now_ms - self._unheard_since_ms > self.client.session_timeout_ms:
             self._do(self.client.give_up())  # as the SDK's thread that watches the inbox
         self._unheard_since_ms = config.NEVER_MS
-        inbox = self.world.broker.inbox.get(self.client_id, [])
+        inbox = self.world.inbox.get(self.client_id, [])
         while self.alive and self._heard < len(inbox):
             decision = inbox[self._heard]
             self._heard += 1

@@ -63,7 +63,7 @@ class Producer:
             return
         send, since_ms = self._outgoing.popleft()
         if self._straggler is not None and isinstance(send.event, self._straggler[0]):
-            world.after(self._straggler[1], world.arrive, send.event)
+            world.after(self._straggler[1], world.append, send.event)
             self._straggler = None
             world.seen.straggled.add(send.event.instance_id)
         elif world.now_ms - since_ms <= config.SESSION_TIMEOUT_MS:

@@ -1,29 +1,20 @@
-"""What each kind of fault does."""
+"""Effects of the faults of a world of groups."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from model.events import Commit, Heartbeat
 from tests.support.simulation.frame.fault import Fault
+from tests.support.simulation.frame.fault_effects import COMMON_EFFECTS
+from tests.support.simulation.frame.world import Effect
 from tests.support.simulation.groups import strangers
 from tests.support.simulation.groups.group_observer import NOWHERE, ROOMS
-from tests.support.simulation.groups.group_plan import PARTITIONS, TOPICS
+from tests.support.simulation.groups.group_plan import TOPICS
 
 if TYPE_CHECKING:
     from tests.support.simulation.groups.client_process import Process
     from tests.support.simulation.groups.group_world import World
-
-
-def strike(world: "World", fault: Fault) -> None:
-    """Let it happen; what hits a client hits its living processes."""
-    world.happened[fault.kind] += 1
-    if fault.kind in IN_THE_WORLD:
-        IN_THE_WORLD[fault.kind](world, fault)
-        return
-    for process in world.living(fault.who):
-        TO_A_PROCESS[fault.kind](world, fault, process)
-    if fault.kind in ("crash", "restart", "farewell", "leave", "abort"):
-        world.after(fault.length_ms, world.start, fault.who)
 
 
 def _restart(_world: "World", fault: Fault, process: "Process") -> None:
@@ -33,7 +24,7 @@ def _restart(_world: "World", fault: Fault, process: "Process") -> None:
 
 def _farewell(world: "World", fault: Fault, process: "Process") -> None:
     if process.client.instance_id and not process.producer.is_cut:
-        world.after(fault.amount, world.arrive, process.last_word())
+        world.after(fault.amount, world.append, process.last_word())
     process.die()
 
 
@@ -114,7 +105,7 @@ def _slow_down(_world: "World", fault: Fault, process: "Process") -> None:
     process.slow_ms = fault.length_ms
 
 
-TO_A_PROCESS: Mapping[str, Callable[["World", Fault, "Process"], None]] = {
+_TO_A_PROCESS: Mapping[str, Callable[["World", Fault, "Process"], None]] = {
     "crash": lambda _world, _fault, process: process.die(),
     "restart": _restart,
     "farewell": _farewell,
@@ -140,18 +131,8 @@ TO_A_PROCESS: Mapping[str, Callable[["World", Fault, "Process"], None]] = {
 }
 
 
-def _kill(world: "World", fault: Fault) -> None:
-    for coordinator in world.coordinators:
-        coordinator.kill_in_next_batch(fault.amount)
-
-
-def _restore(world: "World", fault: Fault) -> None:
-    for coordinator in world.coordinators:
-        coordinator.restore(fault.amount)
-
-
 def _darken(world: "World", fault: Fault) -> None:
-    world.broker.dark_until_ms = max(world.broker.dark_until_ms, world.now_ms + fault.length_ms)
+    COMMON_EFFECTS["dark"](world, fault)
     world.seen.darkness.append((world.now_ms, world.now_ms + fault.length_ms))
 
 
@@ -191,19 +172,15 @@ def _make_again(world: "World", fault: Fault) -> None:
 
 
 def _delay_route(world: "World", fault: Fault) -> None:
-    world.after(fault.length_ms, world.arrive, world.observer.route(fault.who))
+    world.after(fault.length_ms, world.append, world.observer.route(fault.who))
 
 
 def _end_ticks(world: "World", fault: Fault) -> None:
     if fault.amount:
         for number in range(len(world.observer.tickers)):
             world.observer.end_ticker(number)
-    world.observer.dead_until_ms = max(world.observer.dead_until_ms, world.now_ms + fault.length_ms)
+    COMMON_EFFECTS["no ticks"](world, fault)
     world.seen.darkness.append((world.now_ms, world.now_ms + fault.length_ms))
-
-
-def _step(world: "World", fault: Fault) -> None:
-    world.broker.skew_ms += fault.amount
 
 
 def _route(world: "World", fault: Fault) -> None:
@@ -236,7 +213,7 @@ def _junk(world: "World", fault: Fault) -> None:
         world.after(1_000, _junk, world, fault)
         return
     texts = (b"", b"{", b'{"type":"nonsense"}', b'{"type":"heartbeat","group_id":"billing","client_id":"c1"}')
-    for partition in range(PARTITIONS):
+    for partition in range(world.partitions):
         world.broker.write(partition, fault.who.encode(), world.rng.choice(texts), None, world.now_ms)
 
 
@@ -247,12 +224,9 @@ def _fight(world: "World", fault: Fault) -> None:
     world.after(fault.amount, world.start_another, fault.who, until_ms)
 
 
-IN_THE_WORLD: Mapping[str, Callable[["World", Fault], None]] = {
+_TO_THE_WORLD: Mapping[str, Effect] = {
     "twin": lambda world, fault: world.start_another(fault.who),
     "fight": _fight,
-    "behind": lambda world, fault: world.delay_coordinator(fault.length_ms),
-    "kill": _kill,
-    "restore": _restore,
     "loss": _lose,
     "observer": _change_observers,
     "late ticks": _make_ticks_late,
@@ -264,7 +238,6 @@ IN_THE_WORLD: Mapping[str, Callable[["World", Fault], None]] = {
     "echo": lambda world, fault: world.echo_inbox(fault.length_ms, fault.amount),
     "dark": _darken,
     "no ticks": _end_ticks,
-    "step": _step,
     "junk": _junk,
     "route": _route,
     "gone": _remove_topic,
@@ -278,3 +251,19 @@ IN_THE_WORLD: Mapping[str, Callable[["World", Fault], None]] = {
     "prefer": lambda world, fault: world.change_preference(fault.who, fault.amount),
     "other mode": lambda world, fault: strangers.want_other_mode(world, fault.who),
 }
+
+
+def _hit(effect: Callable[["World", Fault, "Process"], None], world: "World", fault: Fault) -> None:
+    """Carry out a fault of a client at each of its living processes; start the client again if the fault ends it."""
+    for process in world.living(fault.who):
+        effect(world, fault, process)
+    if fault.kind in ("crash", "restart", "farewell", "leave", "abort"):
+        world.after(fault.length_ms, world.start, fault.who)
+
+
+EFFECTS: Mapping[str, Effect] = {
+    **COMMON_EFFECTS,
+    **{kind: partial(_hit, effect) for kind, effect in _TO_A_PROCESS.items()},
+    **_TO_THE_WORLD,
+}
+"""Kind of fault -> its effect."""

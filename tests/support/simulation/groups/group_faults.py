@@ -1,45 +1,16 @@
-"""What may go wrong in a world, or change: its kinds, and how one of each is drawn."""
+"""What may go wrong in a world of groups, or change."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
 from model.config import MIN_SESSION_MS
-from tests.support.simulation.frame.fault import Fault
+from tests.support.simulation.frame.fault import Kind, between, one_of
 
 if TYPE_CHECKING:
     from tests.support.simulation.groups.group_plan import Plan
 
 QUIET_MS = 20_000
 """Before the calm begins, nothing happens that would have to be waited for longer than the rules say."""
-
-Draw = Callable[[Random, "Plan"], int]
-
-
-def _nothing(_rng: Random, _plan: "Plan") -> int:
-    return 0
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of fault."""
-
-    says: str
-    who: str = "client"
-    """Whom it hits: a ``client``, a ``group``, a ``topic`` or the whole ``world``."""
-    length_ms: Draw = _nothing
-    amount: Draw = _nothing
-    ends: bool = True
-    """Whether its length ends with the chaos at the latest."""
-
-
-def _one_of(*values: int) -> Draw:
-    return lambda rng, _: rng.choice(values)
-
-
-def _between(least: int, most: int) -> Draw:
-    return lambda rng, _: rng.randint(least, most)
 
 
 def _a_while(rng: Random, plan: "Plan") -> int:
@@ -69,13 +40,13 @@ KINDS = {
     "restart": Kind(
         "a client dies and comes back at once; what it sent last arrives after the new life's first heartbeat",
         length_ms=_soon,
-        amount=_one_of(0, 500, 3_000),
+        amount=one_of(0, 500, 3_000),
         ends=False,
     ),
     "farewell": Kind(
         "the same, and what arrives late is the old life's unregister",
         length_ms=_soon,
-        amount=_one_of(500, 1_500, 3_000),
+        amount=one_of(500, 1_500, 3_000),
         ends=False,
     ),
     "leave": Kind("a client ends its work, commits and unregisters, and comes back later", length_ms=_a_while),
@@ -83,16 +54,16 @@ KINDS = {
     "twice": Kind(
         "a client dies, and so does the process that is started in its place, and the next one; late heartbeats of them"
         " arrive",
-        length_ms=_one_of(10, 300, 2_000, 12_000),
-        amount=_one_of(100, 2_500, 20_000),
+        length_ms=one_of(10, 300, 2_000, 12_000),
+        amount=one_of(100, 2_500, 20_000),
         ends=False,
     ),
     # --- two processes under one name ---
     "twin": Kind("a second process under the same client_id; the first one obeys its fence"),
     "fight": Kind(
         "two processes under one client_id, and who is replaced comes back as a new life, again and again",
-        length_ms=_one_of(10_000, 20_000),
-        amount=_one_of(500, 2_000, 4_000),
+        length_ms=one_of(10_000, 20_000),
+        amount=one_of(500, 2_000, 4_000),
     ),
     # --- a client stands still, or is out of reach ---
     "zombie": Kind(
@@ -104,7 +75,7 @@ KINDS = {
         length_ms=lambda rng, plan: rng.choice(
             [2_000, plan.session_ms - 500, plan.session_ms + rng.choice([500, 9_000, 60_000])]
         ),
-        amount=_one_of(10, 1_000, 7_000),
+        amount=one_of(10, 1_000, 7_000),
     ),
     "pause": Kind("a client stands still for a while", length_ms=lambda rng, plan: rng.randint(300, plan.session_ms)),
     "cut": Kind(
@@ -116,24 +87,24 @@ KINDS = {
     ),
     "unheard": Kind(
         "a client's inbox does not come for long; what it sends arrives and is acknowledged",
-        length_ms=_one_of(30_000, 150_000, 600_000),
+        length_ms=one_of(30_000, 150_000, 600_000),
     ),
     "moved": Kind(
         "a client stands still for most of its session, and is cut off when it goes on",
         length_ms=lambda rng, plan: plan.session_ms * rng.choice([60, 80, 95]) // 100,
         amount=lambda rng, plan: plan.session_ms * rng.choice([50, 90, 120]) // 100,
     ),
-    "skip": Kind("assignments in a client's inbox are never read by it for a while", length_ms=_one_of(2_000, 20_000)),
+    "skip": Kind("assignments in a client's inbox are never read by it for a while", length_ms=one_of(2_000, 20_000)),
     "lost": Kind(
         "decisions for a client are lost for ever: of one kind, or any",
-        length_ms=_one_of(1_500, 10_000, 60_000),
-        amount=_between(0, 3),
+        length_ms=one_of(1_500, 10_000, 60_000),
+        amount=between(0, 3),
     ),
     "late answer": Kind("one decision for a client comes after newer ones", length_ms=_long_late, ends=False),
     "straggler": Kind(
         "a heartbeat of a client, or a commit, arrives after newer records",
         length_ms=_long_late,
-        amount=_one_of(0, 1),
+        amount=one_of(0, 1),
         ends=False,
     ),
     "slow": Kind(
@@ -142,103 +113,92 @@ KINDS = {
         ends=False,
     ),
     # --- a client wants something else ---
-    "wish": Kind("a client subscribes another set of topics", amount=_one_of(1, 2, 3)),
-    "prefer": Kind("a client wants another strategy; the oldest one's counts", amount=_between(0, 99)),
+    "wish": Kind("a client subscribes another set of topics", amount=one_of(1, 2, 3)),
+    "prefer": Kind("a client wants another strategy; the oldest one's counts", amount=between(0, 99)),
     # --- the coordinator ---
     "kill": Kind(
-        "the coordinator dies after it published a part of a batch, which is repeated", "world", amount=_between(0, 100)
+        "the coordinator dies after it published a part of a batch, which is repeated", "world", amount=between(0, 100)
     ),
     "restore": Kind(
         "the coordinator's checkpoints are lost, and it goes on from an older state",
         "world",
-        amount=_one_of(0, 50, 90, 99),
+        amount=one_of(0, 50, 90, 99),
     ),
     "loss": Kind(
         "the coordinator's state is lost: it begins a new era, with or without a snapshot, and with a part of its log",
         "world",
-        length_ms=_one_of(0, 30, 100),
-        amount=_one_of(-1, -1, 0, 50, 90, 100),
+        length_ms=one_of(0, 30, 100),
+        amount=one_of(-1, -1, 0, 50, 90, 100),
         ends=False,
     ),
     "behind": Kind("the coordinator stands still, and catches up in one batch", "world", length_ms=_behind, ends=False),
     "late": Kind(
         "the inbox is delayed for everybody",
         "world",
-        length_ms=_one_of(2_000, 20_000),
-        amount=_one_of(500, 2_000, 8_000),
+        length_ms=one_of(2_000, 20_000),
+        amount=one_of(500, 2_000, 8_000),
     ),
     "echo": Kind(
         "what is published in a while comes once more, after newer decisions: from an executor taken for dead",
         "world",
-        length_ms=_one_of(5_000, 20_000),
-        amount=_one_of(300, 2_000, 9_000),
+        length_ms=one_of(5_000, 20_000),
+        amount=one_of(300, 2_000, 9_000),
     ),
     # --- the log ---
     "dark": Kind(
         "nothing is appended to the log for a while, and nothing is read from the broker",
         "world",
-        length_ms=_one_of(2_000, 6_000, 15_000, 60_000),
+        length_ms=one_of(2_000, 6_000, 15_000, 60_000),
     ),
     "no ticks": Kind(
-        "all observers are dead for a minute, and go on or begin anew", "world", _one_of(60_000), _one_of(0, 1)
+        "all observers are dead for a minute, and go on or begin anew", "world", one_of(60_000), one_of(0, 1)
     ),
-    "observer": Kind("an observer begins, or one ends", "world", amount=_between(0, 5)),
-    "late ticks": Kind("ticks arrive late, and no more in order", "world", _one_of(5_000, 30_000), _one_of(300, 1_900)),
+    "observer": Kind("an observer begins, or one ends", "world", amount=between(0, 5)),
+    "late ticks": Kind("ticks arrive late, and no more in order", "world", one_of(5_000, 30_000), one_of(300, 1_900)),
     "step": Kind(
         "the log's clock is set forth or back",
         "world",
-        amount=_one_of(-900, -3_000, -30_000, -600_000, 700, 1_500, 2_500, 4_000, 4_999, 30_000, 600_000),
+        amount=one_of(-900, -3_000, -30_000, -600_000, 700, 1_500, 2_500, 4_000, 4_999, 30_000, 600_000),
     ),
-    "fast": Kind("the log's clock runs fast for a while", "world", _one_of(5_000, 60_000), _one_of(10, 50, 150)),
+    "fast": Kind("the log's clock runs fast for a while", "world", one_of(5_000, 60_000), one_of(10, 50, 150)),
     "junk": Kind("a record that is no event", "group"),
     # --- topics ---
-    "route": Kind("queues are added to a topic, or removed", "topic", amount=_one_of(-2, -1, 1, 2, 3)),
-    "gone": Kind("a topic is gone, and comes back", "topic", length_ms=_one_of(500, 3_000, 15_000)),
+    "route": Kind("queues are added to a topic, or removed", "topic", amount=one_of(-2, -1, 1, 2, 3)),
+    "gone": Kind("a topic is gone, and comes back", "topic", length_ms=one_of(500, 3_000, 15_000)),
     "room": Kind("a queue's leader moves to another room, or to one that nobody knows", "topic"),
     "made again": Kind(
-        "a topic is deleted and made again, at once or after a while", "topic", _one_of(0, 0, 2_000, 40_000)
+        "a topic is deleted and made again, at once or after a while", "topic", one_of(0, 0, 2_000, 40_000)
     ),
-    "truncated": Kind("queues of a topic lose their last messages", "topic", amount=_one_of(1, 10, 50)),
+    "truncated": Kind("queues of a topic lose their last messages", "topic", amount=one_of(1, 10, 50)),
     "old route": Kind("a route of a topic arrives late", "topic", length_ms=_long_late, ends=False),
     "storm": Kind(
-        "a topic changes many times in a second: queues, rooms, gone and back", "topic", length_ms=_one_of(1_000, 3_000)
+        "a topic changes many times in a second: queues, rooms, gone and back", "topic", length_ms=one_of(1_000, 3_000)
     ),
     # --- the operator ---
     "configure": Kind(
         "an operator sets a group's session and revoke timeout",
         "group",
-        length_ms=_one_of(MIN_SESSION_MS, 15_000, 45_000),
-        amount=_one_of(3_000, 20_000),
+        length_ms=one_of(MIN_SESSION_MS, 15_000, 45_000),
+        amount=one_of(3_000, 20_000),
         ends=False,
     ),
-    "strategy": Kind("an operator sets a group's strategy, maybe to one that fails", "group", amount=_between(0, 99)),
-    "reset": Kind("an operator sets a group's offsets, back or forth", "group", amount=_between(0, 100)),
+    "strategy": Kind("an operator sets a group's strategy, maybe to one that fails", "group", amount=between(0, 99)),
+    "reset": Kind("an operator sets a group's offsets, back or forth", "group", amount=between(0, 100)),
     "full": Kind(
-        "a group may have no more members for a while than one or two", "group", _one_of(3_000, 20_000), _one_of(1, 2)
+        "a group may have no more members for a while than one or two", "group", one_of(3_000, 20_000), one_of(1, 2)
     ),
     # --- clients made by hand ---
     "lock": Kind(
         "a client speaks RocketMQ's protocol: it locks its queues, and one that is not its own",
-        length_ms=_one_of(4_000, 40_000, 100_000),
-        amount=_one_of(0, 1),
+        length_ms=one_of(4_000, 40_000, 100_000),
+        amount=one_of(0, 1),
     ),
-    "forged": Kind("a commit comes from somebody who does not own the queue, or did once", amount=_one_of(0, 1, 2, 3)),
+    "forged": Kind("a commit comes from somebody who does not own the queue, or did once", amount=one_of(0, 1, 2, 3)),
     "liar": Kind(
         "a client says what is not so: of its queues, its epoch, its session, or in another one's name",
-        amount=_between(0, 6),
+        amount=between(0, 6),
     ),
-    "far commit": Kind("a client commits beyond the end of its queue", amount=_one_of(1, 30, 1_000, 10**9)),
+    "far commit": Kind("a client commits beyond the end of its queue", amount=one_of(1, 30, 1_000, 10**9)),
     "other mode": Kind("a client that broadcasts wants into a group that does not, or the other way round", "group"),
 }
 """Each happens at least once in every world that leaves nothing out."""
-
-
-def draw_fault(rng: Random, kind: str, plan: "Plan") -> Fault:
-    """Draw when a fault happens, to whom, for how long and how much."""
-    at_ms = rng.randint(5_000, plan.chaos_ms - QUIET_MS)
-    one = KINDS[kind]
-    length_ms = one.length_ms(rng, plan)
-    if one.ends:
-        length_ms = min(length_ms, plan.chaos_ms - at_ms)
-    whom = {"client": plan.clients, "group": plan.groups, "topic": plan.topics, "world": ("",)}[one.who]
-    return Fault(at_ms, kind, rng.choice(whom), length_ms, one.amount(rng, plan))

@@ -38,7 +38,7 @@ class Ticker:
     def _append(self, tick: Tick) -> None:
         """A tick that cannot be appended is dropped."""
         world = self._world
-        if world.now_ms >= max(world.observer.dead_until_ms, world.broker.dark_until_ms):
+        if world.now_ms >= max(world.unobserved_until_ms, world.broker.dark_until_ms):
             world.broker.append(tick, world.now_ms)
 
 
@@ -50,7 +50,6 @@ class Observer:
         self.routed = dict(zip(TOPICS, world.plan.queues, strict=True))
         """Topic -> how many queues it has; 0: it is gone."""
         self.rooms: dict[Queue, str] = {}
-        self.dead_until_ms = 0
         self.late_until_ms = 0
         """Until then a tick may be late by ..."""
         self.late_ms = 0
@@ -124,7 +123,7 @@ class Observer:
 
     def _route(self, topic: str) -> None:
         world = self._world
-        if world.now_ms < max(self.dead_until_ms, world.broker.dark_until_ms):
+        if world.now_ms < max(world.unobserved_until_ms, world.broker.dark_until_ms):
             world.after(1_000, self._route, topic)
             return
         world.broker.append(self.route(topic), world.now_ms)

@@ -1,28 +1,26 @@
 """What will happen in a world: drawn from one seed, before anything happens, so that parts of it can be left out."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
 from model.config import LONGEST_STEP_MS, MIN_SESSION_MS
-from tests.support.simulation.frame.fault import Fault
-from tests.support.simulation.groups.group_faults import KINDS, QUIET_MS, draw_fault
+from tests.support.simulation.frame.fault import draw_faults
+from tests.support.simulation.frame.plan import Plan as AnyPlan
+from tests.support.simulation.groups.group_faults import KINDS, QUIET_MS
 
 TOPICS = ("orders", "payments")
 GROUPS = ("billing", "audit")
 """The one belongs to control partition 1 of 2, the other to 0."""
-PARTITIONS = 2
 TWO_ROUTES_MS = 62_000
 """So long it takes until the observer has told twice where a queue ends."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A world before it happens; times in ms since its beginning."""
+@dataclass(frozen=True, kw_only=True)
+class Plan(AnyPlan):
+    """A world of groups before anything happens."""
 
-    seed: int
-    clients: tuple[str, ...]
-    """``group/client_id``."""
     queues: tuple[int, ...]
     """Of each topic, at first."""
     session_ms: int
@@ -39,9 +37,6 @@ class Plan:
     consume_from: Literal["first", "last"]
     handling_ms: int
     """How long an application handles a message, at most."""
-    chaos_ms: int
-    """Then nothing goes wrong any more."""
-    faults: tuple[Fault, ...]
 
     groups = GROUPS
     topics = TOPICS
@@ -57,7 +52,7 @@ class Plan:
         return max([self.revoke_ms, *(fault.amount for fault in self.faults if fault.kind == "configure")])
 
     @property
-    def end_ms(self) -> int:
+    def probe_ms(self) -> int:
         """When every queue must have a reader: session + settle + revoke timeouts + 2 ticks, and some latency.
 
         Where a tick counts for less than passed since the last one, the shard's clock takes longer for these.
@@ -75,9 +70,15 @@ class Plan:
         """Name who shares the queues: the whole group, or in broadcasting this client alone."""
         return f"{group_id}/{client_id}" if self.broadcasts(group_id) else group_id
 
-    def without(self, *faults: Fault) -> "Plan":
-        """Return the plan without these faults."""
-        return replace(self, faults=tuple(fault for fault in self.faults if fault not in faults))
+    @property
+    def end_ms(self) -> int:
+        """When the world ends; the last messages are read before."""
+        return self.probe_ms + 5_000
+
+    @property
+    def targets(self) -> Mapping[str, Sequence[str]]:
+        """`Kind.who` -> the names that a fault of such a kind may have."""
+        return {"client": self.clients, "group": GROUPS, "topic": TOPICS, "world": ("",)}
 
 
 def draw(seed: int, only: tuple[str, ...] = tuple(KINDS), chaos_ms: int | None = None, **given: object) -> Plan:
@@ -110,9 +111,8 @@ def draw(seed: int, only: tuple[str, ...] = tuple(KINDS), chaos_ms: int | None =
         faults=(),
     )
     plan = replace(plan, **given)  # type: ignore[arg-type]
-    kinds = list(only) + rng.choices(only, k=rng.randint(0, plan.chaos_ms // 20_000)) if only else []
-    faults = [draw_fault(rng, kind, plan) for kind in kinds]
+    faults = draw_faults(rng, plan, KINDS, only, one_more_per_ms=20_000, first_ms=5_000, quiet_ms=QUIET_MS)
     for fault in faults:
         if fault.kind == "behind":
             plan = replace(plan, chaos_ms=max(plan.chaos_ms, fault.at_ms + fault.length_ms + QUIET_MS))
-    return replace(plan, faults=tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.kind, fault.who))))
+    return replace(plan, faults=faults)

@@ -1,58 +1,26 @@
-"""A failing world made small, and told: what happened to the group and the queue in question, in a few lines."""
+"""The story of a failing world of groups: what happened to the group and the queue in question, in a few lines."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from model.decisions import AnyDecision, Handover, Membership, Offset, Rebalance
-from tests.support.simulation.frame.shrink import Trial, leave_out_faults
-from tests.support.simulation.groups.checks.evidence import Broken
-from tests.support.simulation.groups.checks.judge import broken
+from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.group_plan import Plan
 from tests.support.simulation.groups.group_world import World
 from tests.support.simulation.groups.seen import Handling
 
 LINES = 60
 """A story has at most so many."""
-SOON_MS = 25_000
-"""The calm of a small world begins so soon after its last fault."""
 
 
-def shrink(plan: Plan, rule: str, runs: int = 150) -> Plan:
-    """Leave out faults, then clients, then time, as long as the same rule breaks; runs at most so many worlds."""
-    fails = Trial(lambda smaller: any(one.rule == rule for one in broken(World(smaller).run())), runs)
-    plan = leave_out_faults(plan, fails)
-    for name in plan.clients:
-        fewer = replace(plan, clients=tuple(other for other in plan.clients if other != name))
-        hit = any(fault.who == name for fault in plan.faults)
-        if fewer.clients and not hit and fails(fewer):
-            plan = fewer
-    chaos_ms = max((fault.at_ms + fault.length_ms for fault in plan.faults), default=0) + SOON_MS
-    if chaos_ms < plan.chaos_ms and fails(replace(plan, chaos_ms=chaos_ms)):
-        plan = replace(plan, chaos_ms=chaos_ms)
-    return plan
-
-
-def tell(plan: Plan) -> str:
-    """Tell the story of a world up to the first broken rule."""
-    world = World(plan).run()
-    found = broken(world)
-    if not found:
-        return f"seed {plan.seed}: no rule is broken"
-    first = found[0]
+def story(world: World, first: Broken) -> Iterator[str]:
+    """Tell the clients and the settings of a world, and what happened up to a broken rule."""
+    yield f"  {', '.join(world.plan.clients)}; {_settings(world.plan)}"
     lines = sorted(
         [*_faults(world, first), *_decisions(world, first), *_handlings(world, first), *_drops(world, first)]
     )
-    told = [f"  {at_ms / 1000:8.3f}s  {text}" for at_ms, text in lines]
-    if len(told) > LINES:
-        told = [f"  ... {len(told) - LINES} lines before", *told[-LINES:]]
-    return "\n".join(
-        [
-            f"seed {plan.seed}: {first.rule} ({len(found)} times)",
-            f"  {', '.join(plan.clients)}; {_settings(plan)}",
-            *told,
-            f"  {first.at_ms / 1000:8.3f}s  BROKEN {first.rule}: {first.says}",
-        ]
-    )
+    if len(lines) > LINES:
+        yield f"  ... {len(lines) - LINES} lines before"
+    yield from (f"  {at_ms / 1000:8.3f}s  {text}" for at_ms, text in lines[-LINES:])
 
 
 def _settings(plan: Plan) -> str:
@@ -82,7 +50,7 @@ def _faults(world: World, first: Broken) -> Iterator[tuple[int, str]]:
 def _decisions(world: World, first: Broken) -> Iterator[tuple[int, str]]:
     for coordinator in world.coordinators:
         for decision in coordinator.decisions:
-            at_ms = world.broker.appended[decision.cause.partition][decision.cause.offset][0]
+            at_ms = world.broker.appended_ms(decision.cause)
             if at_ms <= _until_ms(first) and _concerns(first, getattr(decision, "group_id", None)):
                 yield from ((at_ms, text) for text in _words(decision, first))
 

@@ -1,22 +1,20 @@
 """A world made from a plan, in virtual time: clients, an observer, a broker and a coordinator, and what goes wrong."""
 
-import heapq
-from collections import Counter
-from collections.abc import Callable, Iterator
-from random import Random
-from typing import Any
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from model.client_actions import Dropped, Output, Send
 from model.decisions import TO_A_CLIENT, AnyDecision
-from model.events import GroupEvent, Heartbeat
+from model.events import Heartbeat
 from model.queue import Queue
-from tests.support.simulation.frame.simulated_broker import TOPIC, Broker
+from tests.support.control_log import TOPIC
 from tests.support.simulation.frame.simulated_coordinator import Coordinator
+from tests.support.simulation.frame.world import World as AnyWorld
 from tests.support.simulation.groups.client_process import Process, Reader
-from tests.support.simulation.groups.group_fault_effects import strike
+from tests.support.simulation.groups.group_fault_effects import EFFECTS
 from tests.support.simulation.groups.group_observer import Observer
 from tests.support.simulation.groups.group_operator import Operator
-from tests.support.simulation.groups.group_plan import PARTITIONS, TOPICS, Plan
+from tests.support.simulation.groups.group_plan import TOPICS, Plan
 from tests.support.simulation.groups.known_strategies import by_percent, careless
 from tests.support.simulation.groups.seen import Giving, Handling, Seen
 
@@ -25,19 +23,18 @@ MOST_DECISIONS = 20_000
 """In a world: what comes beyond is chatter without an end."""
 
 
-class World:
-    """What is there, and what happened."""
+class World(AnyWorld[Plan]):
+    """A world of groups."""
+
+    topic = TOPIC
+    effects = EFFECTS
+    start_within_ms = 20_000
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.now_ms = 0
-        self.happened: Counter[str] = Counter()
+        super().__init__(plan)
         self.seen = Seen()
-        self.rng = Random(plan.seed + 1)
-        self.broker = Broker(self.rng)
-        self.coordinators = [
-            Coordinator(TOPIC, partition, PARTITIONS, log, self.rng) for partition, log in enumerate(self.broker.log)
-        ]
+        self.inbox: dict[str, list[AnyDecision]] = {}
+        """client_id -> all decisions that were ever published to it."""
         self.observer = Observer(self)
         self.operator = Operator(self)
         self.ends: dict[Queue, int] = {}
@@ -45,16 +42,12 @@ class World:
         self.processes: list[Process] = []
         self.probes: list[Queue] = []
         """Queues that get one more message in the calm."""
-        self._happenings: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._count = 0
-        self._behind_until_ms = 0
-        self._catches_up = False
         self._late = self._echo = (0, 0)
         self._lost: dict[str, tuple[int, tuple[str, ...]]] = {}
         """client_id -> until when which decisions for it are lost."""
         self._delayed: dict[str, int] = {}
         """client_id -> how late the next decision for it is."""
-        self._published_ms = [0] * PARTITIONS
+        self._published_ms = [0] * self.partitions
         self._open: dict[tuple[int, Queue], Handling] = {}
         self._wanted: dict[str, tuple[str, ...]] = {}
         self._preferred: dict[str, str] = {}
@@ -65,39 +58,27 @@ class World:
         decisions = sum(len(coordinator.decisions) for coordinator in self.coordinators)
         return sum(map(len, self.broker.log)) > MOST_EVENTS or decisions > MOST_DECISIONS
 
-    # --- time ---
+    # --- the frame ---
 
-    def after(self, later_ms: int, what: Callable[..., None], *details: Any) -> None:
-        """Let something happen later."""
-        self._count += 1
-        heapq.heappush(self._happenings, (self.now_ms + later_ms, self._count, what, details))
+    @property
+    def is_over(self) -> bool:
+        """Whether no step is left before the end, or there is no end."""
+        return super().is_over or self.is_runaway
 
-    def run(self) -> "World":
-        """Live from the beginning to the end."""
+    def begin(self) -> None:
+        """Start the operator and the observers."""
         self.operator.start()
         self.observer.start()
-        self.after(300, self._coordinate)
-        self.after(500, self._produce)
-        for name in self.plan.clients:
-            self.after(self.rng.randint(0, 20_000), self.start, name)
-        for fault in self.plan.faults:
-            self.after(fault.at_ms, strike, self, fault)
-        self.after(self.plan.chaos_ms, self._calm)
-        self.after(self.plan.end_ms, self._probe)
-        end_ms = self.plan.end_ms + 5_000
-        with careless():
-            while self._happenings and self._happenings[0][0] <= end_ms and not self.is_runaway:
-                self.now_ms, _, what, details = heapq.heappop(self._happenings)
-                what(*details)
-            for coordinator in self.coordinators:
-                while not coordinator.is_done:
-                    coordinator.batch(all_of_it=True)
-        return self
+
+    def surroundings(self) -> AbstractContextManager[None]:
+        """Have the strategy CARELESS."""
+        return careless()
 
     # --- what always goes on ---
 
-    def _produce(self) -> None:
-        self.after(self.rng.choice((200, 400, 900)), self._produce)
+    def produce(self) -> None:
+        """Add a message to a random queue now and then, until the calm."""
+        self.after(self.rng.choice((200, 400, 900)), self.produce)
         queues = self.observer.queues(self.rng.choice(TOPICS))
         if self.now_ms < self.plan.chaos_ms and queues:
             self._add_message(self.rng.choice(queues))
@@ -108,15 +89,8 @@ class World:
             if process.alive and queue in process.readers:
                 self.after(self.broker.latency_ms(), process.when_awake, process.look, queue)
 
-    def _coordinate(self) -> None:
-        self.after(self.rng.choice((100, 400, 1_000)), self._coordinate)
-        if self.now_ms < max(self._behind_until_ms, self.broker.dark_until_ms):
-            return
-        catches_up, self._catches_up = self._catches_up, False
-        for coordinator in self.coordinators:
-            self._publish(coordinator, coordinator.batch(all_of_it=catches_up))
-
-    def _publish(self, coordinator: Coordinator, decisions: list[AnyDecision]) -> None:
+    def publish(self, coordinator: Coordinator, decisions: list[AnyDecision]) -> None:
+        """Put decisions into the inboxes, in their order; late or twice, if a fault says so."""
         late_until_ms, later_ms = self._late
         echo_until_ms, echo_ms = self._echo
         later_ms = later_ms if self.now_ms < late_until_ms else self.broker.latency_ms()
@@ -135,14 +109,10 @@ class World:
         if client_id in self._delayed:
             self.after(self._delayed.pop(client_id), self._deliver, client_id, decision)
             return
-        self.broker.publish(client_id, decision)
+        self.inbox.setdefault(client_id, []).append(decision)
         for process in self.living():
             if process.client_id == client_id:
                 self.after(self.broker.latency_ms(), process.when_awake, process.hear)
-
-    def delay_coordinator(self, length_ms: int) -> None:
-        """Let the coordinator stand still, and then catch up."""
-        self._behind_until_ms, self._catches_up = max(self._behind_until_ms, self.now_ms + length_ms), True
 
     def delay_inbox(self, length_ms: int, later_ms: int) -> None:
         """Let what is decided in this time be published later."""
@@ -212,11 +182,6 @@ class World:
         self.processes.append(process)
         process.join()
 
-    def arrive(self, event: GroupEvent) -> None:
-        """Append what nobody waits for, if that is possible now."""
-        if self.now_ms >= self.broker.dark_until_ms:
-            self.broker.append(event, self.now_ms)
-
     # --- what is seen ---
 
     def note_given(self, process: Process, reader: Reader) -> None:
@@ -257,7 +222,7 @@ class World:
 
     # --- the end ---
 
-    def _calm(self) -> None:
+    def calm(self) -> None:
         """Nothing goes wrong from now on, everybody is there, and what cannot work is put right."""
         self.operator.put_right()
         for topic in TOPICS:
@@ -271,7 +236,7 @@ class World:
         for name in self.plan.clients:
             self.start(name)
 
-    def _probe(self) -> None:
+    def probe(self) -> None:
         """One more message for each queue: is there anybody to handle it?"""
         for topic in TOPICS:
             for queue in self.observer.queues(topic):

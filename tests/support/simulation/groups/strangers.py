@@ -24,7 +24,7 @@ def lock(world: "World", process: Process, length_ms: int, unlocks: bool) -> Non
 
     def say(kind: type[Lock] | type[Unlock], who: Process) -> None:
         life = who.client.instance_id or "none"
-        world.arrive(kind(group_id=who.group_id, client_id=who.client_id, instance_id=life, queues=queues))
+        world.append(kind(group_id=who.group_id, client_id=who.client_id, instance_id=life, queues=queues))
 
     say(Lock, process)
     for other in _others(world, process)[:1]:
@@ -61,7 +61,7 @@ def forge(world: "World", process: Process, how: int) -> None:
         case 3:
             client_id, life = STRANGER, f"{STRANGER}.0"
     everything = CommittedOffset(queue=queue, offset=world.ends.get(queue, 0) + 1)
-    world.arrive(
+    world.append(
         Commit(group_id=process.group_id, client_id=client_id, instance_id=life, epoch=epoch, offsets=[everything])
     )
 
@@ -92,14 +92,14 @@ def lie(world: "World", process: Process, how: int) -> None:
             if beat is None:
                 return
             owned = sorted({*beat.owned, *everything, *(nowhere if how == 1 else [])})
-            world.arrive(
+            world.append(
                 structs.replace(beat, epoch=beat.epoch + 1_000) if how == 2 else structs.replace(beat, owned=owned)
             )
             return
         case 3:
             name |= {"client_id": STRANGER, "instance_id": stranger}
             wanted |= {"owned": everything + nowhere, "session_timeout_ms": world.plan.longest_session_ms}
-            world.after(60_000, world.arrive, Unregister(**name))
+            world.after(60_000, world.append, Unregister(**name))
         case 4:
             name |= {"client_id": STRANGER, "instance_id": stranger}
             wanted["epoch"] = 2**40
@@ -113,11 +113,11 @@ def lie(world: "World", process: Process, how: int) -> None:
             name["instance_id"] = lives[-1]
             wanted["owned"] = everything
             for later_ms in (200, 400, 600, 5_000, 9_000):
-                world.after(later_ms, world.arrive, Heartbeat(**name, **wanted))
+                world.after(later_ms, world.append, Heartbeat(**name, **wanted))
     world.seen.strangers.add(name["instance_id"])
-    world.arrive(Heartbeat(**name, **wanted))
+    world.append(Heartbeat(**name, **wanted))
     if how == 5:
-        world.after(9_000, world.arrive, Unregister(**name))
+        world.after(9_000, world.append, Unregister(**name))
 
 
 def commit_far(world: "World", process: Process, messages: int) -> None:
@@ -127,7 +127,7 @@ def commit_far(world: "World", process: Process, messages: int) -> None:
     queue = min(process.readers)
     far = CommittedOffset(queue=queue, offset=world.ends.get(queue, 0) + messages)
     world.seen.far_commits.add((process.scope, queue))
-    world.arrive(
+    world.append(
         Commit(
             group_id=process.group_id,
             client_id=process.client_id,
@@ -149,8 +149,8 @@ def want_other_mode(world: "World", group_id: str) -> None:
         mode="clustering" if world.plan.broadcasts(group_id) else "broadcasting",
         subscriptions=[Subscription(topic=TOPICS[0])],
     )
-    world.arrive(beat)
-    world.after(3_000, world.arrive, Unregister(group_id=group_id, client_id=STRANGER, instance_id=life))
+    world.append(beat)
+    world.after(3_000, world.append, Unregister(group_id=group_id, client_id=STRANGER, instance_id=life))
 
 
 def _others(world: "World", process: Process) -> list[Process]:

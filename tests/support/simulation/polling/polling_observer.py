@@ -24,7 +24,7 @@ class Observer:
         self._book = end_offsets.EndBook(name)
         for coordinator in world.coordinators:
             for record in coordinator.log:
-                if record.timestamp_ms >= world.log_ms - LOOK_BACK_MS:
+                if record.timestamp_ms >= world.broker.log_ms(world.now_ms) - LOOK_BACK_MS:
                     self.hear(record)
 
     def hear(self, record: Record) -> None:

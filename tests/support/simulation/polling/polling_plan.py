@@ -1,16 +1,17 @@
 """What will happen in a world of long polling: drawn from one seed, before anything happens."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
 from model.queue import Queue
-from tests.support.simulation.frame.fault import Fault
-from tests.support.simulation.polling.polling_faults import KINDS, draw_fault
+from tests.support.simulation.frame.fault import draw_faults
+from tests.support.simulation.frame.plan import Plan as AnyPlan
+from tests.support.simulation.polling.polling_faults import KINDS, QUIET_MS
 
 OBSERVED, TOLD = "orders", "payments"
 """Of the one topic only the observer tells; of the other, producers do too, and say what is in it."""
 GROUPS = ("billing", "audit")
-PARTITIONS = 2
 LOOK_MS = 100
 """How often an observer looks whether it should ask for ends."""
 TIMEOUTS_MS = (600, 3_000, 20_000)
@@ -22,21 +23,15 @@ SETTLE_MS = max(TIMEOUTS_MS) + GIVE_UP_MS + 12_000
 long as an observer needs to contradict what is wrong."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A world before it happens; times in ms since its beginning."""
+@dataclass(frozen=True, kw_only=True)
+class Plan(AnyPlan):
+    """A world of long polling before anything happens."""
 
-    seed: int
-    clients: tuple[str, ...]
-    """``group/client_id``."""
     queues: tuple[Queue, ...]
     pace_ms: int
     """How often somewhere a message comes."""
     knowledge: tuple[int, ...]
     """What producers tell of their messages: kinds as `Message.knowledge` counts them."""
-    chaos_ms: int
-    """Then nothing goes wrong any more."""
-    faults: tuple[Fault, ...]
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -53,9 +48,11 @@ class Plan:
         """When everybody must have read them, and goes."""
         return self.probe_ms + SETTLE_MS
 
-    def without(self, *faults: Fault) -> "Plan":
-        """Return the plan without these faults."""
-        return replace(self, faults=tuple(fault for fault in self.faults if fault not in faults))
+    @property
+    def targets(self) -> Mapping[str, Sequence[str]]:
+        """`Kind.who` -> the names that a fault of such a kind may have."""
+        keys = [queue.key for queue in self.queues]
+        return {"client": self.clients, "topic": self.topics, "queue": keys, "world": ("",)}
 
 
 def draw(seed: int, only: tuple[str, ...] = tuple(KINDS), **given: object) -> Plan:
@@ -79,7 +76,6 @@ def draw(seed: int, only: tuple[str, ...] = tuple(KINDS), **given: object) -> Pl
         faults=(),
     )
     plan = replace(plan, **given)
-    kinds = list(only) + rng.choices(only, k=rng.randint(0, plan.chaos_ms // 5_000)) if only else []
-    faults = sorted((draw_fault(rng, kind, plan) for kind in kinds), key=lambda one: (one.at_ms, one.kind, one.who))
+    faults = draw_faults(rng, plan, KINDS, only, one_more_per_ms=5_000, first_ms=QUIET_MS, quiet_ms=QUIET_MS)
     lasting = [fault.at_ms + fault.length_ms for fault in faults if not KINDS[fault.kind].ends]
-    return replace(plan, chaos_ms=max([plan.chaos_ms, *lasting]), faults=tuple(faults))
+    return replace(plan, chaos_ms=max([plan.chaos_ms, *lasting]), faults=faults)

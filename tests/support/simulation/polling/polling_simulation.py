@@ -1,41 +1,56 @@
-"""One world of long polling from a seed: run, judged and counted."""
+"""The simulation of long polling: clients that wait, producers, observers, and faults of all of them."""
 
 from collections import Counter
-from typing import get_args
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Any, get_args
 
 from model.decisions import Wake, WakeReason
-from tests.support.simulation.polling.polling_checks import broken
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.frame.simulation import Simulation
+from tests.support.simulation.polling.polling_checks import judge
 from tests.support.simulation.polling.polling_faults import KINDS
-from tests.support.simulation.polling.polling_plan import draw
-from tests.support.simulation.polling.polling_story import shrink, tell
+from tests.support.simulation.polling.polling_plan import Plan, draw
+from tests.support.simulation.polling.polling_story import story
 from tests.support.simulation.polling.polling_world import World
 
 REASONS = get_args(WakeReason)
 """How a pull may be answered."""
-LEAST_EVENTS, LEAST_PULLS = 300, 30
-"""In the log of a world, and answered in it: fewer, and little can have gone wrong."""
 
 
-def live(seed: int, happened: Counter[str]) -> str:
-    """Run one world and count what happened; return the story if a rule is broken, else nothing."""
-    plan = draw(seed)
-    world = World(plan).run()
-    decisions = [decision for coordinator in world.coordinators for decision in coordinator.decisions]
-    reasons = Counter(decision.reason for decision in decisions if isinstance(decision, Wake))
-    events = sum(len(coordinator.log) for coordinator in world.coordinators)
-    happened.update(world.happened)
-    happened.update(reasons)
-    happened["events"] += events
-    if found := broken(world):
-        return tell(shrink(plan, found[0].rule))
-    missing = sorted(KINDS.keys() - world.happened.keys())
-    is_poor = missing or events < LEAST_EVENTS or reasons.total() < LEAST_PULLS
-    said = f"missing: {missing}, {events} events, answers: {dict(reasons)}"
-    return f"seed {seed}: too little happened; {said}" if is_poor else ""
+class PollingSimulation(Simulation[Plan, World]):
+    """Worlds of long polling."""
+
+    name = "long polling"
+    kinds = KINDS
+    least = MappingProxyType({"events": 300, "answers": 30})
+    runs = 60
+
+    def draw(self, seed: int, **given: Any) -> Plan:
+        """Draw a plan; `given`: arguments beside the seed, as a mutant has them."""
+        return draw(seed, **given)
+
+    def world(self, plan: Plan) -> World:
+        """Return the world of a plan, before it runs."""
+        return World(plan)
+
+    def judge(self, world: World) -> list[Broken]:
+        """Return every rule that a world breaks; first what is wrong in the log, in order of offsets."""
+        return judge(world)
+
+    def count(self, world: World) -> Counter[str]:
+        """Count the records of the log and the answers, by reason and together."""
+        decisions = [decision for coordinator in world.coordinators for decision in coordinator.decisions]
+        reasons = Counter[str](decision.reason for decision in decisions if isinstance(decision, Wake))
+        return reasons + Counter(events=sum(map(len, world.broker.log)), answers=reasons.total())
+
+    def summary(self, happened: Counter[str]) -> str:
+        """Return in words how many pulls were answered, by reason."""
+        return "answers: " + ", ".join(f"{happened[reason]} {reason}" for reason in REASONS)
+
+    def story(self, world: World, first: Broken) -> Iterable[str]:
+        """Yield the lines of a failing world up to a broken rule."""
+        return story(world, first)
 
 
-def coverage(happened: Counter[str], worlds: int) -> str:
-    """Say how often what happened."""
-    answers = ", ".join(f"{happened[reason]} {reason}" for reason in REASONS)
-    lines = [f"{worlds} worlds of long polling, {happened['events']} events; answers: {answers}"]
-    return "\n".join(lines + [f"  {happened[name]:6d}  {name:14s} {kind.says}" for name, kind in KINDS.items()])
+POLLING = PollingSimulation()

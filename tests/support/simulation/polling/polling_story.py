@@ -1,40 +1,21 @@
-"""A failing world of long polling made small, and told: its faults, and the log of the queue in question."""
+"""The story of a failing world of long polling: its faults, and the log of the queue in question."""
 
 from collections.abc import Iterator
 
 from model.decisions import Rejected, Wake
 from model.events import AnyEvent, Arrival, Cancel, Pull, Tick
 from tests.support.control_log import START_MS
-from tests.support.simulation.frame.shrink import Trial, leave_out_faults
-from tests.support.simulation.polling.polling_checks import Broken, broken
-from tests.support.simulation.polling.polling_plan import Plan
+from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.polling.polling_world import World
 
 LINES = 40
 """Of the log, so many lines up to the broken rule."""
 
 
-def shrink(plan: Plan, rule: str, runs: int = 60) -> Plan:
-    """Leave out faults as long as the same rule breaks; runs at most so many worlds."""
-    return leave_out_faults(
-        plan, Trial(lambda smaller: any(one.rule == rule for one in broken(World(smaller).run())), runs)
-    )
-
-
-def tell(plan: Plan) -> str:
-    """Tell the story of a world up to the first broken rule that stands in the log, or the first of all."""
-    world = World(plan).run()
-    found = broken(world)
-    if not found:
-        return f"seed {plan.seed}: no rule is broken"
-    first = min(found, key=lambda one: (one.offset < 0, one.offset))
-    lines = [
-        f"seed {plan.seed}: {first.rule} ({len(found)} times)",
-        *(f"  {fault.at_ms / 1000:8.3f}s  FAULT {fault}" for fault in plan.faults),
-        *list(_log(world, first))[-LINES:],
-        f"  BROKEN {first.rule}: {first.says}",
-    ]
-    return "\n".join(lines)
+def story(world: World, first: Broken) -> Iterator[str]:
+    """Tell the faults of a world, and the end of its log up to a broken rule."""
+    yield from (f"  {fault.at_ms / 1000:8.3f}s  FAULT {fault}" for fault in world.plan.faults)
+    yield from list(_log(world, first))[-LINES:]
 
 
 def _log(world: World, first: Broken) -> Iterator[str]:
@@ -46,7 +27,7 @@ def _log(world: World, first: Broken) -> Iterator[str]:
         for decision in coordinator.decisions:
             if not (isinstance(decision, Wake) and first.queue not in (None, decision.queue)):
                 caused.setdefault(decision.cause.offset, []).append(_answer(decision))
-        for record, event in zip(coordinator.log, world.events[coordinator.partition], strict=True):
+        for record, event in zip(coordinator.log, world.broker.events(coordinator.partition), strict=True):
             decided = caused.get(record.offset, [])
             is_about = event is None or (not isinstance(event, Tick) and first.queue in (None, event.queue))
             if (is_about or decided) and (first.offset < 0 or record.offset <= first.offset):

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from model.config import DUPLICATE_EVERY_MS
 from model.decisions import Fenced, Membership
-from tests.support.simulation.groups.checks.evidence import Book, Broken, Evidence
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Book, Evidence
 from tests.support.simulation.groups.checks.roll import Gathering, Roll
 
 RULE = "not reported"

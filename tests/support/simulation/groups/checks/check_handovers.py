@@ -7,7 +7,8 @@ from model.config import REVOKE_TIMEOUT_MS, SLACK_MS
 from model.decisions import Assignment, Handover, Rejected
 from model.events import Configure, Heartbeat
 from model.queue import Queue
-from tests.support.simulation.groups.checks.evidence import Book, Broken, Evidence, Page
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
 
 TOLERANCE_MS = 100
 """How far two ticks, or a record and its append, may be from where they should be."""

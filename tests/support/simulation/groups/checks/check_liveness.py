@@ -7,7 +7,8 @@ from model.decisions import Offset, Rebalance
 from model.events import Route
 from model.queue import Queue
 from model.strategies import allocate, needs_of
-from tests.support.simulation.groups.checks.evidence import Broken, Evidence
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Evidence
 from tests.support.simulation.groups.checks.roll import Gathering, Roll
 from tests.support.simulation.groups.group_plan import TOPICS
 from tests.support.simulation.groups.known_strategies import CARELESS, PARAMS
@@ -20,16 +21,16 @@ def check(evidence: Evidence) -> Iterator[Broken]:
 
     In broadcasting that is every living client itself.  Left out are only queues that CARELESS leaves out, and says so.
     """
-    end_ms = evidence.plan.end_ms
-    read = {(one.scope, one.queue) for one in evidence.seen.handlings if one.from_ms >= end_ms}
+    probe_ms = evidence.plan.probe_ms
+    read = {(one.scope, one.queue) for one in evidence.seen.handlings if one.from_ms >= probe_ms}
     for queue in evidence.world.probes:
         for scope in sorted({process.scope for process in evidence.world.living() if queue.topic in process.topics}):
             # Open: nobody sets right what a broadcasting client has committed beyond the end.
             is_lied_of = evidence.plan.broadcasts(scope.partition("/")[0]) and evidence.is_twisted(scope, queue)
             if (scope, queue) not in read and (scope, queue) not in evidence.left_out and not is_lied_of:
-                yield Broken(RULE, end_ms, f"nobody of {scope} reads {queue}", queue, scope.partition("/")[0])
+                yield Broken(RULE, probe_ms, f"nobody of {scope} reads {queue}", queue, scope.partition("/")[0])
     for group_id, says in _not_as_it_should_be(evidence):
-        yield Broken(RULE, end_ms, says, None, group_id)
+        yield Broken(RULE, probe_ms, says, None, group_id)
 
 
 def _not_as_it_should_be(evidence: Evidence) -> Iterator[tuple[str, str]]:
@@ -41,7 +42,7 @@ def _not_as_it_should_be(evidence: Evidence) -> Iterator[tuple[str, str]]:
         """Group -> the shard's clock when it had a new target, or its lag changed."""
         clock_ms = 0
         for page in book.pages:
-            if page.at_ms > evidence.plan.end_ms:
+            if page.at_ms > evidence.plan.probe_ms:
                 break
             clock_ms = page.clock_ms
             roll.take(page)

@@ -7,7 +7,8 @@ from model.decisions import Handover
 from model.decisions import Lock as Answer
 from model.events import Lock, Unlock
 from model.queue import Queue
-from tests.support.simulation.groups.checks.evidence import Broken, Evidence, Page
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Evidence, Page
 from tests.support.simulation.groups.checks.roll import Roll
 
 RULE = "locks"

@@ -14,7 +14,8 @@ from model.config import (
 )
 from model.decisions import Fenced, Membership, Rejected
 from model.events import Configure, Heartbeat, Unregister
-from tests.support.simulation.groups.checks.evidence import Book, Broken, Evidence, Page
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
 from tests.support.simulation.groups.checks.roll import Gathering, Present, Roll
 
 TOLERANCE_MS = 100

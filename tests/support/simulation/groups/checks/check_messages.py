@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from model.events import Commit, Route
 from model.queue import Queue
-from tests.support.simulation.groups.checks.evidence import ERA, Broken, Evidence
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import ERA, Evidence
 from tests.support.simulation.groups.group_plan import TOPICS
 from tests.support.simulation.groups.seen import Giving, Handling
 
@@ -179,7 +180,7 @@ def _lost(evidence: Evidence) -> Iterator[Broken]:
             for scope in scopes:
                 is_told = (scope, queue) not in evidence.left_out and not evidence.is_twisted(scope, queue)
                 if is_told and not (evidence.has_eras(scope)) and (says := _missing(evidence, scope, queue)):
-                    yield Broken("lost", evidence.plan.end_ms, says, queue, scope)
+                    yield Broken("lost", evidence.plan.probe_ms, says, queue, scope)
 
 
 def _missing(evidence: Evidence, scope: str, queue: Queue) -> str:

@@ -8,7 +8,8 @@ from model.decisions import Handover, Membership, Offset, Rebalance
 from model.events import Commit, Reset, Route
 from model.queue import Queue
 from model.topic_changes import BY as ROUTE
-from tests.support.simulation.groups.checks.evidence import Book, Broken, Evidence
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Book, Evidence
 
 RULE = "offsets"
 

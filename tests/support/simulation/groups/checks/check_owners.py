@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from model.decisions import Handover
-from tests.support.simulation.groups.checks.evidence import Broken, Chain, Evidence
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Chain, Evidence
 from tests.support.simulation.groups.seen import Handling
 
 RULE = "two owners"

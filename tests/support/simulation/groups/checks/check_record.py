@@ -8,8 +8,9 @@ from model.events import Commit, Heartbeat, Reset, Tick, Unregister
 from model.queue import Queue
 from model.replay import encode_decision
 from model.shard import Shard
-from tests.support.simulation.frame.simulated_broker import TOPIC
-from tests.support.simulation.groups.checks.evidence import Book, Broken, Evidence
+from tests.support.control_log import TOPIC
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Book, Evidence
 from tests.support.simulation.groups.known_strategies import careless
 
 RULES = {

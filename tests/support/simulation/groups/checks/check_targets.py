@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from model.decisions import Membership, Rebalance
 from model.events import Configure
-from tests.support.simulation.groups.checks.evidence import Book, Broken, Evidence
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Book, Evidence
 from tests.support.simulation.groups.checks.roll import Roll
 
 CHANGES = ("joined", "left", "expired", "resubscribed")

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from model.config import ERA_EPOCHS
 from model.decisions import Assignment, Handover, Membership, Offset, Rebalance
 from model.events import Heartbeat
-from tests.support.simulation.groups.checks.evidence import Broken, Evidence, Page
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Evidence, Page
 from tests.support.simulation.groups.checks.roll import Roll
 
 RULE = "not told"

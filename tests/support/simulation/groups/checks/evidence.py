@@ -26,17 +26,6 @@ AnyEvent = TypeVar("AnyEvent", bound=GroupEvent)
 _state_of = msgspec.msgpack.Decoder(ShardState).decode
 
 
-@dataclass(frozen=True)
-class Broken:
-    """A rule that does not hold."""
-
-    rule: str
-    at_ms: int
-    says: str
-    queue: Queue | None = None
-    group_id: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Page:
     """One record of a control partition, and what was decided about it."""
@@ -142,7 +131,7 @@ class Evidence:
 
     def at_ms(self, decision: AnyDecision) -> int:
         """Return when, in world time, the record was appended that a decision follows from."""
-        return self.world.broker.appended[decision.cause.partition][decision.cause.offset][0]
+        return self.world.broker.appended_ms(decision.cause)
 
     @cached_property
     def beats(self) -> dict[tuple[str, str], list[Page]]:
