@@ -22,8 +22,9 @@ from pipeline.operators.shard_operator import Counts
 from pipeline.recovery.checkpoint_state import read_states
 from pipeline.settings import Settings
 from tests.support import planted_bug
-from tests.support.systems.deployment import Log, decided, deploy, replayed, told, until, written
+from tests.support.systems.deployment import Log, decided, deploy, replayed, told, written
 from tests.support.systems.hostile_records import Hostile, hostile_records
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -74,7 +75,7 @@ def survivor(spark: SparkSession, broker, tmp_path_factory) -> Survivor:
         shares = told(settings)
         return all(len(shares.get(member, ())) == SHARE for member in BIG)
 
-    until(shared)
+    wait_until(shared, "each member of the big group has its share", patience_s=PATIENCE_WITH_SPARK_S)
     for query in queries:
         query.processAllAvailable()
     live = all(query.isActive for query in queries)

@@ -1,9 +1,8 @@
 """What the Spark tests run: a deployment, what they append to its topics, and how they look at what comes of it."""
 
 import json
-import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -211,13 +210,6 @@ def cut(settings: Settings, *topics: str) -> dict[tuple[str, int], int]:
     for future in deleted.values():
         future.result(60)
     return ends
-
-
-def until(true: Callable[[], object], deadline_s: float = 600) -> None:
-    started = time.monotonic()
-    while not true():
-        assert time.monotonic() < started + deadline_s, "not in time"
-        time.sleep(0.1)  # what is waited for needs this core
 
 
 def replayed(ledger: SparkSession) -> list[tuple[str, int, str]]:

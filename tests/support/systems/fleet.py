@@ -3,9 +3,7 @@
 import os
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -24,20 +22,12 @@ from pipeline.local.story_checks import balance, doubly_owned, read_handled
 from pipeline.local.traffic import Traffic
 from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.connection import Connection
 
 GROUP = "billing"
 CLIENTS = ("c1", "c2", "c3")
 QUEUES = 8
-PATIENCE_S = 600.0
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    """Wait for something; say what did not come."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.1)
 
 
 def make_topic(connection: Connection, topic: str, queues: int) -> None:
@@ -93,14 +83,15 @@ class Fleet:
 
     def wait_until_decided(self) -> None:
         """Wait until the driver of the last start has decided a batch."""
-        until(self._is_deciding, "the driver decides")
+        wait_until(self._is_deciding, "the driver decides", patience_s=PATIENCE_WITH_SPARK_S)
 
     def wait_until_consumed(self) -> None:
         """Produce no more, and wait until all that was produced is consumed."""
         self.traffic.close()
-        until(
+        wait_until(
             lambda: not self.traffic.produced - {(one.queue_id, one.offset) for one in read_handled(self._logs)},
             "every message is consumed",
+            patience_s=PATIENCE_WITH_SPARK_S,
         )
 
     def check(self, spark: SparkSession) -> list[Row]:

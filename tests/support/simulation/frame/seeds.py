@@ -2,13 +2,12 @@
 
 import os
 import random
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-ROOT = Path(__file__).parents[4]
+from tests.support.running_processes import ROOT, run_process
+
 SEED = os.environ.get("SEED", "")
 """The first seed: a number, or ``random`` to search; empty: from 0, so that a run can be repeated."""
 
@@ -31,13 +30,7 @@ def run_worlds(
 def digests(code: str) -> list[str]:
     """Return a digest of what some code makes as ``said``, in two processes that hash differently."""
     command = f"import hashlib; {code}; print(hashlib.sha256(repr(said).encode()).hexdigest())"
-    return [
-        subprocess.run(
-            [sys.executable, "-c", command],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    ]
+    program = [sys.executable, "-c", command]
+    made = [run_process(program, PYTHONHASHSEED=hash_seed, PYTHONPATH=str(ROOT)) for hash_seed in ("1", "2")]
+    assert [one.stderr for one in made if one.returncode] == []
+    return [one.stdout for one in made]
