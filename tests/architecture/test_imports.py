@@ -169,7 +169,7 @@ def test_the_folders_of_the_pipeline_have_no_cycle():
 
 def test_no_two_modules_have_the_same_name():
     """A name in a message, or in a question, leads to one file."""
-    names = Counter(path.stem for path in files_of(*OURS) if path.stem not in ("__init__", "__main__"))
+    names = Counter(path.stem for path in files_of(*OURS, "tests/support") if path.stem not in ("__init__", "__main__"))
 
     assert [name for name, times in names.items() if times > 1] == []
 

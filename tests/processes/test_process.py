@@ -152,6 +152,7 @@ def test_a_log_does_not_grow_for_ever(log):
     assert log.with_name("child.log.1").stat().st_size == 16 * 1024 * 1024 + 1
 
 
+# Programs that sleep for ten minutes do nothing on purpose, until the test ends them; no test waits for that long.
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
 PARENT = (
     "import subprocess, sys, time; "

@@ -1,6 +1,6 @@
 """Every story in this folder happens as it is told; ``pytest --rewrite`` tells it anew.
 
-`story.py` says how a line reads.
+`tests/support/story.py` says how a line reads.
 """
 
 from functools import cache

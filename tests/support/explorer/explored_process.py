@@ -365,6 +365,6 @@ def _shift(client: Client, by_ms: int) -> None:
     """Shift the times of a client, in place."""
     unknown = [name for name in vars(client) if name.endswith("_ms") and name not in _TIMES and name not in _DURATIONS]
     if unknown:
-        raise LookupError(f"explorer/process.py does not say what a shift of time does to {unknown}")
+        raise LookupError(f"explored_process.py does not say what a shift of time does to {unknown}")
     for name in _TIMES:
         setattr(client, name, max(getattr(client, name) - by_ms, NOW_MS - _OLD_MS))
