@@ -2,10 +2,10 @@
 
 import pytest
 
-from control_log import START_MS
 from model.queue import Queue
 from pipeline.ledger.tables import open_views
 from pipeline.questions.explain import Explanation, explain
+from tests.support.control_log import START_MS
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark

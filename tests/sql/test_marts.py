@@ -1,7 +1,6 @@
 """The marts of a story: what dbt makes of the ledger, value by value."""
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -13,11 +12,12 @@ import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from ledgers import Story, a_day, told_by_hand, write_ledger
 from model.decisions import Change, Fenced, FencedReason, Handover, How, Kind, Membership, Trigger, WakeReason
 from model.events import Reset, ResetOffset
 from model.queue import Queue
 from pipeline.questions import marts
+from tests.support.ledgers import Story, a_day, told_by_hand, write_ledger
+from tests.support.running_processes import run_process
 
 pytestmark = pytest.mark.spark
 
@@ -237,9 +237,7 @@ def test_another_process_takes_up_what_is_new(
     longer.pass_seconds(60)
     write_ledger(engine.newSession(), warehouse, longer, batches=1)
 
-    done = subprocess.run(
-        [sys.executable, "-c", A_RUN_OF_ITS_OWN, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run_process([sys.executable, "-c", A_RUN_OF_ITS_OWN, tmp_path])
 
     assert done.returncode == 0, done.stdout + done.stderr
     second = {name: rows_of(name) for name in INCREMENTAL}

@@ -4,7 +4,7 @@ from model.config import FORGET_MS
 from model.decisions import Assignment, Offset, Rejected
 from model.events import Reset, ResetOffset, Route, RoutedQueue, Tick, Unregister
 from model.queue import Queue
-from one_group import World, commit, work
+from tests.support.histories.one_group import World, commit, work
 
 
 def route(world: World, topic: str, count: int, topic_id: str = "", end: int = 100) -> None:

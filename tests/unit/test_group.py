@@ -4,8 +4,6 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_log import START_MS
-from histories import GROUPS, TOPICS, History, plans
 from model import config, invariants
 from model.config import DEFAULT_LIMITS, FORGET_MS, Limits
 from model.decisions import Assignment, Cause, Fenced, Handover, Rebalance, Rejected, Start
@@ -28,6 +26,8 @@ from model.queue import Queue
 from model.records import read_event
 from model.shard_clock import Moment, ShardClock
 from model.strategies import STRATEGIES
+from tests.support.control_log import START_MS
+from tests.support.histories.group_histories import GROUPS, TOPICS, History, plans
 
 
 @given(plan=plans)

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from histories import History
 from model import invariants
 from model.decisions import AnyDecision, Assignment, Fenced, Handover, Offset, Rebalance
 from model.events import Commit, CommittedOffset, Heartbeat, Subscription
 from model.group import Freed, Revocation
 from model.queue import Queue
+from tests.support.histories.group_histories import History
 
 PLAN = [
     ("billing", 0, ("route", "orders", 4)),

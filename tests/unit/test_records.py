@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_log import TOPIC, ControlLog
 from model import config
 from model.decisions import Rejected
 from model.events import Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
@@ -18,6 +17,7 @@ from model.partitioner import partition_of
 from model.queue import Queue
 from model.records import Record, raw_of, read_event
 from model.shard import Shard
+from tests.support.control_log import TOPIC, ControlLog
 
 HOME = partition_of(b"billing", 4)
 BEAT = {"type": "heartbeat", "group_id": "billing", "client_id": "a", "instance_id": "a1"}

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from control_log import ControlLog
-from histories import History
 from model.events import Heartbeat, Route, RoutedQueue, Subscription, Tick
 from model.partitioner import partition_of
 from model.records import Record
+from tests.support.control_log import ControlLog
+from tests.support.histories.group_histories import History
 
 ROOT = Path(__file__).parent.parent.parent
 

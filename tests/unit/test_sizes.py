@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from histories import GROUPS, History, plans
 from model import assignment_limits, config, decision_sizes
 from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import (
@@ -45,6 +44,7 @@ from model.queue import Queue
 from model.records import Record, entity_of
 from model.shard import Shard
 from model.shard_clock import Moment
+from tests.support.histories.group_histories import GROUPS, History, plans
 
 GROUP = "g" * 255
 CLIENT = "c" * 255

@@ -2,11 +2,11 @@
 
 import pytest
 
-from ledgers import PARTITIONS, Story
 from model.partitioner import partition_of
 from model.queue import Queue
 from model.shard import Shard
 from model.what_if import NotPlayable, Situation, Variation, predict, situation_of
+from tests.support.ledgers import PARTITIONS, Story
 
 EIGHT = [Queue("orders", "", number) for number in range(8)]
 
