@@ -5,7 +5,7 @@ monotonic clock of the client, in milliseconds, that also runs while the machine
 """
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -33,7 +33,6 @@ class Wishes(Struct, frozen=True, kw_only=True):
     room: str = ""
     weight: float = 1.0
     mode: Mode = "clustering"
-    consume_type: Literal["push", "pull"] = "push"
 
 
 class Client:
