@@ -258,7 +258,7 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
             return
     elif member.unheard_since_ms >= 0:
         member.unheard_since_ms = -1
-    changed = _take_wishes(turn, beat, member)
+    changed = _take_preferences(turn, beat, member)
     handover.take_receipt(turn, beat, member)
     handover.take_claims(turn, beat, member)
     if changed and group.is_broadcasting:
@@ -293,13 +293,13 @@ def _newer(known: Subscription | None, shown: Subscription) -> Subscription:
     return shown if known is None or shown.version > known.version else known
 
 
-_WISHES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight")
-_wishes = attrgetter(*_WISHES)
+_PREFERENCES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight")
+_preferences = attrgetter(*_PREFERENCES)
 
 
-def _take_wishes(turn: Turn, beat: Heartbeat, member: Member) -> bool:
+def _take_preferences(turn: Turn, beat: Heartbeat, member: Member) -> bool:
     """Store the preferences of a member if they changed; return whether its topics changed."""
-    if _wishes(member) == _wishes(beat) and list(member.subscriptions.values()) == beat.subscriptions:
+    if _preferences(member) == _preferences(beat) and list(member.subscriptions.values()) == beat.subscriptions:
         return False  # the case of almost every heartbeat
     group = turn.group
     wanted = {
@@ -307,7 +307,7 @@ def _take_wishes(turn: Turn, beat: Heartbeat, member: Member) -> bool:
         for subscription in beat.subscriptions
     }
     reworded = wanted != member.subscriptions
-    rethought = [name for name in _WISHES if getattr(member, name) != getattr(beat, name)]
+    rethought = [name for name in _PREFERENCES if getattr(member, name) != getattr(beat, name)]
     if not reworded and not rethought:
         return False
     more = admission.size_of(list(wanted.values()), beat.strategy_params) - member.bytes
@@ -342,7 +342,7 @@ def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
         session_ms=SESSION_TIMEOUT_MS,
         bytes=size,
         mode=beat.mode,
-        **{name: getattr(beat, name) for name in _WISHES},
+        **{name: getattr(beat, name) for name in _PREFERENCES},
     )
     if turn.group.loss is not None:
         _trust(turn.group, turn.group.loss, beat, member)

@@ -105,7 +105,7 @@ class Consumer:
         group_id, client_id = argument_checks.group_id_of(group_id), argument_checks.client_id_of(client_id)
         subscriptions = argument_checks.subscriptions_of(topics)
         commit_interval_ms = argument_checks.milliseconds_of(commit_interval)
-        wishes = argument_checks.wishes_of(
+        preferences = argument_checks.preferences_of(
             subscriptions,
             consume_from,
             consume_from_ms,
@@ -134,7 +134,7 @@ class Consumer:
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._fetcher = Fetcher(connection, group_id, client_id, subscriptions)
-        client = Client(group_id, client_id, wishes, commit_interval_ms)
+        client = Client(group_id, client_id, preferences, commit_interval_ms)
         self._control = Control(client, inbox, outbox, self._fetcher.hear)
         self._pid = os.getpid()
         self._poller: threading.Thread | None = None
