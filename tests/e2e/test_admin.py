@@ -344,7 +344,8 @@ def test_a_clustering_consumer_in_a_broadcasting_group_is_fenced_and_told_why(co
     other = join(topic)
 
     with pytest.raises(
-        Fenced, match=r"was refused: mode is 'clustering'; the group consumes by 'broadcasting', as its oldest member"
+        Fenced,
+        match=r"was refused: mode is 'clustering'; expected 'broadcasting', the mode of the group's oldest member",
     ) as fenced:
         other.read(1)
 
@@ -386,7 +387,7 @@ def key_file(tmp_path) -> Path:
 
 def test_an_operator_whose_key_the_coordinator_does_not_have_is_refused(coordinator, group_id, key_file, wakeroll):
     """The sentence says which key was found and which there are, so that the right file can be named."""
-    sentence = "there is no key 'ops-1'; a configure needs the signature of an operator, whose keys are: dev-operator"
+    sentence = "no key 'ops-1'; a configure requires the signature of an operator; keys of this role: dev-operator"
     named = {"prefix": coordinator.connection.topics.prefix, "keys": key_file}
     with (
         Admin(coordinator.connection.bootstrap, **named) as admin,

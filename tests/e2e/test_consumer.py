@@ -339,7 +339,7 @@ def test_who_is_too_slow_loses_the_queue_and_its_word_does_not_count(coordinator
     two.poll_until(lambda: "(commit): " in caplog.text, one)
     assert one.taken() == 6
     assert one.said == [("assigned", [0, 1]), ("revoked", [1])]
-    assert f"{one.name} may not commit: {topic}-1 is owned by {two.name}" in caplog.text
+    assert f"commit of {one.name!r} rejected: {topic}-1: owned by {two.name!r}" in caplog.text
     two.leave()
     wait_until(lambda: coordinator.offsets(group_id, topic).get(1) == 10, "only the owner's word counts")
 

@@ -214,7 +214,7 @@ def test_all_that_it_says_is_signed_with_the_key_of_its_file(plane, tmp_path):
 
     assert rules(read_keys(tmp_path / "keys.toml")) == []
     assert newest_tick(plane.connection, read_keys(tmp_path / "keys.toml")).problem == ""
-    assert newest_tick(plane.connection, DEV_KEYS).problem.startswith("there is no key 'obs-1'; a tick needs")
+    assert newest_tick(plane.connection, DEV_KEYS).problem.startswith("no key 'obs-1'; a tick requires")
     assert set(rules(DEV_KEYS)) == {"signature"}
     assert len(rules(DEV_KEYS)) == sum(b'"heartbeat"' not in message.value() for message in plane.records)
     assert "WARNING" not in plane.observers[0].log_tail()

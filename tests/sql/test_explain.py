@@ -51,7 +51,7 @@ def test_a_queue_of_a_crashed_client_was_expired(asked):
     explanation = explain(asked, "billing", Queue("orders", "", 3))
 
     assert told(explanation) == [
-        "76 s: tick, c2 expired (silent for 46000 ms)",
+        "76 s: tick, c2 expired (no heartbeat for 46000 ms)",
         "76 s: rebalance to epoch 5 by expire: AVG shares 8 queues among 1 client, 4 must move",
         "76 s: c2 expired: its session timed out without a heartbeat",
         "76 s: the queue was assigned to c3, from offset 200",

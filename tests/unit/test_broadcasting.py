@@ -126,4 +126,4 @@ def test_a_late_commit_from_before_a_reset_is_refused_after_the_client_left_the_
     [late] = commit(world, "a1", queue, 22, epoch=before)
 
     assert isinstance(late, Rejected)
-    assert "was reset in epoch" in late.detail
+    assert "reset in epoch" in late.detail

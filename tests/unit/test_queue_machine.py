@@ -588,8 +588,8 @@ def test_two_reports_heal_whatever_was_said_before(plan, end, other):
     ("wish", "reason"),
     [
         ({"expression": "amount >", "expression_type": "SQL92"}, "Invalid MessageSelector"),
-        ({"expression": "||"}, "separates tags and names none"),
-        ({"instance_id": "another"}, "it must begin with the instance, 'another'"),
+        ({"expression": "||"}, "has separators and no tag"),
+        ({"instance_id": "another"}, "it must begin with the instance_id 'another'"),
     ],
     ids=["a condition with a mistake", "no tags", "another's request"],
 )

@@ -119,7 +119,9 @@ def test_a_record_without_a_key_or_a_value_can_be_replayed(value):
     code, out, _ = run(lines=line % value)
 
     assert code == 0
-    assert [json.loads(answer)["detail"] for answer in out.splitlines()] == (["no value"] if value == "null" else [])
+    assert [json.loads(answer)["detail"] for answer in out.splitlines()] == (
+        ["the record has no value"] if value == "null" else []
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from model.client import NEVER_MS, Client, Wishes
+from model.client import NEVER_MS, Client, Preferences
 from model.client_actions import Dropped, Give, Output, Send
 from model.decisions import Assignment
 from model.events import Commit, Heartbeat
@@ -69,7 +69,7 @@ class View(NamedTuple):
 class Processes:
     """The processes of all states, by number."""
 
-    def __init__(self, coordinator: Coordinator, wishes: Wishes, *, commits: bool) -> None:
+    def __init__(self, coordinator: Coordinator, wishes: Preferences, *, commits: bool) -> None:
         """Begin without any.
 
         Args:
@@ -358,7 +358,7 @@ _encode = msgspec.msgpack.Encoder(enc_hook=vars).encode
 
 def picture(client: Client) -> bytes:
     """Return bytes that are equal for clients that behave alike."""
-    return _encode({**vars(client), "_refused": sorted(client._refused), "_wishes": None})
+    return _encode({**vars(client), "_refused": sorted(client._refused), "_preferences": None})
 
 
 def _shift(client: Client, by_ms: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from model.client import Wishes
+from model.client import Preferences
 from model.config import SESSION_TIMEOUT_MS
 from model.events import AnyEvent, Configure, Reset, ResetOffset, Route, RoutedQueue, Subscription
 from model.queue import Queue
@@ -50,9 +50,9 @@ class World:
     """Moves where there are minutes."""
 
     @property
-    def wishes(self) -> Wishes:
+    def wishes(self) -> Preferences:
         """What each client wants."""
-        return Wishes(
+        return Preferences(
             subscriptions=[Subscription(topic=TOPIC)],
             mode="broadcasting" if self.broadcasting else "clustering",
             consume_from="first",

@@ -89,7 +89,7 @@ MUTANTS = (
     M("subscriptions are not taken", "A member has what it subscribes now.", "membership",
       "    member.subscriptions = wanted\n", "", {**SMALL, "only": ("wish",) * 6}),
     M("wishes are not taken", "The strategy is what the oldest member wants now.", "membership",
-      "    rethought = [name for name in _WISHES if getattr(member, name) != getattr(beat, name)]\n", "    rethought = []\n", {**SMALL, "only": ("prefer",) * 6}),
+      "    rethought = [name for name in _PREFERENCES if getattr(member, name) != getattr(beat, name)]\n", "    rethought = []\n", {**SMALL, "only": ("prefer",) * 6}),
     M("the timer does not look", "What is no CHANGE takes effect at the timer's next look.", "group_machine",
       '        turn.ask("timer")', "        pass", {**SMALL, "only": ("prefer",) * 6}),
     M("other strategies are not named", "Who wants another strategy than the oldest member is on record.", "conflicts",

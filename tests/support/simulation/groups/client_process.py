@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from model import config
-from model.client import Client, Wishes
+from model.client import Client, Preferences
 from model.client_actions import Dropped, Give, Output, Send, Take
 from model.decisions import Assignment
 from model.events import Commit, GroupEvent, Heartbeat, Subscription, Unregister
@@ -94,7 +94,7 @@ class Process:
             if topics != self.topics:
                 self.topics = topics
                 self.version += 1
-            self._do(self.client.wish(self._wishes(), self.now_ms))
+            self._do(self.client.set_preferences(self._wishes(), self.now_ms))
 
     @property
     def former_lives(self) -> list[str]:
@@ -107,14 +107,14 @@ class Process:
 
     def true_beat(self) -> Heartbeat | None:
         """Return what a heartbeat would say now; None while it is out."""
-        outputs = self.client.wish(self._wishes(), self.now_ms)
+        outputs = self.client.set_preferences(self._wishes(), self.now_ms)
         self._do([one for one in outputs if isinstance(one, Dropped)])  # it was silent for too long
         beats = [one.event for one in outputs if isinstance(one, Send)]
         return next((beat for beat in beats if isinstance(beat, Heartbeat)), None)
 
     def beat_late(self, later_ms: int) -> None:
         """Have one more heartbeat under way when the process dies."""
-        for output in self.client.wish(self._wishes(), self.now_ms):
+        for output in self.client.set_preferences(self._wishes(), self.now_ms):
             if isinstance(output, Send) and not self.producer.is_cut:
                 self.world.after(later_ms, self.world.append, output.event)
 
@@ -262,9 +262,9 @@ class Process:
             self.producer.flush()
             self.die()
 
-    def _wishes(self) -> Wishes:
+    def _wishes(self) -> Preferences:
         plan = self.world.plan
-        return Wishes(
+        return Preferences(
             subscriptions=[Subscription(topic=topic, version=self.version) for topic in self.topics],
             consume_from=plan.consume_from,
             orderly=plan.orderly,

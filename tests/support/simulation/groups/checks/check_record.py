@@ -74,7 +74,7 @@ def _unaccounted(evidence: Evidence, book: Book, newest: dict[tuple[str, Queue],
                 answered = {one.queue for one in advanced}
                 for entry in commit.offsets:
                     key = evidence.plan.scope(commit.group_id, commit.client_id), entry.queue
-                    refused = f"{entry.queue} " in details or len(details) >= MAX_DETAIL
+                    refused = f"{entry.queue}: " in details or len(details) >= MAX_DETAIL
                     is_news = entry.offset > max(newest.get(key, -1), learnt.get((commit.group_id, entry.queue), -1))
                     if is_news and entry.queue not in answered and not refused:
                         says = f"the commit of {entry.queue} by {commit.instance_id} has no answer"
