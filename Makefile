@@ -38,10 +38,10 @@ test: .venv/.installed-dev jars ## run all tests, including those with Spark and
 	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 simulate: .venv/.installed-dev ## run simulations with faults, one per seed; number (default 1000): SEEDS=1000
-	@exec $(OURS) tests/simulation/simulate.py --seeds $(or $(SEEDS),1000)
+	@exec $(OURS) -m tests.simulation.simulate --seeds $(or $(SEEDS),1000)
 
 exhaustive: .venv/.installed-dev ## check every interleaving of events in small worlds, up to a depth (some minutes)
-	@exec $(OURS) tests/exhaustive/explore.py --long --jobs 2 --heal-every 4 $(ARGS)
+	@exec $(OURS) -m tests.exhaustive.explore --long --jobs 2 --heal-every 4 $(ARGS)
 
 bench: .venv/.installed jars ## measure costs on this machine, compared with Kafka's; writes docs/performance.md
 	@exec $(OURS) -m bench $(ARGS)

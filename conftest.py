@@ -1,17 +1,13 @@
-"""What pytest must know before it collects: our options, and where the tests' own helpers are."""
+"""What pytest must know before it collects: our options, and which tests share a process."""
 
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
-
-# `control_log` and `story` are used by other folders too; in importlib mode nothing else makes them importable.
-sys.path.insert(0, str(Path(__file__).parent / "tests" / "scenarios"))
 
 # A worker of xdist has no main file; PySpark takes such a process for one that runs its own doctests, and ends it when
 # Great Expectations looks whether there is a Spark Connect.

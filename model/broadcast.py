@@ -20,8 +20,8 @@ STRATEGY = "BROADCASTING"
 
 def _limits(turn: Turn) -> str:
     return (
-        f"the members of a broadcasting group have at most {turn.limits.max_broadcast} queues together, "
-        f"and an assignment has room for {config.MAX_SHARE_BYTES} bytes"
+        f"limits: {turn.limits.max_broadcast} queues of all members of a broadcasting group together, "
+        f"{config.MAX_SHARE_BYTES} bytes per assignment"
     )
 
 
@@ -52,8 +52,8 @@ def refusal(turn: Turn, topics: Iterable[str]) -> str:
     if count <= room:
         return ""
     return (
-        f"its topics have {count} queues; the members have {_held(turn)} together, "
-        f"of at most {turn.limits.max_broadcast} in a broadcasting group"
+        f"the topics of the client have {count} queues, and the members have {_held(turn)} already; "
+        f"expected at most {turn.limits.max_broadcast} in a broadcasting group"
     )
 
 
@@ -82,7 +82,7 @@ def give(turn: Turn, client_id: str) -> None:
     _note_given(own, wanted)
     turn.tell.add(client_id)
     if is_limited:
-        detail = f"has {len(member.owned)} queues and lacks others of its topics: {_limits(turn)}"
+        detail = f"has {len(member.owned)} queues; further queues of its topics are not assigned; {_limits(turn)}"
         turn.note(client_id, member, "conflict", detail)
 
 
@@ -132,10 +132,10 @@ def target(turn: Turn) -> tuple[Target, bool]:
         queues = routes.queues(topic)
         found.queues += len(queues or ())
         if queues is None and not topic.startswith(RETRY_PREFIX):
-            found.notes.append(f"{topic}: not routed yet")
+            found.notes.append(f"{topic}: no route received yet")
     count = sum(_count(member.subscriptions, routes) for member in group.members.values())
     if count > turn.limits.max_broadcast:
-        found.notes.append(f"the members want {count} queues together, the oldest ones get theirs: {_limits(turn)}")
+        found.notes.append(f"the members subscribe {count} queues; older members get theirs first; {_limits(turn)}")
     return found, differs
 
 

@@ -5,7 +5,7 @@ monotonic clock of the client, in milliseconds, that also runs while the machine
 """
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -21,7 +21,7 @@ NEVER_MS = 2**62
 """Value of a due time that never comes, ms."""
 
 
-class Wishes(Struct, frozen=True, kw_only=True):
+class Preferences(Struct, frozen=True, kw_only=True):
     """The preferences of a client; the fields are those of `Heartbeat`."""
 
     subscriptions: list[Subscription]
@@ -33,7 +33,6 @@ class Wishes(Struct, frozen=True, kw_only=True):
     room: str = ""
     weight: float = 1.0
     mode: Mode = "clustering"
-    consume_type: Literal["push", "pull"] = "push"
 
 
 class Client:
@@ -47,14 +46,17 @@ class Client:
         self,
         group_id: str,
         client_id: str,
-        wishes: Wishes,
+        preferences: Preferences,
         commit_interval_ms: int | None = config.COMMIT_INTERVAL_MS,
     ) -> None:
         """Begin without an instance.
 
-        `client_id` is the name in the group, the same for every instance; `wishes` are the preferences. Processed
-        messages are committed every `commit_interval_ms`, and when their queue is released; None: only `commit` commits
-        them. First offsets are committed in any case.
+        Args:
+            group_id: the group.
+            client_id: the name in the group, the same for every instance.
+            preferences: the preferences that the heartbeats contain, until `set_preferences` changes them.
+            commit_interval_ms: interval of commits of processed messages, which are also committed when their queue is
+                released; None if only `commit` commits them. First offsets are committed in any case.
         """
         self.group_id = group_id
         self.client_id = client_id
@@ -64,7 +66,7 @@ class Client:
         """Epoch of the newest assignment that this instance received; -1 if none."""
         self.heartbeat_ms = config.HEARTBEAT_MS
         self.session_timeout_ms = config.SESSION_TIMEOUT_MS
-        self._wishes = wishes
+        self._preferences = preferences
         self._commits_itself = commit_interval_ms is not None
         self._commit_interval_ms = commit_interval_ms or config.COMMIT_INTERVAL_MS
         self._life = ""
@@ -110,9 +112,9 @@ class Client:
         self._acknowledged_ms = self._stated_ms = now_ms
         return [*former, self._heartbeat(now_ms)]
 
-    def wish(self, wishes: Wishes, now_ms: int) -> list[Output]:
+    def set_preferences(self, preferences: Preferences, now_ms: int) -> list[Output]:
         """Change the preferences, and send them at once; a changed subscription must carry a higher version."""
-        self._wishes = wishes
+        self._preferences = preferences
         return self._if_silent(now_ms) or ([self._heartbeat(now_ms)] if self._is_in else [])
 
     def leave(self, now_ms: int) -> list[Output]:
@@ -350,7 +352,7 @@ class Client:
             epoch=self.epoch,
             session_timeout_ms=self.session_timeout_ms,
             owned=self._holding.queues(),
-            **structs.asdict(self._wishes),
+            **structs.asdict(self._preferences),
         )
         return Send(beat, now_ms)
 

@@ -179,46 +179,74 @@ class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     They are in the log, so a replay uses the limits that were set at that time.
     """
 
-    max_groups: Annotated[Count, Meta(description="groups of a shard, with the empty ones that it remembers")] = 50_000
+    max_groups: Annotated[
+        Count, Meta(description="maximum number of groups per shard, including empty ones that it remembers")
+    ] = 50_000
     max_group_bytes: Annotated[
         int,
-        Meta(ge=MAX_PREFERENCES_BYTES, le=2**30, description="kept of the heartbeats and settings of one group"),
+        Meta(
+            ge=MAX_PREFERENCES_BYTES,
+            le=2**30,
+            description="maximum size of the stored heartbeats and settings per group (bytes)",
+        ),
     ] = 32 * 1024 * 1024
     max_shard_bytes: Annotated[
         int,
-        Meta(ge=MAX_PREFERENCES_BYTES, le=2**30, description="kept of the heartbeats and settings of all its groups"),
+        Meta(
+            ge=MAX_PREFERENCES_BYTES,
+            le=2**30,
+            description="maximum size of the stored heartbeats and settings per shard (bytes)",
+        ),
     ] = 256 * 1024 * 1024
-    max_ended: Annotated[Count, Meta(description="ended instances that a group remembers")] = 10_000
+    max_ended: Annotated[Count, Meta(description="maximum number of ended instances that a group remembers")] = 10_000
     max_gone_offsets: Annotated[
-        Count, Meta(description="clients that left a broadcasting group, and whose offsets are kept")
+        Count, Meta(description="maximum number of clients whose offsets a broadcasting group keeps after they left")
     ] = 1_000
     max_broadcast: Annotated[
         int,
         # One route changes the assignments of all members: at 95 bytes per queue, one record leads to 10 MB of
         # decisions.
-        Meta(ge=1, le=1_000_000, description="queues that the members of a broadcasting group have together"),
+        Meta(
+            ge=1, le=1_000_000, description="maximum number of queues of all members of a broadcasting group together"
+        ),
     ] = 100_000
     max_growth: Annotated[
         int,
-        Meta(ge=1, le=2**53, description="messages that a queue may have more than its newest route said"),
+        Meta(
+            ge=1,
+            le=2**53,
+            description="maximum distance of a committed offset from the end in the newest route (messages)",
+        ),
     ] = 100_000_000
     max_pulled_queues: Annotated[
-        Count, Meta(description="queues of a shard that somebody pulls, or did in the last ten minutes")
+        Count, Meta(description="maximum number of queues per shard that are pulled or were in the last ten minutes")
     ] = 50_000
-    max_holds_per_queue: Annotated[Count, Meta(description="pulls that wait for one queue")] = 20_000
+    max_holds_per_queue: Annotated[Count, Meta(description="maximum number of held pulls per queue")] = 20_000
     # As many as RocketMQ's PopLongPollingService holds.
-    max_holds_per_shard: Annotated[Count, Meta(description="pulls that wait in one shard")] = 100_000
+    max_holds_per_shard: Annotated[Count, Meta(description="maximum number of held pulls per shard")] = 100_000
     max_lives_per_queue: Annotated[
-        Count, Meta(description="instances whose newest pull of a queue is answered and remembered")
+        Count, Meta(description="maximum number of instances per queue whose last answered pull is remembered")
     ] = 20_000
-    max_lives_per_shard: Annotated[Count, Meta(description="the same, of all queues of a shard together")] = 100_000
+    max_lives_per_shard: Annotated[
+        Count, Meta(description="maximum number of instances per shard whose last answered pull is remembered")
+    ] = 100_000
     # These two bound the cost of an arrival: each part of a condition is evaluated once, and has at least two
     # characters.
     max_filters_per_queue: Annotated[
-        int, Meta(ge=0, le=2**30, description="characters of the different expressions that wait for one queue")
+        int,
+        Meta(
+            ge=0,
+            le=2**30,
+            description="maximum length of the different expressions of held pulls per queue (characters)",
+        ),
     ] = 128 * 1024
     max_filters_per_shard: Annotated[
-        int, Meta(ge=0, le=2**30, description="the same, of all queues of a shard together")
+        int,
+        Meta(
+            ge=0,
+            le=2**30,
+            description="maximum length of the different expressions of held pulls per shard (characters)",
+        ),
     ] = 1024 * 1024
 
 

@@ -41,7 +41,7 @@ def note_duplicate(turn: Turn, client_id: str, member: Member, instance_id: str)
     now_ms = turn.moment.now_ms
     if member.reported_ms < 0 or now_ms - member.reported_ms >= config.DUPLICATE_EVERY_MS:
         member.reported_ms = now_ms
-        detail = f"duplicate id: instance {instance_id} uses it too, and {member.instance_id} lives"
+        detail = f"duplicate id: instance {instance_id!r} uses the client_id of live instance {member.instance_id!r}"
         turn.note(client_id, member, "conflict", detail)
 
 
@@ -88,19 +88,19 @@ def _differences(group: Group, member: Member, oldest: Compared) -> Iterator[str
     lacking = (topic for topic in oldest.topics if topic not in mine)
     for sign, topics, count in (("+", more, len(more)), ("-", lacking, len(others) - len(common))):
         if count:
-            yield f"topics {_named(sign, topics, count)} than {group.oldest}"
+            yield f"topics differ from those of {group.oldest}: {_named(sign, topics, count)}"
     for topic in common:
         one, other = mine[topic], others[topic]
         if (one.expression, one.expression_type) != (other.expression, other.expression_type):
             yield (
-                f"{topic} by {one.expression_type} {one.expression!r}, "
-                f"{group.oldest} by {other.expression_type} {other.expression!r}"
+                f"filter of {topic}, {one.expression_type} {one.expression!r}, differs from "
+                f"{other.expression_type} {other.expression!r} of {group.oldest}"
             )
     if group.settings.strategy is None and member.strategy != oldest.member.strategy:
-        yield f"strategy {member.strategy}, the group has {group.oldest}'s {oldest.member.strategy}"
+        yield f"strategy {member.strategy} differs from {oldest.member.strategy} of {group.oldest}"
     if member.orderly != oldest.member.orderly:
         words = {True: "in order", False: "in any order"}
-        yield f"consumes {words[member.orderly]}, the group {words[oldest.member.orderly]} as {group.oldest}"
+        yield f"consumes {words[member.orderly]}, {group.oldest} {words[oldest.member.orderly]}"
 
 
 def _named(sign: str, topics: Iterable[str], count: int) -> str:

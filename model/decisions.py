@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, field
 from model.events import Mode, Policy
 from model.queue import ClientId, GroupId, InstanceId, Queue
 
-Epoch = Annotated[int, Meta(description="epoch of the group; only grows")]
+Epoch = Annotated[int, Meta(description="epoch of the group; never decreases")]
 
 Kind = Literal["assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "wake", "rejected"]
 How = Literal["first", "released", "unregistered", "expired", "timeout", "eager", "removed"]
@@ -26,33 +26,48 @@ LockOutcome = Literal["granted", "refused", "expired", "unlocked"]
 class Cause(Struct, frozen=True):
     """The record that led to a decision."""
 
-    topic: Annotated[str, Meta(description="control topic")]
-    partition: Annotated[int, Meta(description="its Kafka partition")]
-    offset: Annotated[int, Meta(description="offset of the record")]
+    topic: Annotated[str, Meta(description="name of the control topic")]
+    partition: Annotated[int, Meta(description="Kafka partition of the control topic")]
+    offset: Annotated[int, Meta(description="offset of the record in its Kafka partition")]
 
 
 class Decision(Struct, kw_only=True, tag_field="kind"):
     """The header of every decision."""
 
-    shard: Annotated[str, Meta(description="topic-partition.era of the shard that decided, like groups-3.1")] = ""
-    seq: Annotated[int, Meta(description="counts up per shard, from 1")] = 0
-    at_ms: Annotated[int, Meta(description="log time of the cause, epoch ms")] = 0
+    shard: Annotated[str, Meta(description="shard that made the decision: topic-partition.era, such as groups-3.1")] = (
+        ""
+    )
+    seq: Annotated[int, Meta(description="number of the decision in its shard, from 1")] = 0
+    at_ms: Annotated[int, Meta(description="log time of the cause (epoch ms)")] = 0
     cause: Cause = Cause("", 0, 0)
 
 
 class Start(Struct, frozen=True, omit_defaults=True):
     """Where to start reading a queue: an offset, or a policy to resolve."""
 
-    offset: Annotated[int | None, Meta(description="the next message to read")] = None
-    policy: Annotated[Policy | None, Meta(description="without an offset")] = None
-    ms: Annotated[int | None, Meta(description="for the policy timestamp: epoch ms")] = None
+    offset: Annotated[int | None, Meta(description="offset of the next message to read; null if a policy applies")] = (
+        None
+    )
+    policy: Annotated[
+        Policy | None, Meta(description="rule by which the client finds the offset; null if the offset is set")
+    ] = None
+    ms: Annotated[
+        int | None,
+        Meta(description="time of the first message to read (epoch ms); null unless the policy is timestamp"),
+    ] = None
 
 
 class AssignedQueue(Struct, frozen=True):
     """A queue that an instance owns, the epoch of its assignment, and where to start."""
 
     queue: Queue
-    given: Annotated[int, Meta(description="epoch the queue was given in; a start is obeyed only when this is newer")]
+    given: Annotated[
+        int,
+        Meta(
+            description="epoch in which the queue was assigned; the client uses `start` only if this epoch is newer "
+            "than the one that it knows"
+        ),
+    ]
     start: Start
 
 
@@ -67,14 +82,17 @@ class Assignment(Decision, kw_only=True, tag="assignment"):
     revoke: list[Queue]
     state: Annotated[
         Literal["stable", "unrevoked", "unreleased"],
-        Meta(description="unrevoked: it must give something up; unreleased: something of its is still elsewhere"),
+        Meta(
+            description="stable; unrevoked: the member must release queues; unreleased: queues of its target still "
+            "have other owners"
+        ),
     ]
     heartbeat_ms: int
     session_timeout_ms: int
     revoke_timeout_ms: int
-    mode: Annotated[Mode, Meta(description="broadcasting: every member has every queue, nobody owns one")] = (
-        "clustering"
-    )
+    mode: Annotated[
+        Mode, Meta(description="clustering; or broadcasting: every member has every queue, and no queue has an owner")
+    ] = "clustering"
 
 
 class Fenced(Decision, kw_only=True, tag="fenced"):
@@ -83,18 +101,25 @@ class Fenced(Decision, kw_only=True, tag="fenced"):
     group_id: GroupId
     client_id: ClientId
     instance_id: InstanceId
-    reason: FencedReason
-    by: Annotated[str, Meta(description="of a duplicate: the instance that has the client_id; else empty")] = ""
+    reason: Annotated[
+        FencedReason,
+        Meta(
+            description="expired: no heartbeat for a session; left: unregistered; refused: no room, or another mode; "
+            "duplicate: another live instance has the client_id; deaf: did not receive its assignments; epoch: showed "
+            "an epoch that was never assigned"
+        ),
+    ]
+    by: Annotated[str, Meta(description="instance that has the client_id, if the reason is duplicate; else empty")] = ""
 
 
 class Membership(Decision, kw_only=True, tag="membership"):
     """A member joined, left, expired, changed its topics or conflicts with others; or the whole group changed."""
 
     group_id: GroupId
-    client_id: Annotated[str, Meta(description="empty when the whole group is meant")]
+    client_id: Annotated[str, Meta(description="client that changed; empty if the change concerns the whole group")]
     instance_id: str = ""
     change: Change
-    epoch: Annotated[int, Meta(description="epoch of the group when it happened")]
+    epoch: Annotated[int, Meta(description="epoch of the group at the change")]
     detail: str = ""
 
 
@@ -110,16 +135,20 @@ class Rebalance(Decision, kw_only=True, tag="rebalance"):
 
     group_id: GroupId
     epoch: Epoch
-    trigger: Annotated[Trigger, Meta(description="the first of what asked for it")]
-    causes: Annotated[list[Cause], Meta(description="the records that asked for it, the first 16")]
+    trigger: Annotated[Trigger, Meta(description="kind of the first change that required a new target")]
+    causes: Annotated[list[Cause], Meta(description="records that required a new target, at most the first 16")]
     strategy: str
-    clients: Annotated[int, Meta(description="members")]
-    queues: Annotated[int, Meta(description="queues of their topics")]
-    moved: Annotated[int, Meta(description="queues that had an owner and get another")]
-    unassigned: Annotated[list[Unassigned], Meta(description="queues that nobody gets, the first 256")]
-    unassigned_count: Annotated[int, Meta(description="number of queues that nobody gets, listed or not")] = 0
-    spread: Annotated[int, Meta(description="largest minus smallest number of queues of a member")]
-    notes: Annotated[list[str], Meta(description="what the operator should know")]
+    clients: Annotated[int, Meta(description="number of members")]
+    queues: Annotated[int, Meta(description="number of queues of the subscribed topics")]
+    moved: Annotated[int, Meta(description="number of queues that had an owner and get another one")]
+    unassigned: Annotated[
+        list[Unassigned], Meta(description="queues that are assigned to no member, at most the first 256")
+    ]
+    unassigned_count: Annotated[
+        int, Meta(description="number of queues that are assigned to no member, listed or not")
+    ] = 0
+    spread: Annotated[int, Meta(description="largest minus smallest number of queues per member")]
+    notes: Annotated[list[str], Meta(description="notes for the operator, such as a strategy that failed")]
 
 
 class Handover(Decision, kw_only=True, tag="handover"):
@@ -130,13 +159,21 @@ class Handover(Decision, kw_only=True, tag="handover"):
 
     group_id: GroupId
     queue: Queue
-    from_: Annotated[str | None, Meta(description="last owner; null: never owned")] = field(name="from")
-    to: Annotated[str | None, Meta(description="new owner; null: nobody for now")]
-    epoch: Annotated[int, Meta(description="epoch of the group when it changed hands")]
-    revoked_ms: Annotated[int | None, Meta(description="when its owner was asked to give it up, epoch ms")] = None
-    released_ms: Annotated[int | None, Meta(description="when it came free, epoch ms")] = None
-    assigned_ms: Annotated[int | None, Meta(description="when it was given, epoch ms")] = None
-    how: Annotated[How, Meta(description="how it came free")]
+    from_: Annotated[str | None, Meta(description="previous owner; null if the queue never had one")] = field(
+        name="from"
+    )
+    to: Annotated[str | None, Meta(description="new owner; null if nobody owns the queue")]
+    epoch: Annotated[int, Meta(description="epoch of the group at the hand-over")]
+    revoked_ms: Annotated[
+        int | None, Meta(description="log time of the revocation (epoch ms); null if the queue was not revoked")
+    ] = None
+    released_ms: Annotated[
+        int | None, Meta(description="log time at which the queue became free (epoch ms); null if it had no owner")
+    ] = None
+    assigned_ms: Annotated[
+        int | None, Meta(description="log time of the assignment to the new owner (epoch ms); null if there is none")
+    ] = None
+    how: Annotated[How, Meta(description="how the queue became free")]
 
 
 class Offset(Decision, kw_only=True, tag="offset"):
@@ -144,34 +181,47 @@ class Offset(Decision, kw_only=True, tag="offset"):
 
     group_id: GroupId
     queue: Queue
-    client_id: Annotated[str, Meta(description="who committed")]
-    offset: Annotated[int, Meta(description="the next message to consume")]
-    epoch: Annotated[int, Meta(description="epoch that the commit was made in")]
-    metadata: Annotated[str, Meta(description="the application's own words")] = ""
-    reset_by: Annotated[str | None, Meta(description="who reset it; null: a commit")] = None
-    mode: Annotated[Mode, Meta(description="broadcasting: the offset is this client's own")] = "clustering"
+    client_id: Annotated[
+        str, Meta(description="client that committed, or that owned the queue at a reset; empty if nobody owned it")
+    ]
+    offset: Annotated[int, Meta(description="offset of the next message to consume")]
+    epoch: Annotated[int, Meta(description="epoch in which the client committed")]
+    metadata: Annotated[str, Meta(description="text that the application stored with the offset")] = ""
+    reset_by: Annotated[
+        str | None, Meta(description="operator or `route` that reset the offset; null for a commit")
+    ] = None
+    mode: Annotated[
+        Mode, Meta(description="clustering: the offset of the group; broadcasting: the offset of this client alone")
+    ] = "clustering"
 
 
 class Lock(Decision, kw_only=True, tag="lock"):
     """The answer to a `lock` or `unlock` event, one per queue; or the end of a lock that expired or lost its queue."""
 
     group_id: GroupId
-    client_id: Annotated[str, Meta(description="who asked, or held it")]
+    client_id: Annotated[str, Meta(description="client that requested the lock, or had it")]
     queue: Queue
-    outcome: Annotated[LockOutcome, Meta(description="unlocked: given back, or the queue came free")]
-    until_ms: Annotated[int | None, Meta(description="by the shard's clock, epoch ms; null unless granted")] = None
+    outcome: Annotated[
+        LockOutcome,
+        Meta(
+            description="granted, refused; expired: not renewed in time; unlocked: returned, or the queue became free"
+        ),
+    ]
+    until_ms: Annotated[
+        int | None, Meta(description="end of the lock by the shard's clock (epoch ms); null unless granted")
+    ] = None
 
 
 class Wake(Decision, kw_only=True, tag="wake"):
     """The one answer to a pull: the client must read again."""
 
-    request_id: Annotated[str, Meta(description="of the pull")]
+    request_id: Annotated[str, Meta(description="request_id of the pull")]
     group_id: GroupId
     client_id: ClientId
     queue: Queue
     reason: WakeReason
-    next_offset: Annotated[int, Meta(description="if reading from where it asked finds nothing, ask from here next")]
-    held_ms: Annotated[int, Meta(description="how long it was held, by the shard's clock")]
+    next_offset: Annotated[int, Meta(description="offset from which to pull again if the client finds nothing to read")]
+    held_ms: Annotated[int, Meta(description="time that the pull was held, by the shard's clock (ms)")]
 
 
 class Rejected(Decision, kw_only=True, tag="rejected"):
@@ -180,14 +230,14 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
     rule: Annotated[
         str,
         Meta(
-            description="json, type, bounds, key, partition, signature, stale, mode, limit, in-use, epoch, secret, "
-            "commit, reset, settings, pull, internal"
+            description="broken rule: json, type, bounds, key, partition, signature, stale, mode, limit, in-use, "
+            "epoch, secret, commit, reset, settings, pull, internal"
         ),
     ]
-    detail: Annotated[str, Meta(description="what was found and what would have been right")]
-    raw: Annotated[str, Meta(description="the record's value in base64, the first 4 KiB of it")] = ""
-    group_id: Annotated[str | None, Meta(description="where known")] = None
-    client_id: Annotated[str | None, Meta(description="where known")] = None
+    detail: Annotated[str, Meta(description="what was found and what was expected")]
+    raw: Annotated[str, Meta(description="first 4 KiB of the record's value, in base64")] = ""
+    group_id: Annotated[str | None, Meta(description="group of the record; null if not known")] = None
+    client_id: Annotated[str | None, Meta(description="client of the record; null if not known")] = None
 
 
 AnyDecision = Assignment | Fenced | Membership | Rebalance | Handover | Offset | Lock | Wake | Rejected

@@ -13,7 +13,9 @@ from model import config
 from model.queue import BrokerName, ClientId, GroupId, InstanceId, Queue, QueueId, Room, TopicName
 
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Epoch = Annotated[int, Meta(ge=-1, le=2**53, description="of the newest assignment received; -1 none yet")]
+Epoch = Annotated[
+    int, Meta(ge=-1, le=2**53, description="epoch of the newest assignment that the client received; -1 if none")
+]
 Millis = Annotated[int, Meta(ge=0, le=2**53)]
 Duration = Annotated[int, Meta(ge=100, le=24 * 3_600_000)]
 Session = Annotated[int, Meta(ge=config.MIN_SESSION_MS, le=config.MAX_SESSION_MS)]
@@ -36,9 +38,13 @@ class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One topic that a client subscribes, and the filter for its messages."""
 
     topic: TopicName
-    expression: Annotated[str, Meta(max_length=4_096, description="tags or SQL92; * is everything")] = "*"
+    expression: Annotated[
+        str, Meta(max_length=4_096, description="filter for messages: tags or SQL92; * accepts all")
+    ] = "*"
     expression_type: Literal["TAG", "SQL92"] = "TAG"
-    version: Annotated[int, Meta(ge=0, le=2**63 - 1, description="counts up with each change, within one instance")] = 0
+    version: Annotated[
+        int, Meta(ge=0, le=2**63 - 1, description="number of the change of the subscription, counted per instance")
+    ] = 0
 
 
 class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
@@ -48,20 +54,29 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
     client_id: ClientId
     instance_id: InstanceId
     epoch: Epoch = -1
-    session_timeout_ms: Annotated[Session, Meta(description="the session that the client trusts")] = (
-        config.SESSION_TIMEOUT_MS
+    session_timeout_ms: Annotated[
+        Session, Meta(description="session timeout of the newest assignment that the client received (ms)")
+    ] = config.SESSION_TIMEOUT_MS
+    owned: Annotated[
+        Queues, Meta(description="all queues that the client still has, including those that it drains")
+    ] = []
+    mode: Annotated[
+        Mode, Meta(description="clustering: each queue has one owner; broadcasting: each member has all queues")
+    ] = "clustering"
+    consume_from: Annotated[Policy, Meta(description="policy for the start of a queue without a committed offset")] = (
+        "last"
     )
-    owned: Annotated[Queues, Meta(description="all it still holds, what it is draining too")] = []
-    mode: Annotated[Mode, Meta(description="clustering: the group shares the queues; else each has all")] = "clustering"
-    consume_type: Literal["push", "pull"] = "push"
-    consume_from: Annotated[Policy, Meta(description="where a queue without a committed offset starts")] = "last"
-    consume_from_ms: Annotated[Millis, Meta(description="for consume_from timestamp")] = 0
+    consume_from_ms: Annotated[
+        Millis, Meta(description="time of the first message to consume (epoch ms), if consume_from is timestamp")
+    ] = 0
     subscriptions: Annotated[list[Subscription], Meta(max_length=config.MAX_TOPICS)] = []
     strategy: StrategyName = "AVG"
     strategy_params: StrategyParams = {}
-    orderly: Annotated[bool, Meta(description="messages of a queue must be consumed in order")] = False
+    orderly: Annotated[bool, Meta(description="whether the messages of a queue must be consumed in order")] = False
     room: Room = ""
-    weight: Annotated[float, Meta(gt=0, le=1_000_000, description="share of the work, against the others'")] = 1.0
+    weight: Annotated[
+        float, Meta(gt=0, le=1_000_000, description="share of the work, relative to the weights of the other members")
+    ] = 1.0
 
 
 class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
@@ -71,7 +86,10 @@ class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
     client_id: ClientId
     instance_id: InstanceId
     secret: Annotated[
-        str, Meta(max_length=64, description="whose digest the instance_id is, if it begins with h:; else empty")
+        str,
+        Meta(
+            max_length=64, description="secret that the instance_id was made from, if that begins with h:; else empty"
+        ),
     ] = ""
 
 
@@ -79,8 +97,10 @@ class CommittedOffset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The committed offset of one queue."""
 
     queue: Queue
-    offset: Annotated[int, Meta(ge=0, le=2**63 - 1, description="the next message to consume")]
-    metadata: Annotated[str, Meta(max_length=4_096, description="the application's own words")] = ""
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1, description="offset of the next message to consume")]
+    metadata: Annotated[str, Meta(max_length=4_096, description="text that the application stores with the offset")] = (
+        ""
+    )
 
 
 class Commit(Event, frozen=True, kw_only=True, tag="commit"):
@@ -115,17 +135,22 @@ class ResetOffset(Struct, frozen=True, kw_only=True):
     """The offset to which a queue is reset."""
 
     queue: Queue
-    offset: Annotated[Offset, Meta(description="the next message to consume")]
+    offset: Annotated[Offset, Meta(description="offset of the next message to consume")]
 
 
 class Reset(Event, frozen=True, kw_only=True, tag="reset"):
     """An operator sets committed offsets, back or forth; a policy or a time was resolved to offsets before."""
 
-    request_id: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="a repeated one is silent")]
+    request_id: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="identifies the request; a repeated request is ignored"
+        ),
+    ]
     group_id: GroupId
     offsets: Annotated[list[ResetOffset], Meta(min_length=1, max_length=config.MAX_QUEUES)]
-    asked: Annotated[str, Meta(max_length=255, description="what was asked for, in words")] = ""
-    by: Annotated[str, Meta(min_length=1, max_length=255, description="who asked")]
+    asked: Annotated[str, Meta(max_length=255, description="requested position as the operator worded it")] = ""
+    by: Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
 
 
 class Configure(Event, frozen=True, kw_only=True, tag="configure"):
@@ -133,7 +158,8 @@ class Configure(Event, frozen=True, kw_only=True, tag="configure"):
 
     group_id: GroupId
     profile: Annotated[
-        Literal["wakeroll", "rocketmq"] | UnsetType, Meta(description="several settings at once; others named win")
+        Literal["wakeroll", "rocketmq"] | UnsetType,
+        Meta(description="name of a set of settings; settings that the event names take precedence"),
     ] = UNSET
     strategy: StrategyName | UnsetType = UNSET
     strategy_params: StrategyParams | UnsetType = UNSET
@@ -154,7 +180,7 @@ class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue_id: QueueId
     room: Room = ""
     min_offset: Offset = 0
-    max_offset: Annotated[Offset, Meta(description="offset of the next message; null: not known")] | None = None
+    max_offset: Annotated[Offset, Meta(description="offset of the next message; null if not known")] | None = None
 
     @property
     def queue(self) -> Queue:
@@ -164,7 +190,10 @@ class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 RequestId = Annotated[
     str,
-    Meta(pattern=r"\A[A-Za-z0-9._@#:-]{1,64}:[0-9]{1,18}\Z", description="<instance>:<n>; n counts up in an instance"),
+    Meta(
+        pattern=r"\A[A-Za-z0-9._@#:-]{1,64}:[0-9]{1,18}\Z",
+        description="<instance_id>:<n>; n increases within an instance",
+    ),
 ]
 
 
@@ -176,9 +205,11 @@ class Pull(Event, frozen=True, kw_only=True, tag="pull"):
     client_id: ClientId
     instance_id: InstanceId
     queue: Queue
-    from_offset: Annotated[Offset, Meta(description="of the first message that it has not read")]
+    from_offset: Annotated[Offset, Meta(description="offset of the first message that the client has not read")]
     timeout_ms: Annotated[int, Meta(ge=1, le=config.MAX_PULL_TIMEOUT_MS)] = config.PULL_TIMEOUT_MS
-    expression: Annotated[str, Meta(max_length=4_096, description="tags or SQL92; * is everything")] = "*"
+    expression: Annotated[
+        str, Meta(max_length=4_096, description="filter for messages: tags or SQL92; * accepts all")
+    ] = "*"
     expression_type: Literal["TAG", "SQL92"] = "TAG"
 
 
@@ -195,7 +226,7 @@ ObserverId = Annotated[
     str,
     Meta(
         pattern=r"\A[A-Za-z0-9._@#:-]{0,64}\Z",
-        description="who reports that the queue ends at next_offset; empty: a producer, who only hints at it",
+        description="observer that reports next_offset as the end of the queue; empty if a producer gives a hint",
     ),
 ]
 
@@ -204,10 +235,23 @@ class Arrival(Event, frozen=True, kw_only=True, tag="arrival"):
     """A queue has grown; with tags and properties of its newest message if known, or with an observer's end offset."""
 
     queue: Queue
-    next_offset: Annotated[Offset, Meta(description="of the message after this one")]
-    tags: Annotated[str, Meta(max_length=4_096, description="empty: it has none")] | None = None
+    next_offset: Annotated[Offset, Meta(description="offset of the message after this one")]
+    tags: (
+        Annotated[
+            str, Meta(max_length=4_096, description="tag of the message; empty if it has none, null if not known")
+        ]
+        | None
+    ) = None
     tags_code: (
-        Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="their code, as RocketMQ keeps it")] | None
+        Annotated[
+            int,
+            Meta(
+                ge=-(2**63),
+                le=2**63 - 1,
+                description="hash code of the tag, as in RocketMQ's consume queue; null if not known",
+            ),
+        ]
+        | None
     ) = None
     properties: (
         Annotated[
@@ -216,7 +260,10 @@ class Arrival(Event, frozen=True, kw_only=True, tag="arrival"):
         ]
         | None
     ) = None
-    stored_ms: Annotated[Millis, Meta(description="when the message was stored, epoch ms")] | None = None
+    stored_ms: (
+        Annotated[Millis, Meta(description="time at which the broker stored the message (epoch ms); null if not known")]
+        | None
+    ) = None
     observer: ObserverId = ""
 
 
@@ -225,9 +272,13 @@ class Route(Event, frozen=True, kw_only=True, tag="route"):
 
     topic: TopicName
     queues: Annotated[list[RoutedQueue], Meta(max_length=config.MAX_QUEUES)] = []
-    version: Annotated[str, Meta(max_length=64, description="a fingerprint of queues and rooms")]
+    version: Annotated[str, Meta(max_length=64, description="fingerprint of the queues and rooms")]
     topic_id: Annotated[
-        str, Meta(max_length=64, description="differs if the topic was deleted and made again; empty: not known")
+        str,
+        Meta(
+            max_length=64,
+            description="identity of the topic, which changes if it is deleted and recreated; empty if not known",
+        ),
     ] = ""
 
 
@@ -236,11 +287,19 @@ class Tick(Event, frozen=True, kw_only=True, tag="tick"):
 
     observer: Annotated[
         str,
-        Meta(pattern=r"\A[A-Za-z0-9._-]{0,64}\Z", description="names one process of the observer; never used again"),
+        Meta(pattern=r"\A[A-Za-z0-9._-]{0,64}\Z", description="name of one process of the observer; never reused"),
     ] = ""
-    uptime_ms: Annotated[Millis, Meta(description="that process's monotonic clock; null: not known")] | None = None
+    uptime_ms: (
+        Annotated[Millis, Meta(description="monotonic clock of the observer's process (ms); null if not known")] | None
+    ) = None
     limits: (
-        Annotated[config.Limits, Meta(description="of this deployment, if not the default; null: not told")] | None
+        Annotated[
+            config.Limits,
+            Meta(
+                description="limits of this deployment that differ from the defaults; null to keep the current limits"
+            ),
+        ]
+        | None
     ) = None
 
 

@@ -117,7 +117,7 @@ class Rival(Struct, array_like=True):
     """The instance with the latest heartbeat among those that wait for the client_id of a live instance."""
 
     beat: Heartbeat
-    """Its latest heartbeat, by which it joins when the live instance has ended."""
+    """Latest heartbeat of the waiting instance, by which it joins when the live instance has ended."""
     bytes: int
     """Size of the heartbeat, counted as for a member."""
     seen_ms: int
@@ -414,7 +414,7 @@ class Compared(Struct, frozen=True):
     member: Member
     wants: dict[str, Subscription]
     topics: list[str]
-    """Its topics, sorted."""
+    """Topics of the oldest member, sorted."""
 
 
 class Turn:

@@ -46,11 +46,11 @@ def broken_numbering(decisions: Iterable[AnyDecision], whole: bool = True) -> li
         before = last.get(decision.shard)
         expected = before.seq + 1 if before else 1 if whole else decision.seq
         if decision.seq != expected:
-            found.append(f"{_name(decision)} follows seq {expected - 1}; the next is {expected}")
+            found.append(f"{_name(decision)} follows seq {expected - 1}; expected seq {expected}")
         if before and decision.cause.offset < before.cause.offset:
             found.append(
-                f"{_name(decision)} is caused by offset {decision.cause.offset}, "
-                f"the decision before it by {before.cause.offset}"
+                f"{_name(decision)} has the cause at offset {decision.cause.offset}; "
+                f"expected at least {before.cause.offset}, the offset of the previous decision"
             )
         last[decision.shard] = decision
     return found
@@ -65,9 +65,11 @@ def broken_epochs(decisions: Iterable[AnyDecision]) -> list[str]:
             continue
         epoch = newest.get(decision.group_id, 0)
         if decision.epoch < epoch:
-            found.append(f"{_name(decision)} of group {decision.group_id} falls from epoch {epoch} to {decision.epoch}")
+            found.append(
+                f"{_name(decision)} of group {decision.group_id} has epoch {decision.epoch}; expected at least {epoch}"
+            )
         elif isinstance(decision, Rebalance) and decision.epoch == epoch:
-            found.append(f"{_name(decision)} of group {decision.group_id} uses epoch {epoch} a second time")
+            found.append(f"{_name(decision)} of group {decision.group_id} has epoch {epoch}; expected a higher one")
         newest[decision.group_id] = max(epoch, decision.epoch)
     return found
 
@@ -179,9 +181,9 @@ def broken_telling(decisions: Iterable[AnyDecision], whole: bool = True) -> list
 
 def _wrong_in_leaving(owner: str, how: How, asked: bool, went: bool) -> Iterator[str]:
     if how in ("released", "timeout") and not asked:
-        yield f"{how}, but {owner} was not told to give it up"
+        yield f"`how` is {how}, but the queue was not revoked from {owner}"
     if how in _HOW_IT_WENT.values() and not went:
-        yield f"{how}, but {owner} did not go"
+        yield f"`how` is {how}, but {owner} was not fenced for that reason"
 
 
 def _forget_told(fenced: Fenced, clients: dict[str, _Told]) -> None:
@@ -203,7 +205,9 @@ def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
             whose = decision.queue, decision.client_id if decision.mode == "broadcasting" else ""
             before = offsets.get(whose, -1)
             if decision.offset <= before and decision.reset_by is None:
-                found.append(f"{_name(decision)} of {decision.queue} goes from {before} to {decision.offset}")
+                found.append(
+                    f"{_name(decision)} of {decision.queue} has offset {decision.offset}; expected more than {before}"
+                )
             offsets[whose] = decision.offset
         elif isinstance(decision, Membership) and decision.change == "forgotten":
             committed.pop(decision.group_id, None)
@@ -219,7 +223,7 @@ def broken_answers(decisions: Iterable[AnyDecision]) -> list[str]:
             request = decision.group_id, decision.client_id, decision.queue, decision.request_id
             before = answered.get(request)
             if before and before.reason != "overflow" and decision.at_ms - before.at_ms < config.REMEMBER_MS:
-                found.append(f"{_name(decision)} answers {decision.request_id}, as {_name(before)} did")
+                found.append(f"{_name(decision)} answers {decision.request_id} again, after {_name(before)}")
             answered[request] = decision
     return found
 
@@ -230,19 +234,19 @@ def broken_queue(queue: HeldQueue) -> list[str]:
     holds, index = queue.holds, queue.waiting
     clients = [(hold.group_id, hold.client_id) for hold in holds.values()]
     if len(set(clients)) < len(clients):
-        found.append("a client waits twice")
+        found.append("a client has two held pulls")
     if sorted(holds) != list(holds) or any(number >= queue.pulls for number in holds):
-        found.append(f"the holds {list(holds)} are not in their order, or beyond {queue.pulls}")
+        found.append(f"the held pulls {list(holds)} are not in order, or not below {queue.pulls}")
     if {hold.wish for hold in holds.values()} != queue.wishes.keys():
-        found.append(f"the wishes {sorted(queue.wishes)} are not those of the holds")
+        found.append(f"the expressions {sorted(queue.wishes)} are not those of the held pulls")
     if index.filters != sum(wish.cost for wish in set(queue.wishes.values())):
-        found.append(f"it counts {index.filters} characters of {list(queue.wishes.values())}")
+        found.append(f"the index counts {index.filters} characters in the expressions {list(queue.wishes.values())}")
     if sorted(index.numbers()) != list(holds):
-        found.append(f"the index has {sorted(index.numbers())}, held are {list(holds)}")
+        found.append(f"the index has the pulls {sorted(index.numbers())}; expected {list(holds)}")
     deadlines = [hold.due_ms for hold in holds.values()]
     deadlines += (answered.at_ms + config.REMEMBER_MS for answered in queue.answered.values())
     if queue.due_ms > min(deadlines, default=config.NEVER_MS):
-        found.append(f"the first deadline is {min(deadlines)}, noted is {queue.due_ms}")
+        found.append(f"the next deadline is {queue.due_ms}; expected at most {min(deadlines)}")
     return found
 
 
@@ -255,31 +259,37 @@ def broken_state(group: Group) -> list[str]:
         for queue in member.owned
         if member.mode == "clustering"
     }
-    found += (f"the lock on {queue} is not its owner's" for queue in _stray_locks(group))
-    found += (f"{name} is {member.mode}, the group {group.mode}" for name, member in _of_another_mode(group))
+    found += (f"the lock on {queue} belongs to a client that does not own the queue" for queue in _stray_locks(group))
     found += (
-        f"{queue} is {who}'s by the map or by the member, not by both"
+        f"the mode of {name} is {member.mode}; expected {group.mode}, the mode of the group"
+        for name, member in _of_another_mode(group)
+    )
+    found += (
+        f"the owner of {queue} is {who} in the map or in the member, but not in both"
         for queue, who in sorted(owned ^ group.owners.items())
     )
-    found += (f"{queue} is owned and free" for queue in sorted(group.owners.keys() & group.freed.keys()))
+    found += (f"{queue} is free and has an owner" for queue in sorted(group.owners.keys() & group.freed.keys()))
     for client_id, member in group.members.items():
         for queue, given in sorted(member.owned.items()):
             if not 0 <= given <= group.epoch:
-                found.append(f"{queue} was given in epoch {given}; the group is at {group.epoch}")
+                found.append(f"{queue} was assigned in epoch {given}; expected at most {group.epoch}")
         for queue, revocation in sorted(member.revoking.items()):
             if queue not in member.owned:
-                found.append(f"{queue} is asked back from {client_id}, who does not own it")
+                found.append(f"{queue} is revoked from {client_id}, which does not own it")
             elif not member.owned[queue] < revocation.epoch <= group.epoch:
                 given = member.owned[queue]
-                found.append(f"{queue} is asked back in epoch {revocation.epoch}, given in {given} of {group.epoch}")
+                found.append(
+                    f"{queue} is revoked in epoch {revocation.epoch}; expected one above {given}, the epoch of its "
+                    f"assignment, and at most {group.epoch}"
+                )
         if member.sent_epoch > group.epoch:
-            found.append(f"{client_id} was sent epoch {member.sent_epoch}; the group is at {group.epoch}")
+            found.append(f"epoch {member.sent_epoch} was sent to {client_id}; expected at most {group.epoch}")
         if f"{client_id} {member.instance_id}" in group.ended:
-            found.append(f"{client_id} lives as {member.instance_id}, which has ended")
+            found.append(f"the live instance {member.instance_id} of {client_id} has ended")
     added = sorted(group.added.keys() & group.offsets.keys())
-    found += (f"{queue} starts at first and is committed" for queue in added)
+    found += (f"{queue} starts at first and has a committed offset" for queue in added)
     if group.members and group.emptied_ms >= 0:
-        found.append("the group has members and is emptied")
+        found.append("the group has members and is marked as empty")
     return found
 
 
@@ -303,12 +313,12 @@ def _of_another_mode(group: Group) -> list[tuple[str, Member]]:
 def _wrong_in_chain(held: _Held, handover: Handover) -> Iterator[str]:
     before = held.owner or held.last_owner
     if handover.from_ != before:
-        yield f"it comes from {handover.from_}; its owner was {before}"
+        yield f"`from` is {handover.from_}; expected {before}, the previous owner"
     if (handover.how == "first") != (handover.from_ is None):
-        yield f"{handover.how} with {handover.from_} before it"
+        yield f"`how` is {handover.how}, but `from` is {handover.from_}"
     # Only a queue that was freed in between may go to the same client again, as to another instance of it.
     if handover.to == held.owner and (handover.to is None or handover.how == "eager"):
-        yield f"nothing changes, {held.owner} has it"
+        yield f"the owner stays {held.owner}; expected another one"
 
 
 def _wrong_in(assignment: Assignment, queues: dict[Queue, _Held], whole: bool) -> Iterator[str]:
@@ -316,19 +326,19 @@ def _wrong_in(assignment: Assignment, queues: dict[Queue, _Held], whole: bool) -
     owned = {queue for queue, held in queues.items() if held.owner == assignment.client_id}
     for queue in sorted(given.keys() - owned):
         owner = queues[queue].owner if queue in queues else None
-        yield f"it holds {queue}, whose owner is {owner}"
+        yield f"it lists {queue}, but the owner is {owner}"
     for queue in sorted(owned - given.keys() - set(assignment.revoke)):
-        yield f"it lacks {queue}, which is its own"
+        yield f"it does not list {queue}, which the client owns"
     for queue in sorted(given.keys() & owned):
         if given[queue] != queues[queue].given and not (queues[queue].claimed and given[queue] == 0):
-            yield f"{queue} was given in epoch {queues[queue].given}, it says {given[queue]}"
+            yield f"`given` of {queue} is {given[queue]}; expected {queues[queue].given}"
 
 
 def _wrong_in_commit(held: _Held, offset: Offset) -> Iterator[str]:
     if held.owner != offset.client_id:
-        yield f"{offset.client_id} commits it, its owner is {held.owner}"
+        yield f"the commit is from {offset.client_id}; expected {held.owner}, the owner"
     if offset.epoch < held.given and not held.claimed:
-        yield f"it was given in epoch {held.given}, the commit is of {offset.epoch}"
+        yield f"the commit has epoch {offset.epoch}; expected at least {held.given}"
 
 
 _HOW_IT_WENT = {"left": "unregistered", "expired": "expired", "deaf": "expired"}
@@ -342,7 +352,7 @@ def _told_twice(changed: dict[str, AnyDecision], told: dict[str, dict[str, _Told
         for client_id, heard in told[group_id].items():
             for queue in sorted(heard.queues):
                 if queue in has:
-                    yield f"{_name(decision)}: {queue} is {has[queue]}'s and {client_id}'s, as they were told"
+                    yield f"{_name(decision)}: {queue} is in the newest assignments of {has[queue]} and {client_id}"
                 has[queue] = client_id
 
 

@@ -28,7 +28,9 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> None:
         if beat.epoch > group.epoch:
             turn.say(_refusal(beat, "epoch", _never_given(group, beat)))
         elif beat.mode != group.mode:
-            turn.say(_refusal(beat, "mode", f"mode is {beat.mode!r}; it was {group.mode!r} when this instance joined"))
+            turn.say(
+                _refusal(beat, "mode", f"mode is {beat.mode!r}; expected {group.mode!r}, as when this instance joined")
+            )
         else:
             _renew(turn, beat, member)
         return
@@ -40,7 +42,7 @@ def heartbeat(turn: Turn, beat: Heartbeat) -> None:
     elif group.loss is not None and beat.epoch < 0 and not beat.owned:
         pass  # it waits: members from before the loss come first, and nothing is assigned meanwhile
     elif group.members and beat.mode != _mode_beside(group, beat.client_id, beat.mode):
-        detail = f"mode is {beat.mode!r}; the group consumes by {group.mode!r}, as its oldest member does"
+        detail = f"mode is {beat.mode!r}; expected {group.mode!r}, the mode of the group's oldest member"
         _turn_away(turn, beat, "mode", detail)
     elif member is None:
         _join(turn, beat)
@@ -52,7 +54,9 @@ def unregister(turn: Turn, event: Unregister) -> None:
     """Remove a client that leaves in good order; remember its instance: a late heartbeat must not bring it back."""
     group = turn.group
     if not may_end(event.instance_id, event.secret):
-        detail = f"only who has the secret of {event.instance_id} may end it; the secret given is another instance's"
+        detail = (
+            f"the secret does not match instance_id {event.instance_id!r}; expected the secret that it was made from"
+        )
         turn.say(Rejected(rule="secret", detail=detail, group_id=group.group_id, client_id=event.client_id))
         return
     member = group.members.get(event.client_id)
@@ -76,7 +80,7 @@ def expire(turn: Turn) -> None:
     ]
     if silent and turn.moment.may_expire:
         for client_id, member in silent:
-            _say(turn, client_id, member, "expired", f"silent for {now_ms - member.seen_ms} ms")
+            _say(turn, client_id, member, "expired", f"no heartbeat for {now_ms - member.seen_ms} ms")
             _remove(turn, client_id, "expired", "expired")
         _go_on_without(turn, silent, "expire")
     while group.ended and now_ms >= next(iter(group.ended.values())).until_ms:
@@ -90,7 +94,8 @@ def evict_deaf(turn: Turn, client_id: str, member: Member) -> None:
     """Evict a member whose heartbeats arrive and that does not receive its assignments: others need its queues."""
     since_ms = turn.moment.now_ms - member.unheard_since_ms
     detail = (
-        f"deaf: it shows epoch {member.shown_epoch} and was sent {member.sent_epoch}; others heard it {since_ms} ms ago"
+        f"deaf: its heartbeats show epoch {member.shown_epoch}; expected at least {member.unheard_epoch}, "
+        f"which another member received {since_ms} ms ago"
     )
     _say(turn, client_id, member, "expired", detail)
     _remove(turn, client_id, "deaf", "expired")
@@ -182,8 +187,9 @@ def _wait(turn: Turn, beat: Heartbeat, member: Member) -> None:
         turn.say(_refusal(beat, "limit", full))
     elif since_ms < 0:
         detail = (
-            f"client_id {beat.client_id!r} is in use by instance {member.instance_id}, heard "
-            f"{now_ms - member.seen_ms} ms ago; this one joins when that has left, or was silent for {session_ms} ms"
+            f"client_id {beat.client_id!r} is in use by instance {member.instance_id!r}, whose last heartbeat came "
+            f"{now_ms - member.seen_ms} ms ago; this instance joins when that one has left, or has sent no heartbeat "
+            f"for {session_ms} ms"
         )
         turn.say(_refusal(beat, "in-use", detail))
 
@@ -228,7 +234,7 @@ def _mode_beside(group: Group, client_id: str, mode: Mode) -> Mode:
 
 
 def _never_given(group: Group, beat: Heartbeat) -> str:
-    return f"epoch is {beat.epoch}; the group is at {group.epoch}, and no higher epoch was ever given"
+    return f"epoch is {beat.epoch}; expected at most {group.epoch}, the epoch of the group"
 
 
 def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
@@ -252,7 +258,7 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> None:
             return
     elif member.unheard_since_ms >= 0:
         member.unheard_since_ms = -1
-    changed = _take_wishes(turn, beat, member)
+    changed = _take_preferences(turn, beat, member)
     handover.take_receipt(turn, beat, member)
     handover.take_claims(turn, beat, member)
     if changed and group.is_broadcasting:
@@ -287,13 +293,13 @@ def _newer(known: Subscription | None, shown: Subscription) -> Subscription:
     return shown if known is None or shown.version > known.version else known
 
 
-_WISHES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight")
-_wishes = attrgetter(*_WISHES)
+_PREFERENCES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight")
+_preferences = attrgetter(*_PREFERENCES)
 
 
-def _take_wishes(turn: Turn, beat: Heartbeat, member: Member) -> bool:
+def _take_preferences(turn: Turn, beat: Heartbeat, member: Member) -> bool:
     """Store the preferences of a member if they changed; return whether its topics changed."""
-    if _wishes(member) == _wishes(beat) and list(member.subscriptions.values()) == beat.subscriptions:
+    if _preferences(member) == _preferences(beat) and list(member.subscriptions.values()) == beat.subscriptions:
         return False  # the case of almost every heartbeat
     group = turn.group
     wanted = {
@@ -301,12 +307,12 @@ def _take_wishes(turn: Turn, beat: Heartbeat, member: Member) -> bool:
         for subscription in beat.subscriptions
     }
     reworded = wanted != member.subscriptions
-    rethought = [name for name in _WISHES if getattr(member, name) != getattr(beat, name)]
+    rethought = [name for name in _PREFERENCES if getattr(member, name) != getattr(beat, name)]
     if not reworded and not rethought:
         return False
     more = admission.size_of(list(wanted.values()), beat.strategy_params) - member.bytes
     if full := admission.no_room(turn, more):
-        turn.say(_refusal(beat, "limit", f"it keeps what it wanted before: {full}"))
+        turn.say(_refusal(beat, "limit", f"the member keeps its previous preferences: {full}"))
         return False
     group.bytes += more
     member.bytes += more
@@ -336,7 +342,7 @@ def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
         session_ms=SESSION_TIMEOUT_MS,
         bytes=size,
         mode=beat.mode,
-        **{name: getattr(beat, name) for name in _WISHES},
+        **{name: getattr(beat, name) for name in _PREFERENCES},
     )
     if turn.group.loss is not None:
         _trust(turn.group, turn.group.loss, beat, member)
@@ -394,7 +400,7 @@ def _forget(turn: Turn) -> None:
     group = turn.group
     lost = [f"offsets of {len(group.offsets)} queues"] if group.offsets else []
     lost += [f"offsets of {len(group.own_offsets)} clients"] if group.own_offsets else []
-    lost += ["its settings"] if group.settings != GroupSettings() else []
+    lost += ["settings"] if group.settings != GroupSettings() else []
     detail = ", ".join(lost)
     turn.say(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch, detail=detail))
     group.clear()

@@ -23,7 +23,7 @@ def commit(turn: Turn, event: Commit) -> None:
     for entry in event.offsets:
         wrong = _wrong(turn, event, entry, learnt)
         if wrong:
-            bad.append(f"{entry.queue} {wrong}")
+            bad.append(f"{entry.queue}: {wrong}")
         elif entry.offset > committed.get(entry.queue, -1):
             if own is None:
                 doubtful_commits.note_commit(turn, entry.queue, entry.offset)
@@ -41,7 +41,7 @@ def commit(turn: Turn, event: Commit) -> None:
                 )
             )
     if bad:
-        detail = f"{event.client_id} may not commit: {'; '.join(bad)}"[: config.MAX_DETAIL]
+        detail = f"commit of {event.client_id!r} rejected: {'; '.join(bad)}"[: config.MAX_DETAIL]
         turn.say(Rejected(rule="commit", detail=detail, group_id=group.group_id, client_id=event.client_id))
 
 
@@ -63,7 +63,7 @@ def reset(turn: Turn, event: Reset) -> None:
     begin_reset(
         turn,
         len(event.offsets),
-        f"{event.by} set offsets, queues: {len(event.offsets)}{event.asked and '; '}{event.asked}",
+        f"{event.by!r} reset offsets, queues: {len(event.offsets)}{event.asked and '; requested: '}{event.asked}",
     )
     for entry in event.offsets:
         if broadcasts:
@@ -117,7 +117,7 @@ def _too_many(turn: Turn, event: Reset) -> str:
     clients, queues, most = len(turn.group.own_offsets), len(event.offsets), turn.limits.max_broadcast
     if clients * queues <= most:
         return ""
-    return f"{queues} queues of {clients} clients are too many; at most {most} offsets are set at once"
+    return f"{queues} queues of {clients} clients have {clients * queues} offsets; expected at most {most} in one reset"
 
 
 def set_offset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> None:
@@ -185,9 +185,9 @@ def _wrong_of_left(turn: Turn, event: Commit, queue: Queue) -> str:
     """Return why a broadcasting client's commit for a queue that it drains is invalid; empty if it is valid."""
     own = turn.group.own_offsets[event.client_id]
     if not broadcast.was_given(own, queue):
-        return "is not among what it was given"
+        return "never assigned to this client"
     since = own.reset_epochs.get(queue, -1)
-    return f"was reset in epoch {since}, the commit is of epoch {event.epoch}" if event.epoch < since else ""
+    return f"reset in epoch {since}; the commit has epoch {event.epoch}" if event.epoch < since else ""
 
 
 def _wrong(turn: Turn, event: Commit, entry: CommittedOffset, learnt: set[Queue] | None) -> str:
@@ -197,18 +197,18 @@ def _wrong(turn: Turn, event: Commit, entry: CommittedOffset, learnt: set[Queue]
     """
     group, queue = turn.group, entry.queue
     if doubtful_commits.is_too_far(turn, queue, entry.offset):
-        return f"is committed at {entry.offset}, far beyond its end"
+        return f"offset {entry.offset} is more than {turn.limits.max_growth} messages beyond the end of the queue"
     if learnt is not None:
-        return "" if queue in learnt else "is not listed, or was reset since"
+        return "" if queue in learnt else "not in the last heartbeat of the instance, or reset since then"
     member = group.members.get(event.client_id)
     owner = event.client_id if group.is_broadcasting else group.owners.get(queue)
     if member is None or owner != event.client_id:
-        return f"is owned by {owner or 'nobody'}"
+        return "not assigned to this client" if owner in (None, event.client_id) else f"owned by {owner!r}"
     if event.instance_id != member.instance_id:
-        return f"is owned by instance {member.instance_id}, not {event.instance_id}"
+        return f"owned by instance {member.instance_id!r}; the commit is from instance {event.instance_id!r}"
     if group.is_broadcasting and queue not in member.owned:
         return _wrong_of_left(turn, event, queue)
     if queue in member.revoking and member.revoking[queue].was_reset:
-        return "was reset while it is given up"
+        return "reset while it is being revoked"
     given = member.owned[queue]
-    return f"was given in epoch {given}, the commit is of epoch {event.epoch}" if event.epoch < given else ""
+    return f"assigned in epoch {given}; the commit has epoch {event.epoch}" if event.epoch < given else ""

@@ -16,8 +16,8 @@ from model.events import Cancel, Pull, Subscription
 from model.queue import Queue
 
 PATIENCE_MS = 5_000
-"""This long after its deadline a pull ends without an answer, ms: a wake may be lost with its broker, or there may be
-no coordinator. Normally the wake arrives with the tick after the deadline."""
+"""Time after its deadline at which a pull ends without an answer, ms: a wake may be lost with its broker, or no
+coordinator may be running. Normally the wake arrives with the tick after the deadline."""
 
 _encode = msgspec.json.Encoder().encode
 

@@ -7,14 +7,14 @@ from msgspec import Meta, Struct
 GroupId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,255}\Z", description="name of the consumer group")]
 ClientId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._@#:-]{1,255}\Z", description="name of a member of the group")]
 InstanceId = Annotated[
-    str, Meta(pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="uuid of one life of a client; never used again")
+    str, Meta(pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="identifies one instance of a client; never reused")
 ]
 # Kafka allows [A-Za-z0-9._-]; RocketMQ also "%" (its retry topics) and "|".
 TopicName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._%|-]{1,249}\Z", description="name of the topic")]
 # Printable ASCII, so that Python's order of strings is Java's.
 BrokerName = Annotated[str, Meta(pattern=r"\A[ -~]{0,255}\Z", description="broker of a queue; empty for Kafka")]
 QueueId = Annotated[int, Meta(ge=0, le=2**31 - 1, description="number of the queue in its topic, from 0")]
-Room = Annotated[str, Meta(max_length=255, description="rack or machine room; empty when unknown")]
+Room = Annotated[str, Meta(max_length=255, description="rack or machine room; empty if not known")]
 
 
 class Queue(Struct, frozen=True, order=True):

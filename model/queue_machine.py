@@ -71,7 +71,7 @@ def _pull(queue: HeldQueue, pull: Pull, now_ms: int, bounds: Load) -> list[AnyDe
     """
     instance_id, _, number = pull.request_id.rpartition(":")
     if instance_id != pull.instance_id:
-        detail = f"request_id is {pull.request_id!r}; it must begin with the instance, {pull.instance_id!r}"
+        detail = f"request_id is {pull.request_id!r}; it must begin with the instance_id {pull.instance_id!r}"
         return [_refusal(pull, detail)]
     life = _life(pull)
     held = queue.waiting.of_client(pull.group_id, pull.client_id)

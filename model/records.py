@@ -78,14 +78,14 @@ def read_event(record: Record, partitions: int) -> AnyEvent | Rejected:
     """
     value = record.value or b""
     if _is_deep(value):
-        return refuse("bounds", f"brackets stand in brackets, more than {config.MAX_DEPTH} deep")
+        return refuse("bounds", f"objects and lists are nested more than {config.MAX_DEPTH} levels deep")
     try:
         event = _decode_event(value)
     except UNREADABLE as error:
         return _unreadable(record, error)
     kind = kind_of_topic(record.topic)
     if type(event) not in ACCEPTED.get(kind, ()):
-        return refuse("type", f"a {type_of(event)} does not belong in {record.topic}", event)
+        return refuse("type", f"topic {record.topic} does not accept the type {type_of(event)!r}", event)
     if len(value) > _ALWAYS_SMALL and (refusal := _oversize(value, event)):
         return refusal
     return _misplaced(record, event, partitions) or event
@@ -123,7 +123,7 @@ def _misplaced(record: Record, event: AnyEvent, partitions: int) -> Rejected | N
     key = record.key
     if isinstance(event, ON_EVERY_PARTITION):
         if key is not None:
-            return refuse("key", f"a {type_of(event)} goes to every partition, without a key", event)
+            return refuse("key", f"a {type_of(event)} must have no key, because it is sent to every partition", event)
         return _stray_queue(event) if isinstance(event, Route) else None
     entity = entity_of(event)
     expected = entity.encode()
@@ -134,7 +134,7 @@ def _misplaced(record: Record, event: AnyEvent, partitions: int) -> Rejected | N
     home = partition_of(expected, partitions)
     if home != record.partition:
         detail = (
-            f"{what} {entity!r} belongs to partition {home} of {partitions}, the record is in "
+            f"{what} {entity!r} belongs to partition {home} of {partitions}; the record is in partition "
             f"{record.partition}; is the producer's partitioner murmur2_random?"
         )
         return refuse("partition", detail, event)
@@ -207,11 +207,11 @@ def _unreadable(record: Record, error: Exception) -> Rejected:
     except UNREADABLE:
         names = None
     if names is None or not isinstance(error, msgspec.ValidationError):
-        return refuse("json", "no value" if record.value is None else f"not a JSON object: {error}")
+        return refuse("json", "the record has no value" if record.value is None else f"not a JSON object: {error}")
     if isinstance(names.type, str) and names.type in _KNOWN_TYPES:
         refusal = refuse("bounds", f"{names.type}: {error}")
     else:
-        found = f"the type is {names.type[:64]!r}" if isinstance(names.type, str) else "there is no type"
+        found = f"no type {names.type[:64]!r}" if isinstance(names.type, str) else "the record has no type"
         refusal = refuse("type", f"{found}; there are: {', '.join(sorted(_KNOWN_TYPES))}")
     refusal.group_id = _if_valid(names.group_id, GroupId)
     refusal.client_id = _if_valid(names.client_id, ClientId)

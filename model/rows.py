@@ -13,23 +13,25 @@ from model.decisions import Cause, How, Kind
 from model.events import Mode
 from model.queue import BrokerName, ClientId, GroupId, QueueId, TopicName
 
-Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="Kafka partition the record stands in")]
+Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="Kafka partition of the record")]
 RecordOffset = Annotated[int, Meta(ge=0, description="offset of the record in its Kafka partition")]
-AtMs = Annotated[int, Meta(description="log time of the broker, epoch ms")]
+AtMs = Annotated[int, Meta(description="log time of the record or decision (epoch ms)")]
 Seq = Annotated[int, Meta(ge=1, description="number of the decision in its shard, from 1")]
-ShardName = Annotated[str, Meta(description="shard that decided: topic-partition.era, like groups-3.1")]
+ShardName = Annotated[str, Meta(description="shard that made the decision: topic-partition.era, such as groups-3.1")]
 
 
 class EventRow(Struct, frozen=True, kw_only=True):
     """One record of a control topic, with the ticks: they are the clock of a replay.  Key: topic, partition, offset."""
 
-    topic: Annotated[str, Meta(description="control topic")]
+    topic: Annotated[str, Meta(description="name of the control topic")]
     partition: Partition
     offset: RecordOffset
     at_ms: AtMs
-    key: Annotated[bytes | None, Meta(description="record key; null for events of every partition")]
-    value: Annotated[bytes | None, Meta(description="record value, byte for byte")]
-    type: Annotated[str | None, Meta(description="type of the event as it says itself; null where it does not")]
+    key: Annotated[
+        bytes | None, Meta(description="key of the record; null for events that are sent to every partition")
+    ]
+    value: Annotated[bytes | None, Meta(description="value of the record, byte for byte")]
+    type: Annotated[str | None, Meta(description="type of the event by its own field; null if it has none")]
 
 
 class DecisionRow(Struct, frozen=True, kw_only=True):
@@ -38,15 +40,21 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
     shard: ShardName
     seq: Seq
     kind: Annotated[
-        Kind, Meta(description="assignment, fenced, membership, rebalance, handover, offset, lock, wake, rejected")
+        Kind,
+        Meta(
+            description="kind of the decision: assignment, fenced, membership, rebalance, handover, offset, lock, "
+            "wake, rejected"
+        ),
     ]
-    group_id: Annotated[str | None, Meta(description="group it is about; null where unknown")]
-    client_id: Annotated[str | None, Meta(description="client it is about; null or empty for a whole group")]
+    group_id: Annotated[str | None, Meta(description="group of the decision; null if not known")]
+    client_id: Annotated[
+        str | None, Meta(description="client of the decision; null or empty if it concerns a whole group")
+    ]
     at_ms: AtMs
-    cause: Annotated[Cause, Meta(description="record that the decision follows from")]
-    published_ms: Annotated[int, Meta(description="when the broker appended the decision, epoch ms")]
+    cause: Annotated[Cause, Meta(description="record that led to the decision")]
+    published_ms: Annotated[int, Meta(description="log time at which the broker appended the decision (epoch ms)")]
     partition: Partition
-    json: Annotated[str, Meta(description="the decision, byte for byte")]
+    json: Annotated[str, Meta(description="JSON of the decision, byte for byte")]
 
 
 class AssignmentRow(Struct, frozen=True, kw_only=True):
@@ -59,11 +67,11 @@ class AssignmentRow(Struct, frozen=True, kw_only=True):
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
-    client_id: Annotated[ClientId | None, Meta(description="owner from now on; null: nobody")]
-    epoch: Annotated[int, Meta(ge=0, description="epoch of the group in which the queue changed hands")]
-    from_ms: Annotated[int, Meta(description="log time since when, epoch ms")]
-    previous_client_id: Annotated[ClientId | None, Meta(description="last owner before; null: none ever")]
-    how: Annotated[How, Meta(description="how the queue came free: first, released, unregistered, expired, ...")]
+    client_id: Annotated[ClientId | None, Meta(description="owner from this moment on; null if nobody owns the queue")]
+    epoch: Annotated[int, Meta(ge=0, description="epoch of the group at the change of owner")]
+    from_ms: Annotated[int, Meta(description="log time at which the ownership begins (epoch ms)")]
+    previous_client_id: Annotated[ClientId | None, Meta(description="previous owner; null if the queue never had one")]
+    how: Annotated[How, Meta(description="how the queue became free: first, released, unregistered, expired, ...")]
 
 
 class OffsetRow(Struct, frozen=True, kw_only=True):
@@ -76,12 +84,16 @@ class OffsetRow(Struct, frozen=True, kw_only=True):
     topic: TopicName
     broker: BrokerName
     queue_id: QueueId
-    client_id: Annotated[str, Meta(description="who committed")]
-    committed_offset: Annotated[int, Meta(ge=0, description="the next message to consume")]
-    epoch: Annotated[int, Meta(ge=-1, description="epoch that the commit was made in")]
+    client_id: Annotated[
+        str, Meta(description="client that committed, or that owned the queue at a reset; empty if nobody owned it")
+    ]
+    committed_offset: Annotated[int, Meta(ge=0, description="offset of the next message to consume")]
+    epoch: Annotated[int, Meta(ge=-1, description="epoch in which the client committed")]
     at_ms: AtMs
-    reset_by: Annotated[str | None, Meta(description="who reset it; null: a commit")]
-    mode: Annotated[Mode, Meta(description="clustering; broadcasting: the offset is this client's own")]
+    reset_by: Annotated[str | None, Meta(description="operator or `route` that reset the offset; null for a commit")]
+    mode: Annotated[
+        Mode, Meta(description="clustering: the offset of the group; broadcasting: the offset of this client alone")
+    ]
 
 
 class SnapshotRow(Struct, frozen=True, kw_only=True):
@@ -90,13 +102,13 @@ class SnapshotRow(Struct, frozen=True, kw_only=True):
     Key: topic, partition, era, offset.
     """
 
-    topic: Annotated[str, Meta(description="control topic")]
+    topic: Annotated[str, Meta(description="name of the control topic")]
     partition: Partition
-    offset: Annotated[int, Meta(ge=-1, description="of the last record applied")]
+    offset: Annotated[int, Meta(ge=-1, description="offset of the last record that the state includes; -1 if none")]
     era: Annotated[int, Meta(ge=1, description="era of the shard")]
-    version: Annotated[int, Meta(ge=1, description="of the machines and of the state's layout")]
-    at_ms: Annotated[int, Meta(description="the shard's clock, epoch ms")]
-    body: Annotated[bytes, Meta(description="the state, as the checkpoint holds it")]
+    version: Annotated[int, Meta(ge=1, description="version of the machines and of the layout of the state")]
+    at_ms: Annotated[int, Meta(description="clock of the shard at the snapshot (epoch ms)")]
+    body: Annotated[bytes, Meta(description="bytes of the state, as in the checkpoint")]
 
 
 @dataclass(frozen=True)

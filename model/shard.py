@@ -24,7 +24,7 @@ from model.shard_load import Load
 from model.signing import SIGNED_BY, Admitted, Role, Signatures, Signers, admit, new_signers
 from model.state_machines import MACHINES, Around, Entity
 
-VERSION = 2
+VERSION = 3
 """Version of the machines and of the state's layout."""
 
 _FRAMES = 6

@@ -106,19 +106,22 @@ class Keys(Struct, frozen=True):
         """
         role = SIGNED_BY[type(event)]
         if signature is None:
-            return f"{_needed(event, role)}; the value does not end with one"
+            return f"{_needed(event, role)}; the value does not end with a signature"
         key = self.by_id.get(signature.key_id)
         if key is None:
             known = ", ".join(key.key_id for key in self.of_role(role)) or "none"
-            return f"there is no key {signature.key_id!r}; {_needed(event, role)}, whose keys are: {known}"
+            return f"no key {signature.key_id!r}; {_needed(event, role)}; keys of this role: {known}"
         if key.role != role:
-            return f"the key {key.key_id!r} is of an {key.role}; {_needed(event, role)}"
+            return f"the key {key.key_id!r} has the role {key.role!r}; {_needed(event, role)}"
         mac = _mac(key, record.topic, record.partition, record.key, signature.signed)
         if not hmac.compare_digest(signature.mac, mac):
-            return f"the signature by key {key.key_id!r} does not fit this topic, partition, key and value"
+            return f"the signature by key {key.key_id!r} does not match this topic, partition, key and value"
         longest = config.SIGNED_FOR[role]
         if signature.until > record.offset + longest:
-            return f"the signature is valid below offset {signature.until}; it may be {longest} above {record.offset}"
+            return (
+                f"the signature is valid below offset {signature.until}; expected at most {record.offset + longest}, "
+                f"{longest} above the record's offset"
+            )
         return ""
 
 
@@ -248,7 +251,7 @@ def admit(
         case "stale":
             detail = (
                 f"the signature of signer {signature.signer} (key {signature.key_id!r}) was valid below offset "
-                f"{signature.until}; this record, at {record.offset}, came too late or is a copy"
+                f"{signature.until}; the record is at offset {record.offset}: it came too late, or is a copy"
             )
             return refuse("stale", detail, event)
         case "repeated":
@@ -267,7 +270,7 @@ def read_signature(value: bytes) -> Signature | None:
 
 def _needed(event: AnyEvent, role: Role) -> str:
     what = type_of(event)
-    return f"{'an' if what == 'arrival' else 'a'} {what} needs the signature of an {role}"
+    return f"{'an' if what == 'arrival' else 'a'} {what} requires the signature of an {role}"
 
 
 def _mac(key: Key, topic: str, partition: int, record_key: bytes | None, signed: bytes) -> bytes:

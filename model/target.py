@@ -74,9 +74,9 @@ def compute(group: Group, routes: Routes) -> Target:
         if queues is None:
             unrouted.append(topic)
             if not topic.startswith(RETRY_PREFIX):
-                target.notes.append(f"{topic}: not routed yet")
+                target.notes.append(f"{topic}: no route received yet")
         elif not queues:
-            target.notes.append(f"{topic}: has no queues")
+            target.notes.append(f"{topic}: the topic has no queues")
         else:
             topics.append(_Shared(queues, {topic: subscribers}))
     _keep(target, group, unrouted)
@@ -89,7 +89,7 @@ def compute(group: Group, routes: Routes) -> Target:
         known = facts(needs, group, routes, shared.queues, shared.clients)
         answers += _share(target, group, shared, known | params, wrong)
         if answers > config.MAX_ANSWERS and not wrong:
-            wrong = f"{strategy} gave {answers} queues to clients, the same ones again and again"
+            wrong = f"{strategy} returned {answers} queues, copies included; expected at most {config.MAX_ANSWERS}"
     _bound(target)
     target.queues = len(target.owners) + len(target.unassigned)
     target.spread = spread(group.members, target.owners)
@@ -114,7 +114,9 @@ def _too_many_values(params: Mapping[str, Any], topics: int) -> str:
     values = _values(params)
     if values * topics <= config.MAX_PARAM_VALUES:
         return ""
-    return f"strategy_params has {values} values; for {topics} topics it may have {config.MAX_PARAM_VALUES // topics}"
+    return (
+        f"strategy_params has {values} values; expected at most {config.MAX_PARAM_VALUES // topics} for {topics} topics"
+    )
 
 
 def _values(given: object) -> int:
@@ -155,12 +157,12 @@ def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, A
             previous=group.target,
             presorted=True,
         )
-        left_out = f"{strategy} leaves it out"
+        left_out = f"{strategy} assigns it to no member"
     except Exception as error:  # a strategy may be third-party code, and its parameters come from a client
         said = assignment_limits.shortened(
             str(error) if isinstance(error, StrategyError) else f"{strategy} failed with {error!r}"
         )
-        target.notes.append(f"{shared.names}: {said}; its last target stays")
+        target.notes.append(f"{shared.names}: {said}; the previous target stays")
         shares = _last_shares(group, shared)
         left_out = said
     _take(target, group, shared, shares, left_out)
@@ -212,8 +214,8 @@ def _take(target: Target, group: Group, shared: _Shared, shares: Mapping[str, Se
             elif queue not in given or group.owners.get(queue) == client_id:
                 given[queue] = client_id
     if odd:
-        answers = f"{odd} answers of {target.strategy}"
-        target.notes.append(f"{shared.names}: {answers} name unknown queues or clients; ignored")
+        answers = f"{odd} unknown queues or clients in the answer of {target.strategy}"
+        target.notes.append(f"{shared.names}: {answers} are ignored")
     for queue in shared.queues:
         if queue in given:
             target.owners[queue] = given[queue]
@@ -244,7 +246,7 @@ def _bound(target: Target) -> None:
     for queue, client_id in list(target.owners.items()):
         if client_id in large and not shares[client_id].take(queue):
             del target.owners[queue]
-            target.unassigned.append(Unassigned(queue, f"{client_id} has as many queues as fit into one assignment"))
+            target.unassigned.append(Unassigned(queue, f"the assignment of {client_id} is full"))
     target.notes.append(
-        f"an assignment has room for {config.MAX_SHARE_BYTES} bytes: more members, or fewer topics for each, are needed"
+        f"an assignment has at most {config.MAX_SHARE_BYTES} bytes of queues; add members, or topics to fewer members"
     )

@@ -45,7 +45,7 @@ def follow(turn: Turn, route: Route) -> None:
         if doubt.routes > 1:
             wrong.append((queue, _sure(doubt, routed, bool(route.topic_id))))
     if wrong:
-        _set_right(turn, wrong, f"{topic} ends below what was committed")
+        _set_right(turn, wrong, f"{topic} ends below committed offsets")
 
 
 def review(turn: Turn, topics: Iterable[str]) -> None:
@@ -141,7 +141,7 @@ def _start_anew(turn: Turn, route: Route) -> None:
 
     Queues that the new topic does not have (yet) are reset too, so that the record shows the end of the old offset.
     """
-    group, why = turn.group, f"{route.topic} was deleted and made again"
+    group, why = turn.group, f"{route.topic} was deleted and recreated"
     group.suspected_ids.pop(route.topic, None)
     routed = {one.queue: one for one in route.queues}
     known = sorted(queue for queue in group.offsets if queue.topic == route.topic)

@@ -138,7 +138,7 @@ def situation_of(shard: Shard, group_id: str) -> Situation:
     if group is None:
         raise NotPlayable(f"there is no group {group_id!r} at that time")
     if group.is_broadcasting:
-        raise NotPlayable(f"group {group_id!r} broadcasts: every member has every queue, whatever happens")
+        raise NotPlayable(f"group {group_id!r} broadcasts: every member always has every queue")
     queues = [queue for topic in group.topics for queue in shard.routes.queues(topic) or ()]
     return Situation(
         epoch=group.epoch,
@@ -268,7 +268,7 @@ def _events(group: Group, shard: Shard, change: Variation) -> list[AnyEvent]:
     if unknown:
         raise NotPlayable(f"no client {unknown[0]!r} in {group.group_id}; there are: {', '.join(members) or 'none'}")
     if change.add and not members:
-        raise NotPlayable(f"{group.group_id} has no members; nobody says what a new one would want")
+        raise NotPlayable(f"{group.group_id} has no members, so the preferences of a new member are not known")
     events: list[AnyEvent] = [Configure(group_id=group.group_id, **change.settings)] if change.settings else []
     if change.add:
         oldest = next(iter(members))

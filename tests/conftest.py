@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +15,6 @@ from pipeline.spark.jars import ensure_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# `ledgers` is used by other folders too; in importlib mode nothing else makes it importable.
-sys.path.insert(0, str(Path(__file__).parent / "spark"))
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +49,7 @@ def spark(engine: "SparkSession") -> Iterator["SparkSession"]:
 @pytest.fixture(scope="session")
 def day(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The warehouse of `ledgers.a_day`, for questions: nobody writes to it."""
-    from ledgers import a_day, write_ledger
+    from tests.support.ledgers import a_day, write_ledger
 
     warehouse = tmp_path_factory.mktemp("day") / "warehouse"
     write_ledger(engine.newSession(), warehouse, a_day())
@@ -63,7 +59,7 @@ def day(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(scope="session")
 def days(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The warehouse of `ledgers.three_days`: nobody writes to it."""
-    from ledgers import three_days, write_ledger
+    from tests.support.ledgers import three_days, write_ledger
 
     warehouse = tmp_path_factory.mktemp("days") / "warehouse"
     write_ledger(engine.newSession(), warehouse, three_days())
@@ -73,7 +69,7 @@ def days(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="session")
 def eras(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The warehouse of `ledgers.two_eras`: nobody writes to it."""
-    from ledgers import two_eras, write_ledger
+    from tests.support.ledgers import two_eras, write_ledger
 
     warehouse = tmp_path_factory.mktemp("eras") / "warehouse"
     write_ledger(engine.newSession(), warehouse, two_eras())
@@ -83,7 +79,7 @@ def eras(engine: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="session")
 def cut(engine: "SparkSession", days: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, of which upkeep has deleted the first day: nobody writes to it."""
-    from ledgers import forget_the_first_day, three_days
+    from tests.support.ledgers import forget_the_first_day, three_days
 
     warehouse = tmp_path_factory.mktemp("cut") / "warehouse"
     shutil.copytree(days, warehouse)

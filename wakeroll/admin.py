@@ -119,6 +119,7 @@ class Admin:
 
         Raises:
             InvalidUsage: `by` is not valid.
+            InvalidKeys: there is no key of an operator to sign with.
             RequestRefused: the coordinator does not know the queue, or the key that signs; nothing is changed.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
@@ -151,6 +152,7 @@ class Admin:
 
         Raises:
             InvalidUsage: there is no such setting, or its value is out of bounds.
+            InvalidKeys: there is no key of an operator to sign with.
             RequestRefused: the settings contradict those of the group, or the coordinator does not know the key that
                 signs.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from model.client import Wishes
+from model.client import Preferences
 from model.events import Heartbeat, Policy, Subscription
 from model.queue import ClientId, GroupId, TopicName
 from wakeroll.errors import InvalidUsage
@@ -32,12 +32,20 @@ def checked(name: str, value: object, declared: Any) -> Any:
 
 
 def group_id_of(group_id: str) -> str:
-    """Return the group's name if it is valid."""
+    """Return the group's name if it is valid.
+
+    Raises:
+        InvalidUsage: it is not a valid group_id.
+    """
     return cast(str, checked("group_id", group_id, GroupId))
 
 
 def client_id_of(client_id: str | None) -> str:
-    """Return the client's name, or generate one of host, process id and random digits: ``host@4711@1f0c9a2e``."""
+    """Return the client's name, or generate one of host, process id and random digits: ``host@4711@1f0c9a2e``.
+
+    Raises:
+        InvalidUsage: it is not a valid client_id.
+    """
     if client_id is not None:
         return cast(str, checked("client_id", client_id, ClientId))
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:200] or "host"
@@ -82,9 +90,9 @@ def milliseconds_of(commit_interval: float | None) -> int | None:
     return None if commit_interval is None else max(round(commit_interval * 1_000), 1)
 
 
-def wishes_of(
+def preferences_of(
     subscriptions: list[Subscription], consume_from: Policy, consume_from_ms: int | None, **others: Any
-) -> Wishes:
+) -> Preferences:
     """Return the client's preferences, each field checked against the bounds that a heartbeat declares.
 
     Raises:
@@ -100,4 +108,4 @@ def wishes_of(
     for name, value in given.items():
         checked(name, value, declared[name])
     checked("topics", [msgspec.to_builtins(subscription) for subscription in subscriptions], declared["subscriptions"])
-    return Wishes(subscriptions=subscriptions, **given)
+    return Preferences(subscriptions=subscriptions, **given)

@@ -25,6 +25,7 @@ def look(connection: Connection, topics: Iterable[str], timeout: float) -> int:
         The number of partitions of the inbox.
 
     Raises:
+        InvalidUsage: Kafka's client rejects the settings of the connection.
         NotReachable: no broker answers in time, or the control topics do not exist.
     """
     deadline = time.monotonic() + timeout

@@ -83,12 +83,20 @@ class Connection:
                 raise InvalidUsage(f"bootstrap is {self.bootstrap!r}; it must be host:port[,host:port]")
 
     def producer(self, **settings: Any) -> Producer:
-        """Create a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients."""
+        """Create a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings.
+        """
         ours = {"enable.idempotence": True, "linger.ms": 0, "partitioner": MURMUR2}
         return self._make(Producer, ours | settings)
 
     def consumer(self, **settings: Any) -> Consumer:
-        """Create a consumer for `assign`; Kafka's own groups and offsets are not used."""
+        """Create a consumer for `assign`; Kafka's own groups and offsets are not used.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings.
+        """
         ours = {
             "group.id": "wakeroll-unused",
             "enable.auto.commit": False,
@@ -99,7 +107,11 @@ class Connection:
         return self._make(Consumer, ours | settings)
 
     def admin(self, **settings: Any) -> AdminClient:
-        """Create a client that describes and creates topics."""
+        """Create a client that describes and creates topics.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings.
+        """
         return self._make(AdminClient, settings)
 
     def _make(self, kind: Callable[[dict[str, Any]], _Client], settings: Mapping[str, Any]) -> _Client:

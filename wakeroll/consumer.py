@@ -108,7 +108,7 @@ class Consumer:
         subscriptions = argument_checks.subscriptions_of(topics)
         self._filters = TopicFilters(subscriptions)
         commit_interval_ms = argument_checks.milliseconds_of(commit_interval)
-        wishes = argument_checks.wishes_of(
+        preferences = argument_checks.preferences_of(
             subscriptions,
             consume_from,
             consume_from_ms,
@@ -137,7 +137,7 @@ class Consumer:
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._fetcher = Fetcher(connection, group_id, client_id, subscriptions, self._filters)
-        client = Client(group_id, client_id, wishes, commit_interval_ms)
+        client = Client(group_id, client_id, preferences, commit_interval_ms)
         self._control = Control(client, inbox, outbox, self._fetcher.hear)
         self._pid = os.getpid()
         self._poller: threading.Thread | None = None

@@ -38,6 +38,7 @@ class Inbox:
             timeout: seconds to wait for the broker.
 
         Raises:
+            InvalidUsage: Kafka's client rejects the settings of the connection.
             KafkaException: the broker does not return the end offset.
         """
         self._key = client_id.encode()

@@ -145,6 +145,7 @@ def await_reset(log: DecisionLog, event: Reset, cause: Cause, timeout: float) ->
     Raises:
         RequestRefused: the request names queues that do not exist; no offset is set.
         RequestUnanswered: the timeout has passed.
+        NotReachable: Kafka did not return the end of the decisions in time, to read the rest of the result.
     """
     outcome: ResetOutcome | None = None
     for decisions in _answers(log, cause, timeout):

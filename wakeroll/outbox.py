@@ -19,6 +19,11 @@ class Outbox:
     """A producer of one group's events."""
 
     def __init__(self, connection: Connection, group_id: str) -> None:
+        """Create the producer for the events of a group.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings of the connection.
+        """
         self._connection = connection
         self._key = group_id.encode()
         self._broken = False

@@ -137,6 +137,7 @@ class Producer:
 
         Raises:
             InvalidUsage: the producer is closed, or `on_delivery` calls this method.
+            WakerollError: `on_delivery` raised an exception.
         """
         self._refuse_if_unusable()
         self._refuse_own_thread("flush")
@@ -147,7 +148,12 @@ class Producer:
         return answered and not lost
 
     def close(self, timeout: float = 10.0) -> None:
-        """Wait at most `timeout` seconds for acknowledgements, then stop. A second call does nothing."""
+        """Wait at most `timeout` seconds for acknowledgements, then stop. A second call does nothing.
+
+        Raises:
+            InvalidUsage: it is called by `on_delivery`.
+            WakerollError: `on_delivery` raised an exception.
+        """
         self._refuse_own_thread("close")
         if self._closed:
             return

@@ -39,6 +39,11 @@ class QueueReader:
     """
 
     def __init__(self, connection: Connection) -> None:
+        """Create a reader that has read no queue yet.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings of the connection.
+        """
         self.queue: Queue | None = None
         """Queue that was read last; None before the first read."""
         self._consumer = connection.consumer(**{"fetch.wait.max.ms": FETCH_WAIT_MS, "enable.partition.eof": True})

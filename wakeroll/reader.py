@@ -24,6 +24,11 @@ class Reader:
     """Reads the assigned queues, each from its start. Queues that stay keep their position. For one thread."""
 
     def __init__(self, connection: Connection) -> None:
+        """Create a reader without queues.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings of the connection.
+        """
         self._consumer = connection.consumer(**{"fetch.wait.max.ms": FETCH_WAIT_MS})
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}

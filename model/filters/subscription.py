@@ -99,6 +99,6 @@ def _parse(expression: str | None, expression_type: str | None) -> ParsedSubscri
         return ParsedSubscription(expression=expression, tags=tags, codes=frozenset(map(tags_code, tags)))
     assert expression_type is not None, "None is a type of tags"
     if not expression:
-        raise FilterError(f"Expression can't be null! {expression_type}: only tags can be left out")
+        raise FilterError(f"Expression can't be null! {expression_type} requires an expression; only TAG does not")
     condition = sql92.read(expression) if expression_type == SQL92 else None
     return ParsedSubscription(expression=expression, expression_type=expression_type, condition=condition)

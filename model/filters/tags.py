@@ -46,5 +46,7 @@ def tags_of(expression: str) -> frozenset[str]:
     """
     parts = expression.split("||")
     if not any(parts):
-        raise FilterError(f"subString split error: {expression[:40]!r} separates tags and names none; {ALL} wants all")
+        raise FilterError(
+            f"subString split error: {expression[:40]!r} has separators and no tag; use {ALL} for all messages"
+        )
     return frozenset(tag for part in parts if (tag := part.strip(_BLANKS)))

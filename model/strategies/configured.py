@@ -32,5 +32,5 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
     of_topic = [queue for queue in configured if not queues or queue.topic == topic]
     if len(of_topic) * len(clients) > MAX_ANSWERS:
         found = f"message_queue_list has {len(of_topic)} queues for {len(clients)} clients"
-        raise StrategyError(f"{found}; at most {MAX_ANSWERS} may be given")
+        raise StrategyError(f"{found}; expected at most {MAX_ANSWERS} queues times clients")
     return {client: list(of_topic) for client in clients}

@@ -44,8 +44,8 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
     if count < 0:
         raise StrategyError(f"illegal virtualNodeCnt :{count}; it must be 0 or more")
     if count > MAX_VIRTUAL_NODES or count * len(clients) > MAX_POINTS:
-        bounds = f"at most {MAX_VIRTUAL_NODES} a client and {MAX_POINTS} in all"
-        raise StrategyError(f"virtual_node_cnt is {count} for {len(clients)} clients; there may be {bounds}")
+        bounds = f"at most {MAX_VIRTUAL_NODES} per client and {MAX_POINTS} in total"
+        raise StrategyError(f"virtual_node_cnt is {count} for {len(clients)} clients; expected {bounds}")
     check(queues, clients)
     shares: dict[str, list[Queue]] = {client: [] for client in clients}
     if not count:

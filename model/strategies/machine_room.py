@@ -35,8 +35,8 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
     if rooms is None:
         if any(room is not None for room in room_of.values()):
             raise StrategyError(
-                "MACHINE_ROOM needs consumeridcs, the rooms whose queues are shared; RocketMQ says: Cannot invoke "
-                '"java.util.Set.contains(Object)" because "this.consumeridcs" is null'
+                "MACHINE_ROOM requires consumeridcs, the rooms whose queues are assigned; RocketMQ's error: "
+                'Cannot invoke "java.util.Set.contains(Object)" because "this.consumeridcs" is null'
             )
         rooms = frozenset()
     kept = [queue for queue in queues if room_of[queue.broker] in rooms]

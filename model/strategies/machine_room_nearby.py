@@ -40,12 +40,12 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
         StrategyError: there is no inner strategy, there are no rooms, or the room of a queue or client is not known.
     """
     if params.get("inner") is None:
-        raise StrategyError(f"allocateMessageQueueStrategy is null: say which shares a room, like {NAME}-AVG")
+        raise StrategyError(f"allocateMessageQueueStrategy is null: name the strategy inside a room, as in {NAME}-AVG")
     inner = find_inner(params["inner"])
     of_client = mapping(params, "consumer_rooms")
     of_broker, of_queue = mapping(params, "broker_rooms"), mapping(params, "queue_rooms")
     if of_client is None and of_broker is None and of_queue is None:
-        raise StrategyError("machineRoomResolver is null: give consumer_rooms and broker_rooms")
+        raise StrategyError("machineRoomResolver is null: set consumer_rooms and broker_rooms")
     check(queues, clients)
     rooms: dict[str, list[Queue]] = {}
     for queue in queues:

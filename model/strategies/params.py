@@ -55,7 +55,7 @@ def text_in(given: Mapping[Any, Any] | None, name: str, key: str | Queue) -> str
     """
     said = given.get(key) if given is not None else None
     if said is not None and not isinstance(said, str):
-        raise StrategyError(f"{name} says {shown(said)} for {key}; it must be a text")
+        raise StrategyError(f"{name} has {shown(said)} for {key}; it must be a text")
     return said or ""
 
 

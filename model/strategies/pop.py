@@ -45,15 +45,17 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
         brokers = dict.fromkeys(Queue(queue.topic, queue.broker, ANY_QUEUE) for queue in queues)
         if len(brokers) * len(clients) > MAX_ANSWERS:
             found = f"{len(brokers)} brokers and {len(clients)} clients"
-            raise StrategyError(f"each client gets a queue of each broker, {found}; at most {MAX_ANSWERS} may be given")
+            raise StrategyError(
+                f"each client gets a queue of each broker: {found}; expected at most {MAX_ANSWERS} queues"
+            )
         return {client: list(brokers) for client in clients}
     if len(clients) > len(queues):
         check(queues, [client.strip() for client in clients])
         first = {client: i for i, client in reversed(list(enumerate(clients)))}
         return {client: [queues[first[client] % len(queues)]] for client in clients}
     if len(queues) * (others + 1) > MAX_ANSWERS:
-        most = f"at most {MAX_ANSWERS} may be given"
-        raise StrategyError(f"pop_share_queue_num is {others} for {len(queues)} queues; with copies {most}")
+        most = f"expected at most {MAX_ANSWERS} queues, copies included"
+        raise StrategyError(f"pop_share_queue_num is {others} for {len(queues)} queues; {most}")
     return _joined(queues, clients, inner(queues, clients, params), others)
 
 

@@ -136,7 +136,7 @@ def _lags(params: Mapping[str, Any]) -> Mapping[Queue, int]:
     for queue, given in lags.items():
         if not isinstance(queue, Queue):
             raise StrategyError(
-                f"lags has {queue!r:.100}, which is no queue; lags are worked out from routes and commits"
+                f"lags has {queue!r:.100}, which is not a queue; lags are computed from routes and commits"
             )
         if not isinstance(given, int) or isinstance(given, bool) or given < 0:
             raise StrategyError(f"the lag of {queue} is {given!r:.100}; it must be 0 messages or more")

@@ -18,6 +18,10 @@ def start(spark: SparkSession, settings: Settings, counts: Counts | None = None)
     """Start the deciding query: events → machines → Kafka; the shards report to `counts`.
 
     If Kafka has deleted records that were not read yet, their shards begin a new era.
+
+    Raises:
+        InvalidUsage: the states of the checkpoint have another version, or the keys cannot be read.
+        NotReachable: no broker answered.
     """
     connection, topics, name = settings.connection, topics_of(settings), query_of(settings)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)

@@ -41,6 +41,10 @@ def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
     """Start the recording query: control topics and decisions → Delta.
 
     Records that Kafka deleted before they were read are reported in the log.
+
+    Raises:
+        InvalidUsage: a table conflicts with its declaration, and no migration solves it.
+        NotReachable: no broker answered.
     """
     connection = settings.connection
     ensure_tables(spark, settings.warehouse, settings.keep_versions_ms)

@@ -50,8 +50,10 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
 
     Raises:
         InvalidUsage: a topic does not exist or is a control plane topic, or another process taps the same topics.
+        JarsMissing: the JARs of the Kafka source or of Delta are missing.
         JobFailed: the query ended by itself.
         NotReachable: no broker answered.
+        SparkFailed: Java is missing, or Spark did not start with these settings.
     """
     stop = threading.Event()
     on_signals(lambda: os._exit(130))  # nothing is running yet that must be stopped

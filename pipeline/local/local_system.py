@@ -38,6 +38,7 @@ class LocalSystem:
             Stopped: `stop` was set meanwhile.
             ChildFailed: a process ended, or the first batch did not finish in time.
             InvalidTopics: the broker has the topics with other settings.
+            NotReachable: no broker answered.
         """
         settings = self.settings
         ensure_topics(

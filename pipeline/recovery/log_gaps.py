@@ -65,6 +65,7 @@ def ahead_of(settings: Settings, query: str) -> Ahead | None:
     """Return where a query continues; None if it has no checkpoint and starts at the beginning of the log.
 
     Raises:
+        InvalidUsage: the initial states of the checkpoint have another version.
         NotReachable: no broker answered.
     """
     progress = progress_of(settings.checkpoint(query))
@@ -126,6 +127,7 @@ def resume_deciding(spark: SparkSession, settings: Settings) -> list[Plan]:
         The plans of the shards that begin a new era.
 
     Raises:
+        InvalidUsage: the initial states of the checkpoint have another version.
         NotReachable: no broker answered.
     """
     query = query_of(settings)
@@ -157,7 +159,11 @@ def resume_deciding(spark: SparkSession, settings: Settings) -> list[Plan]:
 
 
 def left_in_checkpoint(spark: SparkSession, settings: Settings, ahead: Ahead) -> dict[ControlPartition, Left]:
-    """Return the state of each shard of the deciding query in the checkpoint, or else its initial state."""
+    """Return the state of each shard of the deciding query in the checkpoint, or else its initial state.
+
+    Raises:
+        InvalidUsage: the states have another version.
+    """
     states = {}
     if has_batches(settings):
         states = {(shard.topic, shard.partition): (shard, body) for shard, body in read_states(spark, settings)}
@@ -184,6 +190,7 @@ def resume_recording(settings: Settings, query: str) -> str:
         The offsets to start at if there is no checkpoint (any more), for Spark's Kafka source.
 
     Raises:
+        InvalidUsage: the initial states of the checkpoint have another version.
         NotReachable: no broker answered.
     """
     ahead = ahead_of(settings, query)

@@ -24,6 +24,9 @@ def take_snapshots(spark: SparkSession, settings: Settings) -> int:
     """Append the state of each shard that has changed since its last snapshot; return the number of these shards.
 
     The initial state of a restored shard is appended once too: a replay of its era starts there.
+
+    Raises:
+        InvalidUsage: there is no checkpoint with a committed batch.
     """
     path = str(path_of(settings.warehouse, SNAPSHOTS))
     snapshots = spark.read.format("delta").load(path)

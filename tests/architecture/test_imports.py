@@ -169,7 +169,7 @@ def test_the_folders_of_the_pipeline_have_no_cycle():
 
 def test_no_two_modules_have_the_same_name():
     """A name in a message, or in a question, leads to one file."""
-    names = Counter(path.stem for path in files_of(*OURS) if path.stem not in ("__init__", "__main__"))
+    names = Counter(path.stem for path in files_of(*OURS, "tests/support") if path.stem not in ("__init__", "__main__"))
 
     assert [name for name, times in names.items() if times > 1] == []
 
@@ -183,7 +183,17 @@ def test_nothing_lies_loose_in_the_pipeline_but_what_all_share():
 
 def test_test_folders_are_no_packages():
     """With an `__init__.py` pytest would import one folder's tests under another's name."""
-    assert [name_of(path) for path in (ROOT / "tests").rglob("__init__.py")] == []
+    folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
+
+    assert [name_of(folder) for folder in sorted(folders) if (folder / "__init__.py").exists()] == []
+
+
+@pytest.mark.parametrize("folder", ["tests", "bench", "pipeline", "wakeroll", "model"])
+def test_no_module_changes_where_modules_are_found(folder):
+    """What tests share is a package, `tests.support`: a module has one name, and no list of folders is kept."""
+    found = [name_of(path) for path in files_of(folder) if path != Path(__file__) and "sys.path" in path.read_text()]
+
+    assert found == []
 
 
 def test_no_file_names_somebodys_machine():

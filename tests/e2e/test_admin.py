@@ -3,7 +3,6 @@
 import re
 import shlex
 import threading
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -18,6 +17,8 @@ from model.decisions import Membership, Offset, Rejected
 from model.events import Commit, CommittedOffset, Configure, Reset
 from model.replay import encode_decision
 from pipeline.kafka.control_topics import ensure_topics
+from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.waiting import wait_until
 from wakeroll import Admin, Consumer, EpochMs, Fenced, InvalidUsage, Queue, RequestRefused, RequestUnanswered
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import add_key, new_key, read_keys
@@ -63,7 +64,7 @@ class Sink(threading.Thread):
                 for decision in published
             )
 
-        self._coordinator.wait_until(said, f"{kind.__name__} with {fields} is on record")
+        wait_until(said, f"{kind.__name__} with {fields} is on record")
 
     def leave(self, reader: "Reader", count: int) -> None:
         """Have a consumer read up to so many messages, commit them and leave; all of it is on record then."""
@@ -103,19 +104,20 @@ class Reader:
 
     def read(self, count: int, *others: "Reader") -> None:
         """Poll until it was handed so many messages since it was made, and so was everybody else."""
-        deadline = time.monotonic() + PATIENCE_S
         readers = (self, *others)
-        while any(sum(map(len, reader.offsets.values())) < count for reader in readers):
-            assert time.monotonic() < deadline, [dict(reader.offsets) for reader in readers]
+
+        def poll() -> None:
             for reader in readers:
                 message = reader.consumer.poll(0.02)
                 if message is not None:
                     reader.offsets[message.partition()].append(message.offset())
 
-
-@pytest.fixture
-def group_id() -> str:
-    return f"billing-{uuid.uuid4().hex[:6]}"
+        wait_until(
+            lambda: all(sum(map(len, reader.offsets.values())) >= count for reader in readers),
+            f"each reader has {count} messages",
+            between=poll,
+            state=lambda: [dict(reader.offsets) for reader in readers],
+        )
 
 
 @pytest.fixture
@@ -168,7 +170,7 @@ def test_who_is_online_reads_again_from_where_the_group_is_reset_to(coordinator,
     outbox = Outbox(coordinator.connection, group_id)
     outbox.send(late)
     assert outbox.flush(PATIENCE_S)
-    coordinator.wait_until(lambda: rejections(coordinator, group_id), "the late commit is refused")
+    wait_until(lambda: rejections(coordinator, group_id), "the late commit is refused")
 
     assert planned(plan) == [(number, committed[number], 0, -committed[number]) for number in (0, 1)]
     assert {(queue.queue_id, owner) for queue, owner in outcome.offsets} == {(0, old.client_id), (1, old.client_id)}
@@ -181,7 +183,7 @@ def test_who_is_online_reads_again_from_where_the_group_is_reset_to(coordinator,
     reader.read(200)
     assert dict(reader.offsets) == {number: [*range(50), *range(50)] for number in (0, 1)}
     assert reader.consumer.commit(PATIENCE_S)
-    coordinator.wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 50, 1: 50}, "all is committed anew")
+    wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 50, 1: 50}, "all is committed anew")
 
 
 def test_the_next_consumer_of_an_offline_group_starts_where_one_queue_was_reset_to(
@@ -246,7 +248,7 @@ def test_a_queue_that_the_coordinator_does_not_know_is_refused_and_nothing_is_se
     def sees_three() -> bool:
         return len(admin.plan_reset(group_id, "last", topic=topic).rows) == 3
 
-    coordinator.wait_until(sees_three, "the new partition can be asked about")
+    wait_until(sees_three, "the new partition can be asked about")
     with pytest.raises(
         RequestRefused, match=rf"\(reset\): there is no queue {topic}-2; {topic} has 2 queues"
     ) as refused:
@@ -342,7 +344,8 @@ def test_a_clustering_consumer_in_a_broadcasting_group_is_fenced_and_told_why(co
     other = join(topic)
 
     with pytest.raises(
-        Fenced, match=r"was refused: mode is 'clustering'; the group consumes by 'broadcasting', as its oldest member"
+        Fenced,
+        match=r"was refused: mode is 'clustering'; expected 'broadcasting', the mode of the group's oldest member",
     ) as fenced:
         other.read(1)
 
@@ -384,7 +387,7 @@ def key_file(tmp_path) -> Path:
 
 def test_an_operator_whose_key_the_coordinator_does_not_have_is_refused(coordinator, group_id, key_file, wakeroll):
     """The sentence says which key was found and which there are, so that the right file can be named."""
-    sentence = "there is no key 'ops-1'; a configure needs the signature of an operator, whose keys are: dev-operator"
+    sentence = "no key 'ops-1'; a configure requires the signature of an operator; keys of this role: dev-operator"
     named = {"prefix": coordinator.connection.topics.prefix, "keys": key_file}
     with (
         Admin(coordinator.connection.bootstrap, **named) as admin,
@@ -400,13 +403,11 @@ def test_an_operator_whose_key_the_coordinator_does_not_have_is_refused(coordina
     assert (code, said) == (1, [f"wakeroll: the coordinator rejected the request (signature): {sentence}"])
 
 
-def test_a_request_that_nobody_answers_is_carried_out_when_the_coordinator_runs(
-    broker, make_coordinator, group_id, key_file
-):
+def test_a_request_that_nobody_answers_is_carried_out_when_the_coordinator_runs(broker, group_id, key_file):
     """It is on record, signed: an operator who repeats it would undo what was consumed in between."""
     connection = Connection(broker.bootstrap, topics=Topics(f"dark-{uuid.uuid4().hex[:6]}"))
     ensure_topics(connection)
-    late = make_coordinator(connection, read_keys(key_file))
+    late = Coordinator(connection, read_keys(key_file))
     topic = late.topic(1)
     late.produce(topic, 0, 3)
     with Admin(connection.bootstrap, prefix=connection.topics.prefix, keys=key_file) as admin:
@@ -419,7 +420,7 @@ def test_a_request_that_nobody_answers_is_carried_out_when_the_coordinator_runs(
 
     late.start()
     try:
-        late.wait_until(lambda: late.offsets(group_id, topic) == {0: 3}, "the reset is carried out")
+        wait_until(lambda: late.offsets(group_id, topic) == {0: 3}, "the reset is carried out")
     finally:
         late.stop()
 

@@ -13,6 +13,7 @@ from model.events import Arrival, Heartbeat, Pull, Subscription
 from model.queue import Queue
 from model.signing import DEV_KEYS
 from pipeline.observer.observer_loop import observe
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -43,7 +44,7 @@ class Waiting:
             timeout_ms=600_000,
         )
         self._append(self._topics.queues, pull, queue.key)
-        self._coordinator.wait_until(lambda: pull in self._coordinator.heard, "the pull is held")
+        wait_until(lambda: pull in self._coordinator.heard, "the pull is held")
         return pull.request_id
 
     def wake(self, request_id: str) -> Wake:
@@ -53,7 +54,7 @@ class Waiting:
             decided = tuple(self._coordinator.decided)
             return [said for said in decided if isinstance(said, Wake) and said.request_id == request_id]
 
-        self._coordinator.wait_until(wakes, "the pull is answered")
+        wait_until(wakes, "the pull is answered")
         [wake] = wakes()
         return wake
 
@@ -89,9 +90,9 @@ def test_a_plain_message_is_an_arrival_for_whoever_subscribes_its_topic(coordina
     waiting.beat(topic)
     silent, growing = Queue(topic, "", 0), Queue(topic, "", 1)
 
-    coordinator.wait_until(lambda: waiting.arrivals(growing), "the first end is told")
+    wait_until(lambda: waiting.arrivals(growing), "the first end is told")
     coordinator.produce(topic, 1, 4)
-    coordinator.wait_until(lambda: waiting.arrivals(growing)[-1].next_offset == 7, "the new end is told")
+    wait_until(lambda: waiting.arrivals(growing)[-1].next_offset == 7, "the new end is told")
 
     assert waiting.arrivals(silent) == []
     assert [said.next_offset for said in waiting.arrivals(growing)] == [3, 7]
@@ -119,7 +120,7 @@ def test_who_waits_at_the_end_of_a_topic_that_is_made_anew_is_woken(coordinator,
     request_id = waiting.pull(queue, 50)
 
     admin.delete_topics([queue.topic])[queue.topic].result(30)
-    coordinator.wait_until(lambda: queue.topic not in admin.list_topics(timeout=30).topics, "it is gone")
+    wait_until(lambda: queue.topic not in admin.list_topics(timeout=30).topics, "it is gone")
     coordinator.topic(1, queue.topic)
 
     wake = waiting.wake(request_id)

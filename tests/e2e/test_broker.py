@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pipeline.local.broker import HOST, BrokerFailed, EmbeddedBroker
+from tests.support.running_processes import lives
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -155,32 +156,29 @@ def produce(broker: EmbeddedBroker, topic: str, *values: bytes) -> None:
 
 
 def consume(broker: EmbeddedBroker, topic: str, count: int) -> list[bytes]:
-    """Return the first `count` records of partition 0; fewer if they do not come."""
+    """Return the first `count` records of partition 0."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[bytes] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(values) < count and time.monotonic() < deadline:
-        values += [message.value() for message in consumer.consume(count - len(values), timeout=1)]
+
+    def read() -> None:
+        values.extend(message.value() for message in consumer.consume(count - len(values), timeout=1))
+
+    wait_until(lambda: len(values) >= count, f"{count} records of {topic} are read", between=read, state=values.copy)
     consumer.close()
     return values
 
 
 def steal_port(properties: Path, thief: socket.socket) -> int:
     """Listen on the port that a broker is going to use, as soon as its settings name it; return the port."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if properties.exists() and (named := re.search(rf"CLIENTS://{HOST}:(\d+),", properties.read_text())):
-            thief.bind((HOST, int(named[1])))
-            thief.listen()
-            return int(named[1])
-    raise TimeoutError(f"{properties} has named no port")
 
+    def named() -> re.Match[str] | None:
+        return re.search(rf"CLIENTS://{HOST}:(\d+),", properties.read_text()) if properties.exists() else None
 
-def lives(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    # Without a pause between two looks: the broker binds the port as soon as its JVM has started.
+    found = wait_until(named, f"{properties} names a port", between=lambda: None)
+    assert found is not None
+    port = int(found[1])
+    thief.bind((HOST, port))
+    thief.listen()
+    return port

@@ -19,6 +19,8 @@ from model.decisions import AssignedQueue, Assignment, Rejected, Start
 from model.events import Unregister
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.local.broker import EmbeddedBroker
+from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.waiting import wait_until
 from wakeroll import Consumer, Fenced, InvalidUsage, NotReachable, Queue
 from wakeroll.connection import Connection, Topics
 from wakeroll.outbox import Outbox
@@ -88,12 +90,15 @@ class Application:
 
     def poll_until(self, done: Callable[[], object], *others: "Application") -> None:
         """Poll, and let others poll in turn, until something is so."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not done():
-            taken = {number: len(offsets) for number, offsets in self.offsets.items()}
-            assert time.monotonic() < deadline, f"in vain; {self.said}, messages of each queue: {taken}"
+
+        def poll() -> None:
             for application in (self, *others):
                 application.poll(0.02)
+
+        def state() -> tuple[object, dict[int, int]]:
+            return self.said, {number: len(offsets) for number, offsets in self.offsets.items()}
+
+        wait_until(done, "the application has polled what it should", between=poll, state=state)
 
     def taken(self) -> int:
         """Return how many messages it was handed."""
@@ -148,11 +153,6 @@ def now_ms() -> int:
 
 def numbers(queues: list[Queue]) -> list[int]:
     return [queue.queue_id for queue in queues]
-
-
-@pytest.fixture
-def group_id() -> str:
-    return f"billing-{uuid.uuid4().hex[:6]}"
 
 
 @pytest.fixture
@@ -218,14 +218,14 @@ def test_a_queue_is_released_when_its_handler_is_done_and_heartbeats_do_not_wait
     began = len(coordinator.beats("a-slow"))
 
     join(topic)
-    coordinator.wait_until(lambda: len(coordinator.beats("a-slow")) > began + 12, "more than two sessions have passed")
+    wait_until(lambda: len(coordinator.beats("a-slow")) > began + 12, "more than two sessions have passed")
     at_work = coordinator.beats("a-slow")[-1]
     assert numbers(at_work.owned) == [0, 1]
     assert len(coordinator.members(group_id)) == 2
     assert one.said == [("assigned", [0, 1])]
 
     assert one.poll(0) is None
-    coordinator.wait_until(lambda: numbers(coordinator.beats("a-slow")[-1].owned) == [0], "the release is heard")
+    wait_until(lambda: numbers(coordinator.beats("a-slow")[-1].owned) == [0], "the release is heard")
     assert one.said[1:] == [("revoked", [1])]
 
 
@@ -265,7 +265,7 @@ def test_what_goes_and_comes_back_in_good_order_is_handed_out_once(coordinator, 
     assert overlaps(one, two) == []
     assert one.said == [("assigned", [0, 1]), ("revoked", [1]), ("assigned", [1])]
     one.leave()
-    coordinator.wait_until(
+    wait_until(
         lambda: coordinator.offsets(one.consumer.group_id, topic) == {0: produced, 1: produced},
         "the final commits are on record",
     )
@@ -295,7 +295,7 @@ def test_what_is_done_is_committed_in_between_and_nothing_is_said_twice(coordina
     coordinator.produce(topic, 0, 10)
     one = join(topic, commit_interval=0.1)
     one.poll_until(lambda: one.taken() == 10)
-    coordinator.wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 9}, "all but the one in hand are done")
+    wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 9}, "all but the one in hand are done")
     one.poll_until(lambda: coordinator.offsets(group_id, topic) == {0: 10})
 
     commits, began = len(coordinator.commits(one.name)), len(coordinator.beats(one.name))
@@ -339,9 +339,9 @@ def test_who_is_too_slow_loses_the_queue_and_its_word_does_not_count(coordinator
     two.poll_until(lambda: "(commit): " in caplog.text, one)
     assert one.taken() == 6
     assert one.said == [("assigned", [0, 1]), ("revoked", [1])]
-    assert f"{one.name} may not commit: {topic}-1 is owned by {two.name}" in caplog.text
+    assert f"commit of {one.name!r} rejected: {topic}-1: owned by {two.name!r}" in caplog.text
     two.leave()
-    coordinator.wait_until(lambda: coordinator.offsets(group_id, topic).get(1) == 10, "only the owner's word counts")
+    wait_until(lambda: coordinator.offsets(group_id, topic).get(1) == 10, "only the owner's word counts")
 
 
 def test_a_queue_asked_back_and_given_to_the_same_client_again_goes_on_where_it_was(coordinator, join, group_id):
@@ -351,10 +351,10 @@ def test_a_queue_asked_back_and_given_to_the_same_client_again_goes_on_where_it_
     one = join(topic)
     one.poll_until(lambda: one.taken() == 4)
     two = join(topic)
-    coordinator.wait_until(lambda: len(coordinator.members(group_id)) == 2, "two has joined")
-    coordinator.wait_until(lambda: coordinator.beats(one.name)[-1].epoch >= 2, "one is asked")
+    wait_until(lambda: len(coordinator.members(group_id)) == 2, "two has joined")
+    wait_until(lambda: coordinator.beats(one.name)[-1].epoch >= 2, "one is asked")
     two.leave()
-    coordinator.wait_until(lambda: len(coordinator.members(group_id)) == 1, "one should keep it after all")
+    wait_until(lambda: len(coordinator.members(group_id)) == 1, "one should keep it after all")
     assert one.said == [("assigned", [0, 1])]
 
     one.poll_until(lambda: one.taken() == 10)
@@ -388,11 +388,11 @@ def test_an_application_that_commits_by_itself_can_do_so_when_a_queue_goes(coord
     one = join(topic, commit_interval=None)
     committed = []
     one.poll_until(lambda: one.taken() == 7)
-    coordinator.wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 0, 1: 0}, "the beginning is on record")
+    wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 0, 1: 0}, "the beginning is on record")
 
     one.consumer._on_revoked = lambda queues: committed.append((numbers(queues), one.consumer.commit()))
     two = join(topic, commit_interval=None)
-    coordinator.wait_until(lambda: coordinator.beats(one.name)[-1].epoch >= 2, "one is asked")
+    wait_until(lambda: coordinator.beats(one.name)[-1].epoch >= 2, "one is asked")
     one.poll_until(lambda: one.taken() + two.taken() >= 10, two)
 
     assert committed == [([1], True)]
@@ -413,7 +413,7 @@ def test_a_message_whose_handler_failed_is_not_done(coordinator, join, group_id,
 
     one.consumer.__exit__(None if problem is None else type(problem), problem, None)
 
-    coordinator.wait_until(lambda: not coordinator.members(group_id), "it has left")
+    wait_until(lambda: not coordinator.members(group_id), "it has left")
     assert coordinator.offsets(group_id, topic) == {0: committed}
 
 
@@ -424,13 +424,13 @@ def test_a_with_statement_leaves_on_an_exception_too(coordinator, group_id):
 
     def work() -> None:
         with consumer:
-            coordinator.wait_until(lambda: coordinator.members(group_id), "the consumer has joined")
+            wait_until(lambda: coordinator.members(group_id), "the consumer has joined")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         work()
 
-    coordinator.wait_until(lambda: not coordinator.members(group_id), "the consumer has left")
+    wait_until(lambda: not coordinator.members(group_id), "the consumer has left")
     with pytest.raises(InvalidUsage, match=r"this Consumer is closed; create a new one"):
         consumer.poll()
 
@@ -470,7 +470,7 @@ def test_a_queue_starts_where_it_is_told_to(coordinator, join, consume_from, fir
     topic = coordinator.topic(1)
     coordinator.produce(topic, 0, 10)
     after_ms = now_ms()
-    coordinator.wait_until(lambda: now_ms() > after_ms + 50, "the clock shows another time")
+    wait_until(lambda: now_ms() > after_ms + 50, "the clock shows another time")
     between_ms = now_ms()
     coordinator.produce(topic, 0, 10)
     at = {"consume_from_ms": between_ms} if consume_from == "timestamp" else {}
@@ -604,7 +604,7 @@ def test_a_consumer_may_be_closed_by_another_thread(coordinator, join):
 
     worker = threading.Thread(target=work)
     worker.start()
-    coordinator.wait_until(lambda: application.said, "the worker polls")
+    wait_until(lambda: application.said, "the worker polls")
     application.consumer.close()
     worker.join(PATIENCE_S)
 
@@ -625,7 +625,7 @@ def test_a_callback_may_not_poll_or_close(coordinator, group_id):
 
     at = coordinator.connection
     with Consumer(group_id, [topic], at.bootstrap, prefix=at.topics.prefix, on_assigned=meddle) as consumer:
-        coordinator.wait_until(lambda: consumer.poll(0.05) or said, "queues have come")
+        wait_until(lambda: consumer.poll(0.05) or said, "queues have come")
 
     assert said == [
         "poll() was called by a callback of poll(); call it when poll() has returned",
@@ -673,20 +673,20 @@ def test_a_forked_process_is_told_to_make_its_own(coordinator, join):
 
 
 @contextmanager
-def a_plane_of_its_own(folder, make_coordinator):
+def a_plane_of_its_own(folder):
     """A broker that a test may kill, with a coordinator."""
     with EmbeddedBroker(folder) as broker:
         connection = Connection(broker.bootstrap, topics=Topics())
         ensure_topics(connection)
-        coordinator = make_coordinator(connection)
+        coordinator = Coordinator(connection)
         coordinator.start()
         yield broker, coordinator
         coordinator.stop()
 
 
-def test_a_consumer_without_a_broker_gives_up_by_itself_and_comes_back(tmp_path, make_coordinator, group_id, caplog):
+def test_a_consumer_without_a_broker_gives_up_by_itself_and_comes_back(tmp_path, group_id, caplog):
     """It cannot know what the coordinator does; after a session without an acknowledgement it must let go."""
-    with a_plane_of_its_own(tmp_path, make_coordinator) as (broker, coordinator):
+    with a_plane_of_its_own(tmp_path) as (broker, coordinator):
         coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=10_000)
         topic = coordinator.topic(1)
         coordinator.produce(topic, 0, 10)
@@ -707,8 +707,8 @@ def test_a_consumer_without_a_broker_gives_up_by_itself_and_comes_back(tmp_path,
         one.consumer.close()
 
 
-def test_committing_and_closing_without_a_broker_take_bounded_time(tmp_path, make_coordinator, group_id):
-    with a_plane_of_its_own(tmp_path, make_coordinator) as (broker, coordinator):
+def test_committing_and_closing_without_a_broker_take_bounded_time(tmp_path, group_id):
+    with a_plane_of_its_own(tmp_path) as (broker, coordinator):
         topic = coordinator.topic(1)
         one = Application(coordinator, group_id, topic)
         one.poll_until(lambda: one.queues)
@@ -723,9 +723,9 @@ def test_committing_and_closing_without_a_broker_take_bounded_time(tmp_path, mak
         assert time.monotonic() - began < 5
 
 
-def test_a_consumer_that_closed_without_a_broker_does_not_look_for_it_for_ever(tmp_path, make_coordinator, group_id):
+def test_a_consumer_that_closed_without_a_broker_does_not_look_for_it_for_ever(tmp_path, group_id):
     def live_and_close() -> None:
-        with a_plane_of_its_own(tmp_path, make_coordinator) as (broker, coordinator):
+        with a_plane_of_its_own(tmp_path) as (broker, coordinator):
             one = Application(coordinator, group_id, coordinator.topic(1))
             one.poll_until(lambda: one.queues)
             broker.kill()

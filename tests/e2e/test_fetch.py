@@ -17,6 +17,7 @@ from model.events import Arrival, Cancel, Pull
 from model.queue import Queue
 from model.replay import encode_decision
 from pipeline.kafka.control_topics import ensure_topics
+from tests.support.waiting import wait_until
 from wakeroll import Consumer, Fenced, Fetched, InvalidUsage, NotReachable, Producer, RequestRefused, WakerollError
 from wakeroll.connection import Connection, Topics
 
@@ -55,7 +56,7 @@ class Desk:
 
     def wait_for_pull(self, count: int = 1) -> Pull:
         """Wait until the coordinator has heard so many pulls; return the last one."""
-        self.coordinator.wait_until(lambda: len(self.pulls()) >= count, f"there are {count} pulls")
+        wait_until(lambda: len(self.pulls()) >= count, f"there are {count} pulls")
         return self.pulls()[-1]
 
     def _is_mine(self, named: Pull | Wake) -> bool:
@@ -284,9 +285,7 @@ def test_without_a_message_a_fetch_ends_with_its_wait(coordinator, join, produce
 
     assert empty.result(PATIENCE_S) == Fetched([], 0)
     assert unwanted.result(PATIENCE_S) == Fetched([], 1)
-    coordinator.wait_until(
-        lambda: [wake.reason for wake in desk.wakes()] == ["timeout", "timeout"], "both are answered"
-    )
+    wait_until(lambda: [wake.reason for wake in desk.wakes()] == ["timeout", "timeout"], "both are answered")
 
 
 def test_without_a_coordinator_a_fetch_ends_by_its_own_deadline(coordinator):
@@ -303,7 +302,7 @@ def test_without_a_coordinator_a_fetch_ends_by_its_own_deadline(coordinator):
         assert consumer.fetch((topic, 1), 0, wait=0) == Fetched([], 0)
         empty = threads.submit(consumer.fetch, (topic, 0), 0, 4.0)
         late = threads.submit(consumer.fetch, Queue(topic, "", 1), 0, 4.0)
-        coordinator.wait_until(lambda: records_in(connection, connection.topics.queues) == 2, "both wait")
+        wait_until(lambda: records_in(connection, connection.topics.queues) == 2, "both wait")
         coordinator.produce(topic, 1, 1)
 
         assert empty.result(PATIENCE_S) == Fetched([], 0)
@@ -342,7 +341,7 @@ def test_a_queue_that_has_become_shorter_is_read_on_from_its_new_end(coordinator
         coordinator.report(Arrival(queue=queue, next_offset=2, observer="o1"))
         return len(desk.pulls()) > 1
 
-    coordinator.wait_until(reported, "reports are believed that are 2 s apart")
+    wait_until(reported, "reports are believed that are 2 s apart")
     assert desk.wait_for_pull(2).from_offset == 2
     coordinator.produce(topic, 0, 1)
     coordinator.report(Arrival(queue=queue, next_offset=3, observer="o1"))
@@ -364,7 +363,7 @@ def test_closing_ends_a_fetch_and_cancels_its_pull(coordinator, join):
 
     with pytest.raises(InvalidUsage, match="this Consumer is closed; create a new one"):
         waiting.result(PATIENCE_S)
-    coordinator.wait_until(lambda: [wake.reason for wake in desk.wakes()] == ["cancelled"], "the pull is cancelled")
+    wait_until(lambda: [wake.reason for wake in desk.wakes()] == ["cancelled"], "the pull is cancelled")
     assert [event for event in coordinator.heard if isinstance(event, Cancel)][-1].request_id == pull.request_id
     with pytest.raises(InvalidUsage, match="this Consumer is closed"):
         desk.consumer.fetch((topic, 0), 0)
@@ -376,7 +375,7 @@ def test_who_is_fenced_hears_of_it_in_a_fetch_too(coordinator, join):
     desk = join([topic], client_id=f"c-{uuid.uuid4().hex[:6]}")
     waiting = desk.fetch(topic, 0)
     desk.wait_for_pull()
-    coordinator.wait_until(lambda: coordinator.members(desk.consumer.group_id), "it has joined")
+    wait_until(lambda: coordinator.members(desk.consumer.group_id), "it has joined")
     beat = coordinator.beats(desk.consumer.client_id)[-1]
     out = decisions.Fenced(
         shard="test-0.1",
@@ -456,7 +455,7 @@ def test_each_message_is_told_and_a_flush_waits_for_that_too(coordinator, produc
     assert producer.flush(PATIENCE_S)
 
     assert delivered == [(None, 1, 0), (None, 1, 1)]
-    coordinator.wait_until(lambda: len(told_of(coordinator, topic)) == 2, "both are told")
+    wait_until(lambda: len(told_of(coordinator, topic)) == 2, "both are told")
     assert [(one.next_offset, one.tags, one.tags_code, one.properties) for one in told_of(coordinator, topic)] == [
         (1, "paid", 3433164, {}),
         (2, "", 0, {"region": "EU"}),

@@ -1,7 +1,6 @@
 """The filters of `poll` on a real broker: what is delivered, and what counts as processed."""
 
 import time
-import uuid
 
 import pytest
 
@@ -10,11 +9,6 @@ from wakeroll import Consumer, Producer, Sql92
 pytestmark = pytest.mark.e2e
 
 PATIENCE_S = 120.0
-
-
-@pytest.fixture
-def group_id() -> str:
-    return f"billing-{uuid.uuid4().hex[:6]}"
 
 
 @pytest.fixture

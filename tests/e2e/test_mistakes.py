@@ -5,7 +5,6 @@ Code 2 is a mistake of the user's, which the same command makes again; code 1 is
 
 import os
 import shutil
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.runtime.process_lock import only_one
+from tests.support.running_processes import run_process
 from wakeroll import Consumer, InvalidUsage
 from wakeroll.connection import Connection, Topics
 
@@ -138,14 +138,8 @@ def test_no_java_is_named(tmp_path: Path, command: str):
     """Both for what starts a broker and for what starts Spark; in a process that has no Spark from another test."""
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    ended = subprocess.run(
-        [sys.executable, "-m", "pipeline.cli", command],
-        cwd=tmp_path,
-        env={**os.environ, "JAVA_HOME": "/nowhere", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = [sys.executable, "-m", "pipeline.cli", command]
+    ended = run_process(program, folder=tmp_path, JAVA_HOME="/nowhere", PYTHONPATH=str(ROOT))
 
     assert (ended.returncode, ended.stderr.rstrip(".\n")) == (
         1,
@@ -164,9 +158,7 @@ def test_no_jars_are_named(tmp_path: Path, command: str, lacks: str):
     shutil.copy(ROOT / "deploy/jars/sha256sums", tmp_path / "deploy/jars")
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    ended = subprocess.run(
-        [sys.executable, "-m", "pipeline.cli", command], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    ended = run_process([sys.executable, "-m", "pipeline.cli", command], folder=tmp_path)
 
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"wakeroll: {tmp_path}/deploy/jars/{lacks} lacks "), ended.stderr
@@ -183,14 +175,8 @@ def test_a_spark_that_does_not_start_is_one_sentence(tmp_path: Path):
     """As a process, to its very end; what Spark itself says about it, at length, is in a log that is named."""
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    ended = subprocess.run(
-        [sys.executable, "-m", "pipeline.cli", "groups"],
-        cwd=tmp_path,
-        env={**os.environ, "WAKEROLL_MASTER": "nonsense", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = [sys.executable, "-m", "pipeline.cli", "groups"]
+    ended = run_process(program, folder=tmp_path, WAKEROLL_MASTER="nonsense", PYTHONPATH=str(ROOT))
 
     log = tmp_path / ".wakeroll/logs/ask.log"
     assert ended.returncode == 1
@@ -247,8 +233,9 @@ def test_of_the_libraries_only_warnings_are_heard():
         "    logging.getLogger(name).warning('warned by %s', name)\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", speak], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run_process([sys.executable, "-c", speak])
 
+    assert done.returncode == 0, done.stderr
     assert [line.partition(": ")[2] for line in done.stderr.splitlines()] == [
         *("from wakeroll.run", "warned by wakeroll.run"),
         *("from pipeline.observer.observer_loop", "warned by pipeline.observer.observer_loop"),

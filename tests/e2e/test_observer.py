@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from pipeline.kafka.control_topics import ensure_topics
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.child_process import Child
 from pipeline.observer.ticks import is_tick, newest_tick
+from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import add_key, new_key, read_keys
 
@@ -97,11 +97,7 @@ class Plane:
 
     def wait_until(self, done: Callable[[], object], what: str) -> None:
         """Read on until something is so."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not done():
-            logs = [observer.log_tail() for observer in self.observers]
-            assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s in vain until {what}; {logs}"
-            self.read()
+        wait_until(done, what, between=self.read, state=lambda: [observer.log_tail() for observer in self.observers])
 
     def ticks(self, since_ms: int = 0) -> dict[tuple[str, int], list[int]]:
         """Return the log times of the ticks, by topic and partition."""
@@ -218,7 +214,7 @@ def test_all_that_it_says_is_signed_with_the_key_of_its_file(plane, tmp_path):
 
     assert rules(read_keys(tmp_path / "keys.toml")) == []
     assert newest_tick(plane.connection, read_keys(tmp_path / "keys.toml")).problem == ""
-    assert newest_tick(plane.connection, DEV_KEYS).problem.startswith("there is no key 'obs-1'; a tick needs")
+    assert newest_tick(plane.connection, DEV_KEYS).problem.startswith("no key 'obs-1'; a tick requires")
     assert set(rules(DEV_KEYS)) == {"signature"}
     assert len(rules(DEV_KEYS)) == sum(b'"heartbeat"' not in message.value() for message in plane.records)
     assert "WARNING" not in plane.observers[0].log_tail()

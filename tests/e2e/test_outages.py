@@ -1,8 +1,8 @@
 """Broker, observer and driver die one after the other, while consumers consume and others wait: a whole system.
 
 The wakes of those who wait come from a tap, since nobody tells of these messages.  KILLS=20 kills the driver twenty
-times, at moments of SEED's, with the observer or without; for every change one is enough.  In the end the checkpoints
-are lost.
+times, with the observer or without, and each time after a number of messages that is drawn from SEED; for every change
+one is enough.  In the end the checkpoints are lost.
 """
 
 import json
@@ -12,19 +12,21 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Message
 
-from fleet import PATIENCE_S, Fleet, make_topic, until
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.child_process import Child
 from pipeline.settings import Settings
+from tests.support.running_processes import run_process
+from tests.support.systems.fleet import Fleet, make_topic
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Consumer, NotReachable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
@@ -33,6 +35,9 @@ SENT = "sent"
 WAIT_S = 3.0
 KILLS = int(os.environ.get("KILLS", "1"))
 WAKEROLL = str(Path(sys.executable).with_name("wakeroll"))
+
+
+until = partial(wait_until, patience_s=PATIENCE_WITH_SPARK_S)
 
 
 class Waiting:
@@ -45,6 +50,8 @@ class Waiting:
         self.found: list[Message] = []
         self.enough = threading.Event()
         self.fetches = 0
+        self.unreachable = 0
+        """Fetches that failed because no broker answered."""
         self.done: Future[None] = threads.submit(self._wait)
 
     def _wait(self) -> None:
@@ -54,7 +61,8 @@ class Waiting:
                 try:
                     messages, offset = self.consumer.fetch((SENT, 0), offset, WAIT_S)
                 except NotReachable:
-                    continue  # a broker that takes long to come back; what is there is read later
+                    self.unreachable += 1  # the broker is dead; what is there is read later
+                    continue
                 self.found += messages
                 self.fetches += 1
 
@@ -82,13 +90,7 @@ def restore(fragile, wakeroll, monkeypatch) -> Callable[[Settings], str]:
 
 def ask(settings: Settings, command: str) -> subprocess.CompletedProcess[str]:
     """Run a command about a deployment, in a process of its own."""
-    return subprocess.run(
-        [WAKEROLL, command, "--bootstrap", settings.bootstrap],
-        env={**os.environ, **settings.environment()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_process([WAKEROLL, command, "--bootstrap", settings.bootstrap], **settings.environment())
 
 
 def refusal(settings: Settings) -> str:
@@ -130,18 +132,20 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
             grace_s=90,
         )
         with tap:
-            tap.wait_until(lambda: "publishing arrivals of" in tap.log_tail(), PATIENCE_S)
+            tap.wait_until(lambda: "publishing arrivals of" in tap.log_tail(), PATIENCE_WITH_SPARK_S)
             send()
             until(all_found, "the first message")
 
             fragile.kill()
-            time.sleep(5)
+            unreachable = waiting.unreachable
+            until(lambda: waiting.unreachable > unreachable, "a fetch fails because the broker is dead")
             fragile.start()
             send()
             until(all_found, "the message after the broker's death")
 
             for _ in range(KILLS):
-                time.sleep(moments.uniform(0.0, 4.0))
+                more = len(fleet.traffic.produced) + moments.randrange(800)
+                until(lambda more=more: len(fleet.traffic.produced) >= more, "so many more messages are produced")
                 observer_is_dead = moments.random() < 0.5
                 if observer_is_dead:
                     fleet.system.observer.kill()
@@ -165,7 +169,7 @@ def test_whatever_dies_nothing_is_lost_and_whoever_waits_is_answered_once(fragil
             until(all_found, "the message after the observer's death")
 
             waiting.enough.set()
-            waiting.done.result(PATIENCE_S)
+            waiting.done.result(PATIENCE_WITH_SPARK_S)
             fleet.system.check()
             assert tap.is_running, tap.log_tail()
         fleet.wait_until_consumed()

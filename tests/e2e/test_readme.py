@@ -8,18 +8,19 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from fleet import make_topic
 from pipeline.ledger.tables import open_views
 from pipeline.local.child_process import Child
 from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings
+from tests.support.running_processes import run_process
+from tests.support.systems.fleet import make_topic
+from tests.support.waiting import wait_until
 from wakeroll.connection import Connection
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
@@ -63,23 +64,8 @@ def blocks(language: str) -> list[str]:
 
 def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     # What `make test` was given is not for a `make run` inside it.
-    ours = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "ARGS")}
-    return subprocess.run(
-        [str(argument) for argument in arguments],
-        cwd=ROOT,
-        env={**ours, "COLUMNS": "120", **environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.1)
+    given = ("MAKEFLAGS", "MFLAGS", "ARGS")
+    return run_process(arguments, without=given, patience_s=PATIENCE_S, **{"COLUMNS": "120", **environment})
 
 
 def test_every_command_of_the_readme_is_one_that_a_test_runs():
@@ -237,7 +223,7 @@ def test_ctrl_c_stops_the_story_and_leaves_no_process(tmp_path: Path):
     home, checkpoints = tmp_path / "home", tmp_path / "checkpoints"
     command = [str(WAKEROLL), "demo", "--home", str(home), "--checkpoints", str(checkpoints)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
-        until(lambda: (home / "demo" / "logs" / "run.log").exists())
+        wait_until((home / "demo" / "logs" / "run.log").exists, "the demo starts its jobs", patience_s=PATIENCE_S)
         demo.send_signal(signal.SIGINT)
         said, _ = demo.communicate(timeout=PATIENCE_S)
 

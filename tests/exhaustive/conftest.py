@@ -1,16 +1,9 @@
-"""Makes the exploration's own modules and the simulation's mutants importable; nothing else does in importlib mode."""
+"""Explorations run without the garbage collector."""
 
 import gc
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).parent
-
-for folder in (HERE, HERE.parent / "simulation"):
-    sys.path.insert(0, str(folder))
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Explore bounded worlds exhaustively: ``python tests/exhaustive/explore.py --world A --depth 6``.
+"""Explore bounded worlds exhaustively: ``python -m tests.exhaustive.explore --world A --depth 6``.
 
 Every interleaving of deliver, lose, repeat, delay, tick, crash, restart, release, commit, route change and loss of
 state is tried, up to a number of moves; states that are equal are visited once.  Prints states, transitions and depth.
@@ -11,15 +11,11 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "scenarios"), str(HERE.parents[1])]
-
-from explorer.search import Explored, explore  # noqa: E402 - found only after the line above
-from explorer.tale import Tale  # noqa: E402 - found only after the line above
-from explorer.universe import Universe  # noqa: E402 - found only after the line above
-from explorer.worlds import WORLDS  # noqa: E402 - found only after the line above
+from tests.support.explorer.explored_worlds import WORLDS
+from tests.support.explorer.search import Explored, explore
+from tests.support.explorer.tale import Tale
+from tests.support.explorer.universe import Universe
 
 
 def main() -> int:

@@ -5,14 +5,14 @@ from contextlib import nullcontext
 
 import pytest
 
-from explorer.mutants import PLANTED
-from explorer.search import explore
-from explorer.tale import Tale
-from explorer.universe import Universe
-from explorer.worlds import WORLDS
 from model.replay import encode_decision
-from mutants.mutant import alive
-from story import Story
+from tests.support.explorer.explored_worlds import WORLDS
+from tests.support.explorer.search import explore
+from tests.support.explorer.tale import Tale
+from tests.support.explorer.universe import Universe
+from tests.support.mutants.exploration_mutants import PLANTED
+from tests.support.mutants.mutant import alive
+from tests.support.story import Story
 
 
 @pytest.mark.parametrize("name", sorted(WORLDS))

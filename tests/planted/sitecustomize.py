@@ -1,5 +1,5 @@
 """Python imports this when it starts, where this folder is on PYTHONPATH: so the bug reaches Spark's workers too."""
 
-import planted_bug
+from tests.support.planted_bug import plant
 
-planted_bug.plant()
+plant()

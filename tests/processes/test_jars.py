@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from pipeline.spark import jars
 from pipeline.spark.ivy import explain, proxy_options
 from pipeline.spark.jars import FOLDER, JarsMissing, broker_jars, ensure_jars, spark_jars
+from tests.support.waiting import wait_until
 
 CONTENTS = {"spark/alpha-1.jar": b"for Spark", "broker/beta-2.jar": b"for the broker"}
 ALPHA, BETA = "/org/example/alpha/1/alpha-1.jar", "/org/example/beta/2/beta-2.jar"
@@ -226,7 +226,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(folder, mirror, monkeyp
         "from pipeline.spark.jars import main; sys.exit(main([], Path(sys.argv[1])))"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True) as start:
-        wait_for(lambda: BETA in mirror.asked)
+        wait_until(lambda: BETA in mirror.asked, "the second JAR is requested")
         start.send_signal(signal.SIGINT)
         _, errors = start.communicate(timeout=30)
     mirror.stalled.clear()
@@ -338,13 +338,6 @@ def write_sums(folder: Path, contents: dict[str, bytes]) -> None:
 def library(jar: str) -> str:
     """Return a JAR's name without folder and version."""
     return re.sub(r"-\d[^/]*\.jar$", "", jar.rpartition("/")[2])
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def pom(jar: str) -> str:

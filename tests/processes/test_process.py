@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pipeline.local.child_process import Child, ChildFailed
+from tests.support.running_processes import lives
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 120.0
 
@@ -57,7 +57,7 @@ def test_a_stop_reaches_the_child_s_own_children(log):
 
     assert child.stop() == -signal.SIGTERM
     orphan = int(child.log_tail())
-    wait_for(lambda: not lives(orphan))  # a signal is delivered soon, not at once
+    wait_until(lambda: not lives(orphan), "the child's own child has ended")  # a signal is delivered soon, not at once
 
 
 def test_a_kill_reaches_the_child_s_own_children(log):
@@ -68,7 +68,7 @@ def test_a_kill_reaches_the_child_s_own_children(log):
     grandchild = int(child.log_tail())
 
     assert child.kill() == -signal.SIGKILL
-    assert not lives(grandchild)
+    wait_until(lambda: not lives(grandchild), "the child's own child has ended")
 
 
 def test_a_child_that_ends_leaves_no_children_behind(log):
@@ -78,7 +78,7 @@ def test_a_child_that_ends_leaves_no_children_behind(log):
 
     assert child.returncode == 0
     orphan = int(child.log_tail())
-    wait_for(lambda: not lives(orphan))  # a signal is delivered soon, not at once
+    wait_until(lambda: not lives(orphan), "the child's own child has ended")  # a signal is delivered soon, not at once
 
 
 @pytest.mark.parametrize("victims", ["parent", "guard", "parent and guard"])
@@ -101,7 +101,7 @@ def test_a_child_ends_with_its_parent(log, victims):
             parent.kill()
         if "guard" in victims:
             os.kill(guard, signal.SIGKILL)
-        wait_for(lambda: not lives(child))
+        wait_until(lambda: not lives(child), "the child of the killed parent has ended")
         parent.kill()
 
 
@@ -152,6 +152,7 @@ def test_a_log_does_not_grow_for_ever(log):
     assert log.with_name("child.log.1").stat().st_size == 16 * 1024 * 1024 + 1
 
 
+# Programs that sleep for ten minutes do nothing on purpose, until the test ends them; no test waits for that long.
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
 PARENT = (
     "import subprocess, sys, time; "
@@ -166,17 +167,4 @@ def python(program: str, log: Path, **options: object) -> Child:
 def run(child: Child) -> None:
     """Start a child and wait for its end."""
     child.start()
-    wait_for(lambda: not child.is_running)
-
-
-def lives(pid: int) -> bool:
-    """Whether there is such a process; one that has ended and waits for somebody to ask how does not live."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
-    return state != "" and not state.startswith("Z")
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not child.is_running, "the child has ended")

@@ -1,6 +1,6 @@
 """Every story in this folder happens as it is told; ``pytest --rewrite`` tells it anew.
 
-`story.py` says how a line reads.
+`tests/support/story.py` says how a line reads.
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ import pytest
 from model import invariants
 from model.decisions import AnyDecision
 from model.replay import encode_decision
-from story import Story
+from tests.support.story import Story
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 

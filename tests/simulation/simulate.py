@@ -1,4 +1,4 @@
-"""Worlds from many seeds: ``python tests/simulation/simulate.py --seeds 1000 [--from 0] [--only polling]``.
+"""Worlds from many seeds: ``python -m tests.simulation.simulate --seeds 1000 [--from 0] [--only polling]``.
 
 Each seed is a world of groups, and one of long polling.  Exits with 1 and the story of the first failing world; else
 prints how often each fault happened.
@@ -8,15 +8,11 @@ import argparse
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "scenarios"), str(HERE.parents[1])]
+from tests.support.simulation.groups.group_simulation import GROUPS
+from tests.support.simulation.polling.polling_simulation import POLLING
 
-import checks.live  # noqa: E402 - found only after the line above
-import polling.live  # noqa: E402 - found only after the line above
-
-WORLDS = {"groups": checks.live, "polling": polling.live}
+SIMULATIONS = {"groups": GROUPS, "polling": POLLING}
 
 
 def main() -> int:
@@ -24,15 +20,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many (default %(default)s)")
     parser.add_argument("--from", type=int, default=0, dest="first", help="first seed (default %(default)s)")
-    parser.add_argument("--only", choices=WORLDS, action="append", help="worlds of this kind (default: of both)")
+    parser.add_argument("--only", choices=SIMULATIONS, action="append", help="worlds of this kind (default: of both)")
     options = parser.parse_args()
-    names = options.only or list(WORLDS)
+    names = options.only or list(SIMULATIONS)
     began, happened = time.monotonic(), {name: Counter[str]() for name in names}
     for number, seed in enumerate(range(options.first, options.first + options.seeds), 1):
         for name in names:
-            again = f"again: python tests/simulation/simulate.py --from {seed} --seeds 1 --only {name}"
+            again = f"again: python -m tests.simulation.simulate --from {seed} --seeds 1 --only {name}"
             try:
-                story = WORLDS[name].live(seed, happened[name])
+                story = SIMULATIONS[name].live(seed, happened[name])
             except Exception:  # a checker that fails is a finding, too
                 print(again)
                 raise
@@ -43,7 +39,7 @@ def main() -> int:
         if number % 100 == 0:
             print(f"{number} seeds, {time.monotonic() - began:.0f} s", flush=True)
     for name in names:
-        print(WORLDS[name].coverage(happened[name], options.seeds))
+        print(SIMULATIONS[name].coverage(happened[name], options.seeds))
     return 0
 
 

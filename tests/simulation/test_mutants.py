@@ -1,42 +1,32 @@
 """The simulation finds what breaks a rule; if it did not, its silence would mean nothing."""
 
-from functools import partial
-
 import pytest
 
-from checks import judge
-from mutants.all import MUTANTS, UNSEEN
-from mutants.mutant import alive
-from polling import checks as polling_checks
-from polling import plan as polling_plan
-from polling.mutants import MUTANTS as POLLING_MUTANTS
-from polling.world import World as PollingWorld
-from world import plan
-from world.world import World
+from tests.support.mutants.group_mutants import MUTANTS, UNSEEN
+from tests.support.mutants.mutant import alive
+from tests.support.mutants.polling_mutants import MUTANTS as POLLING_MUTANTS
+from tests.support.simulation.groups.group_simulation import GROUPS
+from tests.support.simulation.polling.polling_simulation import POLLING
 
 TRIES = 40
 """Worlds for each mutant; most are found in the first one."""
 
-mutants = partial(pytest.mark.parametrize, "mutant", ids=lambda mutant: mutant.name)
+ALL = (*((GROUPS, one) for one in MUTANTS), *((POLLING, one) for one in POLLING_MUTANTS))
 
 
-@mutants([one for one in MUTANTS if one.name not in UNSEEN])
-def test_a_broken_rule_of_groups_is_found(mutant):
-    def is_found(seed):
-        return judge.broken(World(plan.draw(seed, **mutant.world)).run())
-
-    assert _found_by(is_found, mutant), _survives(mutant)
+def named(*pairs):
+    return [pytest.param(*pair, id=pair[1].name) for pair in pairs]
 
 
-@mutants([one for one in POLLING_MUTANTS if one.name not in UNSEEN])
-def test_a_broken_rule_of_long_polling_is_found(mutant):
-    def is_found(seed):
-        return polling_checks.broken(PollingWorld(polling_plan.draw(seed, **mutant.world)).run())
+@pytest.mark.parametrize(("simulation", "mutant"), named(*(pair for pair in ALL if pair[1].name not in UNSEEN)))
+def test_a_broken_rule_is_found(simulation, mutant):
+    """Only a checker's finding counts."""
+    assert simulation.finds(mutant, TRIES), (
+        f"the mutant {mutant.name!r} survives {TRIES} worlds of {simulation.name}; it breaks: {mutant.rule}"
+    )
 
-    assert _found_by(is_found, mutant), _survives(mutant)
 
-
-@mutants([one for one in (*MUTANTS, *POLLING_MUTANTS) if one.name in UNSEEN])
+@pytest.mark.parametrize("mutant", [one for _, one in ALL if one.name in UNSEEN], ids=lambda mutant: mutant.name)
 def test_what_is_not_found_is_a_mutant_still(mutant):
     """What `UNSEEN` says of it is about code that stands there."""
     with alive(mutant):
@@ -45,18 +35,8 @@ def test_what_is_not_found_is_a_mutant_still(mutant):
 
 def test_there_are_enough_mutants():
     """And those that are not found are named, with the reason."""
-    names = [mutant.name for mutant in (*MUTANTS, *POLLING_MUTANTS)]
+    names = [mutant.name for _, mutant in ALL]
 
     assert len(names) == len(set(names))
     assert UNSEEN.keys() <= set(names)
     assert len(MUTANTS) - len(UNSEEN) >= 35
-
-
-def _found_by(is_found, mutant):
-    """Only a checker's finding counts; a world must not end with an exception."""
-    with alive(mutant):
-        return any(is_found(seed) for seed in range(TRIES))
-
-
-def _survives(mutant):
-    return f"the mutant {mutant.name!r} survives {TRIES} worlds; it breaks: {mutant.rule}"

@@ -11,29 +11,28 @@ from model.decisions import Wake
 from model.held_queue import HeldQueue
 from model.shard import ShardState
 from model.shard_load import NOTHING
-from polling.checks import broken
-from polling.faults import KINDS
-from polling.live import REASONS, coverage, live
-from polling.plan import OBSERVED, draw
-from polling.poller import Reading
-from polling.world import World
-from seeds import digests, run_worlds
+from tests.support.simulation.frame.seeds import digests, run_worlds
+from tests.support.simulation.polling.poller import Reading
+from tests.support.simulation.polling.polling_plan import OBSERVED
+from tests.support.simulation.polling.polling_simulation import POLLING, REASONS
+from tests.support.simulation.polling.polling_world import World
 
 WORLDS = 16
 """Worlds with seeds in a row: `make simulate` runs more."""
 
 
 def test_the_rules_of_long_polling_hold_in_every_world(tell):
-    """`python tests/simulation/simulate.py --only polling --from SEED --seeds 1` runs a failing one again."""
-    happened, worlds = run_worlds(live, WORLDS)
-    tell(coverage(happened, worlds))
-    assert {*KINDS, *REASONS} <= happened.keys()
+    """`python -m tests.simulation.simulate --only polling --from SEED --seeds 1` runs a failing one again."""
+    happened, worlds = run_worlds(POLLING.live, WORLDS)
+    tell(POLLING.coverage(happened, worlds))
+    assert {*POLLING.kinds, *REASONS} <= happened.keys()
 
 
 def test_a_seed_is_a_world_of_long_polling_whatever_the_hash_seed():
     """Or a failing seed could not be looked at."""
     first, second = digests(
-        "from polling.plan import draw; from polling.world import World; world = World(draw(7)).run();"
+        "from tests.support.simulation.polling.polling_simulation import POLLING as simulation;"
+        "world = simulation.world(simulation.draw(7)).run();"
         "said = [(one.encoded, one.log) for one in world.coordinators]"
     )
 
@@ -42,9 +41,9 @@ def test_a_seed_is_a_world_of_long_polling_whatever_the_hash_seed():
 
 def test_without_faults_nobody_hears_what_only_faults_explain():
     """What the checkers let pass as superseded, cancelled or cut must come from faults, or it would excuse too much."""
-    world = World(draw(3, only=())).run()
+    world = POLLING.world(POLLING.draw(3, only=())).run()
 
-    assert broken(world) == []
+    assert POLLING.broken(world) == []
     answers = {one.reason for each in world.coordinators for one in each.decisions if isinstance(one, Wake)}
     assert answers <= {"arrival", "timeout", "skipped", "unknown"}
     assert not any(reading.blind for poller in world.pollers.values() for reading in poller.readings.values())
@@ -157,9 +156,9 @@ def _change(world: World, change: Callable[[ShardState, HeldQueue], object]) -> 
 )
 def test_a_checker_finds_what_somebody_has_tampered_with(tamper, rule):
     """A checker that cannot fail proves nothing."""
-    world = World(draw(3, only=(), chaos_ms=20_000)).run()
-    assert broken(world) == []
+    world = POLLING.world(POLLING.draw(3, only=(), chaos_ms=20_000)).run()
+    assert POLLING.broken(world) == []
 
     tamper(world)
 
-    assert rule in {one.rule for one in broken(world)}
+    assert rule in {one.rule for one in POLLING.broken(world)}

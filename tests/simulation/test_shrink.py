@@ -1,52 +1,41 @@
 """A failing world is told in a few lines, or nobody would read it."""
 
-import checks.tell
-import polling.tell
-from checks import judge
-from mutants.all import MUTANTS
-from mutants.mutant import alive
-from polling import checks as polling_checks
-from polling import plan as polling_plan
-from polling.mutants import MUTANTS as POLLING_MUTANTS
-from polling.world import World as PollingWorld
-from world import plan
-from world.world import World
+import pytest
+
+from tests.support.mutants.group_mutants import MUTANTS
+from tests.support.mutants.mutant import alive
+from tests.support.mutants.polling_mutants import MUTANTS as POLLING_MUTANTS
+from tests.support.simulation.groups.group_simulation import GROUPS
+from tests.support.simulation.groups.group_story import LINES
+from tests.support.simulation.polling.polling_simulation import POLLING
+from tests.support.simulation.polling.polling_story import LINES as POLLING_LINES
 
 RUNS = 20
 """Worlds to find a smaller one in."""
 
 
-def test_a_failing_world_of_groups_is_told_with_fewer_faults():
+@pytest.mark.parametrize(
+    ("simulation", "mutants", "name", "lines"),
+    [
+        pytest.param(GROUPS, MUTANTS, "starts at the first message", LINES + 4, id="groups"),
+        pytest.param(POLLING, POLLING_MUTANTS, "cancel is not answered", POLLING_LINES + 30, id="polling"),
+    ],
+)
+def test_a_failing_world_is_told_with_fewer_faults(simulation, mutants, name, lines):
     """What has nothing to do with it is left out, and the broken rule stands last."""
-    mutant = _named(MUTANTS, "starts at the first message")
-    big = plan.draw(0, **mutant.world)
+    mutant = next(one for one in mutants if one.name == name)
+    big = simulation.draw(0, **mutant.world)
     with alive(mutant):
-        first = judge.broken(World(big).run())[0]
-        small = checks.tell.shrink(big, first.rule, RUNS)
-        story = checks.tell.tell(small).splitlines()
+        first = simulation.broken(simulation.world(big).run())[0]
+        small = simulation.shrink(big, first.rule, RUNS)
+        story = simulation.tell(small).splitlines()
 
     assert set(small.faults) < set(big.faults)
     assert story[0].startswith(f"seed 0: {first.rule}")
     assert f"BROKEN {first.rule}" in story[-1]
-    assert len(story) <= checks.tell.LINES + 4
+    assert len(story) <= lines
 
 
-def test_a_failing_world_of_long_polling_is_told_with_fewer_faults():
-    mutant = _named(POLLING_MUTANTS, "cancel is not answered")
-    big = polling_plan.draw(0, **mutant.world)
-    with alive(mutant):
-        first = polling_checks.broken(PollingWorld(big).run())[0]
-        small = polling.tell.shrink(big, first.rule, RUNS)
-        story = polling.tell.tell(small).splitlines()
-
-    assert set(small.faults) < set(big.faults)
-    assert story[0].startswith("seed 0: ")
-    assert "BROKEN " in story[-1]
-
-
-def test_a_world_that_breaks_no_rule_says_so():
-    assert checks.tell.tell(plan.draw(0, only=(), chaos_ms=60_000)) == "seed 0: no rule is broken"
-
-
-def _named(mutants, name):
-    return next(mutant for mutant in mutants if mutant.name == name)
+@pytest.mark.parametrize("simulation", [GROUPS, POLLING], ids=lambda simulation: simulation.name)
+def test_a_world_that_breaks_no_rule_says_so(simulation):
+    assert simulation.tell(simulation.draw(0, only=(), chaos_ms=60_000)) == "seed 0: no rule is broken"

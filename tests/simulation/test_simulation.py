@@ -1,9 +1,7 @@
 """Never two owners, nothing lost, nobody evicted: worlds made from seeds, in which everything goes wrong."""
 
-from checks.live import coverage, live
-from seeds import digests, run_worlds
-from world.plan import draw
-from world.world import World
+from tests.support.simulation.frame.seeds import digests, run_worlds
+from tests.support.simulation.groups.group_simulation import GROUPS
 
 WORLDS = 40
 """Worlds with seeds in a row: `make simulate` runs more."""
@@ -12,15 +10,17 @@ FOUND = (1959, 3200, 4710, 8149, 8413, 8415, 8437, 8651)
 
 
 def test_the_rules_hold_in_every_world(tell):
-    """A failing world is shrunk and told; `python tests/simulation/simulate.py --from SEED --seeds 1` runs it again."""
-    happened, worlds = run_worlds(live, WORLDS, FOUND)
-    tell(coverage(happened, worlds))
+    """A failing world is shrunk and told; `python -m tests.simulation.simulate --from SEED --seeds 1` runs it again."""
+    happened, worlds = run_worlds(GROUPS.live, WORLDS, FOUND)
+    tell(GROUPS.coverage(happened, worlds))
+    assert GROUPS.kinds.keys() <= happened.keys()
 
 
 def test_a_seed_is_a_world_whatever_the_hash_seed():
     """Or a failing seed could not be looked at."""
     first, second = digests(
-        "from world.plan import draw; from world.world import World; world = World(draw(7)).run();"
+        "from tests.support.simulation.groups.group_simulation import GROUPS as simulation;"
+        "world = simulation.world(simulation.draw(7)).run();"
         "said = [one.encoded for one in world.coordinators], world.seen.handlings, world.broker.log"
     )
 
@@ -29,7 +29,7 @@ def test_a_seed_is_a_world_whatever_the_hash_seed():
 
 def test_without_faults_nobody_leaves_and_nothing_is_handled_twice():
     """What the checkers excuse must come from faults, or they would excuse too much."""
-    world = World(draw(3, only=(), chaos_ms=120_000, eager=False)).run()
+    world = GROUPS.world(GROUPS.draw(3, only=(), chaos_ms=120_000, eager=False)).run()
 
     assert world.seen.drops == []
     handled = [(one.scope, one.queue, one.offset) for one in world.seen.handlings]

@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from deployment import Log, decided, deploy, inbox_of, replayed, told, until, written
 from model.config import CONTROL_PARTITIONS
 from model.rows import TABLES
 from model.signing import DEV_KEYS
@@ -20,6 +19,8 @@ from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.tables import ensure_tables, open_views, path_of
 from pipeline.recovery.checkpoint_state import read_shards
 from pipeline.settings import Settings
+from tests.support.systems.deployment import Log, decided, deploy, inbox_of, replayed, told, written
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -69,7 +70,7 @@ def ledger(spark: SparkSession, settings: Settings) -> Iterator[SparkSession]:
             names = {"client_id": client_id, "instance_id": f"{client_id}-1"}
             log.group("alerts", type="commit", epoch=9, offsets=committed, **names)
         # The trailing targets come with the first ticks after the settle interval.
-        until(lambda: settled(log, settings, queries[0]))
+        wait_until(lambda: settled(log, settings, queries[0]), "groups are settled", patience_s=PATIENCE_WITH_SPARK_S)
         for query in queries:
             query.processAllAvailable()
         open_views(spark, settings.warehouse)

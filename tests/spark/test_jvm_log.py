@@ -1,9 +1,10 @@
 """The log of a long-running session: useful lines on standard error, one per cause and minute during an outage."""
 
-import subprocess
 import sys
 
 import pytest
+
+from tests.support.running_processes import run_process
 
 pytestmark = pytest.mark.spark
 
@@ -26,8 +27,9 @@ spark.stop()
 
 def test_an_outage_is_one_line_per_class_and_minute(tmp_path):
     """Errors and other classes are not limited; what Java itself prints at its start is in a file."""
-    done = subprocess.run([sys.executable, "-c", OUTAGE, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = run_process([sys.executable, "-c", OUTAGE, tmp_path])
 
+    assert done.returncode == 0, done.stderr
     lines = [line.partition(": ")[2] for line in done.stderr.splitlines() if " WARN " in line or " ERROR " in line]
     assert [line for line in lines if "clients" in line or line == "an error"] == [
         "org.apache.kafka.clients.NetworkClient warns 0",

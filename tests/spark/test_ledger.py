@@ -5,11 +5,11 @@ import json
 import pytest
 from pyspark.sql import functions as f
 
-from ledgers import RECORDS, Story, a_day
 from model.decisions import Membership
 from model.replay import encode_decision
 from pipeline.jobs import record
 from pipeline.ledger.tables import ensure_tables, open_views
+from tests.support.ledgers import RECORDS, Story, a_day
 from wakeroll.connection import Topics
 
 pytestmark = pytest.mark.spark

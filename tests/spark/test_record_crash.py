@@ -2,10 +2,11 @@
 
 import pytest
 
-from deployment import Log, deploy, replayed, until, written
 from pipeline.jobs import coordinate, record
 from pipeline.ledger.tables import open_views
 from pipeline.sinks.delta_sink import append
+from tests.support.systems.deployment import Log, deploy, replayed, written
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -17,7 +18,8 @@ def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(
 
     def crash_once(rows, path):
         if path.name == "decisions" and not crashes:
-            until((settings.warehouse / "events" / "_delta_log" / f"{1:020}.json").exists)
+            first_commit = settings.warehouse / "events" / "_delta_log" / f"{1:020}.json"
+            wait_until(first_commit.exists, "the table events has the batch", patience_s=PATIENCE_WITH_SPARK_S)
             crashes.append(path.name)
             raise OSError("the process dies here")
         append(rows, path)
@@ -33,7 +35,7 @@ def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(
             log.beat(group_id, "a")
         coordinated.processAllAvailable()
         first = record.start(spark, settings)
-        until(lambda: not first.isActive)
+        wait_until(lambda: not first.isActive, "the query has failed", patience_s=PATIENCE_WITH_SPARK_S)
         assert "the process dies here" in str(first.exception())
         log.beat("mail", "a")
         coordinated.processAllAvailable()

@@ -9,7 +9,6 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deployment import Log, cut, deploy, replayed, told, until, written
 from model.config import ERA_EPOCHS
 from model.rows import SNAPSHOTS
 from model.shard import VERSION
@@ -25,6 +24,8 @@ from pipeline.recovery.restore_plan import prepare_restore
 from pipeline.recovery.snapshots import take_snapshots
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
+from tests.support.systems.deployment import Log, cut, deploy, replayed, told, written
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark
@@ -57,7 +58,7 @@ def share(log: Log, settings: Settings, queries: list[StreamingQuery], expected:
         found = told(settings)
         return all(found.get(member) == expected[member[1]] for member in members)
 
-    until(told_so)
+    wait_until(told_so, "each member has its assignment", patience_s=PATIENCE_WITH_SPARK_S)
 
 
 def eras(spark: SparkSession) -> dict[str, set[str]]:
@@ -245,5 +246,5 @@ def make_again(settings: Settings, topic: str) -> None:
     """Delete a topic with all that is in it, and make it again."""
     admin = settings.connection.admin()
     admin.delete_topics([topic])[topic].result(60)
-    until(lambda: not Cluster(settings.connection).racks([topic])[topic])
+    wait_until(lambda: not Cluster(settings.connection).racks([topic])[topic], f"{topic} is deleted")
     ensure_topics(settings.connection)

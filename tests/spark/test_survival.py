@@ -15,18 +15,20 @@ import pytest
 from confluent_kafka import KafkaError, Message
 from pyspark.sql import SparkSession
 
-import planted_bug
-from deployment import Log, decided, deploy, replayed, told, until, written
-from hostile import Hostile, hostile_records
 from model.config import MAX_RECORD_BYTES
 from pipeline.jobs import coordinate, record
 from pipeline.ledger.tables import open_views
 from pipeline.operators.shard_operator import Counts
 from pipeline.recovery.checkpoint_state import read_states
 from pipeline.settings import Settings
+from tests.support import planted_bug
+from tests.support.systems.deployment import Log, decided, deploy, replayed, told, written
+from tests.support.systems.hostile_records import Hostile, hostile_records
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).parents[2]
 BAD = 10_000
 GROUPS = [f"group-{number}" for number in range(20)]
 CLIENTS = [f"c{number}" for number in range(5)]
@@ -73,7 +75,7 @@ def survivor(spark: SparkSession, broker, tmp_path_factory) -> Survivor:
         shares = told(settings)
         return all(len(shares.get(member, ())) == SHARE for member in BIG)
 
-    until(shared)
+    wait_until(shared, "each member of the big group has its share", patience_s=PATIENCE_WITH_SPARK_S)
     for query in queries:
         query.processAllAvailable()
     live = all(query.isActive for query in queries)
@@ -85,7 +87,7 @@ def survivor(spark: SparkSession, broker, tmp_path_factory) -> Survivor:
 def bug_in_workers(spark: SparkSession) -> Iterator[None]:
     """Plant the bug for real, into the processes in which Spark runs the machines of the queries started meanwhile."""
     environment = spark.sparkContext.environment
-    environment["PYTHONPATH"] = str(Path(planted_bug.__file__).parent)
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests" / "planted"), str(ROOT)])
     try:
         yield
     finally:

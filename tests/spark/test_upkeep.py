@@ -10,8 +10,6 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from deployment import until
-from ledgers import PARTITIONS, three_days
 from model.rows import DECISIONS, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from model.shard import VERSION
 from pipeline.ledger.archived_log import Period, cut_logs
@@ -23,6 +21,8 @@ from pipeline.questions.quality.comparison_rules import broken_rows
 from pipeline.questions.replay_check import replay_all
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
+from tests.support.ledgers import PARTITIONS, three_days
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -260,7 +260,7 @@ def test_a_round_of_upkeep_looks_after_every_table(spark, days, kept, tmp_path):
         return all(live_files(spark, settings.warehouse, table) == 1 for table in TABLES.values())
 
     assert live_files(spark, settings.warehouse, EVENTS) == 2
-    until(few)
+    wait_until(few, "each table has one file", patience_s=PATIENCE_WITH_SPARK_S)
     open_views(spark, settings.warehouse)
 
     # The story is long past; but what is behind its last snapshot but one stays.
@@ -277,4 +277,4 @@ def test_a_step_that_fails_is_a_warning(spark, tmp_path, caplog):
         upkeep.step()
         return any("upkeep failed to find old rows, and will try again" in said.getMessage() for said in caplog.records)
 
-    until(warned)
+    wait_until(warned, "a failed step is logged", patience_s=PATIENCE_WITH_SPARK_S)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from control_log import START_MS
 from model.queue import Queue
 from pipeline.ledger.tables import open_views
 from pipeline.questions.explain import Explanation, explain
+from tests.support.control_log import START_MS
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark
@@ -51,7 +51,7 @@ def test_a_queue_of_a_crashed_client_was_expired(asked):
     explanation = explain(asked, "billing", Queue("orders", "", 3))
 
     assert told(explanation) == [
-        "76 s: tick, c2 expired (silent for 46000 ms)",
+        "76 s: tick, c2 expired (no heartbeat for 46000 ms)",
         "76 s: rebalance to epoch 5 by expire: AVG shares 8 queues among 1 client, 4 must move",
         "76 s: c2 expired: its session timed out without a heartbeat",
         "76 s: the queue was assigned to c3, from offset 200",

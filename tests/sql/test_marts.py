@@ -1,7 +1,6 @@
 """The marts of a story: what dbt makes of the ledger, value by value."""
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -13,11 +12,12 @@ import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from ledgers import Story, a_day, told_by_hand, write_ledger
 from model.decisions import Change, Fenced, FencedReason, Handover, How, Kind, Membership, Trigger, WakeReason
 from model.events import Reset, ResetOffset
 from model.queue import Queue
 from pipeline.questions import marts
+from tests.support.ledgers import Story, a_day, told_by_hand, write_ledger
+from tests.support.running_processes import run_process
 
 pytestmark = pytest.mark.spark
 
@@ -130,7 +130,7 @@ def test_wakes_conflicts_and_storms(ask: Ask):
         ("payments", "timeout", 1, 20_000.0, None),
         ("payments", "unknown", 1, 0.0, None),
     ]
-    assert conflicts == [("audit", "a2", "strategy SPREAD, the group has a1's AVG", "agreed", False)]
+    assert conflicts == [("audit", "a2", "strategy SPREAD differs from AVG of a1", "agreed", False)]
     assert storms == [("billing", 7, 16, 1, 7, "config, expire, join, leave, route")]
     assert ask("select * from marts.duplicate_clients") == []
 
@@ -237,9 +237,7 @@ def test_another_process_takes_up_what_is_new(
     longer.pass_seconds(60)
     write_ledger(engine.newSession(), warehouse, longer, batches=1)
 
-    done = subprocess.run(
-        [sys.executable, "-c", A_RUN_OF_ITS_OWN, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run_process([sys.executable, "-c", A_RUN_OF_ITS_OWN, tmp_path])
 
     assert done.returncode == 0, done.stdout + done.stderr
     second = {name: rows_of(name) for name in INCREMENTAL}
@@ -317,6 +315,7 @@ def handed_over(client_id: str, before: str | None, how: str) -> Handover:
 @pytest.fixture(scope="module")
 def odd(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Ask the marts of a group that an earlier version decided about in era 1, and this one in eras 2 and 3."""
+    duplicate_id = "duplicate id: instance 'life-6' uses the client_id of live instance 'life-5'"
     story = told_by_hand(
         (1, changed("old", "life-1", "joined")),
         (1, handed_over("old", None, "first")),
@@ -328,11 +327,11 @@ def odd(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ask:
         (2, fenced("twin", "life-4", "duplicate", by="life-3")),
         (2, fenced("twin", "life-4", "duplicate", by="life-3")),
         (2, changed("named", "life-5", "joined")),
-        (2, changed("named", "life-5", "conflict", "duplicate id: instance life-6 uses it too, and life-5 lives")),
+        (2, changed("named", "life-5", "conflict", duplicate_id)),
         (2, changed("picky", "life-7", "joined")),
-        (2, changed("picky", "life-7", "conflict", "strategy SPREAD, the group has old's AVG")),
+        (2, changed("picky", "life-7", "conflict", "strategy SPREAD differs from AVG of old")),
         (2, changed("deaf", "life-8", "joined")),
-        (2, changed("deaf", "life-8", "expired", "deaf: it shows epoch 1 and was sent 3")),
+        (2, changed("deaf", "life-8", "expired", "deaf: its heartbeats show epoch 1; expected at least 3")),
         (2, fenced("deaf", "life-8", "deaf")),
         (2, fenced("late", "life-9", "epoch")),
         (2, fenced("many", "life-10", "refused")),
@@ -357,7 +356,7 @@ def test_a_name_that_two_processes_use_is_listed(odd: Ask):
     )
 
     assert found == [
-        ("named", 1, 0, 1, "duplicate id: instance life-6 uses it too, and life-5 lives"),
+        ("named", 1, 0, 1, "duplicate id: instance 'life-6' uses the client_id of live instance 'life-5'"),
         ("old", 1, 1, 2, "duplicate id: replaced 3 times in 9 s"),
         ("twin", 1, 1, 2, "duplicate id: instance life-4 was fenced, life-3 lives"),
     ]

@@ -14,7 +14,6 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from ledgers import Story, forget_the_first_day, members_of, offsets_of, owners_of, two_eras
 from model.decision_order import ERA_SQL, SHARD_SQL, era_of
 from model.decisions import Handover
 from model.queue import Queue
@@ -24,6 +23,7 @@ from pipeline.local.story_queries import WHO_OWNED
 from pipeline.questions import marts
 from pipeline.questions.explain import explain
 from pipeline.questions.quality.comparison_rules import broken_rows
+from tests.support.ledgers import Story, forget_the_first_day, members_of, offsets_of, owners_of, two_eras
 from wakeroll.epoch_ms import EpochMs
 
 pytestmark = pytest.mark.spark

@@ -1,6 +1,5 @@
 """The dbt project as its own users run it: `dbt`, in a process of its own, with nothing of ours in it."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pipeline.questions import marts
+from tests.support.running_processes import run_process
 
 pytestmark = pytest.mark.spark
 
@@ -18,14 +18,9 @@ ROOT = Path(__file__).parents[2]
 
 def dbt(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run dbt as its user does, in a process of its own; what it leaves goes to a folder."""
-    return subprocess.run(
-        [Path(sys.executable).with_name("dbt"), *arguments, "--target-path", str(folder), "--log-path", str(folder)],
-        cwd=marts.PROJECT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = Path(sys.executable).with_name("dbt")
+    command = [program, *arguments, "--target-path", folder, "--log-path", folder]
+    return run_process(command, folder=marts.PROJECT, **environment)
 
 
 def test_plain_dbt_builds_in_a_spark_of_its_own(day: Path, tmp_path: Path):

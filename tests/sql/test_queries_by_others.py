@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.running_processes import run_process
 
 pytestmark = pytest.mark.spark
 
@@ -91,15 +92,9 @@ def test_spark_answers_with_the_confs_that_the_page_names(checkout):
     keep = "kept.append([list(row) for row in answer.collect()])\n"
     program = f"import json\nkept = []\n{question}{keep}{then}{keep}print(json.dumps(kept, default=str))"
     ours = [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_")) and name != "SPARK_SUBMIT_OPTS"]
-    environment = {name: value for name, value in os.environ.items() if name not in ours}
 
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=checkout,
-        env={**environment, "TZ": "UTC", "SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_process(
+        [sys.executable, "-c", program], folder=checkout, without=ours, TZ="UTC", SPARK_LOCAL_IP="127.0.0.1"
     )
 
     assert done.returncode == 0, done.stderr

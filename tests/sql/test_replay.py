@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as f
 
-from control_log import START_MS
-from ledgers import PARTITIONS, Story, a_day, write_ledger
 from model.partitioner import partition_of
 from model.rows import DECISIONS, EVENTS
 from model.shard import VERSION
 from pipeline.ledger.archived_log import Period
 from pipeline.ledger.tables import open_views, path_of
 from pipeline.questions.replay_check import replay_all
+from tests.support.control_log import START_MS
+from tests.support.ledgers import PARTITIONS, Story, a_day, write_ledger
 from wakeroll.epoch_ms import EpochMs
 
 # The command asks the Spark that its process runs.

@@ -114,7 +114,7 @@ def test_tables_and_columns_say_what_they_are(ask):
 
     assert code == 0
     comments = {row["col_name"]: row["comment"] for row in map(json.loads, said.splitlines())}
-    assert comments["client_id"] == "owner from now on; null: nobody"
+    assert comments["client_id"] == "owner from this moment on; null if nobody owns the queue"
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from control_log import START_MS
-from ledgers import PARTITIONS, a_day
 from model.partitioner import partition_of
 from model.shard import Shard, ShardState
 from model.what_if import Variation, predict, situation_of
 from pipeline.ledger.archived_log import place_of, shard_at
 from pipeline.ledger.tables import open_views
+from tests.support.control_log import START_MS
+from tests.support.ledgers import PARTITIONS, a_day
 from wakeroll.epoch_ms import EpochMs
 
 # The command asks the Spark that its process runs.

@@ -2,11 +2,11 @@
 
 from hypothesis import given
 
-from histories import GROUPS, plans
-from histories import History as Lived
 from model.decisions import Membership
 from model.queue import Queue
-from story import Story
+from tests.support.histories.group_histories import GROUPS, plans
+from tests.support.histories.group_histories import History as Lived
+from tests.support.story import Story
 from wakeroll.group_summary import History
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from control_log import TOPIC
 from model.config import SESSION_TIMEOUT_MS
 from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership
 from model.events import (
@@ -18,7 +17,8 @@ from model.events import (
 )
 from model.queue import Queue
 from model.shard import Shard
-from one_group import World, commit, work
+from tests.support.control_log import TOPIC
+from tests.support.histories.one_group import World, commit, work
 
 LONG_MS = 180_000
 """A session that an operator has set."""

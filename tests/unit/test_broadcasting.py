@@ -4,7 +4,7 @@ from model.config import FORGET_MS
 from model.decisions import Assignment, Offset, Rejected
 from model.events import Reset, ResetOffset, Route, RoutedQueue, Tick, Unregister
 from model.queue import Queue
-from one_group import World, commit, work
+from tests.support.histories.one_group import World, commit, work
 
 
 def route(world: World, topic: str, count: int, topic_id: str = "", end: int = 100) -> None:
@@ -126,4 +126,4 @@ def test_a_late_commit_from_before_a_reset_is_refused_after_the_client_left_the_
     [late] = commit(world, "a1", queue, 22, epoch=before)
 
     assert isinstance(late, Rejected)
-    assert "was reset in epoch" in late.detail
+    assert "reset in epoch" in late.detail

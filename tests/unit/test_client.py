@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from model import Queue
-from model.client import NEVER_MS, Client, Wishes
+from model.client import NEVER_MS, Client, Preferences
 from model.client_actions import Dropped, EventRefused, Give, Output, Send, Take
 from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, FencedReason, Rejected, Start
 from model.events import Commit, CommittedOffset, Heartbeat, Subscription, Unregister
@@ -18,7 +18,7 @@ class Story:
     """A client in its first life, and the decisions that reach it, numbered."""
 
     def __init__(self, commit_interval_ms: int | None = 5_000) -> None:
-        wishes = Wishes(subscriptions=[Subscription(topic="orders")])
+        wishes = Preferences(subscriptions=[Subscription(topic="orders")])
         self.client = Client("billing", "c1", wishes, commit_interval_ms)
         self.seq = 0
         self.begun = self.client.join("i1", 0)
@@ -117,9 +117,9 @@ def test_the_coordinator_sets_the_pace():
 
 def test_other_wishes_are_told_at_once():
     story = Story()
-    wishes = Wishes(subscriptions=[Subscription(topic="payments", version=1)], weight=2.0)
+    wishes = Preferences(subscriptions=[Subscription(topic="payments", version=1)], weight=2.0)
 
-    [sent] = story.client.wish(wishes, 5)
+    [sent] = story.client.set_preferences(wishes, 5)
 
     assert isinstance(sent, Send)
     assert isinstance(sent.event, Heartbeat)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model import Queue
-from model.client import Client, Wishes
+from model.client import Client, Preferences
 from model.client_actions import Dropped, Give, Output, Send
 from model.decisions import TO_A_CLIENT, AnyDecision
 from model.events import Commit, Configure, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick
@@ -81,8 +81,8 @@ class World:
         return {name: sorted(queue.queue_id for queue in client.readable()) for name, client in self.clients.items()}
 
 
-def wishes() -> Wishes:
-    return Wishes(subscriptions=[Subscription(topic="orders")])
+def wishes() -> Preferences:
+    return Preferences(subscriptions=[Subscription(topic="orders")])
 
 
 def routed(queue: Queue) -> RoutedQueue:

@@ -36,7 +36,7 @@ from model.records import Record
 from model.shard import Shard
 from model.shard_clock import Moment
 from model.strategies import weighted
-from steps import Name, steps_of
+from tests.support.step_counter import Name, steps_of
 
 TWICE = 2.2
 """Most steps for twice as much: sorting takes a little more than twice, and whatever is squared four times as many."""

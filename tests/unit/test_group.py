@@ -4,8 +4,6 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_log import START_MS
-from histories import GROUPS, TOPICS, History, plans
 from model import config, invariants
 from model.config import DEFAULT_LIMITS, FORGET_MS, Limits
 from model.decisions import Assignment, Cause, Fenced, Handover, Rebalance, Rejected, Start
@@ -28,6 +26,8 @@ from model.queue import Queue
 from model.records import read_event
 from model.shard_clock import Moment, ShardClock
 from model.strategies import STRATEGIES
+from tests.support.control_log import START_MS
+from tests.support.histories.group_histories import GROUPS, TOPICS, History, plans
 
 
 @given(plan=plans)
@@ -220,7 +220,7 @@ def test_a_strategy_that_breaks_does_not_break_the_group(monkeypatch):
     monkeypatch.setitem(STRATEGIES, "BREAKS", breaks)
     [rebalance, *_] = lonely.step(Configure(group_id="billing", strategy="BREAKS"), 5_000)
 
-    assert rebalance.notes == ["orders: BREAKS failed with KeyError('rooms'); its last target stays"]
+    assert rebalance.notes == ["orders: BREAKS failed with KeyError('rooms'); the previous target stays"]
     assert sorted(lonely.group.members["a"].owned) == [Queue("orders", "", 0), Queue("orders", "", 1)]
 
 
@@ -240,9 +240,9 @@ def test_a_strategys_answer_is_taken_as_far_as_it_is_valid(monkeypatch):
     monkeypatch.setitem(STRATEGIES, "ODD", answers_oddly)
     [rebalance, *_] = lonely.step(Configure(group_id="billing", strategy="ODD"), 10_000)
 
-    assert rebalance.notes == ["orders: 3 answers of ODD name unknown queues or clients; ignored"]
+    assert rebalance.notes == ["orders: 3 unknown queues or clients in the answer of ODD are ignored"]
     assert [(str(one.queue), one.reason) for one in rebalance.unassigned] == [
-        (f"orders-{number}", "ODD leaves it out") for number in (1, 2, 3)
+        (f"orders-{number}", "ODD assigns it to no member") for number in (1, 2, 3)
     ]
     assert lonely.group.target == {Queue("orders", "", 0): "a", Queue("payments", "", 0): "p"}
 
@@ -478,7 +478,7 @@ def test_an_empty_group_is_forgotten_after_seven_days_but_for_its_epoch():
     decisions = lonely.beat("b", 4_000 + week_ms + 5_000)
 
     assert (forgotten.change, forgotten.epoch) == ("forgotten", 3)
-    assert forgotten.detail == "offsets of 1 queues, its settings"
+    assert forgotten.detail == "offsets of 1 queues, settings"
     assert [(one.from_, one.how) for one in decisions if isinstance(one, Handover)] == [(None, "first")] * 2
     [to_b] = [one for one in decisions if isinstance(one, Assignment)]
     assert (to_b.epoch, to_b.session_timeout_ms) == (4, 45_000)

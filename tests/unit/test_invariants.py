@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from histories import History
 from model import invariants
 from model.decisions import AnyDecision, Assignment, Fenced, Handover, Offset, Rebalance
 from model.events import Commit, CommittedOffset, Heartbeat, Subscription
 from model.group import Freed, Revocation
 from model.queue import Queue
+from tests.support.histories.group_histories import History
 
 PLAN = [
     ("billing", 0, ("route", "orders", 4)),
@@ -122,27 +122,27 @@ def commit_what_is_committed(decisions: list[AnyDecision]) -> None:
 
 
 BREAKS: dict[Callable[[list[AnyDecision]], None], str] = {
-    lose_a_decision: "/5 follows seq 3; the next is 4",
-    repeat_a_decision: "/4 follows seq 4; the next is 5",
-    take_records_out_of_order: "is caused by offset 1, the decision before it by 12",
-    use_an_epoch_twice: "of group billing uses epoch 1 a second time",
-    let_an_epoch_fall: "of group billing falls from epoch 3 to 1",
-    give_a_queue_that_another_owns: "of orders-2: it comes from None; its owner was a",
-    move_a_queue_from_a_stranger: "of orders-2: it comes from z; its owner was a",
-    free_a_queue_that_is_free: "of orders-0: nothing changes, None has it",
-    move_a_queue_to_where_it_is: "of orders-2: nothing changes, a has it",
-    assign_what_another_owns: "to b: it holds orders-0, whose owner is a",
-    forget_a_queue_in_an_assignment: "to a: it lacks orders-3, which is its own",
-    say_another_epoch_for_a_queue: "to a: orders-0 was given in epoch 2, it says 1",
-    release_what_was_not_asked_back: "of orders-2: released, but a was not told to give it up",
-    time_out_what_was_not_asked_back: "of orders-0: timeout, but a was not told to give it up",
-    expire_who_is_there: "of orders-2: expired, but a did not go",
-    let_somebody_else_leave: "of orders-0: unregistered, but a did not go",
-    tell_two_that_a_queue_is_theirs: "orders-2 is a's and b's, as they were told",
-    commit_as_a_stranger: "of orders-0: b commits it, its owner is a",
-    commit_in_an_epoch_before_the_queue_was_given: "of orders-2: it was given in epoch 2, the commit is of 1",
-    let_an_offset_fall: "of orders-0 goes from 10 to 9",
-    commit_what_is_committed: "of orders-0 goes from 10 to 10",
+    lose_a_decision: "/5 follows seq 3; expected seq 4",
+    repeat_a_decision: "/4 follows seq 4; expected seq 5",
+    take_records_out_of_order: "has the cause at offset 1; expected at least 12, the offset of the previous decision",
+    use_an_epoch_twice: "of group billing has epoch 1; expected a higher one",
+    let_an_epoch_fall: "of group billing has epoch 1; expected at least 3",
+    give_a_queue_that_another_owns: "of orders-2: `from` is None; expected a, the previous owner",
+    move_a_queue_from_a_stranger: "of orders-2: `from` is z; expected a, the previous owner",
+    free_a_queue_that_is_free: "of orders-0: the owner stays None; expected another one",
+    move_a_queue_to_where_it_is: "of orders-2: the owner stays a; expected another one",
+    assign_what_another_owns: "to b: it lists orders-0, but the owner is a",
+    forget_a_queue_in_an_assignment: "to a: it does not list orders-3, which the client owns",
+    say_another_epoch_for_a_queue: "to a: `given` of orders-0 is 1; expected 2",
+    release_what_was_not_asked_back: "of orders-2: `how` is released, but the queue was not revoked from a",
+    time_out_what_was_not_asked_back: "of orders-0: `how` is timeout, but the queue was not revoked from a",
+    expire_who_is_there: "of orders-2: `how` is expired, but a was not fenced for that reason",
+    let_somebody_else_leave: "of orders-0: `how` is unregistered, but a was not fenced for that reason",
+    tell_two_that_a_queue_is_theirs: "orders-2 is in the newest assignments of a and b",
+    commit_as_a_stranger: "of orders-0: the commit is from b; expected a, the owner",
+    commit_in_an_epoch_before_the_queue_was_given: "of orders-2: the commit has epoch 1; expected at least 2",
+    let_an_offset_fall: "of orders-0 has offset 9; expected more than 10",
+    commit_what_is_committed: "of orders-0 has offset 10; expected more than 10",
 }
 
 
@@ -175,17 +175,17 @@ def test_a_state_that_contradicts_itself_is_found():
     group.emptied_ms = 5
 
     assert invariants.broken_state(group) == [
-        "orders-1 is b's by the map or by the member, not by both",
-        "orders-1 is z's by the map or by the member, not by both",
-        "orders-7 is b's by the map or by the member, not by both",
-        "orders-2 is owned and free",
-        "orders-7 was given in epoch 99; the group is at 3",
-        "orders-0 is asked back in epoch 3, given in 3 of 3",
-        "orders-8 is asked back from b, who does not own it",
-        "b was sent epoch 4; the group is at 3",
-        "b lives as b1, which has ended",
-        "orders-0 starts at first and is committed",
-        "the group has members and is emptied",
+        "the owner of orders-1 is b in the map or in the member, but not in both",
+        "the owner of orders-1 is z in the map or in the member, but not in both",
+        "the owner of orders-7 is b in the map or in the member, but not in both",
+        "orders-2 is free and has an owner",
+        "orders-7 was assigned in epoch 99; expected at most 3",
+        "orders-0 is revoked in epoch 3; expected one above 3, the epoch of its assignment, and at most 3",
+        "orders-8 is revoked from b, which does not own it",
+        "epoch 4 was sent to b; expected at most 3",
+        "the live instance b1 of b has ended",
+        "orders-0 starts at first and has a committed offset",
+        "the group has members and is marked as empty",
     ]
 
 

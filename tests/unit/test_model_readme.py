@@ -31,7 +31,7 @@ from model.queue import Queue
 from model.records import Record
 from model.shard import Shard
 from model.shard_clock import Moment
-from story import Story
+from tests.support.story import Story
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "model" / "README.md").read_text(encoding="utf-8")

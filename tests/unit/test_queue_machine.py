@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_log import QUEUES, ControlLog
 from model import config, invariants, queue_machine, waiting_pulls
 from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import Cause, Rejected, Wake
@@ -21,8 +20,20 @@ from model.replay import encode_decision
 from model.shard import Shard, ShardState
 from model.shard_clock import ShardClock
 from model.shard_load import NOTHING, Load
-from plain_queues import Answer, PlainQueues
-from queue_histories import ORDERS, PARTITION, Play, arrival, cancel, events, hints, plans, pull, report
+from tests.support.control_log import QUEUES, ControlLog
+from tests.support.histories.plain_queues import Answer, PlainQueues
+from tests.support.histories.queue_histories import (
+    ORDERS,
+    PARTITION,
+    Play,
+    arrival,
+    cancel,
+    events,
+    hints,
+    plans,
+    pull,
+    report,
+)
 
 decode_state = msgspec.msgpack.Decoder(ShardState).decode
 
@@ -577,8 +588,8 @@ def test_two_reports_heal_whatever_was_said_before(plan, end, other):
     ("wish", "reason"),
     [
         ({"expression": "amount >", "expression_type": "SQL92"}, "Invalid MessageSelector"),
-        ({"expression": "||"}, "separates tags and names none"),
-        ({"instance_id": "another"}, "it must begin with the instance, 'another'"),
+        ({"expression": "||"}, "has separators and no tag"),
+        ({"instance_id": "another"}, "it must begin with the instance_id 'another'"),
     ],
     ids=["a condition with a mistake", "no tags", "another's request"],
 )

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_log import TOPIC, ControlLog
 from model import config
 from model.decisions import Rejected
 from model.events import Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
@@ -18,6 +17,7 @@ from model.partitioner import partition_of
 from model.queue import Queue
 from model.records import Record, raw_of, read_event
 from model.shard import Shard
+from tests.support.control_log import TOPIC, ControlLog
 
 HOME = partition_of(b"billing", 4)
 BEAT = {"type": "heartbeat", "group_id": "billing", "client_id": "a", "instance_id": "a1"}
@@ -49,7 +49,6 @@ def test_a_heartbeat_that_says_only_who_it_is_has_the_defaults():
         epoch=-1,
         owned=[],
         mode="clustering",
-        consume_type="push",
         consume_from="last",
         consume_from_ms=0,
         subscriptions=[],
@@ -185,7 +184,7 @@ def test_an_event_in_another_control_topic_breaks_the_rule_type():
     answer = read_event(record_of(json.dumps(BEAT).encode(), topic="wakeroll.queues"), 4)
 
     assert isinstance(answer, Rejected)
-    assert (answer.rule, answer.detail) == ("type", "a heartbeat does not belong in wakeroll.queues")
+    assert (answer.rule, answer.detail) == ("type", "topic wakeroll.queues does not accept the type 'heartbeat'")
 
 
 BROKEN_BOUNDS: list[dict[str, Any]] = [
@@ -220,7 +219,6 @@ BROKEN_BOUNDS: list[dict[str, Any]] = [
     {"owned": [QUEUE | {"topic": "orders\n"}]},
     {"owned": [QUEUE] * (config.MAX_QUEUES + 1)},
     {"mode": "quorum"},
-    {"consume_type": "both"},
     {"consume_from": "middle"},
     {"consume_from_ms": -1},
     {"subscriptions": [{}]},
@@ -395,7 +393,7 @@ def test_a_group_in_another_partition_breaks_the_rule_partition(partition):
     assert isinstance(answer, Rejected)
     assert answer.rule == "partition"
     assert answer.detail == (
-        f"group 'billing' belongs to partition {HOME} of 4, the record is in {partition}; "
+        f"group 'billing' belongs to partition {HOME} of 4; the record is in partition {partition}; "
         "is the producer's partitioner murmur2_random?"
     )
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from control_log import ControlLog
-from histories import History
 from model.events import Heartbeat, Route, RoutedQueue, Subscription, Tick
 from model.partitioner import partition_of
 from model.records import Record
+from tests.support.control_log import ControlLog
+from tests.support.histories.group_histories import History
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -119,7 +119,9 @@ def test_a_record_without_a_key_or_a_value_can_be_replayed(value):
     code, out, _ = run(lines=line % value)
 
     assert code == 0
-    assert [json.loads(answer)["detail"] for answer in out.splitlines()] == (["no value"] if value == "null" else [])
+    assert [json.loads(answer)["detail"] for answer in out.splitlines()] == (
+        ["the record has no value"] if value == "null" else []
+    )
 
 
 @pytest.mark.parametrize(

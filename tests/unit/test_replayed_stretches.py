@@ -4,13 +4,13 @@ import msgspec
 import pandas as pd
 from msgspec import structs
 
-from control_log import START_MS
-from ledgers import PARTITIONS, Story
 from model.partitioner import partition_of
 from model.records import Record
 from model.replay import encode_decision
 from pipeline.ledger.archived_log import Period, Replayable, Stretch, Unknown
 from pipeline.questions.replay_check import Checked, Difference, check, check_shard
+from tests.support.control_log import START_MS
+from tests.support.ledgers import PARTITIONS, Story
 
 GROUPS = "wakeroll.groups"
 HOME = partition_of(b"billing", PARTITIONS)

@@ -103,7 +103,7 @@ def test_a_leader_in_another_room_is_news():
 
 
 def test_a_topic_that_never_existed_has_no_route():
-    """Its subscribers are told "not routed yet", rather than that it was deleted."""
+    """Its subscribers are told "no route received yet", rather than that it was deleted."""
     assert told(book_of({}, {}, {})) == []
 
 

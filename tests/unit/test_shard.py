@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_log import START_MS, TOPIC, ControlLog
-from histories import PARTITION, History, plans
 from model.decisions import AnyDecision, Cause
 from model.events import Configure, Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
 from model.records import Record
 from model.replay import encode_decision, replay
 from model.shard import Shard, ShardState
+from tests.support.control_log import START_MS, TOPIC, ControlLog
+from tests.support.histories.group_histories import PARTITION, History, plans
 
 decode_state = msgspec.msgpack.Decoder(ShardState).decode
 encode_state = msgspec.msgpack.Encoder().encode

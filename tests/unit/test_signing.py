@@ -181,24 +181,23 @@ def test_each_role_says_what_is_its_own(event):
     [
         (
             unsigned(Tick()),
-            "a tick needs the signature of an observer; the value does not end with one",
+            "a tick requires the signature of an observer; the value does not end with a signature",
         ),
         (
             signed(Tick(), by=Signer(NEW, "0" * 16)),
-            "the key 'ops-2' is of an operator; a tick needs the signature of an observer",
+            "the key 'ops-2' has the role 'operator'; a tick requires the signature of an observer",
         ),
         (
             signed(EVENTS[0], by=Signer(Key("dev-operator", "operator", b"x"), "0" * 16)),
-            "there is no key 'dev-operator'; a configure needs the signature of an operator, whose keys are: "
-            "ops-1, ops-2",
+            "no key 'dev-operator'; a configure requires the signature of an operator; keys of this role: ops-1, ops-2",
         ),
         (
             signed(EVENTS[0], by=Signer(Key("ops-2", "operator", b"x"), "0" * 16)),
-            "the signature by key 'ops-2' does not fit this topic, partition, key and value",
+            "the signature by key 'ops-2' does not match this topic, partition, key and value",
         ),
         (
             signed(EVENTS[0], end=6),
-            "the signature is valid below offset 100006; it may be 100000 above 5",
+            "the signature is valid below offset 100006; expected at most 100005, 100000 above the record's offset",
         ),
     ],
 )
@@ -232,8 +231,8 @@ def test_a_signature_runs_out_by_the_logs_offsets():
     assert isinstance(found, Rejected)
     assert found.rule == "stale"
     assert found.detail == (
-        "the signature of signer 0000000000000005 (key 'ops-2') was valid below offset 100005; this record, at 100005, "
-        "came too late or is a copy"
+        "the signature of signer 0000000000000005 (key 'ops-2') was valid below offset 100005; the record is at "
+        "offset 100005: it came too late, or is a copy"
     )
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from histories import GROUPS, History, plans
 from model import assignment_limits, config, decision_sizes
 from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import (
@@ -45,6 +44,7 @@ from model.queue import Queue
 from model.records import Record, entity_of
 from model.shard import Shard
 from model.shard_clock import Moment
+from tests.support.histories.group_histories import GROUPS, History, plans
 
 GROUP = "g" * 255
 CLIENT = "c" * 255
@@ -395,8 +395,8 @@ def test_what_does_not_fit_into_an_assignment_is_unassigned():
 
     assert told(decisions) == {"a": 4}
     assert [(one.queue.queue_id, one.reason) for one in rebalance.unassigned] == [
-        (4, "a has as many queues as fit into one assignment"),
-        (5, "a has as many queues as fit into one assignment"),
+        (4, "the assignment of a is full"),
+        (5, "the assignment of a is full"),
     ]
     assert (rebalance.queues, rebalance.unassigned_count) == (6, 2)
 
@@ -446,7 +446,8 @@ def test_who_would_make_a_broadcasting_group_too_large_is_refused():
         (Fenced, "", "refused"),
     ]
     assert refused[0].detail == (
-        "its topics have 4 queues; the members have 8 together, of at most 10 in a broadcasting group"
+        "the topics of the client have 4 queues, and the members have 8 already; "
+        "expected at most 10 in a broadcasting group"
     )
     assert list(alone.group.members) == ["a", "b"]
 
@@ -464,11 +465,11 @@ def test_a_broadcasting_group_grows_as_far_as_it_may_and_says_who_lacks_what():
     [rebalance] = [one for one in grown if isinstance(one, Rebalance)]
 
     assert told(grown) == {"a": 4}
-    assert [note.partition(":")[0] for note in rebalance.notes] == [
-        "the members want 15 queues together, the oldest ones get theirs"
+    assert [note.partition("; limits:")[0] for note in rebalance.notes] == [
+        "the members subscribe 15 queues; older members get theirs first"
     ]
-    assert [(client_id, change, detail.partition(":")[0]) for client_id, change, detail in lacking] == [
-        ("a", "conflict", "has 4 queues and lacks others of its topics"),
+    assert [(client_id, change, detail.partition("; limits:")[0]) for client_id, change, detail in lacking] == [
+        ("a", "conflict", "has 4 queues; further queues of its topics are not assigned"),
     ]
     assert sum(len(member.owned) for member in alone.group.members.values()) == 10
 
@@ -499,5 +500,5 @@ def test_a_reset_of_a_broadcasting_group_sets_a_bounded_number_of_offsets():
 
     assert (refused.rule, refused.detail) == (
         "reset",
-        "4 queues of 3 clients are too many; at most 10 offsets are set at once",
+        "4 queues of 3 clients have 12 offsets; expected at most 10 in one reset",
     )

@@ -288,21 +288,21 @@ ROOMS = {"consumer_rooms": {"a": "r"}, "broker_rooms": {"hz@b-1": "r"}}
         ("CONSISTENT_HASH", {"virtual_node_cnt": "10"}, "virtual_node_cnt is '10'; it must be a whole number"),
         ("CONSISTENT_HASH", {"virtual_node_cnt": 1.5}, "virtual_node_cnt is 1.5; it must be a whole number"),
         ("CONSISTENT_HASH", {"virtual_node_cnt": True}, "virtual_node_cnt is True; it must be a whole number"),
-        ("CONSISTENT_HASH", {"virtual_node_cnt": 1_001}, "is 1001 for 1 clients; there may be at most 1000"),
+        ("CONSISTENT_HASH", {"virtual_node_cnt": 1_001}, "is 1001 for 1 clients; expected at most 1000"),
         ("CONFIG", {"message_queue_list": {"orders": 1}}, "message_queue_list is {'orders': 1}; it must be a list"),
         ("CONFIG", {"message_queue_list": "orders"}, "message_queue_list is 'orders'; it must be a list of queues"),
         ("CONFIG", {"message_queue_list": [7]}, "message_queue_list has 7; a queue is an object of topic, broker"),
         ("CONFIG", {"message_queue_list": [["b", "7"]]}, "message_queue_list has ['b', '7']; a queue is"),
         ("CONFIG", {"message_queue_list": [{"topic": "t", "broker": 1, "queue_id": 1}]}, "message_queue_list has {"),
         ("CONFIG", {"message_queue_list": ["x" * 5_000]}, "message_queue_list has '" + "x" * 96 + "...; a queue"),
-        ("MACHINE_ROOM", {}, "MACHINE_ROOM needs consumeridcs"),
+        ("MACHINE_ROOM", {}, "MACHINE_ROOM requires consumeridcs"),
         ("MACHINE_ROOM", {"consumeridcs": "hz"}, "consumeridcs is 'hz'; it must be a list of texts"),
         ("MACHINE_ROOM", {"consumeridcs": [["hz"]]}, "consumeridcs is [['hz']]; it must be a list of texts"),
         ("MACHINE_ROOM_NEARBY", {**ROOMS, "inner": ["AVG"]}, "no strategy ['AVG'] that works inside another"),
         ("MACHINE_ROOM_NEARBY-BEST", ROOMS, "no strategy 'BEST' that works inside another; there are: AVG, AVG_BY"),
         ("MACHINE_ROOM_NEARBY-AVG", {}, "machineRoomResolver is null"),
         ("MACHINE_ROOM_NEARBY-AVG", {**ROOMS, "consumer_rooms": ["r"]}, "consumer_rooms is ['r']; it must be an"),
-        ("MACHINE_ROOM_NEARBY-AVG", {**ROOMS, "consumer_rooms": {"a": 7}}, "consumer_rooms says 7 for a; it must"),
+        ("MACHINE_ROOM_NEARBY-AVG", {**ROOMS, "consumer_rooms": {"a": 7}}, "consumer_rooms has 7 for a; it must"),
         ("MACHINE_ROOM_NEARBY-AVG", {**ROOMS, "consumer_rooms": {}}, "Machine room is null for consumer id a"),
         (
             "MACHINE_ROOM_NEARBY-AVG",
@@ -335,9 +335,9 @@ def test_whatever_a_client_sends_as_parameters_is_used_or_refused(params):
 def test_a_ring_or_an_answer_that_would_hold_up_its_shard_is_refused():
     """A client names the strategy's parameters; the other groups must not wait for it."""
     clients = [f"c{number}" for number in range(1_001)]
-    with pytest.raises(StrategyError, match=r"virtual_node_cnt is 100 for 1001 clients; there may be .* 100000 in all"):
+    with pytest.raises(StrategyError, match=r"virtual_node_cnt is 100 for 1001 clients; expected .* 100000 in total"):
         allocate("CONSISTENT_HASH", TWO, clients, {"virtual_node_cnt": 100})
-    with pytest.raises(StrategyError, match=r"pop_share_queue_num is 999 for 1001 queues; .* at most 1000000"):
+    with pytest.raises(StrategyError, match=r"pop_share_queue_num is 999 for 1001 queues; expected at most 1000000"):
         allocate("POP", [Queue("orders", "", i) for i in range(1_001)], clients, {"pop_share_queue_num": 999})
 
 

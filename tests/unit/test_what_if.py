@@ -2,11 +2,11 @@
 
 import pytest
 
-from ledgers import PARTITIONS, Story
 from model.partitioner import partition_of
 from model.queue import Queue
 from model.shard import Shard
 from model.what_if import NotPlayable, Situation, Variation, predict, situation_of
+from tests.support.ledgers import PARTITIONS, Story
 
 EIGHT = [Queue("orders", "", number) for number in range(8)]
 
@@ -180,5 +180,5 @@ def test_a_group_without_members_has_no_wishes():
     for client_id in ("c1", "c2", "c3"):
         story.leave("billing", client_id)
 
-    with pytest.raises(NotPlayable, match="nobody says what a new one would want"):
+    with pytest.raises(NotPlayable, match="the preferences of a new member are not known"):
         predict(shard_of(story), "billing", Variation(add=1))

@@ -1,0 +1,1 @@
+"""What tests of several folders share; the folders with tests are no packages and share nothing else."""

@@ -1,0 +1,357 @@
+"""Ledgers made without a broker: what clients and the observer append, what is decided about it, and their tables."""
+
+from itertools import count
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from model.decisions import AnyDecision, Assignment, Cause, Handover, Membership, Offset
+from model.events import (
+    AnyEvent,
+    Arrival,
+    Commit,
+    CommittedOffset,
+    Configure,
+    Heartbeat,
+    Pull,
+    Route,
+    RoutedQueue,
+    Subscription,
+    Tick,
+    Unregister,
+)
+from model.queue import Queue
+from model.records import Record
+from model.replay import encode_decision
+from model.rows import SNAPSHOTS, TABLES
+from model.shard import VERSION, Shard
+from pipeline.jobs import record
+from pipeline.ledger.retention import DAY_MS, forget, past_of
+from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.tables import ensure_tables, path_of
+from tests.support.control_log import START_MS, ControlLog
+from wakeroll.connection import Topics
+
+PARTITIONS = 4
+PUBLISHED_LATER_MS = 300
+RECORDS = "topic string, partition int, offset long, timestamp_ms long, key binary, value binary"
+"""Columns of what Kafka has, as `record` reads it."""
+
+
+class Story:
+    """Groups on four shards.  Clients do at once what they are told; nothing happens but what a test says."""
+
+    def __init__(self, era: int = 1) -> None:
+        """Start with an empty log, in this era."""
+        self._era = era
+        self.now_ms = START_MS
+        """Log time."""
+        self.rows: list[tuple[str, int, int, int, bytes | None, bytes | None]] = []
+        """All records of Kafka in order: topic, partition, offset, log time, key, value."""
+        self.decisions: list[AnyDecision] = []
+        self.snapshots: list[tuple[object, ...]] = []
+        self._log = ControlLog(PARTITIONS, queues=True)
+        self._shards: dict[tuple[str, int], Shard] = {}
+        self._offsets = {partition: count() for partition in range(PARTITIONS)}
+        self._told: dict[tuple[str, str], Assignment] = {}
+        self._news: dict[tuple[str, str], None] = {}
+        self._subscribed: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._instances: dict[tuple[str, str], str] = {}
+        self._unanswered: dict[tuple[str, str], Heartbeat] = {}
+        self._lives = count(1)
+        self._pulls = count(1)
+
+    def route(self, topic: str, queues: int, *, ends: int = 0) -> None:
+        """Let the observer tell of a topic; each of its queues has so many messages."""
+        routed = [
+            RoutedQueue(topic=topic, broker="", queue_id=number, min_offset=0, max_offset=ends)
+            for number in range(queues)
+        ]
+        self.append(Route(topic=topic, queues=routed, version=str(queues)))
+
+    def join(self, group_id: str, client_id: str, *topics: str, **wishes: object) -> None:
+        """Let a new life of a client join."""
+        self._subscribed[group_id, client_id] = topics
+        self._instances[group_id, client_id] = f"life-{next(self._lives)}"
+        self._unanswered[group_id, client_id] = Heartbeat(
+            group_id=group_id,
+            client_id=client_id,
+            instance_id=self._instances[group_id, client_id],
+            subscriptions=[Subscription(topic=topic) for topic in topics],
+            **wishes,
+        )
+        self.append(self._unanswered[group_id, client_id])
+
+    def leave(self, group_id: str, client_id: str) -> None:
+        """Let a client leave in good order."""
+        instance_id = self._instances[group_id, client_id]
+        self._told.pop((group_id, client_id), None)
+        self._unanswered.pop((group_id, client_id), None)
+        self._news.pop((group_id, client_id), None)
+        self.append(Unregister(group_id=group_id, client_id=client_id, instance_id=instance_id))
+
+    def crash(self, group_id: str, client_id: str) -> None:
+        """Let a client be silent from now on."""
+        del self._told[group_id, client_id]
+        self._news.pop((group_id, client_id), None)
+
+    def commit(self, group_id: str, offset: int) -> None:
+        """Let every client of a group commit this offset for all it owns."""
+        for (its_group, client_id), told in self._told.items():
+            if its_group == group_id and told.queues:
+                offsets = [CommittedOffset(queue=assigned.queue, offset=offset) for assigned in told.queues]
+                names = {"group_id": group_id, "client_id": client_id, "instance_id": told.instance_id}
+                self.append(Commit(**names, epoch=told.epoch, offsets=offsets))
+
+    def configure(self, group_id: str, **settings: object) -> None:
+        """Let an operator change a group's settings."""
+        self.append(Configure(group_id=group_id, **settings))
+
+    def pull(self, group_id: str, client_id: str, topic: str, queue_id: int, from_offset: int) -> None:
+        """Let a client wait for messages of a queue."""
+        self.append(
+            Pull(
+                request_id=f"{client_id}-waits:{next(self._pulls)}",
+                group_id=group_id,
+                client_id=client_id,
+                instance_id=f"{client_id}-waits",
+                queue=Queue(topic, "", queue_id),
+                from_offset=from_offset,
+            )
+        )
+
+    def arrive(self, topic: str, queue_id: int, next_offset: int) -> None:
+        """Let a message arrive."""
+        self.append(Arrival(queue=Queue(topic, "", queue_id), next_offset=next_offset))
+
+    def nonsense(self, value: bytes = b"nonsense", partition: int = 0) -> None:
+        """Let somebody append what is no event."""
+        self._apply(self._log.write(value, self.now_ms - START_MS, partition))
+
+    def pass_seconds(self, seconds: int, *, silently: bool = False) -> None:
+        """Let time pass: ticks each second, heartbeats as answers and every ten seconds; silently: ticks alone."""
+        for _ in range(seconds):
+            self.now_ms += 1_000
+            self.append(Tick())
+            if silently:
+                continue
+            everybody = (self.now_ms - START_MS) % 10_000 == 0
+            news, self._news = self._news, {}
+            for who in list(self._told) if everybody else list(news):
+                self._beat(*who)
+            for first in list(self._unanswered.values()) if everybody else []:
+                self.append(first)
+
+    def snapshot(self) -> None:
+        """Keep the state of every shard, as `record` does now and then."""
+        for (topic, partition), shard in self._shards.items():
+            body = bytearray(shard.body())
+            self.snapshots.append((topic, partition, shard.offset, shard.era, VERSION, shard.now_ms, body))
+
+    def lose_state(self) -> None:
+        """Let the coordinator lose its checkpoints, without a snapshot: it reads the log again, in a new era."""
+        for where, lost in self._shards.items():
+            anew = Shard(*where, PARTITIONS, era=lost.era + 1, quiet_until=lost.offset + 1, raises=True)
+            self.snapshots.append((*where, -1, anew.era, VERSION, 0, bytearray(anew.body())))
+            for row in self.rows:
+                if row[:2] == where:
+                    anew.apply(Record(*row))
+            self._shards[where] = anew
+
+    def append(self, event: AnyEvent) -> None:
+        """Append an event, and let clients hear what is decided."""
+        for one in self._log.append(event, self.now_ms - START_MS):
+            self._apply(one)
+
+    def _beat(self, group_id: str, client_id: str) -> None:
+        told = self._told[group_id, client_id]
+        self.append(
+            Heartbeat(
+                group_id=group_id,
+                client_id=client_id,
+                instance_id=told.instance_id,
+                epoch=told.epoch,
+                owned=[assigned.queue for assigned in told.queues],
+                subscriptions=[Subscription(topic=topic) for topic in self._subscribed[group_id, client_id]],
+            )
+        )
+
+    def _apply(self, one: object) -> None:
+        where = one.topic, one.partition
+        if where not in self._shards:
+            self._shards[where] = Shard(*where, PARTITIONS, era=self._era, raises=True)
+        self.rows.append((one.topic, one.partition, one.offset, one.timestamp_ms, one.key, one.value))
+        for decision in self._shards[where].apply(one):
+            self.decisions.append(decision)
+            published = one.timestamp_ms + PUBLISHED_LATER_MS
+            offset = next(self._offsets[one.partition])
+            self.rows.append((Topics().decisions, one.partition, offset, published, b"", encode_decision(decision)))
+            if isinstance(decision, Assignment):
+                who = decision.group_id, decision.client_id
+                self._told[who] = decision
+                self._unanswered.pop(who, None)
+                self._news[who] = None
+
+
+def a_day() -> Story:
+    """Tell of two groups: members come, leave and crash, a topic grows, settings change, offsets advance, some wait."""
+    story = Story()
+    story.route("orders", 8, ends=1_000)
+    story.route("payments", 4, ends=500)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(5)
+    story.join("billing", "c2", "orders")
+    story.join("audit", "a1", "orders", "payments", strategy="SPREAD")
+    story.pass_seconds(5)
+    story.commit("billing", 100)
+    story.join("billing", "c3", "orders")
+    story.nonsense()
+    story.pull("audit", "a1", "payments", 0, 500)  # the first of the queue: answered at once
+    story.pull("audit", "a1", "payments", 0, 500)
+    story.pass_seconds(10)
+    story.arrive("payments", 0, 501)
+    story.pull("audit", "a1", "payments", 0, 501)
+    story.snapshot()
+    story.commit("billing", 200)
+    story.leave("billing", "c1")
+    story.pass_seconds(10)
+    story.crash("billing", "c2")
+    story.pass_seconds(60)
+    story.commit("billing", 300)
+    story.route("orders", 10, ends=2_000)
+    story.join("audit", "a2", "orders", "payments", strategy="SPREAD")
+    story.pass_seconds(10)
+    story.snapshot()
+    story.configure("billing", strategy="BALANCED")
+    story.pass_seconds(5)
+    story.commit("audit", 400)
+    story.pass_seconds(5)
+    return story
+
+
+def three_days() -> Story:
+    """Tell of two groups; for two days in between nothing was running."""
+    story = Story()
+    story.route("orders", 4, ends=100)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(12)
+    story.join("billing", "c2", "orders")
+    story.join("audit", "a1", "orders")
+    story.pass_seconds(12)
+    story.commit("billing", 10)
+    story.commit("billing", 20)
+    story.snapshot()
+    story.pass_seconds(2)
+    story.now_ms += 2 * DAY_MS
+    story.pass_seconds(12)
+    story.commit("billing", 30)
+    story.join("billing", "c3", "orders")
+    story.pass_seconds(12)
+    story.snapshot()
+    story.pass_seconds(1)
+    return story
+
+
+def two_eras() -> Story:
+    """Tell of eras 9 and 10 of each shard, and of a log whose clock steps back; the last day is two days later.
+
+    - `mail`: era 9 hands a queue to m2 and takes a commit; at the same log time era 10 takes a commit and m2 leaves.
+    - `ads`: its only member dies with the state of era 9.
+    - `billing`: 700 ms before c3 is given a queue, by the log's clock, everybody commits once more and c3 leaves.
+    - `audit`: a2 leaves 700 ms before it joined.
+    """
+    story = Story(era=9)
+    story.route("orders", 4, ends=1_000)
+    story.route("mails", 2, ends=1_000)
+    story.join("billing", "c1", "orders")
+    story.join("audit", "a1", "orders")
+    story.join("ads", "x1", "orders")
+    story.join("mail", "m1", "mails")
+    story.pass_seconds(60)
+    story.join("billing", "c2", "orders")
+    story.join("mail", "m2", "mails")
+    story.pass_seconds(1)
+    story.commit("billing", 10)
+    story.commit("mail", 10)
+    last_of_era_9_ms = story.now_ms
+    story.lose_state()
+    story.crash("ads", "x1")
+    story.pass_seconds(60)
+    story.now_ms, later_ms = last_of_era_9_ms, story.now_ms
+    story.commit("mail", 20)
+    story.leave("mail", "m2")
+    story.now_ms = later_ms
+    story.pass_seconds(5)
+    story.join("billing", "c3", "orders")
+    story.pass_seconds(2, silently=True)
+    story.pass_seconds(1)
+    story.commit("billing", 20)
+    story.join("audit", "a2", "orders")
+    story.now_ms -= 700
+    story.commit("billing", 30)
+    story.leave("billing", "c3")
+    story.leave("audit", "a2")
+    story.snapshot()
+    story.now_ms += 2 * DAY_MS
+    story.pass_seconds(12)
+    story.snapshot()
+    story.pass_seconds(1)
+    return story
+
+
+def owners_of(story: Story) -> dict[tuple[str, str, int], str | None]:
+    """Return group, topic and queue_id -> the owner by the last hand-over, in the order in which they were decided."""
+    handovers = _of_newest_era(story, Handover)
+    return {(one.group_id, one.queue.topic, one.queue.queue_id): one.to for one in handovers}
+
+
+def members_of(story: Story) -> set[tuple[str, str]]:
+    """Return group and client_id of the clients whose last change was to join, or to want other topics."""
+    changes = [one for one in _of_newest_era(story, Membership) if one.change not in ("conflict", "agreed")]
+    last = {(one.group_id, one.client_id): one.change for one in changes if one.client_id}
+    return {who for who, change in last.items() if change in ("joined", "resubscribed")}
+
+
+def offsets_of(story: Story) -> dict[tuple[str, str, int], int]:
+    """Return group, topic and queue_id -> the offset that was committed last."""
+    offsets = [one for one in story.decisions if isinstance(one, Offset)]
+    return {(one.group_id, one.queue.topic, one.queue.queue_id): one.offset for one in offsets}
+
+
+def _of_newest_era(story: Story, kind: type[AnyDecision]) -> list[AnyDecision]:
+    """Return the decisions of a kind; members and owners of an earlier era are forgotten by the next one."""
+    newest = {one.shard.partition(".")[0]: one.shard for one in story.decisions}
+    return [one for one in story.decisions if isinstance(one, kind) and one.shard in newest.values()]
+
+
+def told_by_hand(*said: tuple[int, AnyDecision]) -> Story:
+    """Tell of decisions that no machine made, each with its era and a cause of its own; nothing else happened."""
+    story = Story()
+    for number, (era, decision) in enumerate(said, 1):
+        decision.shard, decision.seq = f"groups-2.{era}", number
+        decision.at_ms = START_MS + 1_000 * number
+        decision.cause = Cause("wakeroll.groups", 2, number)
+        published_ms = decision.at_ms + PUBLISHED_LATER_MS
+        story.rows.append((Topics().decisions, 2, number, published_ms, b"", encode_decision(decision)))
+        story.decisions.append(decision)
+    return story
+
+
+def write_ledger(spark: SparkSession, warehouse: Path, story: Story, batches: int = 2) -> None:
+    """Let `record` write the tables of a story, in so many batches."""
+    ensure_tables(spark, warehouse)
+    write = record.writer(spark, warehouse, Topics())
+    size = -(-len(story.rows) // batches)
+    for number in range(batches):
+        rows = story.rows[number * size : (number + 1) * size]
+        write(spark.createDataFrame(rows, RECORDS), number)
+    if story.snapshots:
+        frame = spark.createDataFrame(story.snapshots, schema_of(SNAPSHOTS.row))
+        frame.write.format("delta").mode("append").save(str(path_of(warehouse, SNAPSHOTS)))
+
+
+def forget_the_first_day(spark: SparkSession, warehouse: Path, story: Story) -> None:
+    """Let upkeep delete what is old of a ledger, where only a day is kept."""
+    past = past_of(spark, warehouse, story.now_ms, DAY_MS, DAY_MS)
+    for table in TABLES.values():
+        forget(spark, warehouse, table, past)

@@ -1,0 +1,1 @@
+"""Small breakages of the rules; the simulations and the exploration must find each of them."""

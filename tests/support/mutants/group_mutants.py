@@ -1,0 +1,22 @@
+"""All mutants of groups and their clients, and those of them that no world shows."""
+
+from tests.support.mutants import client_mutants, handover_mutants, membership_mutants, operator_mutants
+
+MUTANTS = (
+    *handover_mutants.MUTANTS,
+    *membership_mutants.MUTANTS,
+    *operator_mutants.MUTANTS,
+    *client_mutants.MUTANTS,
+)
+
+UNSEEN = {
+    "client obeys an older epoch": "redundant: a shard numbers what it decides, which tells what is outdated already",
+    # Found before the protocol of one live instance per client; the worlds have to be chosen anew.
+    "a loss lasts as long as settings say": "no world of 40 has a session that only a heartbeat tells and needs it",
+    "who hears nothing is kept": "who hears again reads again before the calm ends; the stories deaf*.txt find it",
+    "the timer does not look": "no world of 40 has a preference that only the timer brings to effect",
+    "nobody looks at the others when the oldest goes": "no world of 40 has a conflict that ends by that alone",
+    "client ignores a fence": "a client gives up before its session ends, so that a fence finds nothing to drop",
+    "a late cancel counts": "no world of 40 has a cancel that comes after the next pull of its client",
+}
+"""Mutants that no world has found so far, and why: the code is redundant there, or the worlds are too kind."""

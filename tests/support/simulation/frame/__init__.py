@@ -1,0 +1,1 @@
+"""What worlds of both kinds have in common."""

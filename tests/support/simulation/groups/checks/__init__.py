@@ -1,0 +1,1 @@
+"""The checkers that judge a world of groups."""

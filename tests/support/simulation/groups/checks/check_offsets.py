@@ -1,0 +1,103 @@
+"""Do epochs and offsets go one way, and does only an owner commit?  Judged by the record."""
+
+from collections.abc import Iterator
+
+from model import invariants
+from model.config import ERA_EPOCHS
+from model.decisions import Handover, Membership, Offset, Rebalance
+from model.events import Commit, Reset, Route
+from model.queue import Queue
+from model.topic_changes import BY as ROUTE
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Book, Evidence
+
+RULE = "offsets"
+
+
+def check(evidence: Evidence) -> Iterator[Broken]:
+    """3. Epochs only grow, offsets only grow but for resets; hand-overs form a chain."""
+    for coordinator in evidence.world.coordinators:
+        for era in coordinator.eras:
+            for says in invariants.broken(coordinator.decided(era)):
+                yield Broken("not growing", 0, says)
+    for (scope, queue), offsets in evidence.offsets.items():
+        before, shard = -1, ""
+        for offset in offsets:
+            if offset.shard != shard:  # what was committed may be lost
+                before, shard = -1, offset.shard
+            if offset.reset_by is None and offset.offset <= before:
+                says = f"the committed offset of {queue} goes from {before} to {offset.offset}"
+                yield Broken("not growing", evidence.at_ms(offset), says, queue, scope)
+            before = offset.offset
+    yield from _commits_of_others(evidence)
+    for book in evidence.books:
+        yield from _resets(book)
+
+
+def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
+    """An offset is committed by the life that owns its queue, in the epoch it was given in or later.
+
+    A reset gives the queue anew, in its own epoch: a commit made before is never taken.  A broadcasting group has
+    offsets of its clients, besides those from a time when it was none.
+    """
+    owner: dict[tuple[str, Queue, str], tuple[str, int]] = {}
+    lives: dict[tuple[str, str | None], str] = {}
+    shard = ""
+    for decision in evidence.decisions:
+        if decision.shard != shard:
+            shard, owner, lives = decision.shard, {}, {}
+        if isinstance(decision, Membership) and decision.change == "joined":
+            lives[decision.group_id, decision.client_id] = decision.instance_id
+        elif isinstance(decision, Handover):
+            # After a loss of state, what is claimed counts as given before all epochs.
+            given = 0 if decision.how == "first" and decision.epoch >= ERA_EPOCHS else decision.epoch
+            owner[decision.group_id, decision.queue, "clustering"] = (
+                lives.get((decision.group_id, decision.to), ""),
+                given,
+            )
+        elif isinstance(decision, Offset):
+            everybody = decision.group_id, decision.queue, decision.mode
+            # A route sets right the offsets that there are, of some clients; an operator sets those of all.
+            only_one = decision.group_id, decision.queue, f"{decision.mode} {decision.client_id}"
+            by_route = decision.reset_by == ROUTE and decision.mode == "broadcasting"
+            life, given = owner.get(everybody, ("", 0))
+            if decision.reset_by is not None:
+                owner[only_one if by_route else everybody] = life, decision.epoch
+                continue
+            given = max(given, owner.get(only_one, ("", 0))[1])
+            at_ms, event = evidence.world.broker.appended[decision.cause.partition][decision.cause.offset]
+            if decision.mode == "broadcasting":
+                life = lives.get((decision.group_id, decision.client_id), "")
+            if isinstance(event, Commit) and (event.instance_id != life or event.epoch < given):
+                says = (
+                    f"{event.instance_id} commits {decision.queue} in epoch {event.epoch}; it is {life}'s since {given}"
+                )
+                yield Broken(RULE, at_ms, says, decision.queue, decision.group_id)
+
+
+def _resets(book: Book) -> Iterator[Broken]:
+    """A reset takes a new epoch and sets every queue that it names, or none; a repeated one is silent."""
+    routed = {one.topic: {queue.queue for queue in one.queues} for one in book.known(Route)}
+    done = {(one.group_id, one.request_id) for one in book.known(Reset)}
+    for page in book.pages:
+        event = page.event
+        if isinstance(event, Route):
+            routed[event.topic] = {one.queue for one in event.queues}
+        if not isinstance(event, Reset):
+            continue
+        set_to = [(one.queue, one.offset) for one in page.decisions if isinstance(one, Offset)]
+        epochs = [one for one in page.decisions if isinstance(one, Rebalance) and one.trigger == "reset"]
+        wanted = [(one.queue, one.offset) for one in event.offsets]
+        known = all(queue in routed.get(queue.topic, {queue}) for queue, _ in wanted)
+        if (event.group_id, event.request_id) in done or not known:
+            wanted = []
+        else:
+            done.add((event.group_id, event.request_id))
+        modes = {one.mode for one in page.decisions if isinstance(one, Offset)}
+        if "broadcasting" in modes or (wanted and epochs and epochs[0].strategy == "BROADCASTING"):
+            right = set(set_to) <= set(wanted)  # for each client that is known; there may be none
+        else:
+            right = set_to == wanted
+        if not right or len(epochs) != bool(wanted):
+            says = f"{event.request_id} wants {wanted}, and sets {set_to} in {len(epochs)} epochs"
+            yield Broken(RULE, page.at_ms, says, event.offsets[0].queue, event.group_id)

@@ -1,0 +1,88 @@
+"""Is the record whole: every event answered, and the same decisions whoever asks again?"""
+
+from collections.abc import Iterator
+
+from model.config import MAX_DETAIL
+from model.decisions import Offset, Rejected
+from model.events import Commit, Heartbeat, Reset, Tick, Unregister
+from model.queue import Queue
+from model.replay import encode_decision
+from model.shard import Shard
+from tests.support.control_log import TOPIC
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Book, Evidence
+from tests.support.simulation.groups.known_strategies import careless
+
+RULES = {
+    Reset: ("reset",),
+    Heartbeat: ("mode", "in-use", "epoch", "limit"),
+    Unregister: ("mode", "limit"),
+    Tick: ("mode", "limit"),
+}
+"""Why an event may be rejected: of a tick, and of an unregister, whoever waited for the client_id that came free."""
+
+
+def check(evidence: Evidence) -> Iterator[Broken]:
+    """7. The same records give the same decisions, and none is without an answer."""
+    yield from _not_replayable(evidence)
+    newest: dict[tuple[str, Queue], int] = {}
+    for book in evidence.books:
+        for commit in book.known(Commit):  # it may have been learnt, though nothing was decided about it
+            for entry in commit.offsets:
+                key = evidence.plan.scope(commit.group_id, commit.client_id), entry.queue
+                newest[key] = max(newest.get(key, -1), entry.offset)
+        yield from _unaccounted(evidence, book, newest)
+
+
+def _not_replayable(evidence: Evidence) -> Iterator[Broken]:
+    """7a. Repeated, cut into other batches, or all at once."""
+    for coordinator in evidence.world.coordinators:
+        partition, partitions = coordinator.partition, len(evidence.world.coordinators)
+        for era in coordinator.eras:
+            records = coordinator.log[era.position : min(era.ended_at, len(coordinator.log))]
+            shard = Shard(TOPIC, partition, partitions, era.body, era=era.number, quiet_until=era.quiet_until)
+            with careless():
+                again = [encode_decision(one) for record in records for one in shard.apply(record)]
+            encoded = [encode_decision(one) for one in coordinator.decided(era)]
+            if again != encoded:
+                pairs = enumerate(zip(again, encoded, strict=False))
+                number = next((n for n, pair in pairs if pair[0] != pair[1]), -1)
+                yield Broken("not replayable", 0, f"decision {number + 1} of era {era.number} of {partition} differs")
+        for says in coordinator.differing:
+            yield Broken("not replayable", 0, f"a repeated batch decides otherwise: {says}")
+
+
+def _unaccounted(evidence: Evidence, book: Book, newest: dict[tuple[str, Queue], int]) -> Iterator[Broken]:
+    """7b. What is no event is rejected, once; every queue of a commit advances, or it is said why not.
+
+    Of events, only a commit, a reset and a heartbeat may be rejected: one in another mode, of a client_id that is in
+    use, with an epoch that was never given, or of one client too many.
+    """
+    learnt = dict[tuple[str, Queue], int]()  # from its log, in silence
+    for said in (*book.known(Commit), *book.known(Reset)):
+        for entry in said.offsets:
+            learnt[said.group_id, entry.queue] = max(learnt.get((said.group_id, entry.queue), -1), entry.offset)
+    for page in book.pages:
+        rejected = [one for one in page.decisions if isinstance(one, Rejected)]
+        advanced = [one for one in page.decisions if isinstance(one, Offset)]
+        match page.event:
+            case None:
+                if len(rejected) != 1:
+                    yield Broken("unaccounted", page.at_ms, f"what is no event at {page.offset} is not rejected")
+            case Commit() as commit:
+                details = " ".join(one.detail for one in rejected)
+                answered = {one.queue for one in advanced}
+                for entry in commit.offsets:
+                    key = evidence.plan.scope(commit.group_id, commit.client_id), entry.queue
+                    refused = f"{entry.queue}: " in details or len(details) >= MAX_DETAIL
+                    is_news = entry.offset > max(newest.get(key, -1), learnt.get((commit.group_id, entry.queue), -1))
+                    if is_news and entry.queue not in answered and not refused:
+                        says = f"the commit of {entry.queue} by {commit.instance_id} has no answer"
+                        yield Broken("unaccounted", page.at_ms, says, entry.queue, commit.group_id)
+            case _:
+                rules = RULES.get(type(page.event), ())
+                for one in rejected:
+                    if one.rule not in rules:
+                        yield Broken("unaccounted", page.at_ms, f"{page.event} is rejected: {one.detail}")
+        for offset in advanced:
+            newest[evidence.plan.scope(offset.group_id, offset.client_id), offset.queue] = offset.offset

@@ -1,0 +1,54 @@
+"""Does a new target come when it must, and not more often than it may?"""
+
+from collections.abc import Iterator
+
+from model.decisions import Membership, Rebalance
+from model.events import Configure
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Book, Evidence
+from tests.support.simulation.groups.checks.roll import Roll
+
+CHANGES = ("joined", "left", "expired", "resubscribed")
+
+
+def check(evidence: Evidence) -> Iterator[Broken]:
+    """6a. A change has its target at once, or when the settle interval is over; there is never more than one in it."""
+    for book in evidence.books:
+        yield from _follow(book)
+
+
+def _follow(book: Book) -> Iterator[Broken]:
+    roll = Roll(book)
+    last_ms: dict[str, int] = {}
+    """Group -> the shard's clock at its last target."""
+    waiting: dict[str, str] = {}
+    """Group -> what asks for a target."""
+    for page in book.pages:
+        was_broadcasting = {group_id: group.is_broadcasting for group_id, group in roll.groups.items()}
+        roll.take(page)
+        asked = set[str]()
+        if isinstance(page.event, Configure):
+            waiting.setdefault(page.event.group_id, "settings changed")
+            asked.add(page.event.group_id)
+        targets = [one for one in page.decisions if isinstance(one, Rebalance) and one.trigger != "reset"]
+        for decision in page.decisions:
+            if isinstance(decision, Membership) and decision.change in CHANGES:
+                group = roll.group(decision.group_id)
+                concerned = group.is_broadcasting if group.members else was_broadcasting.get(decision.group_id, False)
+                if not concerned:
+                    asked.add(decision.group_id)
+                    waiting.setdefault(decision.group_id, f"{decision.instance_id} {decision.change}")
+        for target in targets:
+            settle_ms = roll.group(target.group_id).number("settle_ms")
+            passed_ms = page.clock_ms - last_ms.get(target.group_id, -settle_ms)
+            if passed_ms < settle_ms:
+                says = f"epoch {target.epoch} comes {passed_ms} ms after the last target; settle is {settle_ms}"
+                yield Broken("unsettled", page.at_ms, says, None, target.group_id)
+            last_ms[target.group_id] = page.clock_ms
+            waiting.pop(target.group_id, None)
+        for group_id, why in list(waiting.items()):
+            settle_ms = roll.group(group_id).number("settle_ms")
+            may = page.clock_ms >= last_ms.get(group_id, -settle_ms) + settle_ms
+            if may and (page.is_tick or group_id in asked):
+                yield Broken("no target", page.at_ms, f"{why}, and no target follows", None, group_id)
+                del waiting[group_id]

@@ -1,0 +1,90 @@
+"""Is everybody told what it must know, and does everybody answer?"""
+
+from collections.abc import Iterator
+
+from model.config import ERA_EPOCHS
+from model.decisions import Assignment, Handover, Membership, Offset, Rebalance
+from model.events import Heartbeat
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Evidence, Page
+from tests.support.simulation.groups.checks.roll import Roll
+
+RULE = "not told"
+
+
+def check(evidence: Evidence) -> Iterator[Broken]:
+    """4e. Who gets a queue, or has it reset, is told at once; who is behind, again; and who has drained says so."""
+    for book in evidence.books:
+        roll = Roll(book)
+        for page in book.pages:
+            behind = _who_is_behind(roll, page)
+            roll.take(page)
+            told = {(one.group_id, one.client_id): one for one in page.decisions if isinstance(one, Assignment)}
+            for group_id, says in _wrong_telling(roll, page, told):
+                yield Broken(RULE, page.at_ms, says, None, group_id)
+            if behind is not None and behind not in told and behind[1] in roll.group(behind[0]).members:
+                yield Broken(RULE, page.at_ms, f"{behind[1]} shows an old epoch and is not told again", None, behind[0])
+    for at_ms, group_id, queue, life in evidence.seen.not_reported:
+        yield Broken(RULE, at_ms, f"{life} has drained {queue} and does not say so", queue, group_id)
+
+
+def _who_is_behind(roll: Roll, page: Page) -> tuple[str, str] | None:
+    """Return whose heartbeat shows an older assignment than the last one that it was sent with the settings of now."""
+    beat = page.event
+    if not isinstance(beat, Heartbeat):
+        return None
+    group = roll.group(beat.group_id)
+    member = group.members.get(beat.client_id)
+    if member is None or member.told is None or member.life != beat.instance_id:
+        return None
+    is_behind = member.said.epoch <= beat.epoch < member.told.epoch and member.told_at > group.configured_at
+    return (beat.group_id, beat.client_id) if is_behind else None
+
+
+def _wrong_telling(roll: Roll, page: Page, told: dict[tuple[str, str], Assignment]) -> Iterator[tuple[str, str]]:
+    for decision in page.decisions:
+        match decision:
+            case Assignment(group_id=group_id, client_id=client_id):
+                both = {one.queue for one in decision.queues} & set(decision.revoke)
+                if both:
+                    yield group_id, f"{client_id} is given and must give up {min(both)}"
+            case Handover(group_id=group_id, to=str(to)) if _misses_its_queue(decision, told.get((group_id, to))):
+                yield group_id, f"{to} gets {decision.queue} in epoch {decision.epoch} and is not told"
+            case Offset(group_id=group_id) if _misses_its_reset(roll, decision, told, page):
+                yield group_id, f"{decision.client_id} is not told that {decision.queue} is reset"
+            case Rebalance(group_id=group_id, trigger=trigger) if trigger != "reset":
+                for client_id, member in roll.group(group_id).members.items():
+                    if member.told is None:
+                        yield group_id, f"{client_id} joined before epoch {decision.epoch} and is told nothing"
+            case Membership(group_id=group_id, client_id=client_id, change="joined"):
+                if roll.group(group_id).is_broadcasting and (group_id, client_id) not in told:
+                    yield group_id, f"{client_id} comes to a broadcasting group and is told nothing"
+            case _:
+                pass
+
+
+def _misses_its_queue(handover: Handover, told: Assignment | None) -> bool:
+    """Whether who gets a queue is not told so at once - nor that a newer target takes it back.
+
+    What is claimed after a loss of state counts as given in 0.  Who claims what it already has is told nothing new.
+    """
+    if handover.how == "first" and handover.epoch >= ERA_EPOCHS:
+        return False
+    if told is None:
+        return True
+    is_given = any((one.queue, one.given) == (handover.queue, handover.epoch) for one in told.queues)
+    return not is_given and handover.queue not in told.revoke
+
+
+def _misses_its_reset(roll: Roll, offset: Offset, told: dict[tuple[str, str], Assignment], page: Page) -> bool:
+    """Whether the owner of a queue that was reset is not given it anew; one that must give it up need not be."""
+    if offset.reset_by is None or not offset.client_id or offset.mode == "broadcasting":
+        return False
+    if any(isinstance(one, Handover) and one.queue == offset.queue for one in page.decisions):
+        return False  # it goes to somebody else in the same moment
+    newest = roll.group(offset.group_id).members[offset.client_id].told
+    if newest is not None and offset.queue in newest.revoke:
+        return False
+    assignment = told.get((offset.group_id, offset.client_id))
+    given = [(one.queue, one.given) for one in assignment.queues] if assignment else []
+    return (offset.queue, offset.epoch) not in given

@@ -1,0 +1,269 @@
+"""Effects of the faults of a world of groups."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from model.events import Commit, Heartbeat
+from tests.support.simulation.frame.fault import Fault
+from tests.support.simulation.frame.fault_effects import COMMON_EFFECTS
+from tests.support.simulation.frame.world import Effect
+from tests.support.simulation.groups import strangers
+from tests.support.simulation.groups.group_observer import NOWHERE, ROOMS
+from tests.support.simulation.groups.group_plan import TOPICS
+
+if TYPE_CHECKING:
+    from tests.support.simulation.groups.client_process import Process
+    from tests.support.simulation.groups.group_world import World
+
+
+def _restart(_world: "World", fault: Fault, process: "Process") -> None:
+    process.beat_late(fault.amount)
+    process.die()
+
+
+def _farewell(world: "World", fault: Fault, process: "Process") -> None:
+    if process.client.instance_id and not process.producer.is_cut:
+        world.after(fault.amount, world.append, process.last_word())
+    process.die()
+
+
+def _abort(_world: "World", _fault: Fault, process: "Process") -> None:
+    def abort() -> None:
+        process.beat_late(200)
+        process.abort()
+
+    process.when_awake(abort)
+
+
+def _stand_still(world: "World", fault: Fault, process: "Process") -> None:
+    process.still_until_ms = max(process.still_until_ms, world.now_ms + fault.length_ms)
+
+
+def _suspend(world: "World", fault: Fault, process: "Process") -> None:
+    _stand_still(world, fault, process)
+    world.after(min(fault.amount, fault.length_ms), world.start_another, fault.who)
+
+
+def _die_twice(world: "World", fault: Fault, process: "Process") -> None:
+    """Let a process die, and what is started in its place, again and again; it comes back in the end."""
+    process.beat_late(fault.amount)
+    process.die()
+
+    def begin(deaths: int) -> None:
+        world.start(fault.who)
+        if deaths:
+            world.after(world.rng.choice((5, 400, 3_000)), end, deaths)
+
+    def end(deaths: int) -> None:
+        for one in world.living(fault.who):
+            one.beat_late(fault.amount)
+            one.die()
+        world.after(fault.length_ms, begin, deaths - 1)
+
+    world.after(fault.length_ms, begin, 2)
+
+
+def _unhear(world: "World", fault: Fault, process: "Process") -> None:
+    process.unheard_until_ms = max(process.unheard_until_ms, world.now_ms + fault.length_ms)
+
+
+def _lose_decisions(world: "World", fault: Fault, process: "Process") -> None:
+    kinds = (("assignment",), ("fenced",), ("rejected",), ("assignment", "fenced", "rejected"))[fault.amount]
+    world.lose_decisions(process.client_id, kinds, fault.length_ms)
+
+
+def _straggle(_world: "World", fault: Fault, process: "Process") -> None:
+    process.producer.straggle(Commit if fault.amount else Heartbeat, fault.length_ms)
+
+
+def _cut(world: "World", fault: Fault, process: "Process") -> None:
+    process.cut_until_ms = max(process.cut_until_ms, world.now_ms + fault.length_ms)
+
+
+def _deafen(world: "World", fault: Fault, process: "Process") -> None:
+    process.deaf_until_ms = max(process.deaf_until_ms, world.now_ms + fault.length_ms)
+
+
+def _move(world: "World", fault: Fault, process: "Process") -> None:
+    """Stop it; what it sent last is in the log, acknowledged while it stands, and it is cut off when it goes on."""
+    process.wish()
+    _stand_still(world, fault, process)
+    until_ms = min(world.now_ms + fault.length_ms + fault.amount, world.plan.chaos_ms)
+
+    def cut() -> None:
+        process.cut_until_ms = max(process.cut_until_ms, until_ms)
+
+    world.after(min(fault.length_ms, 1_000), cut)
+
+
+def _skip(world: "World", fault: Fault, process: "Process") -> None:
+    process.skips_until_ms = world.now_ms + fault.length_ms
+
+
+def _slow_down(_world: "World", fault: Fault, process: "Process") -> None:
+    process.slow_ms = fault.length_ms
+
+
+_TO_A_PROCESS: Mapping[str, Callable[["World", Fault, "Process"], None]] = {
+    "crash": lambda _world, _fault, process: process.die(),
+    "restart": _restart,
+    "farewell": _farewell,
+    "leave": lambda _world, _fault, process: process.when_awake(process.finish),
+    "abort": _abort,
+    "zombie": _stand_still,
+    "twice": _die_twice,
+    "suspended": _suspend,
+    "unheard": _unhear,
+    "lost": _lose_decisions,
+    "late answer": lambda world, fault, process: world.delay_decision(process.client_id, fault.length_ms),
+    "straggler": _straggle,
+    "liar": lambda world, fault, process: strangers.lie(world, process, fault.amount),
+    "far commit": lambda world, fault, process: strangers.commit_far(world, process, fault.amount),
+    "pause": _stand_still,
+    "cut": _cut,
+    "deaf": _deafen,
+    "moved": _move,
+    "skip": _skip,
+    "slow": _slow_down,
+    "lock": lambda world, fault, process: strangers.lock(world, process, fault.length_ms, bool(fault.amount)),
+    "forged": lambda world, fault, process: strangers.forge(world, process, fault.amount),
+}
+
+
+def _darken(world: "World", fault: Fault) -> None:
+    COMMON_EFFECTS["dark"](world, fault)
+    world.seen.darkness.append((world.now_ms, world.now_ms + fault.length_ms))
+
+
+def _lose(world: "World", fault: Fault) -> None:
+    for coordinator in world.coordinators:
+        if coordinator.partition == 0 or fault.amount != 0:
+            coordinator.lose(fault.amount, fault.length_ms)
+
+
+def _change_observers(world: "World", fault: Fault) -> None:
+    world.seen.darkness.append((world.now_ms, world.now_ms))
+    if fault.amount < 3:
+        world.observer.start_ticker()
+    else:
+        world.observer.end_ticker(fault.amount)
+
+
+def _make_ticks_late(world: "World", fault: Fault) -> None:
+    world.observer.late_until_ms, world.observer.late_ms = world.now_ms + fault.length_ms, fault.amount
+
+
+def _run_fast(world: "World", fault: Fault) -> None:
+    """Let the log's clock gain so many percent."""
+    until_ms = world.now_ms + fault.length_ms
+
+    def gain() -> None:
+        world.broker.skew_ms += fault.amount
+        if world.now_ms < until_ms:
+            world.after(100, gain)
+
+    gain()
+
+
+def _make_again(world: "World", fault: Fault) -> None:
+    world.observer.delete(fault.who, tells=fault.length_ms > 0)
+    world.after(fault.length_ms, world.observer.make, fault.who)
+
+
+def _delay_route(world: "World", fault: Fault) -> None:
+    world.after(fault.length_ms, world.append, world.observer.route(fault.who))
+
+
+def _end_ticks(world: "World", fault: Fault) -> None:
+    if fault.amount:
+        for number in range(len(world.observer.tickers)):
+            world.observer.end_ticker(number)
+    COMMON_EFFECTS["no ticks"](world, fault)
+    world.seen.darkness.append((world.now_ms, world.now_ms + fault.length_ms))
+
+
+def _route(world: "World", fault: Fault) -> None:
+    world.observer.set_queues(fault.who, max(1, world.plan.queues[TOPICS.index(fault.who)] + fault.amount))
+
+
+def _remove_topic(world: "World", fault: Fault) -> None:
+    world.observer.set_queues(fault.who, 0)
+    world.after(fault.length_ms, world.observer.come_back, fault.who)
+
+
+def _move_room(world: "World", fault: Fault) -> None:
+    queues = world.observer.queues(fault.who)
+    if queues:
+        world.observer.move(world.rng.choice(queues), world.rng.choice((*ROOMS, NOWHERE)))
+
+
+def _storm(world: "World", fault: Fault) -> None:
+    """Change a topic a few times, soon one after the other; in the end it is there."""
+    at_ms = 0
+    while at_ms < fault.length_ms:
+        happening = world.rng.choice((_move_room, _route, _remove_topic, _route))
+        change = Fault(0, "storm", fault.who, world.rng.choice((20, 300)), world.rng.choice((-1, 1, 2, 3)))
+        world.after(at_ms, happening, world, change)
+        at_ms += world.rng.choice((0, 1, 50, 200, 300))
+
+
+def _junk(world: "World", fault: Fault) -> None:
+    if world.now_ms < world.broker.dark_until_ms:
+        world.after(1_000, _junk, world, fault)
+        return
+    texts = (b"", b"{", b'{"type":"nonsense"}', b'{"type":"heartbeat","group_id":"billing","client_id":"c1"}')
+    for partition in range(world.partitions):
+        world.broker.write(partition, fault.who.encode(), world.rng.choice(texts), None, world.now_ms)
+
+
+def _fight(world: "World", fault: Fault) -> None:
+    until_ms = world.now_ms + fault.length_ms
+    for process in world.living(fault.who):
+        process.fights_until_ms = until_ms
+    world.after(fault.amount, world.start_another, fault.who, until_ms)
+
+
+_TO_THE_WORLD: Mapping[str, Effect] = {
+    "twin": lambda world, fault: world.start_another(fault.who),
+    "fight": _fight,
+    "loss": _lose,
+    "observer": _change_observers,
+    "late ticks": _make_ticks_late,
+    "fast": _run_fast,
+    "made again": _make_again,
+    "truncated": lambda world, fault: world.truncate(fault.who, fault.amount),
+    "old route": _delay_route,
+    "late": lambda world, fault: world.delay_inbox(fault.length_ms, fault.amount),
+    "echo": lambda world, fault: world.echo_inbox(fault.length_ms, fault.amount),
+    "dark": _darken,
+    "no ticks": _end_ticks,
+    "junk": _junk,
+    "route": _route,
+    "gone": _remove_topic,
+    "room": _move_room,
+    "storm": _storm,
+    "configure": lambda world, fault: world.operator.configure(fault.who, fault.length_ms, fault.amount),
+    "strategy": lambda world, fault: world.operator.set_strategy(fault.who, fault.amount),
+    "reset": lambda world, fault: world.operator.reset(fault.who, fault.amount),
+    "full": lambda world, fault: world.operator.limit(fault.who, fault.amount, fault.length_ms),
+    "wish": lambda world, fault: world.change_wish(fault.who, fault.amount),
+    "prefer": lambda world, fault: world.change_preference(fault.who, fault.amount),
+    "other mode": lambda world, fault: strangers.want_other_mode(world, fault.who),
+}
+
+
+def _hit(effect: Callable[["World", Fault, "Process"], None], world: "World", fault: Fault) -> None:
+    """Carry out a fault of a client at each of its living processes; start the client again if the fault ends it."""
+    for process in world.living(fault.who):
+        effect(world, fault, process)
+    if fault.kind in ("crash", "restart", "farewell", "leave", "abort"):
+        world.after(fault.length_ms, world.start, fault.who)
+
+
+EFFECTS: Mapping[str, Effect] = {
+    **COMMON_EFFECTS,
+    **{kind: partial(_hit, effect) for kind, effect in _TO_A_PROCESS.items()},
+    **_TO_THE_WORLD,
+}
+"""Kind of fault -> its effect."""

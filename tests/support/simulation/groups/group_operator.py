@@ -1,0 +1,109 @@
+"""The operator of a world: settings, strategies and resets, and what is put right before the calm."""
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from model.config import BEATS_PER_SESSION, MAX_MEMBERS, MIN_SESSION_MS
+from model.events import Configure, GroupEvent, Reset, ResetOffset
+from model.queue import Queue
+from tests.support.simulation.groups.group_plan import GROUPS, TOPICS
+from tests.support.simulation.groups.known_strategies import PARAMS, UNKNOWN, by_percent
+
+if TYPE_CHECKING:
+    from tests.support.simulation.groups.group_world import World
+
+
+class Operator:
+    """Appends what an operator would; when the log is dark, as soon as it is not."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._strategies: dict[str, str] = {}
+        self._mistaken: set[str] = set()
+        """Groups that once had a strategy that does not exist."""
+        self._requests = 0
+        self._waiting: deque[GroupEvent] = deque()
+
+    def start(self) -> None:
+        """Give every group its settings."""
+        for group_id in GROUPS:
+            self._set(group_id, strategy_params=PARAMS)
+            self.configure(group_id, self._world.plan.session_ms, self._world.plan.revoke_ms)
+
+    def configure(self, group_id: str, session_ms: int, revoke_ms: int) -> None:
+        """Set how long a group waits for whom."""
+        self._set(
+            group_id,
+            session_timeout_ms=session_ms,
+            heartbeat_ms=session_ms // BEATS_PER_SESSION if session_ms == MIN_SESSION_MS else session_ms // 4,
+            revoke_timeout_ms=revoke_ms,
+            settle_ms=self._world.plan.settle_ms,
+            handover="eager" if self._world.plan.eager else "cooperative",
+        )
+
+    def set_strategy(self, group_id: str, percent: int) -> None:
+        """Set a group's strategy to one of all that there are, the unknown one too."""
+        self._strategies[group_id] = by_percent(percent, UNKNOWN)
+        if self._strategies[group_id] == UNKNOWN:
+            self._mistaken.add(group_id)
+        self._set(group_id, strategy=self._strategies[group_id])
+
+    def limit(self, group_id: str, members: int, length_ms: int) -> None:
+        """Let a group have no more members than so many, for a while."""
+        self._set(group_id, max_members=members)
+        self._world.after(length_ms, self._set_max_members, group_id)
+
+    def reset(self, group_id: str, percent: int) -> None:
+        """Set the offsets of some queues of a topic to that part of what each holds; maybe say it twice."""
+        world = self._world
+        queues = world.observer.queues(world.rng.choice(TOPICS))
+        queues = world.rng.sample(queues, world.rng.randint(1, len(queues))) if queues else []
+        if world.rng.random() < 0.1:
+            queues.append(Queue(TOPICS[0], "", 77))
+        if not queues:
+            return
+        self._requests += 1
+        event = Reset(
+            request_id=f"reset-{self._requests}",
+            group_id=group_id,
+            offsets=[
+                ResetOffset(queue=queue, offset=world.ends.get(queue, 0) * percent // 100) for queue in sorted(queues)
+            ],
+            by="ops",
+        )
+        self._append(event)
+        if world.rng.random() < 0.3:
+            world.after(world.rng.choice((0, 700, 5_000)), self._append, event)
+
+    def put_right(self) -> None:
+        """Replace what cannot work: a strategy that does not exist, and what it was replaced by, if the log lost that.
+
+        The same with a bound whose end was lost.
+        """
+        faults = {fault.kind for fault in self._world.plan.faults}
+        for group_id in self._world.plan.groups if faults >= {"full", "loss"} else ():
+            self._set_max_members(group_id)
+        for group_id, strategy in self._strategies.items():
+            if strategy == UNKNOWN:
+                self.set_strategy(group_id, 0)
+            elif group_id in self._mistaken and "loss" in faults:
+                self._set(group_id, strategy=strategy)
+
+    def _set_max_members(self, group_id: str) -> None:
+        self._set(group_id, max_members=MAX_MEMBERS)
+
+    def _set(self, group_id: str, **settings: Any) -> None:
+        self._append(Configure(group_id=group_id, **settings))
+
+    def _append(self, event: GroupEvent) -> None:
+        self._waiting.append(event)
+        self._append_waiting()
+
+    def _append_waiting(self) -> None:
+        """Append what is waiting, in order; later, if the log is dark."""
+        world = self._world
+        if self._waiting and world.now_ms < world.broker.dark_until_ms:
+            world.after(1_000, self._append_waiting)
+            return
+        while self._waiting:
+            world.broker.append(self._waiting.popleft(), world.now_ms)

@@ -1,0 +1,183 @@
+"""A coordinator without Spark: the real machine on a real broker, one thread, for tests of what talks to it."""
+
+import threading
+import time
+import uuid
+
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from confluent_kafka.admin import NewTopic
+
+from model.config import CONTROL_PARTITIONS
+from model.decisions import TO_A_CLIENT, AnyDecision
+from model.events import (
+    ACCEPTED,
+    AnyEvent,
+    Arrival,
+    Commit,
+    Configure,
+    Event,
+    Heartbeat,
+    Pull,
+    Route,
+    RoutedQueue,
+    Tick,
+)
+from model.group import Group
+from model.partitioner import partition_of
+from model.queue import Queue
+from model.records import Record, kind_of_topic, read_event
+from model.replay import encode_decision
+from model.shard import Shard
+from model.signing import DEV_KEYS, Keys, Signer
+from wakeroll.connection import Connection
+from wakeroll.keys import key_to_sign, new_signer
+
+TICK_S = 0.1
+PATIENCE_S = 120.0
+
+
+class Coordinator(threading.Thread):
+    """Reads the control topics, runs the shards, writes the inbox; the observer's ticks and routes come from it too."""
+
+    def __init__(self, connection: Connection, keys: Keys = DEV_KEYS) -> None:
+        super().__init__(name="coordinator", daemon=True)
+        self.connection = connection
+        self._keys = keys
+        self._ticker = new_signer(key_to_sign(keys, "observer"))
+        self._reporter = new_signer(key_to_sign(keys, "observer"))  # of the tests' own thread: a signer counts
+        self.heard: list[AnyEvent] = []
+        """All events so far, ticks left out."""
+        self.decided: list[AnyDecision] = []
+        """All decisions so far."""
+        self._shards = {
+            (topic, partition): Shard(topic, partition, CONTROL_PARTITIONS, signatures=keys)
+            for topic in connection.topics.control
+            for partition in range(CONTROL_PARTITIONS)
+        }
+        self._producer = connection.producer()
+        self._consumer = connection.consumer(**{"fetch.wait.max.ms": 50})
+        self._consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in self._shards])
+        self._admin = connection.admin()
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Tick and decide until `stop`."""
+        ticked = 0.0
+        while not self._stopping.is_set():
+            if time.monotonic() - ticked > TICK_S:
+                ticked = time.monotonic()
+                self.everywhere(Tick(), self._ticker)
+            message = self._consumer.poll(0.02)
+            if message is not None and message.error() is None:
+                self._apply(
+                    Record(
+                        message.topic(),
+                        message.partition(),
+                        message.offset(),
+                        message.timestamp()[1],
+                        message.key(),
+                        message.value(),
+                    )
+                )
+            self._producer.poll(0)
+        self._consumer.close()
+        if self._producer.flush(1):
+            self._producer.purge()  # its broker is gone, and would be looked for until the last test
+            self._producer.flush(1)
+
+    def stop(self) -> None:
+        """End, having written all that was decided."""
+        self._stopping.set()
+        self.join()
+
+    def everywhere(self, event: Event, signer: Signer | None = None) -> None:
+        """Append an event to every partition where it may stand, without a key, as the observer does."""
+        signer = signer or new_signer(key_to_sign(self._keys, "observer"))
+        for topic, partition in self._shards:
+            if isinstance(event, ACCEPTED[kind_of_topic(topic)]):
+                value = signer.sign(topic, partition, None, msgspec.json.encode(event), end=0)
+                self._producer.produce(topic, value, partition=partition)
+
+    def configure(self, group_id: str, **settings: object) -> None:
+        """Change a group's settings."""
+        value = msgspec.json.encode(Configure(group_id=group_id, **settings))
+        topic, key = self.connection.topics.groups, group_id.encode()
+        home = partition_of(key, CONTROL_PARTITIONS)
+        signer = new_signer(key_to_sign(self._keys, "operator"))
+        self._producer.produce(topic, signer.sign(topic, home, key, value, end=0), key=key, partition=home)
+
+    def report(self, arrival: Arrival) -> None:
+        """Tell of the end of a queue, signed as the observer does; unsigned, it would count as a hint."""
+        topic, key = self.connection.topics.queues, arrival.queue.key.encode()
+        home = partition_of(key, CONTROL_PARTITIONS)
+        value = self._reporter.sign(topic, home, key, msgspec.json.encode(arrival), end=0)
+        self._producer.produce(topic, value, key=key, partition=home)
+        self._producer.flush(10)
+
+    def tell(self, client_id: str, value: bytes) -> None:
+        """Put anything into a client's inbox."""
+        self._producer.produce(self.connection.topics.inbox, value, key=client_id.encode())
+        self._producer.flush(10)
+
+    def topic(self, partitions: int, name: str | None = None, *, is_pulled: bool = True) -> str:
+        """Make a topic of messages and tell the route to it; return its name.
+
+        `is_pulled`: somebody has pulled each of its queues already, so that pulls are held.
+        """
+        name = name or f"orders-{uuid.uuid4().hex[:6]}"
+        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_S)
+        queues = [RoutedQueue(topic=name, broker="", queue_id=number) for number in range(partitions)]
+        self.everywhere(Route(topic=name, queues=queues, version="1"))
+        for routed in queues if is_pulled else []:
+            self._pull(routed.queue)
+        return name
+
+    def produce(self, topic: str, partition: int, count: int) -> None:
+        """Append messages to one partition."""
+        for number in range(count):
+            self._producer.produce(topic, str(number).encode(), partition=partition)
+            self._producer.poll(0)
+        assert self._producer.flush(PATIENCE_S) == 0
+
+    def beats(self, client_id: str) -> list[Heartbeat]:
+        """Return the heartbeats of a client so far."""
+        return [event for event in tuple(self.heard) if isinstance(event, Heartbeat) and event.client_id == client_id]
+
+    def commits(self, client_id: str) -> list[Commit]:
+        """Return the commits of a client so far."""
+        return [event for event in tuple(self.heard) if isinstance(event, Commit) and event.client_id == client_id]
+
+    def members(self, group_id: str) -> list[str]:
+        """Return who is in a group, oldest first."""
+        group = self._group(group_id)
+        return [] if group is None else list(group.members)
+
+    def offsets(self, group_id: str, topic: str) -> dict[int, int]:
+        """Return how far a group is on record in a topic: queue number -> the next message to consume."""
+        group = self._group(group_id)
+        known = {} if group is None else dict(group.offsets)
+        return {queue.queue_id: offset for queue, offset in sorted(known.items()) if queue.topic == topic}
+
+    def _pull(self, queue: Queue) -> None:
+        """Let a stranger pull a queue, once."""
+        life = uuid.uuid4().hex
+        names = {"group_id": "strangers", "client_id": life, "instance_id": life}
+        pull = Pull(request_id=f"{life}:1", queue=queue, from_offset=0, **names)
+        self._producer.produce(self.connection.topics.queues, msgspec.json.encode(pull), key=queue.key.encode())
+
+    def _group(self, group_id: str) -> Group | None:
+        home = partition_of(group_id.encode(), CONTROL_PARTITIONS)
+        return self._shards[self.connection.topics.groups, home].group(group_id)
+
+    def _apply(self, record: Record) -> None:
+        event = read_event(record, CONTROL_PARTITIONS)
+        if isinstance(event, AnyEvent) and not isinstance(event, Tick):
+            self.heard.append(event)
+        decisions = self._shards[record.topic, record.partition].apply(record)
+        self.decided += decisions
+        for decision in decisions:
+            client_id = getattr(decision, "client_id", None)
+            if isinstance(decision, TO_A_CLIENT) and client_id:
+                inbox = self.connection.topics.inbox
+                self._producer.produce(inbox, encode_decision(decision), key=client_id.encode())

@@ -1,0 +1,148 @@
+"""A whole system with consumers at work, and what must hold of it whatever died meanwhile."""
+
+import os
+import sys
+import threading
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka.admin import NewTopic
+from pyspark.sql import Row, SparkSession
+
+from model.config import CONTROL_PARTITIONS
+from model.records import Record
+from model.replay import encode_decision, replay
+from pipeline.ledger.tables import open_views
+from pipeline.local.child_process import Child
+from pipeline.local.local_system import LocalSystem
+from pipeline.local.story_checks import balance, doubly_owned, read_handled
+from pipeline.local.traffic import Traffic
+from pipeline.runtime.run_status import read_status
+from pipeline.settings import Settings
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll.connection import Connection
+
+GROUP = "billing"
+CLIENTS = ("c1", "c2", "c3")
+QUEUES = 8
+
+
+def make_topic(connection: Connection, topic: str, queues: int) -> None:
+    """Make a topic of messages."""
+    admin = connection.admin()  # which must be there until the answer is
+    admin.create_topics([NewTopic(topic, queues, 1)])[topic].result(30)
+
+
+class Fleet:
+    """Observer, jobs, a producer of 200 messages a second and three consumer processes, for the time of a `with`."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        name = uuid.uuid4().hex[:6]
+        self.settings = Settings(
+            bootstrap=bootstrap,
+            prefix=f"fleet-{name}",
+            home=str(folder / "home"),
+            checkpoints=str(folder / "checkpoints"),
+            # All of it shares this machine with other tests, and nobody here measures how fast a decision comes.
+            batch_interval_ms=1_000,
+            snapshot_interval_ms=20_000,
+        )
+        self.system = LocalSystem(self.settings)
+        self.topic = f"orders-{name}"
+        self.traffic = Traffic(self.settings.connection, self.topic, per_second=200)
+        self._logs = {client: folder / client for client in CLIENTS}
+        self._consumers = [self._consumer(client, folder) for client in CLIENTS]
+
+    def __enter__(self) -> Self:
+        make_topic(self.settings.connection, self.topic, QUEUES)
+        try:
+            self.system.start(threading.Event())
+            self.traffic.start()
+            for each in self._consumers:
+                each.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop everything in good order."""
+        with ExitStack() as last_first:
+            last_first.callback(self.system.stop)
+            for each in self._consumers:
+                last_first.callback(each.stop)
+            last_first.callback(self.traffic.close)
+
+    def wait_until_decided(self) -> None:
+        """Wait until the driver of the last start has decided a batch."""
+        wait_until(self._is_deciding, "the driver decides", patience_s=PATIENCE_WITH_SPARK_S)
+
+    def wait_until_consumed(self) -> None:
+        """Produce no more, and wait until all that was produced is consumed."""
+        self.traffic.close()
+        wait_until(
+            lambda: not self.traffic.produced - {(one.queue_id, one.offset) for one in read_handled(self._logs)},
+            "every message is consumed",
+            patience_s=PATIENCE_WITH_SPARK_S,
+        )
+
+    def check(self, spark: SparkSession) -> list[Row]:
+        """Judge what a stopped system has left: its tables, and its consumers' own logs; return the decisions.
+
+        Nothing is missing or repeated in the tables, a replay says the same, nobody was evicted, no message was lost,
+        and no queue had two owners.
+        """
+        open_views(spark, self.settings.warehouse)
+        events = spark.sql("select * from events order by topic, partition, offset").collect()
+        decisions = spark.sql("select shard, seq, json from decisions order by shard, seq").collect()
+        members = spark.sql(f"select client_id, change from memberships where group_id = '{GROUP}'").collect()
+        grants = spark.sql(
+            "select queue.queue_id, count(*) as n from handovers "
+            f"where group_id = '{GROUP}' and `to` is not null group by 1"
+        ).collect()
+        _check_gaps(events)
+        newest = {row.shard: row.seq for row in decisions}
+        again = [
+            (decision.shard, decision.seq, encode_decision(decision).decode())
+            for decision in replay(map(_record_of, events), CONTROL_PARTITIONS, refused={})
+        ]
+        # The last events may have been archived when nobody decided any more.
+        assert [tuple(row) for row in decisions] == sorted(one for one in again if one[1] <= newest.get(one[0], 0))
+        assert [row.client_id for row in members if row.change in ("expired", "replaced")] == []
+        assert sorted(row.client_id for row in members if row.change == "joined") == list(CLIENTS)
+        handled = read_handled(self._logs)
+        assert balance(self.traffic.produced, handled).lost == 0
+        assert doubly_owned(handled, {row.queue_id: row.n for row in grants}) == set()
+        return decisions
+
+    def _is_deciding(self) -> bool:
+        status = read_status(Path(self.settings.home))
+        return status is not None and status.pid == self.system.jobs.pid and status.queries["coordinate"].batch >= 0
+
+    def _consumer(self, client: str, folder: Path) -> Child:
+        connection = self.settings.connection
+        argv = [sys.executable, "-m", "pipeline.local.worker", "--bootstrap", connection.bootstrap, "--group", GROUP]
+        argv += ["--prefix", connection.topics.prefix, "--client", client, "--topic", self.topic]
+        argv += ["--log", str(self._logs[client])]
+        return Child(f"consumer {client}", argv, log=folder / f"{client}.log", env=dict(os.environ))
+
+
+def _check_gaps(events: list[Row]) -> None:
+    highest: dict[tuple[str, int], int] = {}
+    for row in events:
+        at = (row.topic, row.partition)
+        assert row.offset == highest.get(at, -1) + 1, f"{at} has a gap or a repetition at {row.offset}"
+        highest[at] = row.offset
+
+
+def _record_of(row: Row) -> Record:
+    key, value = (None if part is None else bytes(part) for part in (row.key, row.value))
+    return Record(row.topic, row.partition, row.offset, row.at_ms, key, value)
