@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from model import broadcast
 from model.decisions import AnyDecision, Fenced, Rejected
 from model.events import ON_EVERY_PARTITION, Event, Heartbeat, Subscription
-from model.group import Turn
+from model.modes import SHARING
+from model.turn import Turn
 
 _encode = msgspec.json.Encoder().encode
 
@@ -33,9 +33,7 @@ def refusal(turn: Turn, beat: Heartbeat, size: int) -> str:
         return f"the group has {len(group.members)} members; max_members is {most}"
     if full := no_room(turn, size, times):
         return full
-    if beat.mode == "broadcasting":
-        return broadcast.refusal(turn, [wanted.topic for wanted in beat.subscriptions])
-    return ""
+    return SHARING[beat.mode].no_room(turn, [wanted.topic for wanted in beat.subscriptions])
 
 
 def size_of(subscriptions: Collection[Subscription], strategy_params: Mapping[str, object]) -> int:

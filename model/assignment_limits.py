@@ -6,7 +6,7 @@ import msgspec
 
 from model import config
 from model.decisions import AssignedQueue, Start
-from model.group import Group, Member, Turn
+from model.group import Group, Member
 from model.queue import Queue
 
 _encode = msgspec.json.Encoder().encode
@@ -71,11 +71,10 @@ def fitting(queues: Iterable[Queue]) -> Iterator[Queue]:
         yield queue
 
 
-def withheld(turn: Turn) -> list[Queue]:
-    """Return queues that may now fit into their clients' assignments, after those clients lost others in this turn."""
-    group = turn.group
-    before = {group.freed[queue].client_id for queue in turn.freed if queue in group.freed}
-    relieved = {name for name in before if _was_full(group, name, len(turn.freed))}
+def withheld(group: Group, freed: Collection[Queue]) -> list[Queue]:
+    """Return queues that may now fit into their clients' assignments, after those clients lost the queues `freed`."""
+    before = {group.freed[queue].client_id for queue in freed if queue in group.freed}
+    relieved = {name for name in before if _was_full(group, name, len(freed))}
     if not relieved:
         return []
     return [queue for queue, name in group.target.items() if name in relieved and queue not in group.owners]

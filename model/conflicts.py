@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from model import config
-from model.group import Compared, Group, Member, Turn
+from model.group import Member
+from model.turn import Turn
 
 SHOWN = 5
 """Topics that a sentence names at most."""
@@ -21,7 +22,7 @@ def review(turn: Turn, client_id: str) -> None:
     if oldest != group.oldest or client_id == oldest:
         review_all(turn)
     elif client_id in group.members:
-        _compare(turn, client_id, _oldest(turn))
+        _compare(turn, client_id)
 
 
 def review_all(turn: Turn) -> None:
@@ -30,10 +31,8 @@ def review_all(turn: Turn) -> None:
     group.oldest = next(iter(group.members), "")
     for client_id in sorted(group.conflicts.keys() - group.members.keys()):
         del group.conflicts[client_id]
-    if group.members:
-        oldest = _oldest(turn)
-        for client_id in group.members:
-            _compare(turn, client_id, oldest)
+    for client_id in group.members:
+        _compare(turn, client_id)
 
 
 def note_duplicate(turn: Turn, client_id: str, member: Member, instance_id: str) -> None:
@@ -45,18 +44,11 @@ def note_duplicate(turn: Turn, client_id: str, member: Member, instance_id: str)
         turn.note(client_id, member, "conflict", detail)
 
 
-def _oldest(turn: Turn) -> Compared:
-    """Return the oldest member; its topics are sorted once per turn."""
-    member = turn.group.members[turn.group.oldest]
-    if turn.compared is None or turn.compared.wants is not member.subscriptions:
-        turn.compared = Compared(member, member.subscriptions, sorted(member.subscriptions))
-    return turn.compared
-
-
-def _compare(turn: Turn, client_id: str, oldest: Compared) -> None:
+def _compare(turn: Turn, client_id: str) -> None:
+    """Compare a member with the oldest one; report a new conflict or agreement."""
     group = turn.group
     member = group.members[client_id]
-    detail = "" if member is oldest.member else _joined(_differences(group, member, oldest))
+    detail = "" if client_id == group.oldest else _joined(_differences(turn, member))
     if detail == group.conflicts.get(client_id, ""):
         return
     if detail:
@@ -77,15 +69,17 @@ def _joined(differences: Iterable[str]) -> str:
     return detail[: config.MAX_DETAIL]
 
 
-def _differences(group: Group, member: Member, oldest: Compared) -> Iterator[str]:
+def _differences(turn: Turn, member: Member) -> Iterator[str]:
     """Yield how a member's settings differ from the oldest one's, which the group uses.
 
     The cost grows with the member's own subscriptions.
     """
-    mine, others = member.subscriptions, oldest.wants
+    group = turn.group
+    oldest = group.members[group.oldest]
+    mine, others = member.subscriptions, oldest.subscriptions
     common = sorted(topic for topic in mine if topic in others)
     more = sorted(topic for topic in mine if topic not in others)
-    lacking = (topic for topic in oldest.topics if topic not in mine)
+    lacking = (topic for topic in turn.oldest_topics.of(others) if topic not in mine)
     for sign, topics, count in (("+", more, len(more)), ("-", lacking, len(others) - len(common))):
         if count:
             yield f"topics differ from those of {group.oldest}: {_named(sign, topics, count)}"
@@ -96,11 +90,11 @@ def _differences(group: Group, member: Member, oldest: Compared) -> Iterator[str
                 f"filter of {topic}, {one.expression_type} {one.expression!r}, differs from "
                 f"{other.expression_type} {other.expression!r} of {group.oldest}"
             )
-    if group.settings.strategy is None and member.strategy != oldest.member.strategy:
-        yield f"strategy {member.strategy} differs from {oldest.member.strategy} of {group.oldest}"
-    if member.orderly != oldest.member.orderly:
+    if group.settings.strategy is None and member.strategy != oldest.strategy:
+        yield f"strategy {member.strategy} differs from {oldest.strategy} of {group.oldest}"
+    if member.orderly != oldest.orderly:
         words = {True: "in order", False: "in any order"}
-        yield f"consumes {words[member.orderly]}, {group.oldest} {words[oldest.member.orderly]}"
+        yield f"consumes {words[member.orderly]}, {group.oldest} {words[oldest.orderly]}"
 
 
 def _named(sign: str, topics: Iterable[str], count: int) -> str:

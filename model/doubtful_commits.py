@@ -1,7 +1,8 @@
 """Doubtful commits: commits beyond the newest known end of their queue, accepted if the queue may have grown so far."""
 
-from model.group import Doubt, Turn
+from model.group import Doubt
 from model.queue import Queue
+from model.turn import Turn
 
 
 def note_commit(turn: Turn, queue: Queue, offset: int) -> None:

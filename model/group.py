@@ -7,12 +7,10 @@ import msgspec
 from msgspec import Struct
 
 from model import config
-from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
-from model.decisions import AnyDecision, Cause, Change, FencedReason, How, Membership, Start, Trigger
+from model.config import NEVER_MS
+from model.decisions import Cause, FencedReason, How, Start, Trigger
 from model.events import Heartbeat, Mode, Policy, Subscription
-from model.known_routes import Routes
 from model.queue import Queue
-from model.shard_clock import Moment
 from model.shard_load import NOTHING, Load
 
 CHANGE: tuple[Trigger, ...] = ("join", "leave", "expire", "subscription")
@@ -331,11 +329,6 @@ class Group(Struct, array_like=True, kw_only=True):
         return "clustering"
 
     @property
-    def is_broadcasting(self) -> bool:
-        """Whether every member has every queue of its topics, and nobody owns one."""
-        return self.mode == "broadcasting"
-
-    @property
     def topics(self) -> list[str]:
         """The topics that its members subscribe, sorted."""
         return sorted({topic for member in self.members.values() for topic in member.subscriptions})
@@ -387,6 +380,13 @@ class Group(Struct, array_like=True, kw_only=True):
         self.due_ms = now_ms
         return self.loss
 
+    def request_target(self, trigger: Trigger, cause: Cause) -> None:
+        """Request a new target; it is computed at once, or when the settle interval has passed."""
+        if len(self.pending) < config.MAX_CAUSES:
+            self.pending.append((trigger, cause))
+        elif trigger not in IF_DIFFERENT:
+            self.pending[-1] = (trigger, cause)
+
     def remind(self, due_ms: int) -> None:
         """Make a tick look at this group when the shard's clock reaches `due_ms`."""
         self.due_ms = min(self.due_ms, due_ms)
@@ -406,91 +406,3 @@ class Group(Struct, array_like=True, kw_only=True):
     def is_ordered(self) -> bool:
         """Whether the group consumes each queue in order, as its oldest member does."""
         return any(member.orderly for member in islice(self.members.values(), 1))
-
-
-class Compared(Struct, frozen=True):
-    """The oldest member, prepared for comparing others with it."""
-
-    member: Member
-    wants: dict[str, Subscription]
-    topics: list[str]
-    """Topics of the oldest member, sorted."""
-
-
-class Turn:
-    """One event applied to one group: its moment, its requests for a new target, and the decisions so far."""
-
-    def __init__(
-        self,
-        group: Group,
-        moment: Moment,
-        cause: Cause,
-        routes: Routes,
-        load: Load = NOTHING,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> None:
-        self.group = group
-        self.load = load
-        """Load of the shard before this event, with this group."""
-        self.limits = limits
-        """Limits of the deployment."""
-        self.bytes_elsewhere = load.bytes - group.bytes
-        """Bytes of the shard's other groups."""
-        self.moment = moment
-        self.cause = cause
-        self.routes = routes
-        self.decisions: list[AnyDecision] = []
-        self.broadcast_room: int | None = None
-        """How many more queues the members of a broadcasting group may have together; None until it is counted."""
-        self.compared: Compared | None = None
-        """The oldest member, prepared for comparisons; None until it is needed."""
-        self._topics: set[str] | None = None
-        self.freed: list[Queue] = []
-        """Queues that were freed in this turn."""
-        self._broadcasted = group.is_broadcasting
-        self.asked = False
-        """Whether this event requested a new target."""
-        self.tell: set[str] = set()
-        """Clients that must be sent their assignment at the end of this turn."""
-        self.claimant = ""
-        """Client of this turn's heartbeat; empty if the event is none."""
-        self.claims: list[Queue] = []
-        """Queues that the claimant lists in its heartbeat and does not own."""
-
-    @property
-    def topics(self) -> set[str]:
-        """Topics that members subscribe, collected once per turn; members that join in this turn add theirs."""
-        if self._topics is None:
-            self._topics = set(self.group.topics)
-        return self._topics
-
-    def say(self, decision: AnyDecision) -> None:
-        """Add a decision."""
-        self.decisions.append(decision)
-
-    def note(self, client_id: str, member: Member, change: Change, detail: str = "") -> None:
-        """Record a change of a member as a `membership` decision."""
-        self.say(
-            Membership(
-                group_id=self.group.group_id,
-                client_id=client_id,
-                instance_id=member.instance_id,
-                change=change,
-                epoch=self.group.epoch,
-                detail=detail[: config.MAX_DETAIL],
-            )
-        )
-
-    def ask(self, trigger: Trigger) -> None:
-        """Request a new target; it is computed at once, or when the settle interval has passed.
-
-        In a broadcasting group a member that joins or leaves concerns no other member (RocketMQ's #8483).
-        """
-        if trigger in CHANGE and (self.group.is_broadcasting if self.group.members else self._broadcasted):
-            return
-        self.asked = True
-        pending = self.group.pending
-        if len(pending) < config.MAX_CAUSES:
-            pending.append((trigger, self.cause))
-        elif trigger not in IF_DIFFERENT:
-            pending[-1] = (trigger, self.cause)

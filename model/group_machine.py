@@ -1,9 +1,16 @@
 """The group machine: it takes one event and its moment, changes the group's state, and returns decisions.
 
-The work is done by the modules beside it: `membership` (the members), `target` (who should own which queue) and
-`handover` (how ownership follows the target).
+`step` runs these stages, and passes the outcome of one to the next:
+
+1. admit: is there room for one more group? (`admission`)
+2. handle: change members, offsets, locks or settings. (`membership`, `offsets`, `locks`, `topic_changes`, `releases`)
+3. learn: take offsets from the log of a former era. (`learning`)
+4. retarget: compute who should own which queue, if there is a reason; revoke and assign queues. (`modes`, `target`)
+5. settle: assign queues that were freed, and record those that stay free. (`handover`)
+6. send: send changed assignments to their clients. (`assignments`)
 """
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, assert_never
 
@@ -12,7 +19,7 @@ from msgspec import UNSET, structs
 from model import (
     admission,
     assignment_limits,
-    broadcast,
+    assignments,
     config,
     conflicts,
     events,
@@ -21,16 +28,21 @@ from model import (
     locks,
     membership,
     offsets,
+    own_offsets,
+    releases,
+    shared_offsets,
     topic_changes,
 )
 from model.config import BEATS_PER_SESSION, DEFAULT_LIMITS, FORGET_MS, NEVER_MS, PROFILES, Limits
-from model.decisions import AnyDecision, Cause, Rebalance, Rejected
+from model.decisions import AnyDecision, Cause, Rebalance, Rejected, Trigger
 from model.events import Commit, Configure, GroupEvent, Heartbeat, Reset, Route, Tick, Unregister
-from model.group import IF_DIFFERENT, Group, Turn
+from model.group import IF_DIFFERENT, Group
 from model.known_routes import Routes
+from model.modes import sharing_of
 from model.shard_clock import Moment
-from model.shard_load import NOTHING, Load
-from model.target import compute
+from model.shard_load import NOTHING as NO_LOAD
+from model.shard_load import Load
+from model.turn import NOTHING, Outcome, Turn, combined, sending
 
 
 def step(
@@ -39,7 +51,7 @@ def step(
     moment: Moment,
     cause: Cause,
     routes: Routes,
-    load: Load = NOTHING,
+    load: Load = NO_LOAD,
     limits: Limits = DEFAULT_LIMITS,
 ) -> list[AnyDecision]:
     """Apply one event to a consumer group, in place.
@@ -59,24 +71,27 @@ def step(
     turn = Turn(group, moment, cause, routes, load, limits)
     if refused := admission.no_more_groups(turn, event):
         return refused
-    _happen(turn, event)
+    handled = _handle(turn, event)
     if group.is_learning:
         learning.listen(turn, event)
-    if group.pending and (turn.asked or isinstance(event, Tick)):
-        _retarget(turn)
-    handover.finish(turn)
-    broadcast.forget_surplus(turn)
-    if isinstance(event, Tick):
+    is_tick = isinstance(event, Tick)
+    retargeted = _retarget(turn, handled.triggers) if handled.triggers or is_tick else NOTHING
+    if handled is not NOTHING or retargeted is not NOTHING:
+        assigned = handover.settle(turn, handled.freed + retargeted.freed)
+        assignments.send(turn, handled.send | retargeted.send | assigned, handled.claims)
+    own_offsets.forget_surplus(turn)
+    if is_tick:
         group.due_ms = _next_due_ms(group)
     return turn.decisions
 
 
-def _happen(turn: Turn, event: GroupEvent) -> None:
+def _handle(turn: Turn, event: GroupEvent) -> Outcome:
+    """Run the handler of the event; return what the later stages must do."""
     match event:
         case Heartbeat():
-            membership.heartbeat(turn, event)
+            return membership.heartbeat(turn, event)
         case Unregister():
-            membership.unregister(turn, event)
+            return membership.unregister(turn, event)
         case Commit():
             offsets.commit(turn, event)
         case events.Lock():
@@ -84,24 +99,30 @@ def _happen(turn: Turn, event: GroupEvent) -> None:
         case events.Unlock():
             locks.unlock(turn, event)
         case Reset():
-            offsets.reset(turn, event)
+            return offsets.reset(turn, event)
         case Configure():
-            _configure(turn, event)
+            return _configure(turn, event)
         case Route():
-            topic_changes.follow(turn, event)
-            turn.ask("route")
+            return combined(topic_changes.follow(turn, event), Outcome(triggers=("route",)))
         case Tick():
-            membership.expire(turn)
-            handover.time_out(turn)
-            locks.expire(turn)
-            handover.end_recovery(turn)
-            topic_changes.forget(turn)
-            _look_at_timer(turn)
+            return _pass_time(turn)
         case _:
             assert_never(event)
+    return NOTHING
 
 
-def _configure(turn: Turn, event: Configure) -> None:
+def _pass_time(turn: Turn) -> Outcome:
+    """Process the deadlines that have come: of sessions, revocations, locks, a recovery, old state and the timer."""
+    expired = membership.expire(turn)
+    overdue = releases.release_overdue(turn)
+    locks.expire(turn)
+    recovered = handover.end_recovery(turn)
+    topic_changes.forget(turn)
+    compared = NOTHING if expired.triggers else _compare_again(turn)
+    return combined(expired, overdue, recovered, compared)
+
+
+def _configure(turn: Turn, event: Configure) -> Outcome:
     """Change the settings that the event names; the others stay as they are."""
     group = turn.group
     named: dict[str, Any] = {} if event.profile is UNSET else dict(PROFILES[event.profile])
@@ -113,11 +134,11 @@ def _configure(turn: Turn, event: Configure) -> None:
             f"heartbeat_ms ({settings.heartbeat_ms})"
         )
         turn.say(Rejected(rule="settings", detail=detail, group_id=group.group_id))
-        return
+        return NOTHING
     more = settings.bytes - group.settings.bytes
     if full := admission.no_room(turn, more):
         turn.say(Rejected(rule="limit", detail=full, group_id=group.group_id))
-        return
+        return NOTHING
     group.bytes += more
     before, group.settings = group.settings, settings
     group.configured_epoch = group.epoch
@@ -130,43 +151,46 @@ def _configure(turn: Turn, event: Configure) -> None:
             revocation.timeout_ms = max(revocation.timeout_ms, settings.revoke_timeout_ms)
         member.sent_epoch = -1  # the assignment carries the session timeout, so it must be sent again
     group.remind(_next_due_ms(group))  # shorter durations bring deadlines forward
-    turn.ask("config")
     conflicts.review_all(turn)
+    return Outcome(triggers=("config",))
 
 
-def _look_at_timer(turn: Turn) -> None:
+def _compare_again(turn: Turn) -> Outcome:
     """Request a new target once per rebalance interval if something that is not a `CHANGE` may have altered it."""
     group = turn.group
     waiting = bool(group.pending)  # a target waits for the settle interval and will be compared anyway
     if group.stale and not waiting and turn.moment.now_ms - group.checked_ms >= group.settings.rebalance_interval_ms:
-        turn.ask("timer")
+        return Outcome(triggers=("timer",))
+    return NOTHING
 
 
-def _retarget(turn: Turn) -> None:
+def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
     """Compute a new target for all pending requests, unless the last target is younger than the settle interval.
+
+    `triggers`: the requests of this event; others may wait for the settle interval to pass.
 
     A route or the timer takes effect only if the target differs; every other trigger always begins a new epoch.
     """
     group, now_ms = turn.group, turn.moment.now_ms
+    for trigger in triggers:
+        group.request_target(trigger, turn.cause)
+    if not group.pending:
+        return NOTHING
     if group.retargeted_ms >= 0 and now_ms - group.retargeted_ms < group.settings.settle_ms:
         group.remind(group.retargeted_ms + group.settings.settle_ms)
-        return
-    broadcasts = group.is_broadcasting
-    if broadcasts:
-        target, differs = broadcast.target(turn)
-    else:
-        target = compute(group, turn.routes)
-        differs = target.owners != group.target
+        return NOTHING
+    sharing = sharing_of(group)
+    target, differs = sharing.target(turn)
     asked, group.pending = group.pending, []
     group.checked_ms, group.stale = now_ms, target.looks_again
     if group.stale:
         group.remind(now_ms + group.settings.rebalance_interval_ms)
     if not differs and all(trigger in IF_DIFFERENT for trigger, _ in asked):
-        return
+        return NOTHING
     moved = sum(1 for queue, client_id in target.owners.items() if group.target.get(queue, client_id) != client_id)
     group.epoch += 1
     group.retargeted_ms = now_ms
-    offsets.note_added(group, target)
+    shared_offsets.note_added(group, target)
     topic_changes.note_idle(turn)
     group.target = target.owners
     turn.say(
@@ -185,10 +209,7 @@ def _retarget(turn: Turn) -> None:
             notes=assignment_limits.first_notes(target.notes),
         )
     )
-    if broadcasts:
-        for client_id in group.members:
-            broadcast.give(turn, client_id)
-    handover.follow_target(turn)
+    return combined(sharing.follow_target(turn), sending(assignments.without_settings(group)))
 
 
 def _next_due_ms(group: Group) -> int:

@@ -7,8 +7,8 @@ count again a session later: until then one may have been made before its client
 
 from model.config import NEVER_MS
 from model.events import Commit, GroupEvent, Heartbeat, Unregister
-from model.group import Turn
 from model.queue import Queue
+from model.turn import Turn
 
 
 def listen(turn: Turn, event: GroupEvent) -> None:
@@ -35,7 +35,7 @@ def note_reset(turn: Turn, queue: Queue) -> None:
 def counted(turn: Turn, event: Commit) -> set[Queue]:
     """Return the queues of this commit that a former era accepted, as far as the log shows."""
     group, now_ms = turn.group, turn.moment.now_ms
-    if group.loss is None or (group.is_broadcasting and event.client_id not in group.own_offsets):
+    if group.loss is None:
         return set()
     listed = set(group.listed.get(event.instance_id, ()))
     member = group.members.get(event.client_id)

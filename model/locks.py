@@ -6,8 +6,9 @@ unless it is renewed, when its owner returns it, and in any case when the queue 
 
 from model import config, events
 from model.decisions import Lock, LockOutcome
-from model.group import Held, Turn
+from model.group import Held
 from model.queue import Queue
+from model.turn import Turn
 
 
 def lock(turn: Turn, event: events.Lock) -> None:

@@ -6,29 +6,28 @@ recorded as a reset by the route.
 
 from collections.abc import Collection, Iterable
 
-from model import config
-from model.broadcast import forget_topics, start_anew
+from model import config, own_offsets, shared_offsets
 from model.events import Route, RoutedQueue
-from model.group import Doubt, Group, Turn
-from model.offsets import begin_reset, set_offset, set_own
+from model.group import Doubt, Group
+from model.offsets import begin_reset
 from model.queue import Queue
+from model.turn import NOTHING, Outcome, Turn, combined, sending
 
 BY = "route"
 """Author of the resets in this module, as `reset_by` names it."""
 
 
-def follow(turn: Turn, route: Route) -> None:
+def follow(turn: Turn, route: Route) -> Outcome:
     """Compare a topic's committed offsets with its newest route, and correct those that cannot be right."""
     group, topic = turn.group, route.topic
     if not route.queues:
         group.gone_topics.setdefault(topic, turn.moment.now_ms)
         group.remind(turn.moment.now_ms + config.GONE_TOPIC_MS)
-        return
+        return NOTHING
     known_id = group.topic_ids.get(topic, "")
     if _was_gone(group, route, known_id) or _is_another(group, route, known_id):
         group.topic_ids[topic] = route.topic_id
-        _start_anew(turn, route)
-        return
+        return _start_over(turn, route)
     if route.topic_id and not known_id:
         group.topic_ids[topic] = route.topic_id
     wrong: list[tuple[Queue, int]] = []
@@ -44,13 +43,13 @@ def follow(turn: Turn, route: Route) -> None:
         doubt.routes += 1
         if doubt.routes > 1:
             wrong.append((queue, _sure(doubt, routed, bool(route.topic_id))))
-    if wrong:
-        _set_right(turn, wrong, f"{topic} ends below committed offsets")
+    return _set_right(turn, wrong, f"{topic} ends below committed offsets") if wrong else NOTHING
 
 
-def review(turn: Turn, topics: Iterable[str]) -> None:
+def review(turn: Turn, topics: Iterable[str]) -> Outcome:
     """Compare committed offsets with the known routes of topics that no member subscribed until now."""
     group = turn.group
+    outcomes: list[Outcome] = []
     for topic in sorted(topics):
         route = turn.routes.get(topic)
         if route is None or not route.queues:
@@ -59,7 +58,7 @@ def review(turn: Turn, topics: Iterable[str]) -> None:
         is_another = bool(known_id and route.topic_id) and known_id != route.topic_id
         if _was_gone(group, route, known_id) or is_another:
             group.topic_ids[topic] = route.topic_id
-            _start_anew(turn, route)
+            outcomes.append(_start_over(turn, route))
             continue
         if route.topic_id and not known_id:
             group.topic_ids[topic] = route.topic_id
@@ -68,6 +67,7 @@ def review(turn: Turn, topics: Iterable[str]) -> None:
             end = committed if routed.max_offset is None else routed.max_offset
             if committed > end and routed.queue not in group.doubts:
                 group.doubts[routed.queue] = Doubt(committed)
+    return combined(*outcomes)
 
 
 def forget(turn: Turn) -> None:
@@ -88,17 +88,6 @@ def note_idle(turn: Turn) -> None:
     group.idle_topics = {name: group.idle_topics.get(name, now_ms) for name in sorted(kept - used)}
     if group.idle_topics:
         group.remind(min(group.idle_topics.values()) + config.FORGET_MS)
-
-
-def note_left(turn: Turn, topics: Collection[str]) -> None:
-    """Note that a member of a broadcasting group no longer subscribes these topics; other members may."""
-    group, now_ms = turn.group, turn.moment.now_ms
-    if not topics or not group.is_broadcasting:
-        return
-    left = set(topics).difference(group.topics)
-    group.idle_topics |= dict.fromkeys(sorted(left), now_ms)
-    if left:
-        group.remind(now_ms + config.FORGET_MS)
 
 
 def next_due_ms(group: Group) -> int:
@@ -136,7 +125,7 @@ def _sure(doubt: Doubt, routed: RoutedQueue, is_same_topic: bool) -> int:
     return end if is_same_topic and doubt.offset > end else routed.min_offset
 
 
-def _start_anew(turn: Turn, route: Route) -> None:
+def _start_over(turn: Turn, route: Route) -> Outcome:
     """Restart the group at the first message of each queue of a topic that was deleted and recreated.
 
     Queues that the new topic does not have (yet) are reset too, so that the record shows the end of the old offset.
@@ -146,24 +135,29 @@ def _start_anew(turn: Turn, route: Route) -> None:
     routed = {one.queue: one for one in route.queues}
     known = sorted(queue for queue in group.offsets if queue.topic == route.topic)
     wrong = [(queue, routed[queue].min_offset if queue in routed else 0) for queue in known]
-    if wrong:
-        _set_right(turn, wrong, why)
+    outcomes = [_set_right(turn, wrong, why)] if wrong else []
     for one in group.own_offsets.values():
-        start_anew(one, route.topic, routed)
+        own_offsets.start_over(one, route.topic, routed)
     own = {
         name: [queue for queue in own.offsets if queue.topic == route.topic] for name, own in group.own_offsets.items()
     }
     if count := sum(map(len, own.values())):
         begin_reset(turn, count, f"{why}; offsets set: {count}")
+        clients: set[str] = set()
         for client_id, queues in sorted(own.items()):
             for queue in sorted(queues):
-                set_own(turn, queue, routed[queue].min_offset if queue in routed else 0, client_id, why, BY)
+                offset = routed[queue].min_offset if queue in routed else 0
+                clients |= own_offsets.reset(turn, queue, offset, client_id, why, BY)
+        outcomes.append(sending(clients))
+    return combined(*outcomes)
 
 
-def _set_right(turn: Turn, offsets: list[tuple[Queue, int]], why: str) -> None:
+def _set_right(turn: Turn, offsets: list[tuple[Queue, int]], why: str) -> Outcome:
     begin_reset(turn, len(offsets), f"{why}; offsets set: {len(offsets)}")
+    clients: set[str] = set()
     for queue, offset in offsets:
-        set_offset(turn, queue, offset, why, BY)
+        clients |= shared_offsets.reset(turn, queue, offset, why, BY)
+    return sending(clients)
 
 
 def _forget(group: Group, topics: Collection[str]) -> None:
@@ -171,7 +165,7 @@ def _forget(group: Group, topics: Collection[str]) -> None:
     for kept in (group.offsets, group.freed, group.added, group.reset_epochs, group.doubts):
         for queue in [queue for queue in kept if queue.topic in topics]:
             del kept[queue]
-    forget_topics(group, topics)
+    own_offsets.forget_topics(group, topics)
     group.consumed = [name for name in group.consumed if name not in topics]
     for names in (group.gone_topics, group.idle_topics, group.topic_ids, group.suspected_ids):
         for topic in topics:

@@ -137,7 +137,7 @@ def situation_of(shard: Shard, group_id: str) -> Situation:
     group = shard.group(group_id)
     if group is None:
         raise NotPlayable(f"there is no group {group_id!r} at that time")
-    if group.is_broadcasting:
+    if group.mode == "broadcasting":
         raise NotPlayable(f"group {group_id!r} broadcasts: every member always has every queue")
     queues = [queue for topic in group.topics for queue in shard.routes.queues(topic) or ()]
     return Situation(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from model import broadcast, config
+from model import broadcasting, config
 from model.decisions import Cause, Offset, Rebalance, Rejected
 from model.events import Configure, Reset
 from model.partitioner import partition_of
@@ -52,7 +52,7 @@ class ResetOutcome:
     @property
     def is_broadcasting(self) -> bool:
         """Whether every client of the group has its own offsets."""
-        return self.rebalance.strategy == broadcast.STRATEGY
+        return self.rebalance.strategy == broadcasting.STRATEGY
 
     def learn(self, decision: Said) -> None:
         """Process a decision; ignore it if it does not follow from this reset."""

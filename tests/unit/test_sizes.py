@@ -346,7 +346,7 @@ def test_in_a_calm_world_everybody_gets_all_that_there_is_room_for(plan):
 
     for group_id in GROUPS:
         group = history.shard.group(group_id)
-        if group is not None and not group.is_broadcasting:
+        if group is not None and group.mode == "clustering":
             assert group.owners == group.target
 
 

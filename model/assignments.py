@@ -1,0 +1,61 @@
+"""Assignments: which clients are sent their assignment, and what it contains."""
+
+from collections.abc import Collection, Mapping
+
+from model import assignment_limits
+from model.decisions import AssignedQueue, Assignment
+from model.group import Group
+from model.modes import sharing_of
+from model.queue import Queue
+from model.turn import Turn
+
+
+def without_settings(group: Group) -> frozenset[str]:
+    """Return the clients that were sent no assignment since the settings changed."""
+    return frozenset(
+        client_id for client_id, member in group.members.items() if member.sent_epoch <= group.configured_epoch
+    )
+
+
+def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collection[Queue]]) -> None:
+    """Send each of these clients that is a member its assignment, the oldest member first.
+
+    `claims`: client -> queues that it lists and did not own; its assignment revokes those that it still does not own.
+    """
+    if not client_ids:
+        return
+    group = turn.group
+    sharing = sharing_of(group)
+    waiting = _waiting(group, client_ids)
+    for client_id in [name for name in group.members if name in client_ids]:
+        member = group.members[client_id]
+        revoke = sorted({*member.revoking, *assignment_limits.first_claims(claims.get(client_id, ()), member.owned)})
+        member.sent_epoch = group.epoch
+        turn.say(
+            Assignment(
+                group_id=group.group_id,
+                client_id=client_id,
+                instance_id=member.instance_id,
+                epoch=group.epoch,
+                queues=[
+                    AssignedQueue(queue, given, sharing.start(group, client_id, queue))
+                    for queue, given in sorted(member.owned.items())
+                    if queue not in member.revoking
+                ],
+                revoke=revoke,
+                state="unrevoked" if revoke else "unreleased" if waiting[client_id] else "stable",
+                heartbeat_ms=group.settings.heartbeat_ms,
+                session_timeout_ms=group.settings.session_timeout_ms,
+                revoke_timeout_ms=group.settings.revoke_timeout_ms,
+                mode=group.mode,
+            )
+        )
+
+
+def _waiting(group: Group, client_ids: Collection[str]) -> Mapping[str, int]:
+    """Return, for each of these clients, how many queues of its target it does not own yet."""
+    waiting = dict.fromkeys(client_ids, 0)
+    for queue, client_id in group.target.items():
+        if client_id in waiting and group.owners.get(queue) != client_id:
+            waiting[client_id] += 1
+    return waiting

@@ -1,0 +1,64 @@
+"""Preferences: what a member's heartbeats request beside its queues, such as topics, strategy, room and weight."""
+
+from operator import attrgetter
+
+from model import admission, assignment_limits, conflicts, topic_changes
+from model.events import Heartbeat, Subscription
+from model.group import Member
+from model.modes import SHARING
+from model.turn import NOTHING, Outcome, Turn, combined
+
+NAMES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight")
+"""Fields that a heartbeat and a member have in common, beside the subscriptions."""
+
+_named = attrgetter(*NAMES)
+
+
+def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
+    """Store the preferences of a member if they changed."""
+    if _named(member) == _named(beat) and list(member.subscriptions.values()) == beat.subscriptions:
+        return NOTHING  # the case of almost every heartbeat
+    group = turn.group
+    wanted = {
+        subscription.topic: _newer(member.subscriptions.get(subscription.topic), subscription)
+        for subscription in beat.subscriptions
+    }
+    reworded = wanted != member.subscriptions
+    rethought = [name for name in NAMES if getattr(member, name) != getattr(beat, name)]
+    if not reworded and not rethought:
+        return NOTHING
+    more = admission.size_of(list(wanted.values()), beat.strategy_params) - member.bytes
+    if full := admission.no_room(turn, more):
+        turn.reject(beat, "limit", f"the member keeps its previous preferences: {full}")
+        return NOTHING
+    group.bytes += more
+    member.bytes += more
+    reviewed = NOTHING
+    changed = wanted.keys() != member.subscriptions.keys()
+    if changed:
+        difference = assignment_limits.shortened(_difference(member.subscriptions, wanted))
+        turn.note(beat.client_id, member, "resubscribed", difference)
+        reviewed = topic_changes.review(turn, wanted.keys() - set(group.topics))
+    left = member.subscriptions.keys() - wanted.keys()
+    member.subscriptions = wanted
+    for name in rethought:
+        setattr(member, name, getattr(beat, name))
+    if rethought:
+        group.stale = True
+        group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
+    conflicts.review(turn, beat.client_id)
+    if not changed:
+        return NOTHING
+    sharing = SHARING[beat.mode]
+    return combined(sharing.concerned("subscription"), reviewed, sharing.resubscribe(turn, beat.client_id, left))
+
+
+def _newer(known: Subscription | None, shown: Subscription) -> Subscription:
+    """Return the subscription with the higher version; the known one if the versions are equal."""
+    return shown if known is None or shown.version > known.version else known
+
+
+def _difference(before: dict[str, Subscription], after: dict[str, Subscription]) -> str:
+    """Return which topics were added and removed: ``+payments -orders``."""
+    added = [f"+{topic}" for topic in sorted(after.keys() - before.keys())]
+    return " ".join(added + [f"-{topic}" for topic in sorted(before.keys() - after.keys())])

@@ -1,0 +1,72 @@
+"""Shared offsets: the committed offsets of a clustering group, one per queue, whoever owns the queue.
+
+They are kept when the owner changes, and when the group changes its mode.
+"""
+
+from model import doubtful_commits, learning
+from model.decisions import Offset, Start
+from model.group import Group
+from model.queue import Queue
+from model.target import Target
+from model.turn import Turn
+
+
+def start(group: Group, client_id: str, queue: Queue) -> Start:
+    """Return where a member starts a queue: at the committed offset, else by its consume_from."""
+    if queue in group.offsets:
+        return Start(offset=group.offsets[queue])
+    return Start(policy="first") if queue in group.added else group.members[client_id].first_start
+
+
+def note_added(group: Group, target: Target) -> None:
+    """Remember queues that a new target adds to a topic consumed before: they start at their first message."""
+    topics = {queue.topic for queue in target.owners}
+    consumed = frozenset(group.consumed)
+    for queue in target.owners:
+        known = queue in group.target or queue in group.freed or queue in group.owners or queue in group.offsets
+        if queue.topic in consumed and not known:
+            group.added[queue] = group.epoch
+    group.consumed = sorted(consumed | topics)
+
+
+def commit(turn: Turn, queue: Queue, offset: int) -> None:
+    """Store a commit of the queue's owner."""
+    doubtful_commits.note_commit(turn, queue, offset)
+    turn.group.offsets[queue] = offset
+    turn.group.added.pop(queue, None)
+
+
+def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> frozenset[str]:
+    """Set the offset of a queue, and assign the queue to its owner again, unless it is revoked.
+
+    Returns:
+        The owner, if it must be sent its assignment.
+    """
+    group = turn.group
+    group.offsets[queue] = offset
+    group.reset_epochs[queue] = group.epoch
+    learning.note_reset(turn, queue)
+    group.added.pop(queue, None)
+    group.doubts.pop(queue, None)
+    owner = group.owners.get(queue)
+    starts_again = owner is not None and queue not in group.members[owner].revoking
+    if owner is not None:
+        member = group.members[owner]
+        if starts_again:
+            member.owned[queue] = group.epoch
+            member.reset[queue] = group.epoch
+        else:
+            member.revoking[queue].was_reset = True
+    turn.say(
+        Offset(
+            group_id=group.group_id,
+            queue=queue,
+            client_id=owner or "",
+            offset=offset,
+            epoch=group.epoch,
+            metadata=why,
+            reset_by=by,
+            mode="clustering",
+        )
+    )
+    return frozenset((owner,)) if owner is not None and starts_again else frozenset()
