@@ -192,7 +192,7 @@ def _give(turn: Turn, client_id: str) -> Outcome:
         member.owned[queue] = group.epoch
         if queue.topic in consumed and not own_offsets.was_given(own, queue) and queue not in own.offsets:
             own.added[queue] = group.epoch
-    own_offsets.note_given(own, wanted)
+    own_offsets.note_given(own, member.owned)
     if is_limited:
         detail = f"has {len(member.owned)} queues; further queues of its topics are not assigned; {_limits(turn)}"
         turn.note(client_id, member, "conflict", detail)

@@ -33,7 +33,7 @@ def test_a_seed_is_a_world_of_long_polling_whatever_the_hash_seed():
     first, second = digests(
         "from tests.support.simulation.polling.polling_simulation import POLLING as simulation;"
         "world = simulation.world(simulation.draw(7)).run();"
-        "said = [(one.encoded, one.log) for one in world.coordinators]"
+        "said = [(one.encoded, one.saved, one.log) for one in world.coordinators]"
     )
 
     assert first == second

@@ -20,8 +20,9 @@ def test_a_seed_is_a_world_whatever_the_hash_seed():
     """Or a failing seed could not be looked at."""
     first, second = digests(
         "from tests.support.simulation.groups.group_simulation import GROUPS as simulation;"
-        "world = simulation.world(simulation.draw(7)).run();"
-        "said = [one.encoded for one in world.coordinators], world.seen.handlings, world.broker.log"
+        "worlds = [simulation.world(simulation.draw(seed)).run() for seed in (7, 99)];"
+        "said = [([(one.encoded, one.saved) for one in world.coordinators], world.seen.handlings, world.broker.log)"
+        "        for world in worlds]"
     )
 
     assert first == second
