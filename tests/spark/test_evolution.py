@@ -90,7 +90,7 @@ def test_a_new_column_is_null_in_old_rows_and_old_versions_stay_as_they_were(spa
         (1, None, "clustering"),
         (2, "mia", "clustering"),
     ]
-    assert now.schema[NEW].metadata["comment"] == "who reset it; null: a commit"
+    assert now.schema[NEW].metadata["comment"] == "operator or `route` that reset the offset; null for a commit"
     then = spark.read.format("delta").option("versionAsOf", 1).load(str(path))
     assert NEW not in then.columns
     assert [row.seq for row in then.collect()] == [1]
