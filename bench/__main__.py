@@ -11,22 +11,22 @@ from bench.results import FULL, RESULTS, Results, Sizes, write
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, or only make the page anew."""
+    """Measure, or only generate the page."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--report", action="store_true", help="measure nothing; make the page of the figures there are")
+    parser.add_argument("--report", action="store_true", help="measure nothing; generate the page from results.json")
     given = parser.parse_args(arguments)
     if not given.report:
         write(measure(FULL, say=print), RESULTS)
     report.make()
-    print(f"{report.PAGE.name} is made")
+    print(f"wrote {report.PAGE.name}")
     return 0
 
 
 def measure(sizes: Sizes, say: Callable[[str], object]) -> Results:
-    """Measure everything; `say` is told what is at work."""
+    """Measure everything; `say` receives a line for each step."""
     machine = this_machine()
     if not machine.is_quiet:
-        say(f"the load average is {machine.load:g}; from {QUIET_LOAD:g} on the figures do not count")
+        say(f"the load average is {machine.load:g}; figures measured at {QUIET_LOAD:g} or more are not comparable")
     began = time.monotonic()
 
     def next_is(what: str) -> None:
@@ -34,11 +34,11 @@ def measure(sizes: Sizes, say: Callable[[str], object]) -> Results:
 
     next_is("heartbeats")
     beats = heartbeats.run(sizes.groups, sizes.members, sizes.beats)
-    next_is("strategies, and Kafka's own")
+    next_is("strategies, compared with Kafka's")
     shared = strategy_speed.run(sizes.same, sizes.own, sizes.warmup_ms)
     next_is("replay")
     replayed = replay_speed.run(sizes.events, sizes.replayed_groups, sizes.large_groups, sizes.large_members)
-    next_is("holds")
+    next_is("held pulls")
     held = holds.run(sizes.holds, sizes.woken, sizes.ticked)
     next_is("done")
     return Results(machine, beats, shared, replayed, held)

@@ -10,7 +10,7 @@ from model.events import CommittedOffset
 from model.queue import Queue
 
 
-class _Held(Struct):
+class _ClientQueue(Struct):
     """A queue, from its assignment to its release."""
 
     give: Give
@@ -46,7 +46,7 @@ class Holding:
 
     def __init__(self) -> None:
         """Begin without queues."""
-        self._held: dict[Queue, _Held] = {}
+        self._held: dict[Queue, _ClientQueue] = {}
 
     # --- queries ---
 
@@ -108,7 +108,7 @@ class Holding:
     def give(self, assigned: AssignedQueue, instance_id: str) -> Give:
         """Add a queue that the client did not have, for this instance."""
         give = Give(assigned.queue, assigned.start, assigned.given, instance_id)
-        self._held[assigned.queue] = _Held(give, assigned.given, assigned.start.offset)
+        self._held[assigned.queue] = _ClientQueue(give, assigned.given, assigned.start.offset)
         return give
 
     def release(self, queues: Iterable[Queue]) -> list[AssignedQueue]:
@@ -150,7 +150,7 @@ class Holding:
             if not (readable_only and held.draining):
                 held.acknowledged = None
 
-    def _by(self, give: Give) -> _Held | None:
+    def _by(self, give: Give) -> _ClientQueue | None:
         held = self._held.get(give.queue)
         # Called before each message: mostly `give` is the very object that is stored.
         return held if held is not None and (held.give is give or held.give == give) else None

@@ -195,7 +195,7 @@ class Offset(Decision, kw_only=True, tag="offset"):
     ] = "clustering"
 
 
-class Lock(Decision, kw_only=True, tag="lock"):
+class LockAnswer(Decision, kw_only=True, tag="lock"):
     """The answer to a `lock` or `unlock` event, one per queue; or the end of a lock that expired or lost its queue."""
 
     group_id: GroupId
@@ -240,7 +240,7 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
     client_id: Annotated[str | None, Meta(description="client of the record; null if not known")] = None
 
 
-AnyDecision = Assignment | Fenced | Membership | Rebalance | Handover | Offset | Lock | Wake | Rejected
+AnyDecision = Assignment | Fenced | Membership | Rebalance | Handover | Offset | LockAnswer | Wake | Rejected
 
-TO_A_CLIENT = (Assignment, Fenced, Lock, Wake, Rejected)
+TO_A_CLIENT = (Assignment, Fenced, LockAnswer, Wake, Rejected)
 """Kinds that also go to a client's inbox, if the client is known."""

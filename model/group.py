@@ -202,7 +202,7 @@ class OwnOffsets(Struct, array_like=True):
     """Queue whose offset was reset -> epoch of the last reset; a commit of an earlier epoch is too old."""
 
 
-class Held(Struct, array_like=True):
+class QueueLock(Struct, array_like=True):
     """A lock on a queue, by RocketMQ's protocol."""
 
     client_id: str
@@ -245,7 +245,7 @@ class Group(Struct, array_like=True, kw_only=True):
     """client_id -> its offsets, in a broadcasting group; they are kept when the client leaves."""
     resets: list[str] = []
     """request_ids of the last resets."""
-    locks: dict[Queue, Held] = {}
+    locks: dict[Queue, QueueLock] = {}
     """Queue -> its lock, by RocketMQ's protocol; only the owner of a queue can have one."""
     conflicts: dict[str, str] = {}
     """client_id -> how its settings conflict with those of the oldest member."""

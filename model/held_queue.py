@@ -8,7 +8,7 @@ from model.config import NEVER_MS
 from model.queue import Queue
 from model.queue_end import QueueEnd
 from model.shard_load import NOTHING, Load
-from model.waiting_pulls import Hold, WaitingPulls, Wish
+from model.waiting_pulls import Hold, PullFilter, WaitingPulls
 
 
 class Answered(Struct, array_like=True, frozen=True):
@@ -29,7 +29,7 @@ class HeldQueue(Struct, array_like=True, kw_only=True, dict=True):
     """Number of pulls held so far; it is the number of the next one."""
     holds: dict[int, Hold] = {}
     """Number -> held pull, in the order of arrival."""
-    wishes: dict[int, Wish] = {}
+    pull_filters: dict[int, PullFilter] = {}
     """Number of the first pull with a filter -> the filter, as long as a pull with it is held."""
     answered: dict[bytes, Answered] = {}
     """Digest of an instance without a held pull -> its newest pull; the oldest answer comes first."""
@@ -50,8 +50,8 @@ class HeldQueue(Struct, array_like=True, kw_only=True, dict=True):
 
     @cached_property
     def waiting(self) -> WaitingPulls:
-        """The indexes over `holds` and `wishes`, which are changed only through them."""
-        return WaitingPulls(self.holds, self.wishes)
+        """The indexes over `holds` and `pull_filters`, which are changed only through them."""
+        return WaitingPulls(self.holds, self.pull_filters)
 
     @property
     def load(self) -> Load:

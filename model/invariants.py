@@ -74,7 +74,7 @@ def broken_epochs(decisions: Iterable[AnyDecision]) -> list[str]:
     return found
 
 
-class _Held(Struct):
+class _LastHandover(Struct):
     """The state of a queue after the hand-overs so far."""
 
     owner: str | None = None
@@ -95,25 +95,25 @@ def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> li
     - A commit is the owner's, made in the epoch of the queue's assignment or a later one.
     """
     found: list[str] = []
-    groups: dict[str, dict[Queue, _Held]] = {}
+    groups: dict[str, dict[Queue, _LastHandover]] = {}
     eras: dict[str, str] = {}
     for decision in decisions:
         if _begins_era(decision, eras):
             groups.pop(str(decision.group_id), None)
         if isinstance(decision, Handover):
-            unheard = _Held(last_owner=None if whole else decision.from_)
+            unheard = _LastHandover(last_owner=None if whole else decision.from_)
             held = groups.setdefault(decision.group_id, {}).setdefault(decision.queue, unheard)
             found += (f"{_name(decision)} of {decision.queue}: {wrong}" for wrong in _wrong_in_chain(held, decision))
             owner = decision.to or decision.from_
             claimed = decision.how == "first"
-            groups[decision.group_id][decision.queue] = _Held(decision.to, owner, decision.epoch, claimed)
+            groups[decision.group_id][decision.queue] = _LastHandover(decision.to, owner, decision.epoch, claimed)
         elif isinstance(decision, Offset) and decision.reset_by is not None:
             queues = groups.setdefault(decision.group_id, {})
             if whole or decision.queue in queues:
-                held = queues.setdefault(decision.queue, _Held())
+                held = queues.setdefault(decision.queue, _LastHandover())
                 held.given, held.claimed = decision.epoch, False
         elif isinstance(decision, Offset) and decision.mode == "clustering":
-            told = groups.get(decision.group_id, {}).get(decision.queue, _Held() if whole else None)
+            told = groups.get(decision.group_id, {}).get(decision.queue, _LastHandover() if whole else None)
             if told is not None:
                 wrongs = _wrong_in_commit(told, decision)
                 found += (f"{_name(decision)} of {decision.queue}: {wrong}" for wrong in wrongs)
@@ -125,7 +125,7 @@ def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> li
     return found
 
 
-class _Told(Struct):
+class _LastAssignment(Struct):
     """The newest assignment of a live instance."""
 
     instance_id: str
@@ -141,7 +141,7 @@ def broken_telling(decisions: Iterable[AnyDecision], whole: bool = True) -> list
     - After each record, no two live clients have the same queue in their newest assignments.
     """
     found: list[str] = []
-    told: dict[str, dict[str, _Told]] = {}
+    told: dict[str, dict[str, _LastAssignment]] = {}
     owners: dict[str, dict[Queue, str | None]] = {}
     went: set[tuple[str, str, str]] = set()
     changed: dict[str, AnyDecision] = {}
@@ -157,7 +157,7 @@ def broken_telling(decisions: Iterable[AnyDecision], whole: bool = True) -> list
         match decision:
             case Assignment(group_id=group_id, client_id=client_id, mode="clustering"):
                 queues = frozenset(one.queue for one in decision.queues)
-                heard = _Told(decision.instance_id, queues, frozenset(decision.revoke))
+                heard = _LastAssignment(decision.instance_id, queues, frozenset(decision.revoke))
                 told.setdefault(group_id, {})[client_id] = heard
                 changed[group_id] = decision
             case Fenced(group_id=group_id, client_id=client_id, reason=reason) if reason in _HOW_IT_WENT:
@@ -186,7 +186,7 @@ def _wrong_in_leaving(owner: str, how: How, asked: bool, went: bool) -> Iterator
         yield f"`how` is {how}, but {owner} was not fenced for that reason"
 
 
-def _forget_told(fenced: Fenced, clients: dict[str, _Told]) -> None:
+def _forget_told(fenced: Fenced, clients: dict[str, _LastAssignment]) -> None:
     """Forget the assignment of an instance that was fenced, unless a newer instance of its client has replaced it."""
     if fenced.client_id in clients and clients[fenced.client_id].instance_id == fenced.instance_id:
         del clients[fenced.client_id]
@@ -237,10 +237,12 @@ def broken_queue(queue: HeldQueue) -> list[str]:
         found.append("a client has two held pulls")
     if sorted(holds) != list(holds) or any(number >= queue.pulls for number in holds):
         found.append(f"the held pulls {list(holds)} are not in order, or not below {queue.pulls}")
-    if {hold.wish for hold in holds.values()} != queue.wishes.keys():
-        found.append(f"the expressions {sorted(queue.wishes)} are not those of the held pulls")
-    if index.filters != sum(wish.cost for wish in set(queue.wishes.values())):
-        found.append(f"the index counts {index.filters} characters in the expressions {list(queue.wishes.values())}")
+    if {hold.filter_number for hold in holds.values()} != queue.pull_filters.keys():
+        found.append(f"the expressions {sorted(queue.pull_filters)} are not those of the held pulls")
+    if index.filters != sum(pull_filter.cost for pull_filter in set(queue.pull_filters.values())):
+        found.append(
+            f"the index counts {index.filters} characters in the expressions {list(queue.pull_filters.values())}"
+        )
     if sorted(index.numbers()) != list(holds):
         found.append(f"the index has the pulls {sorted(index.numbers())}; expected {list(holds)}")
     deadlines = [hold.due_ms for hold in holds.values()]
@@ -310,7 +312,7 @@ def _of_another_mode(group: Group) -> list[tuple[str, Member]]:
     return [(name, member) for name, member in group.members.items() if member.mode != group.mode]
 
 
-def _wrong_in_chain(held: _Held, handover: Handover) -> Iterator[str]:
+def _wrong_in_chain(held: _LastHandover, handover: Handover) -> Iterator[str]:
     before = held.owner or held.last_owner
     if handover.from_ != before:
         yield f"`from` is {handover.from_}; expected {before}, the previous owner"
@@ -321,7 +323,7 @@ def _wrong_in_chain(held: _Held, handover: Handover) -> Iterator[str]:
         yield f"the owner stays {held.owner}; expected another one"
 
 
-def _wrong_in(assignment: Assignment, queues: dict[Queue, _Held], whole: bool) -> Iterator[str]:
+def _wrong_in(assignment: Assignment, queues: dict[Queue, _LastHandover], whole: bool) -> Iterator[str]:
     given = {one.queue: one.given for one in assignment.queues if whole or one.queue in queues}
     owned = {queue for queue, held in queues.items() if held.owner == assignment.client_id}
     for queue in sorted(given.keys() - owned):
@@ -334,7 +336,7 @@ def _wrong_in(assignment: Assignment, queues: dict[Queue, _Held], whole: bool) -
             yield f"`given` of {queue} is {given[queue]}; expected {queues[queue].given}"
 
 
-def _wrong_in_commit(held: _Held, offset: Offset) -> Iterator[str]:
+def _wrong_in_commit(held: _LastHandover, offset: Offset) -> Iterator[str]:
     if held.owner != offset.client_id:
         yield f"the commit is from {offset.client_id}; expected {held.owner}, the owner"
     if offset.epoch < held.given and not held.claimed:
@@ -345,7 +347,7 @@ _HOW_IT_WENT = {"left": "unregistered", "expired": "expired", "deaf": "expired"}
 """Reason of a `Fenced` -> how the client's queues are freed."""
 
 
-def _told_twice(changed: dict[str, AnyDecision], told: dict[str, dict[str, _Told]]) -> Iterator[str]:
+def _told_twice(changed: dict[str, AnyDecision], told: dict[str, dict[str, _LastAssignment]]) -> Iterator[str]:
     """Yield queues in the newest assignments of two clients; `changed`: groups, each with a decision to name."""
     for group_id, decision in changed.items():
         has: dict[Queue, str] = {}

@@ -5,8 +5,8 @@ unless it is renewed, when its owner returns it, and in any case when the queue 
 """
 
 from model import config, events
-from model.decisions import Lock, LockOutcome
-from model.group import Held
+from model.decisions import LockAnswer, LockOutcome
+from model.group import QueueLock
 from model.queue import Queue
 from model.turn import Turn
 
@@ -17,7 +17,7 @@ def lock(turn: Turn, event: events.Lock) -> None:
     until_ms = turn.moment.now_ms + config.LOCK_MS
     for queue in sorted(set(event.queues)):
         if _owns(turn, event, queue):
-            group.locks[queue] = Held(event.client_id, until_ms)
+            group.locks[queue] = QueueLock(event.client_id, until_ms)
             group.remind(until_ms)
             _say(turn, event.client_id, queue, "granted", until_ms)
         else:
@@ -59,4 +59,6 @@ def _owns(turn: Turn, event: events.Lock | events.Unlock, queue: Queue) -> bool:
 
 
 def _say(turn: Turn, client_id: str, queue: Queue, outcome: LockOutcome, until_ms: int | None = None) -> None:
-    turn.say(Lock(group_id=turn.group.group_id, client_id=client_id, queue=queue, outcome=outcome, until_ms=until_ms))
+    turn.say(
+        LockAnswer(group_id=turn.group.group_id, client_id=client_id, queue=queue, outcome=outcome, until_ms=until_ms)
+    )

@@ -21,7 +21,7 @@ from model.filters import FilterError, parse
 from model.held_queue import Answered, HeldQueue
 from model.shard_clock import Moment
 from model.shard_load import Load
-from model.waiting_pulls import Hold, Wish
+from model.waiting_pulls import Hold, PullFilter
 
 
 def step(
@@ -89,14 +89,14 @@ def _pull(queue: HeldQueue, pull: Pull, now_ms: int, bounds: Load) -> list[AnyDe
     decisions: list[AnyDecision] = []
     if held is not None:
         decisions.append(_wake(queue, queue.waiting.remove(held), "superseded", now_ms))
-    wish = Wish(pull.expression, pull.expression_type)
+    pull_filter = PullFilter(pull.expression, pull.expression_type)
     if queue.end.believed(now_ms) > pull.from_offset:
         decisions.append(_wake(queue, hold, "arrival", now_ms))
-    elif not _has_room(queue, wish, bounds):
+    elif not _has_room(queue, pull_filter, bounds):
         decisions.append(_wake(queue, hold, "overflow", now_ms))
     else:
         queue.answered.pop(life, None)
-        queue.waiting.add(queue.pulls, hold, wish, wanted)
+        queue.waiting.add(queue.pulls, hold, pull_filter, wanted)
         queue.pulls += 1
     return decisions
 
@@ -161,9 +161,9 @@ def _room(queue: HeldQueue, load: Load, limits: Limits) -> Load:
     )
 
 
-def _has_room(queue: HeldQueue, wish: Wish, bounds: Load) -> bool:
+def _has_room(queue: HeldQueue, pull_filter: PullFilter, bounds: Load) -> bool:
     """Return whether one more pull may be held."""
-    filters = queue.waiting.filters + queue.waiting.costs(wish)
+    filters = queue.waiting.filters + queue.waiting.costs(pull_filter)
     return len(queue.holds) < bounds.pulls and filters <= bounds.filters
 
 

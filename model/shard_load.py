@@ -15,7 +15,7 @@ class Load(Struct, array_like=True, frozen=True):
     lives: int = 0
     """Number of instances whose newest pull is answered and remembered."""
     filters: int = 0
-    """Cost of the different expressions of held pulls, summed over queues; see `Wish.cost`."""
+    """Cost of the different expressions of held pulls, summed over queues; see `PullFilter.cost`."""
 
     def __add__(self, other: "Load") -> "Load":
         return Load(

@@ -20,7 +20,7 @@ _SPARE = 64
 """Outdated deadlines that do not justify a rebuild of the heap."""
 
 
-class Wish(NamedTuple):
+class PullFilter(NamedTuple):
     """The filter of a pull."""
 
     expression: str
@@ -47,7 +47,7 @@ class Hold(Struct, array_like=True):
     """Digest of the names of its group, client and instance."""
     skipped_ms: int = -1
     """The shard's clock at the first arrival that its filter did not match; -1 if none."""
-    wish: int = -1
+    filter_number: int = -1
     """Number of its filter."""
 
     @property
@@ -64,9 +64,9 @@ class Hold(Struct, array_like=True):
 class Lane:
     """The holds with the same filter, sorted by offset and number."""
 
-    def __init__(self, wish: Wish, wanted: ParsedSubscription | None = None) -> None:
+    def __init__(self, pull_filter: PullFilter, wanted: ParsedSubscription | None = None) -> None:
         """Begin without holds; `wanted` is the parsed filter, None to parse it when it is needed."""
-        self.wish = wish
+        self.pull_filter = pull_filter
         self.fresh: list[tuple[int, int]] = []
         """(from_offset, number) of the holds that have skipped no arrival."""
         self.skipped: list[tuple[int, int]] = []
@@ -115,26 +115,26 @@ class Lane:
         if arrival.tags_code is None and arrival.tags is None and arrival.properties is None:
             return True
         if self._wanted is None:
-            self._wanted = parse(self.wish.expression, self.wish.expression_type)
+            self._wanted = parse(self.pull_filter.expression, self.pull_filter.expression_type)
         return matches(self._wanted, arrival.tags_code, arrival.tags, arrival.properties)
 
 
 class WaitingPulls:
     """The holds of a queue, and the indexes over them; no other code may change the holds."""
 
-    def __init__(self, holds: dict[int, Hold], wishes: dict[int, Wish]) -> None:
+    def __init__(self, holds: dict[int, Hold], pull_filters: dict[int, PullFilter]) -> None:
         """Index these holds; both dicts are changed in place from then on."""
         self._holds = holds
-        self._wishes = wishes
-        self._numbers = {wish: number for number, wish in wishes.items()}
-        self._lanes = {number: Lane(wish) for number, wish in wishes.items()}
+        self._pull_filters = pull_filters
+        self._numbers = {pull_filter: number for number, pull_filter in pull_filters.items()}
+        self._lanes = {number: Lane(pull_filter) for number, pull_filter in pull_filters.items()}
         self._clients: dict[tuple[str, str], int] = {}
         self._due: list[tuple[int, int]] = []
         """Heap of (due_ms, number); entries of holds that were removed, or that are due earlier by now, are ignored."""
-        self.filters = sum(wish.cost for wish in wishes.values())
+        self.filters = sum(pull_filter.cost for pull_filter in pull_filters.values())
         """Cost of all filters together, in characters."""
         for number, hold in holds.items():
-            lane = self._lanes[hold.wish]
+            lane = self._lanes[hold.filter_number]
             (lane.fresh if hold.skipped_ms < 0 else lane.skipped).append((hold.from_offset, number))
             self._clients[hold.group_id, hold.client_id] = number
         for lane in self._lanes.values():
@@ -155,38 +155,38 @@ class WaitingPulls:
         """Return the number of a client's held pull; None if it has none."""
         return self._clients.get((group_id, client_id))
 
-    def costs(self, wish: Wish) -> int:
+    def costs(self, pull_filter: PullFilter) -> int:
         """Return by how much `filters` grows if a pull with this filter is held."""
-        return 0 if wish in self._numbers else wish.cost
+        return 0 if pull_filter in self._numbers else pull_filter.cost
 
-    def add(self, number: int, hold: Hold, wish: Wish, wanted: ParsedSubscription) -> None:
+    def add(self, number: int, hold: Hold, pull_filter: PullFilter, wanted: ParsedSubscription) -> None:
         """Hold a pull, whose client must not have one; `wanted` is its parsed filter."""
-        if wish not in self._numbers:
-            self._wishes[number] = wish
-            self._numbers[wish] = number
-            self._lanes[number] = Lane(wish, wanted)
-            self.filters += wish.cost
-        hold.wish = self._numbers[wish]
+        if pull_filter not in self._numbers:
+            self._pull_filters[number] = pull_filter
+            self._numbers[pull_filter] = number
+            self._lanes[number] = Lane(pull_filter, wanted)
+            self.filters += pull_filter.cost
+        hold.filter_number = self._numbers[pull_filter]
         self._holds[number] = hold
         self._clients[hold.group_id, hold.client_id] = number
-        insort(self._lanes[hold.wish].fresh, (hold.from_offset, number))
+        insort(self._lanes[hold.filter_number].fresh, (hold.from_offset, number))
         self._note_due(number, hold)
 
     def remove(self, number: int) -> Hold:
         """Remove a hold and return it."""
         hold = self._holds[number]
-        self._lanes[hold.wish].remove(number, hold)
+        self._lanes[hold.filter_number].remove(number, hold)
         return self.drop(number)
 
     def drop(self, number: int) -> Hold:
         """Remove a hold that its lane has removed already."""
         hold = self._holds.pop(number)
         del self._clients[hold.group_id, hold.client_id]
-        lane = self._lanes.get(hold.wish)
+        lane = self._lanes.get(hold.filter_number)
         if lane is not None and not lane:
-            wish = self._wishes.pop(hold.wish)
-            del self._lanes[hold.wish], self._numbers[wish]
-            self.filters -= wish.cost
+            pull_filter = self._pull_filters.pop(hold.filter_number)
+            del self._lanes[hold.filter_number], self._numbers[pull_filter]
+            self.filters -= pull_filter.cost
         return hold
 
     def skip(self, lane: Lane, offset: int, now_ms: int) -> None:

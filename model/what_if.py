@@ -272,9 +272,9 @@ def _events(group: Group, shard: Shard, change: Variation) -> list[AnyEvent]:
     events: list[AnyEvent] = [Configure(group_id=group.group_id, **change.settings)] if change.settings else []
     if change.add:
         oldest = next(iter(members))
-        wishes = structs.replace(_last_word(group.group_id, oldest, members[oldest]), epoch=-1, owned=[])
+        wanted = structs.replace(_last_word(group.group_id, oldest, members[oldest]), epoch=-1, owned=[])
         events += [
-            structs.replace(wishes, client_id=client_id, instance_id=f"what-if-{client_id}")
+            structs.replace(wanted, client_id=client_id, instance_id=f"what-if-{client_id}")
             for client_id in _new_names(members, change.add)
         ]
     for client_id in change.remove:

@@ -4,7 +4,7 @@ from model.queue import Queue
 from wakeroll.admin import Admin
 from wakeroll.consumer import Consumer
 from wakeroll.epoch_ms import EpochMs
-from wakeroll.errors import Fenced, InvalidUsage, NotReachable, WakerollError
+from wakeroll.errors import ConsumerFenced, InvalidUsage, NotReachable, WakerollError
 from wakeroll.fetch import Fetched
 from wakeroll.operator_requests import RequestRefused, RequestUnanswered
 from wakeroll.producer import Producer
@@ -13,8 +13,8 @@ from wakeroll.topic_filters import Sql92
 __all__ = [
     "Admin",
     "Consumer",
+    "ConsumerFenced",
     "EpochMs",
-    "Fenced",
     "Fetched",
     "InvalidUsage",
     "NotReachable",

@@ -156,7 +156,7 @@ class Consumer:
 
         Raises:
             InvalidUsage: the consumer is closed, or is used by a second thread or a forked process.
-            Fenced: the coordinator removed this consumer; it does not rejoin by itself.
+            ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
         """
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds (math.inf waits forever)")
@@ -204,7 +204,7 @@ class Consumer:
                 if that happens during the wait.
             NotReachable: Kafka does not answer, or has no such queue.
             RequestRefused: the coordinator rejects the pull.
-            Fenced: the coordinator removed this consumer; it does not rejoin by itself.
+            ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
         """
         self._refuse_a_fork()
         return self._fetcher.fetch(queue, offset, wait, max_messages, self._control.check)

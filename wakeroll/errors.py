@@ -13,7 +13,7 @@ class NotReachable(WakerollError):
     """No broker answered in time, or the broker has no control plane."""
 
 
-class Fenced(WakerollError):
+class ConsumerFenced(WakerollError):
     """The coordinator removed this consumer from its group; the consumer does not rejoin by itself.
 
     Attributes:

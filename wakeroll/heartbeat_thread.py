@@ -13,7 +13,7 @@ from model.decisions import Rejected, Wake
 from model.events import Commit, Heartbeat
 from model.instance_secrets import provable_id
 from model.queue import Queue
-from wakeroll.errors import Fenced, WakerollError
+from wakeroll.errors import ConsumerFenced, WakerollError
 from wakeroll.inbox import Inbox
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
@@ -116,13 +116,13 @@ class Control:
         """Raise an error if this client's membership has ended.
 
         Raises:
-            Fenced: the coordinator removed this client.
+            ConsumerFenced: the coordinator removed this client.
             WakerollError: the control thread failed; its exception is the cause.
         """
         if self._failure is not None:
             raise WakerollError(f"the control thread failed: {self._failure!r}") from self._failure
         if self._ended is not None:
-            raise Fenced(self._sentence(self._ended), self._ended.reason, self._ended.by)
+            raise ConsumerFenced(self._sentence(self._ended), self._ended.reason, self._ended.by)
 
     def leave(self, timeout: float) -> None:
         """Commit, leave the group and end the thread; wait at most `timeout` seconds for Kafka's acknowledgement."""

@@ -24,7 +24,7 @@ KINDS: Mapping[str, type[decisions.Decision]] = {
     "memberships": decisions.Membership,
     "rebalances": decisions.Rebalance,
     "handovers": decisions.Handover,
-    "locks": decisions.Lock,
+    "locks": decisions.LockAnswer,
     "wake_decisions": decisions.Wake,
     "rejections": decisions.Rejected,
     "fencings": decisions.Fenced,

@@ -140,8 +140,7 @@ class Announcer:
         self._mute = (self._mute | asked) - told.keys()
         if self._mute:
             topic, queue_id = min(self._mute)
-            others = f" and {len(self._mute) - 1} other queues" if len(self._mute) > 1 else ""
-            self._gap.began(f"cannot read the end offset of {topic}-{queue_id}{others}")
+            self._gap.began(f"cannot read end offsets; queues: {len(self._mute)}, the first: {topic}-{queue_id}")
         else:
             self._gap.ended()
         for arrival in self._book.take_news(told, now_ms):

@@ -67,7 +67,7 @@ def read(value: bytes | None) -> Pulled | Arrived | None:
     return said
 
 
-class _Told(Struct):
+class _LastReport(Struct):
     """This observer's last report of a queue."""
 
     next_offset: int
@@ -92,7 +92,7 @@ class EndBook:
         """End of each queue as the coordinator believes it."""
         self._reached: dict[Where, tuple[int, int]] = {}
         """Largest offset of a pull, and the time of that pull. The coordinator does not count it as an end."""
-        self._told: dict[Where, _Told] = {}
+        self._told: dict[Where, _LastReport] = {}
         self._fallen: set[Where] = set()
         """Queues that were shorter in the last query than in the log."""
         self._pulled_ms: dict[str, int] = {}
@@ -136,16 +136,16 @@ class EndBook:
         """
         news = []
         for where, end in ends.items():
-            told = self._told.setdefault(where, _Told(-1, now_ms))
+            told = self._told.setdefault(where, _LastReport(-1, now_ms))
             if self._is_news(where, end, told, now_ms):
-                self._told[where] = _Told(end, now_ms, is_under_way=True)
+                self._told[where] = _LastReport(end, now_ms, is_under_way=True)
                 topic, queue_id = where
                 news.append(Arrival(queue=Queue(topic, "", queue_id), next_offset=end, observer=self._observer))
         return news
 
     def unsaid(self, queue: Queue, now_ms: int) -> None:
         """Mark the last report of a queue as lost, so that the next read repeats it."""
-        self._told[queue.topic, queue.queue_id] = _Told(-1, now_ms - TELL_MS)
+        self._told[queue.topic, queue.queue_id] = _LastReport(-1, now_ms - TELL_MS)
 
     def keep(self, topics: Iterable[str], now_ms: int) -> None:
         """Forget all other topics, and all entries that are too old."""
@@ -170,7 +170,7 @@ class EndBook:
         if told is not None and said.observer == self._observer and said.next_offset == told.next_offset:
             told.is_under_way = False
 
-    def _is_news(self, where: Where, end: int, told: _Told, now_ms: int) -> bool:
+    def _is_news(self, where: Where, end: int, told: _LastReport, now_ms: int) -> bool:
         """Return whether an end must be reported."""
         believed = self._ends[where].believed(now_ms) if where in self._ends else 0
         if end < max(believed, self._reached.get(where, (0, 0))[0]):

@@ -22,6 +22,9 @@ CONFIGURATIONS = ("spark", "broker")
 CLASSES = FOLDER / ".classes.jsa"
 """Class file that `class_data_sharing` may have created; with it, Spark starts in 5 s instead of 7."""
 
+SAY_EVERY = 10
+"""A line of progress appears after so many fetched JARs."""
+
 _NEW = ".new"
 _STAMP = ".complete"
 _LOCK = ".lock"
@@ -112,10 +115,11 @@ def _fetch(
     say(f"fetching {count or 'the'} JARs, about 70 MB, into {folder} (only once; about half a minute)")
     came = 0
 
-    def fetched(name: str) -> None:
+    def fetched(_name: str) -> None:
         nonlocal came
         came += 1
-        say(f"  {came:2}  {name}")
+        if came % SAY_EVERY == 0 or came == count:
+            say(f"  fetched {came}{f' of {count}' if count else ''}")
 
     shutil.rmtree(folder / _NEW, ignore_errors=True)
     url = os.environ.get("WAKEROLL_MAVEN_URL", "") if maven_url is None else maven_url

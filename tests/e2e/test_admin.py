@@ -19,7 +19,7 @@ from model.replay import encode_decision
 from pipeline.kafka.control_topics import ensure_topics
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
-from wakeroll import Admin, Consumer, EpochMs, Fenced, InvalidUsage, Queue, RequestRefused, RequestUnanswered
+from wakeroll import Admin, Consumer, ConsumerFenced, EpochMs, InvalidUsage, Queue, RequestRefused, RequestUnanswered
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import add_key, new_key, read_keys
 from wakeroll.outbox import Outbox
@@ -344,7 +344,7 @@ def test_a_clustering_consumer_in_a_broadcasting_group_is_fenced_and_told_why(co
     other = join(topic)
 
     with pytest.raises(
-        Fenced,
+        ConsumerFenced,
         match=r"was refused: mode is 'clustering'; expected 'broadcasting', the mode of the group's oldest member",
     ) as fenced:
         other.read(1)

@@ -21,7 +21,7 @@ from pipeline.kafka.control_topics import ensure_topics
 from pipeline.local.broker import EmbeddedBroker
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
-from wakeroll import Consumer, Fenced, InvalidUsage, NotReachable, Queue
+from wakeroll import Consumer, ConsumerFenced, InvalidUsage, NotReachable, Queue
 from wakeroll.connection import Connection, Topics
 from wakeroll.outbox import Outbox
 
@@ -443,7 +443,7 @@ def test_a_second_consumer_of_the_same_name_does_not_disturb_the_first(coordinat
     one.poll_until(lambda: one.queues)
     two = join(topic, client_id="twin")
 
-    with pytest.raises(Fenced, match=r"client 'twin' .* uses the same client_id") as raised:
+    with pytest.raises(ConsumerFenced, match=r"client 'twin' .* uses the same client_id") as raised:
         two.poll_until(lambda: False)
 
     assert raised.value.reason == "duplicate"
@@ -458,7 +458,7 @@ def test_a_full_group_refuses(coordinator, join, group_id):
     one.poll_until(lambda: one.queues)
     two = join(topic)
 
-    with pytest.raises(Fenced, match=r"max_members") as raised:
+    with pytest.raises(ConsumerFenced, match=r"max_members") as raised:
         two.poll_until(lambda: False)
 
     assert raised.value.reason == "refused"

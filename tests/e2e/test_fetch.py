@@ -18,7 +18,16 @@ from model.queue import Queue
 from model.replay import encode_decision
 from pipeline.kafka.control_topics import ensure_topics
 from tests.support.waiting import wait_until
-from wakeroll import Consumer, Fenced, Fetched, InvalidUsage, NotReachable, Producer, RequestRefused, WakerollError
+from wakeroll import (
+    Consumer,
+    ConsumerFenced,
+    Fetched,
+    InvalidUsage,
+    NotReachable,
+    Producer,
+    RequestRefused,
+    WakerollError,
+)
 from wakeroll.connection import Connection, Topics
 
 pytestmark = pytest.mark.e2e
@@ -389,7 +398,7 @@ def test_who_is_fenced_hears_of_it_in_a_fetch_too(coordinator, join):
 
     coordinator.tell(beat.client_id, encode_decision(out))
 
-    with pytest.raises(Fenced, match="is a duplicate: another process, instance another"):
+    with pytest.raises(ConsumerFenced, match="is a duplicate: another process, instance another"):
         waiting.result(PATIENCE_S)
 
 

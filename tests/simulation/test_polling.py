@@ -100,7 +100,7 @@ def keep_everything(world: World) -> None:
 
 
 def forget_a_hold(world: World) -> None:
-    _change(world, lambda _, queue: queue.holds.clear() or queue.wishes.clear())
+    _change(world, lambda _, queue: queue.holds.clear() or queue.pull_filters.clear())
 
 
 def count_wrongly(world: World) -> None:

@@ -57,7 +57,7 @@ from model.decisions import (
     Assignment,
     Fenced,
     Handover,
-    Lock,
+    LockAnswer,
     Membership,
     Offset,
     Rebalance,
@@ -537,7 +537,7 @@ def _wakes(decisions: list[Wake]) -> Iterator[str]:
             yield f"wake {each.client_id} of {queue}: {reason}, next {next_offset}, held {_time(each.held_ms)}"
 
 
-def _locks(decisions: list[Lock]) -> Iterator[str]:
+def _locks(decisions: list[LockAnswer]) -> Iterator[str]:
     for (client_id, outcome, until_ms), same in groupby(
         decisions, key=lambda each: (each.client_id, each.outcome, each.until_ms)
     ):
@@ -552,7 +552,7 @@ WORDS: dict[type, Callable[[Any], Iterator[str]]] = {
     Assignment: _assignments,
     Fenced: _fenced,
     Offset: _offsets,
-    Lock: _locks,
+    LockAnswer: _locks,
     Wake: _wakes,
     Rejected: _rejected,
 }

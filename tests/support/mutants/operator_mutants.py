@@ -96,7 +96,7 @@ MUTANTS = (
     M("a lock lasts", "A lock ends after a minute.", "locks",
       "if held.until_ms <= turn.moment.now_ms)", "if False)", LOCKS),
     M("a lock is not renewed", "Who locks again has its minute again.", "locks",
-      "            group.locks[queue] = Held(event.client_id, until_ms)\n", "            group.locks.setdefault(queue, Held(event.client_id, until_ms))\n", LOCKS),
+      "            group.locks[queue] = QueueLock(event.client_id, until_ms)\n", "            group.locks.setdefault(queue, QueueLock(event.client_id, until_ms))\n", LOCKS),
     M("a lock outlives its owner", "A lock ends when the queue comes free.", "ownership",
       "        locks.end(turn, queue)\n", "", LOCKS),
     M("anybody may unlock", "A lock is given back by its holder.", "locks",

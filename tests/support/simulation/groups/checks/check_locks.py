@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from model.config import LOCK_MS, SLACK_MS
-from model.decisions import Handover
-from model.decisions import Lock as Answer
+from model.decisions import Handover, LockAnswer
 from model.events import Lock, Unlock
 from model.queue import Queue
 from tests.support.simulation.frame.broken import Broken
@@ -32,7 +31,7 @@ def check(evidence: Evidence) -> Iterator[Broken]:
 
 def _wrong_answers(roll: Roll, page: Page, event: Lock | Unlock, held: Held) -> Iterator[tuple[Queue, str]]:
     """A lock goes to the owner that keeps its queue, in its present life; an unlock is its holder's."""
-    answers = {one.queue: one for one in page.decisions if isinstance(one, Answer)}
+    answers = {one.queue: one for one in page.decisions if isinstance(one, LockAnswer)}
     group = roll.group(event.group_id)
     member = group.members.get(event.client_id)
     for queue in sorted(set(event.queues)):
@@ -55,7 +54,7 @@ def _wrong_answers(roll: Roll, page: Page, event: Lock | Unlock, held: Held) -> 
 
 def _wrong_ends(evidence: Evidence, page: Page, held: Held) -> Iterator[tuple[str, Queue, str]]:
     for decision in page.decisions:
-        if isinstance(decision, Answer) and decision.outcome in ("expired", "unlocked"):
+        if isinstance(decision, LockAnswer) and decision.outcome in ("expired", "unlocked"):
             client_id, granted = held.pop((decision.group_id, decision.queue), ("", page))
             if client_id != decision.client_id:
                 yield decision.group_id, decision.queue, f"the lock of {decision.client_id} ends; it is {client_id}'s"
