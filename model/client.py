@@ -66,6 +66,8 @@ class Client:
         """Epoch of the newest assignment that this instance received; -1 if none."""
         self.heartbeat_ms = config.HEARTBEAT_MS
         self.session_timeout_ms = config.SESSION_TIMEOUT_MS
+        self.revoke_timeout_ms = config.REVOKE_TIMEOUT_MS
+        """How long this client may take to release a queue, unless the group consumes in order."""
         self._preferences = preferences
         self._commits_itself = commit_interval_ms is not None
         self._commit_interval_ms = commit_interval_ms or config.COMMIT_INTERVAL_MS
@@ -285,6 +287,7 @@ class Client:
         repetitions were answered, both would exchange records at network speed.
         """
         self.heartbeat_ms = assignment.heartbeat_ms
+        self.revoke_timeout_ms = assignment.revoke_timeout_ms
         if assignment.session_timeout_ms != self.session_timeout_ms:
             known = [self.session_timeout_ms]
             if self._acknowledged_ms < self._stated_ms:

@@ -1,9 +1,10 @@
 """The consumer that an application imports: it reads the queues that the coordinator assigns to it."""
 
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,15 +22,17 @@ from wakeroll.fetch import Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
 from wakeroll.outbox import Outbox
+from wakeroll.push import limits
+from wakeroll.push.push_loop import PushLoop
+from wakeroll.push.workers import Handler
+from wakeroll.queue_starts import RETRY_S, OnQueues, QueueStarts
 from wakeroll.reader import Reader
 from wakeroll.topic_filters import TopicFilters
 
-OnQueues = Callable[[list[Queue]], object]
-
 SLICE_S = 0.05
 """How long poll() waits for Kafka before it checks for new or revoked queues (s)."""
-RETRY_S = 1.0
-"""How long poll() waits before it retries a queue whose start offset Kafka did not return (s)."""
+LEAVE_MARGIN_S = 1.0
+"""Part of the time of close() that remains for leaving the group when calls of run()'s handler do not return (s)."""
 
 
 class Consumer:
@@ -134,7 +137,7 @@ class Consumer:
             raise
         self.group_id = group_id
         self.client_id = client_id
-        self._on_assigned = on_assigned
+        self._orderly = orderly
         self._on_revoked = on_revoked
         self._fetcher = Fetcher(connection, group_id, client_id, subscriptions, self._filters)
         client = Client(group_id, client_id, preferences, commit_interval_ms)
@@ -146,7 +149,13 @@ class Consumer:
         self._closed = False
         self._handed: tuple[Give, int] | None = None
         """Assignment and next offset of the message that the application is processing; None if there is none."""
-        self._retry_at = 0.0
+        self._starts = QueueStarts(self._control, self._reader, on_assigned)
+        self._loop: PushLoop | None = None
+        """Runs while `run` does."""
+        self._stopping = False
+        """Whether `stop` was called during this `run`."""
+        self._leave_by = math.inf
+        """When `close` leaves the group, by the monotonic clock."""
         self._control.start()
 
     def poll(self, timeout: float = 1.0) -> Message | None:
@@ -164,7 +173,7 @@ class Consumer:
         self._refuse_who_must_not_poll()
         if not self._polling.acquire(blocking=False):
             self._refuse_if_closed()
-            raise InvalidUsage("poll() was called by a callback of poll(); call it when poll() has returned")
+            raise InvalidUsage("poll() was called by a callback of poll() or run(); call it when that has returned")
         try:
             self._finish()
             while True:
@@ -209,10 +218,95 @@ class Consumer:
         self._refuse_a_fork()
         return self._fetcher.fetch(queue, offset, wait, max_messages, self._control.check)
 
+    def run(
+        self,
+        handler: Handler,
+        *,
+        workers: int = limits.WORKERS,
+        batch_size: int = limits.BATCH_SIZE,
+        prefetch: int = limits.PREFETCH,
+        prefetch_bytes: int = limits.PREFETCH_BYTES,
+        stop_timeout: float = 30.0,
+    ) -> None:
+        """Call a handler with batches of messages, until `stop` or `close` is called or the handler raises.
+
+        Use it instead of `poll`, from one thread. Messages are processed when the handler returns; an offset is
+        committed when all messages below it are. With ``orderly``, a queue has one call at a time, in order of offset;
+        otherwise messages of a queue with the same key have, and any others are handled at the same time.
+
+        A revoked queue is released when the calls that have messages of it have returned; messages that were read ahead
+        are left to the next owner. Unless the consumer is ``orderly``, the queue is released after nine tenths of the
+        group's revoke timeout in any case, and the next owner receives the messages of those calls again. The log
+        (logger ``wakeroll``) tells which of both happened. A call that does not return blocks only its queue or key,
+        but the offsets of its queue are not committed beyond its messages.
+
+        >>> def handle(messages):
+        ...     for message in messages:
+        ...         print(message.value())
+        >>> with Consumer("billing", ["orders"], "localhost:9092") as consumer:  # doctest: +SKIP
+        ...     consumer.run(handle, workers=8)
+
+        Args:
+            handler: receives a list of messages of one queue, in order of offset; a function, which is called in
+                threads, or an ``async`` function, which is called in one event loop.
+            workers: calls at once, 1 to 1,000.
+            batch_size: most messages per call.
+            prefetch: most messages of a queue that are read and not processed; the queue is not read on meanwhile. It
+                is not read on either when twice as many offsets lie behind its oldest unprocessed message.
+            prefetch_bytes: most bytes of these messages' values per queue. Kafka's client has up to 64 MiB more for all
+                queues together, its setting ``queued.max.messages.kbytes``.
+            stop_timeout: seconds that calls may take to return after `stop`, or after a call has raised.
+
+        Raises:
+            InvalidUsage: an argument is not valid, the consumer is closed, or is used by a second thread or a forked
+                process.
+            ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
+            BaseException: what the handler or a callback raised. The messages of that call are not processed: the next
+                `run` or `poll`, or another member, receives them again.
+        """
+        push_limits = limits.PushLimits(workers, batch_size, prefetch, prefetch_bytes)
+        if not callable(handler):
+            raise InvalidUsage(f"handler is {handler!r}; it must be a function of a list of messages")
+        if not stop_timeout >= 0:
+            raise InvalidUsage(f"stop_timeout is {stop_timeout!r}; it must be 0 or more seconds")
+        self._refuse_who_must_not_poll()
+        if not self._polling.acquire(blocking=False):
+            self._refuse_if_closed()
+            raise InvalidUsage("run() was called by a callback of poll() or run(); call it when that has returned")
+        try:
+            self._finish()
+            self._stopping = False
+            self._loop = PushLoop(
+                self._control,
+                self._reader,
+                self._starts,
+                self._filters,
+                handler,
+                push_limits,
+                orderly=self._orderly,
+                on_revoked=self._on_revoked,
+                name=f"wakeroll-{self.client_id}",
+            )
+            self._loop.run(
+                lambda: not self._stopping and not self._closed,
+                lambda: min(stop_timeout, max(self._leave_by - time.monotonic() - LEAVE_MARGIN_S, 0.0)),
+            )
+        finally:
+            self._loop = None
+            self._polling.release()
+
+    def stop(self) -> None:
+        """Let `run` return when the calls at work have returned; any thread and any signal handler may call it.
+
+        The consumer stays a member and keeps its queues: call `close`, or `run` again.
+        """
+        self._stopping = True
+
     def commit(self, timeout: float = 5.0) -> bool:
         """Commit all delivered messages now, including the last one; call it in the polling thread or in a callback.
 
-        In a callback of `close`, the last message is included only if it is known to be processed; see `close`.
+        In a callback of `close`, the last message is included only if it is known to be processed; see `close`. During
+        `run`, any thread may call it; it commits the messages whose calls have returned.
 
         Args:
             timeout: seconds to wait for Kafka's acknowledgement.
@@ -227,7 +321,10 @@ class Consumer:
         """
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds")
-        if threading.current_thread() is not self._closer:
+        if (loop := self._loop) is not None:
+            self._refuse_a_fork()
+            loop.report()
+        elif threading.current_thread() is not self._closer:
             self._refuse_who_must_not_poll()
         counts = self._polling.locked() or self._finish()
         return self._control.commit(min(timeout, argument_checks.LONGEST_S)) and counts
@@ -252,9 +349,12 @@ class Consumer:
         if self._closed or os.getpid() != self._pid:
             return  # a forked process has neither the threads nor the membership
         if self._polling.locked() and threading.current_thread() is self._poller:
-            raise InvalidUsage("close() was called by a callback of poll(); call it when poll() has returned")
+            raise InvalidUsage(
+                "close() was called during poll() or run(), by a callback or a signal handler; "
+                "call it when that has returned; stop() lets run() return"
+            )
+        deadline = self._leave_by = time.monotonic() + timeout
         self._closed, self._closer = True, threading.current_thread()
-        deadline = time.monotonic() + timeout
         self._fetcher.close(timeout)
         # A poll() in another thread returns when it sees that the consumer is closed.
         idle = self._polling.acquire(timeout=max(deadline - time.monotonic(), 0.0))
@@ -305,22 +405,14 @@ class Consumer:
     def _follow(self) -> None:
         """Apply assignments and revocations to the reader. The application has processed all delivered messages."""
         control, reader = self._control, self._reader
-        if not control.changed.is_set() and not 0 < self._retry_at <= time.monotonic():
+        if not control.changed.is_set() and not self._starts.is_due:
             return
         control.changed.clear()
-        self._retry_at = 0.0
         try:
             readable, draining = control.view()
             self._tell(self._on_revoked, reader.stop_all_but(readable))
             control.released(draining)
-            readable, _ = control.view()
-            reading = reader.queues
-            news = [give for queue, give in readable.items() if queue not in reading]
-            starts = reader.start(news)
-            if len(starts) < len(news):
-                self._retry_at = time.monotonic() + RETRY_S
-            control.started(starts)
-            self._tell(self._on_assigned, [give.queue for give, _ in starts])
+            self._starts.begin(control.view()[0])
         except BaseException:
             control.changed.set()  # a callback failed: the next poll() continues
             raise

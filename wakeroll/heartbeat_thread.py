@@ -71,6 +71,11 @@ class Control:
         with self._lock:
             return self._client.readable(), self._client.draining()
 
+    @property
+    def revoke_timeout_s(self) -> float:
+        """Revoke timeout of the newest assignment (s)."""
+        return self._client.revoke_timeout_ms / 1_000
+
     def started(self, starts: Iterable[tuple[Give, int]]) -> None:
         """Report the offsets at which the reading of these assignments starts."""
         with self._lock:

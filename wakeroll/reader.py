@@ -1,13 +1,15 @@
 """The data side of the consumer: Kafka partitions, read with `assign` and without Kafka's own groups."""
 
 import logging
+from collections.abc import Iterable
+from itertools import groupby
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from model.client_actions import Give
 from model.decisions import Start
 from model.queue import Queue
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, take
 from wakeroll.errors import WakerollError
 
 log = logging.getLogger("wakeroll")
@@ -83,6 +85,49 @@ class Reader:
             self._handle(error, message.topic(), give)
             return None
         return None if give is None else (give, message)
+
+    def take(self, most: int, timeout: float) -> list[tuple[Give, list[Message]]]:
+        """Return the next messages by queue, each with its assignment; wait at most `timeout` seconds for the first.
+
+        A queue may come up several times.
+
+        Raises:
+            WakerollError: Kafka's client has failed permanently.
+        """
+        messages = take(self._consumer, most, timeout)
+        if any(map(Message.error, messages)):
+            for message in messages:
+                if (error := message.error()) is not None:
+                    self._handle(error, message.topic(), self._gives.get((message.topic(), message.partition())))
+            messages = [message for message in messages if message.error() is None]
+        runs = []
+        for partition, some in groupby(messages, Message.partition):
+            for topic, run in groupby(some, Message.topic):
+                give = self._gives.get((topic, partition))
+                if give is not None:
+                    runs.append((give, list(run)))
+        return runs
+
+    def pause(self, queues: list[Queue]) -> None:
+        """Read no further messages of these queues, until `resume`."""
+        if queues:
+            self._consumer.pause([TopicPartition(queue.topic, queue.queue_id) for queue in queues])
+
+    def resume(self, queues: list[Queue]) -> None:
+        """Read these paused queues on."""
+        if queues:
+            self._consumer.resume([TopicPartition(queue.topic, queue.queue_id) for queue in queues])
+
+    def set_back(self, positions: Iterable[tuple[Give, int]]) -> None:
+        """Read these assigned queues from these offsets on."""
+        offsets = [
+            TopicPartition(give.queue.topic, give.queue.queue_id, offset)
+            for give, offset in positions
+            if self._reading.get(give.queue) == give
+        ]
+        if offsets:
+            self._consumer.incremental_unassign(offsets)
+            self._consumer.incremental_assign(offsets)
 
     def close(self) -> None:
         """Stop reading everything."""

@@ -38,6 +38,11 @@ class TopicFilters:
             if parsed.expression != ALL:  # without a filter, headers are not decoded at all
                 self._parsed[subscription.topic] = parsed
 
+    def select(self, topic: str, messages: list[Message]) -> list[Message]:
+        """Return the messages that match the topic's filter."""
+        parsed = self._parsed.get(topic)
+        return messages if parsed is None else [message for message in messages if wants(parsed, message)]
+
     def wants(self, topic: str, message: Message) -> bool:
         """Return whether a message of this topic matches the topic's filter."""
         parsed = self._parsed.get(topic)

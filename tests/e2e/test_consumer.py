@@ -628,8 +628,9 @@ def test_a_callback_may_not_poll_or_close(coordinator, group_id):
         wait_until(lambda: consumer.poll(0.05) or said, "queues have come")
 
     assert said == [
-        "poll() was called by a callback of poll(); call it when poll() has returned",
-        "close() was called by a callback of poll(); call it when poll() has returned",
+        "poll() was called by a callback of poll() or run(); call it when that has returned",
+        "close() was called during poll() or run(), by a callback or a signal handler; call it when that has returned; "
+        "stop() lets run() return",
     ]
 
 

@@ -1,0 +1,133 @@
+"""The hand-out of batches to workers, and what they report."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from confluent_kafka import Message
+
+from model.client_actions import Give
+from wakeroll.push.queue_work import Batch, QueueWork
+
+
+class Dispatch:
+    """Batches that may be handled now, in order. It is shared by the loop that adds them and by all workers.
+
+    One lock guards it and all `QueueWork`. A worker takes it once per batch: waking another thread costs more than
+    everything else that is done for a batch.
+    """
+
+    def __init__(self, may_hand_out: Callable[[Give], bool]) -> None:
+        """Begin without batches; `may_hand_out` is called before each batch that a worker receives."""
+        self.lock = threading.Lock()
+        self.problem: BaseException | None = None
+        """What the handler raised first; no batch is handed out afterwards."""
+        self.advanced: set[QueueWork] = set()
+        """Queues whose position may have advanced since it was reported."""
+        self._may_hand_out = may_hand_out
+        self._ready: deque[Batch] = deque()
+        self._work = threading.Condition(self.lock)
+        """Notified when a batch is ready, or on `close`."""
+        self._idle = 0
+        """Threads that wait for a batch."""
+        self._progress = threading.Condition(self.lock)
+        """Notified when a call has returned."""
+        self._is_awaited = False
+        """Whether somebody waits for progress."""
+        self._is_closed = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a batch may be handled now."""
+        return bool(self._ready)
+
+    # --- for the loop ---
+
+    def add(self, work: QueueWork, messages: list[Message], end: int) -> None:
+        """Add the next messages of a queue; see `QueueWork.add`."""
+        with self.lock:
+            self._ready += work.add(messages, end)
+            if not messages:
+                self.advanced.add(work)
+            if self._ready and self._idle:
+                self._work.notify()
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Wait until a condition is true, or the handler has raised; return whether it is true."""
+        with self.lock:
+            self._is_awaited = True
+            self._progress.wait_for(lambda: condition() or self.problem is not None, timeout)
+            self._is_awaited = False
+            return condition()
+
+    def wait_for_calls(self, works: list[QueueWork], timeout: float) -> int:
+        """Wait until no call is at work on these queues; return how many still are."""
+        with self.lock:
+            self._is_awaited = True
+            self._progress.wait_for(lambda: not any(work.running for work in works), timeout)
+            self._is_awaited = False
+            return sum(work.running for work in works)
+
+    def close(self) -> None:
+        """Hand out nothing more; threads that wait for a batch receive None."""
+        with self.lock:
+            self._is_closed = True
+            self._ready.clear()
+            self._work.notify_all()
+
+    # --- for the workers ---
+
+    def next(self, finished: Batch | None, *, wait: bool) -> Batch | None:
+        """Note that a batch is processed, and return the next one.
+
+        Args:
+            finished: the worker's last batch; None if it has none, or it failed.
+            wait: whether to wait for a batch.
+
+        Returns:
+            A batch, or None: there is none now, or with `wait` never again.
+        """
+        while True:
+            with self.lock:
+                if finished is not None:
+                    self._finish(finished)
+                    finished = None
+                batch = self._take()
+                while batch is None and wait and not self._is_closed:
+                    self._idle += 1
+                    self._work.wait()
+                    self._idle -= 1
+                    batch = self._take()
+                if self._ready and self._idle:
+                    self._work.notify()  # one worker wakes the next: as many are awake as there is work for
+            if batch is None or self._may_hand_out(batch.work.give):
+                return batch
+            self._abandon(batch)
+
+    def fail(self, batch: Batch, problem: BaseException) -> None:
+        """Note that the handler raised."""
+        with self.lock:
+            if self.problem is None:
+                self.problem = problem
+            self._ready.clear()
+        self._abandon(batch)
+
+    def _take(self) -> Batch | None:
+        while self._ready and not self._is_closed:
+            batch = self._ready.popleft()
+            if batch.work.begin():
+                return batch
+        return None
+
+    def _finish(self, batch: Batch) -> None:
+        following = batch.work.finish(batch)
+        if following is not None and self.problem is None:
+            self._ready.append(following)
+        self.advanced.add(batch.work)
+        if self._is_awaited:
+            self._progress.notify_all()
+
+    def _abandon(self, batch: Batch) -> None:
+        with self.lock:
+            batch.work.abandon()
+            self._progress.notify_all()

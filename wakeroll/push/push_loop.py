@@ -1,0 +1,266 @@
+"""The loop of push consumption: it reads ahead, lets workers call the handler, and releases revoked queues."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from model.client_actions import Give
+from model.queue import Queue
+from wakeroll.heartbeat_thread import Control
+from wakeroll.push.dispatch import Dispatch
+from wakeroll.push.limits import PushLimits
+from wakeroll.push.queue_work import QueueWork
+from wakeroll.push.workers import Handler, start_workers
+from wakeroll.queue_starts import OnQueues, QueueStarts
+from wakeroll.reader import Reader
+from wakeroll.topic_filters import TopicFilters
+
+log = logging.getLogger("wakeroll")
+
+SLICE_S = 0.05
+"""How long the loop waits for messages before it checks for changes of the assignment (s)."""
+PATIENCE_S = 0.05
+"""How long the loop waits for the workers before it pauses a full queue (s); resuming costs a new fetch."""
+GIVE_UP_AT = 0.9
+"""Part of the revoke timeout after which a queue is released although the handler still has messages of it; later, the
+coordinator would assign it to another member without the offset that was reached."""
+
+
+class PushLoop:
+    """Reads the assigned queues and calls a handler with their messages, until it is stopped or a handler raises.
+
+    A queue that is revoked is released when the calls of the handler that are at work on it have returned; messages
+    that no call has received yet are left to the next owner.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        reader: Reader,
+        starts: QueueStarts,
+        filters: TopicFilters,
+        handler: Handler,
+        limits: PushLimits,
+        *,
+        orderly: bool,
+        on_revoked: OnQueues | None,
+        name: str,
+    ) -> None:
+        """Start the workers.
+
+        Args:
+            control: the membership.
+            reader: reads the queues; used by the thread of `run` only.
+            starts: begins to read new queues.
+            filters: of the topics.
+            handler: receives the messages.
+            limits: how much at once.
+            orderly: whether a queue's messages are handled in order of offset.
+            on_revoked: called with queues that are released or lost, when no call is at work on them.
+            name: of the workers' threads.
+        """
+        self._control = control
+        self._reader = reader
+        self._starts = starts
+        self._filters = filters
+        self._limits = limits
+        self._orderly = orderly
+        self._on_revoked = on_revoked
+        self._work: dict[Queue, QueueWork] = {}
+        """Queues that are read now and had messages."""
+        self._leaving: dict[Queue, _Leaving] = {}
+        """Queues that were revoked or lost, while the handler is at work on their messages."""
+        self._paused: dict[Queue, QueueWork] = {}
+        self._largest = 0
+        """Bytes of the largest message so far; 0 if there was none."""
+        self._dispatch = Dispatch(control.may_hand_out)
+        self._workers = start_workers(handler, limits.workers, self._dispatch, name)
+
+    def run(self, goes_on: Callable[[], bool], end_timeout: Callable[[], float]) -> None:
+        """Consume until `goes_on` returns False.
+
+        Calls that are at work then may return within as many seconds as `end_timeout` returns. What is processed is
+        reported, and the reader is set back to the first message that is not.
+
+        Raises:
+            BaseException: what the handler raised first, or a callback.
+        """
+        try:
+            while goes_on() and self._dispatch.problem is None:
+                self._control.check()
+                self._follow()
+                self._take()
+                self._resume()
+                self.report()
+                self._release()
+        finally:
+            self._end(end_timeout())
+        if self._dispatch.problem is not None:
+            raise self._dispatch.problem
+
+    def report(self) -> None:
+        """Report the positions that advanced; they are committed at the commit interval. Any thread may call it."""
+        dispatch = self._dispatch
+        with dispatch.lock:
+            for work in dispatch.advanced:
+                self._control.done(work.give, work.position)
+            dispatch.advanced.clear()
+
+    # --- steps of the loop ---
+
+    def _follow(self) -> None:
+        """Apply changes of the assignment."""
+        control = self._control
+        if not control.changed.is_set() and not self._starts.is_due:
+            return
+        control.changed.clear()
+        try:
+            readable, _ = control.view()
+            stopped = self._reader.stop_all_but(readable)
+            now_s = time.monotonic()
+            for queue in stopped:
+                self._paused.pop(queue, None)
+                self._leaving[queue] = _Leaving(self._work.pop(queue, None), now_s)
+            # Draining queues that were never read have no messages at work either.
+            for queue in control.view()[1]:
+                self._leaving.setdefault(queue, _Leaving(None, now_s))
+            with self._dispatch.lock:
+                for leaving in self._leaving.values():
+                    leaving.stop()
+            self._release()
+            self._starts.begin(control.view()[0], but_not=self._leaving)
+        except BaseException:
+            control.changed.set()  # a callback failed: the next run() continues
+            raise
+
+    def _take(self) -> None:
+        """Read messages, and let the workers have those that may be handled now."""
+        if self._reader.is_idle:
+            self._control.changed.wait(SLICE_S)
+            return
+        touched = []
+        for give, messages in self._reader.take(self._limits.most_at_once(self._largest), SLICE_S):
+            offset = messages[0].offset()
+            assert offset is not None, "a message without an error has an offset"
+            end = (messages[-1].offset() or 0) + 1
+            work = self._work.get(give.queue)
+            if work is None:
+                work = self._work[give.queue] = self._new_work(give, offset)
+            self._dispatch.add(work, self._filters.select(give.queue.topic, messages), end)
+            self._largest = max(self._largest, work.largest)
+            touched.append(work)
+        self._workers.wake()
+        with self._dispatch.lock:
+            full = [work for work in touched if self._is_full(work)]
+        if full:
+            self._pause(full)
+
+    def _new_work(self, give: Give, start: int) -> QueueWork:
+        limits = self._limits
+        return QueueWork(give, start, batch_size=limits.batch_size, lanes=limits.workers, orderly=self._orderly)
+
+    def _is_full(self, work: QueueWork) -> bool:
+        return self._limits.is_full(work.messages, work.bytes, work.span, self._largest)
+
+    def _pause(self, full: list[QueueWork]) -> None:
+        """Pause full queues, unless the workers make room soon."""
+        self._dispatch.wait_for(lambda: not any(map(self._is_full, full)), PATIENCE_S)
+        with self._dispatch.lock:
+            still_full = {work.give.queue: work for work in full if self._is_full(work)}
+        self._reader.pause(list(still_full))
+        self._paused |= still_full
+
+    def _resume(self) -> None:
+        if not self._paused:
+            return
+        with self._dispatch.lock:
+            low = [
+                queue
+                for queue, work in self._paused.items()
+                if self._limits.is_low(work.messages, work.bytes, work.span)
+            ]
+        self._reader.resume(low)
+        for queue in low:
+            del self._paused[queue]
+
+    def _release(self) -> None:
+        """Release revoked queues on which no call is at work, and those on which calls take too long."""
+        if not self._leaving:
+            return
+        now_s = time.monotonic()
+        timeout_s = self._control.revoke_timeout_s * GIVE_UP_AT
+        _, draining = self._control.view()
+        with self._dispatch.lock:
+            ended = {
+                queue: leaving
+                for queue, leaving in self._leaving.items()
+                if not leaving.running
+                # A queue that another process may have already is not kept from it; in order means one after the other.
+                or (queue in draining and not self._orderly and now_s - leaving.since_s >= timeout_s)
+            }
+            for queue, leaving in ended.items():
+                leaving.say(queue, queue in draining, now_s)
+        if not ended:
+            return
+        self.report()
+        for queue in ended:
+            del self._leaving[queue]
+        if self._on_revoked is not None:
+            self._on_revoked(sorted(ended))
+        self._control.released(ended)
+        if not self._leaving:
+            self._control.changed.set()  # a queue that came back meanwhile can be read now
+
+    def _end(self, timeout: float) -> None:
+        """Wait for the calls at work, report what is processed, and set the reader back to what is not."""
+        works = [*self._work.values(), *(one.work for one in self._leaving.values() if one.work is not None)]
+        with self._dispatch.lock:
+            for work in works:
+                work.stop()
+        if running := self._dispatch.wait_for_calls(works, timeout):
+            log.warning(
+                "calls of the handler are at work after %.0f s: %d; their messages will be delivered again",
+                timeout,
+                running,
+            )
+        self._dispatch.close()
+        self._workers.close()
+        self.report()
+        self._reader.resume(list(self._paused))
+        self._paused.clear()
+        self._reader.set_back([(work.give, work.position) for work in self._work.values()])
+        self._control.changed.set()  # queues that are being revoked are released by the next call of poll or run
+
+
+class _Leaving:
+    """A queue that was revoked or lost."""
+
+    def __init__(self, work: QueueWork | None, since_s: float) -> None:
+        self.work = work
+        self.since_s = since_s
+        self._left = 0
+
+    @property
+    def running(self) -> int:
+        """Calls of the handler that are at work on it."""
+        return 0 if self.work is None else self.work.running
+
+    def stop(self) -> None:
+        if self.work is not None:
+            self._left = self.work.stop()
+
+    def say(self, queue: Queue, is_revoked: bool, now_s: float) -> None:
+        """Log how it ended."""
+        after_s = now_s - self.since_s
+        if not is_revoked:
+            log.info("%s was lost; unprocessed messages: %d", queue, self._left)
+        elif self.running:
+            log.warning(
+                "gave up %s after %.1f s: calls of the handler are still at work on it: %d; "
+                "their messages will be delivered again to the next owner",
+                queue,
+                after_s,
+                self.running,
+            )
+        else:
+            log.info("released %s after %.1f s; unprocessed messages: %d", queue, after_s, self._left)

@@ -1,0 +1,174 @@
+"""The messages of one queue between Kafka and the handler: which may be handled now, and which are processed."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from confluent_kafka import Message
+
+from model.client_actions import Give
+
+_WHOLE_QUEUE: Final = 0
+"""The only lane of a queue that is consumed in order."""
+
+
+class Batch:
+    """Messages of one queue for one call of the handler, in order of offset."""
+
+    __slots__ = ("bytes", "first", "is_finished", "lane", "messages", "work")
+
+    def __init__(self, work: "QueueWork", lane: int | None, messages: list[Message], size: int) -> None:
+        """Create a batch; `lane`: batches of one lane are handled one after the other, None: it waits for nobody."""
+        self.work = work
+        self.lane = lane
+        self.messages = messages
+        first = messages[0].offset()
+        assert first is not None, "a message without an error has an offset"
+        self.first = first
+        self.bytes = size
+        self.is_finished = False
+
+
+class QueueWork:
+    """The messages of one assignment of a queue that were read and are not yet processed.
+
+    Every message belongs to a batch. Batches of the same lane are handled one after the other: the whole queue is one
+    lane if it is consumed in order, otherwise messages with equal keys are in the same lane, and messages without a key
+    in none. It has no thread and no clock of its own; calls must not overlap.
+    """
+
+    def __init__(self, give: Give, start: int, *, batch_size: int, lanes: int, orderly: bool) -> None:
+        """Begin without messages.
+
+        Args:
+            give: the assignment.
+            start: offset of the first message that will be added.
+            batch_size: most messages in a batch.
+            lanes: number of lanes for messages with keys.
+            orderly: whether all messages are handled in order of offset.
+        """
+        self.give = give
+        self.messages = 0
+        """Messages that are read and not processed."""
+        self.bytes = 0
+        """Bytes of the values of those messages."""
+        self.largest = 1
+        """Bytes of the largest message so far; at least 1."""
+        self.running = 0
+        """Number of batches that the handler has now."""
+        self.is_stopped = False
+        """Whether no further batch may begin."""
+        self._end = start
+        self._batch_size = batch_size
+        self._lanes = lanes
+        self._orderly = orderly
+        self._batches: deque[Batch] = deque()
+        """Batches by the offset of their first message; finished ones at the left end are removed."""
+        self._waiting: dict[int, deque[Batch]] = {}
+        """Lane that has a batch to be handled -> the batches that follow it."""
+
+    @property
+    def position(self) -> int:
+        """All messages below this offset are processed, or do not match the filter."""
+        batches = self._batches
+        while batches and batches[0].is_finished:
+            batches.popleft()
+        return batches[0].first if batches else self._end
+
+    @property
+    def span(self) -> int:
+        """Number of offsets from the oldest unprocessed message to the last one read."""
+        return self._end - self.position
+
+    def add(self, messages: list[Message], end: int) -> list[Batch]:
+        """Add the next messages.
+
+        Args:
+            messages: in order of offset; those that do not match the filter are left out.
+            end: offset after the last message read, with those left out.
+
+        Returns:
+            The batches that may be handled now, in order.
+        """
+        if self.is_stopped:
+            return []
+        self._end = end
+        if not messages:
+            return []
+        sizes = list(map(len, messages))
+        self.messages += len(messages)
+        self.bytes += sum(sizes)
+        self.largest = max(self.largest, *sizes)
+        keys = None if self._orderly else list(map(Message.key, messages))
+        if keys is None:
+            batches = self._slices(_WHOLE_QUEUE, messages, sizes)
+        elif keys.count(None) == len(keys):
+            batches = self._slices(None, messages, sizes)
+        else:
+            batches = self._by_key(keys, messages, sizes)
+        self._batches += batches
+        return [batch for batch in batches if self._is_next(batch)]
+
+    def begin(self) -> bool:
+        """Begin to handle a batch; return whether that is allowed."""
+        if self.is_stopped:
+            return False
+        self.running += 1
+        return True
+
+    def finish(self, batch: Batch) -> Batch | None:
+        """Note that a batch is processed; return the batch that may be handled now because of it."""
+        self.running -= 1
+        batch.is_finished = True
+        self.messages -= len(batch.messages)
+        self.bytes -= batch.bytes
+        batch.messages = []  # it may wait behind an older one for long
+        if batch.lane is None or self.is_stopped:
+            return None
+        waiting = self._waiting[batch.lane]
+        if waiting:
+            return waiting.popleft()
+        del self._waiting[batch.lane]
+        return None
+
+    def abandon(self) -> None:
+        """Note that a batch that began is not processed and never will be here; it is delivered again."""
+        self.running -= 1
+
+    def stop(self) -> int:
+        """Let no further batch begin; return how many messages will not be handled here."""
+        if not self.is_stopped:
+            self.is_stopped = True
+            self._waiting.clear()
+        return self.messages
+
+    def _by_key(self, keys: Sequence[bytes | str | None], messages: list[Message], sizes: list[int]) -> list[Batch]:
+        lanes: dict[int | None, tuple[list[Message], list[int]]] = {}
+        count = self._lanes
+        for key, message, size in zip(keys, messages, sizes, strict=True):
+            some, their_sizes = lanes.setdefault(None if key is None else hash(key) % count, ([], []))
+            some.append(message)
+            their_sizes.append(size)
+        batches = [batch for lane, (some, sizes) in lanes.items() for batch in self._slices(lane, some, sizes)]
+        return sorted(batches, key=_first)
+
+    def _slices(self, lane: int | None, messages: list[Message], sizes: list[int]) -> list[Batch]:
+        most = self._batch_size
+        return [
+            Batch(self, lane, messages[at : at + most], sum(sizes[at : at + most]))
+            for at in range(0, len(messages), most)
+        ]
+
+    def _is_next(self, batch: Batch) -> bool:
+        """Return whether a new batch may be handled at once; otherwise let it wait for its lane."""
+        if batch.lane is None:
+            return True
+        if batch.lane in self._waiting:
+            self._waiting[batch.lane].append(batch)
+            return False
+        self._waiting[batch.lane] = deque()
+        return True
+
+
+def _first(batch: Batch) -> int:
+    return batch.first
