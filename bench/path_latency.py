@@ -8,13 +8,10 @@ import argparse
 import os
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-
-from confluent_kafka.admin import NewTopic
 
 from bench import latency_figures, report
 from bench.decision_reader import Answer, Decided, Ears, Listener, Passed
@@ -23,10 +20,10 @@ from bench.latency_figures import Latency, Wakes, Way, latency_of
 from bench.machine import this_machine
 from bench.queryable import queryable
 from bench.results import write
+from bench.running_system import make_topic, running_system, settings_in
 from bench.waiting_consumers import Crowd
 from model.rows import DECISIONS
 from pipeline.kafka.control_topics import ensure_topics
-from pipeline.kafka.topic_admin import Cluster
 from pipeline.ledger.tables import path_of
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.child_process import Child
@@ -67,11 +64,11 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
     shutil.rmtree(folder, ignore_errors=True)
     with EmbeddedBroker(folder / "broker") as broker:
         print("the floor: records pass through Spark", flush=True)
-        with _floor(_settings(folder, "floor", broker)) as (connection, ears):
+        with _floor(settings_in(folder, "floor", broker)) as (connection, ears):
             beats = _heartbeats(connection, ears, seconds, warmup_s)
             floor = _way(beats, _crowd(connection, ears, seconds, warmup_s))
         print("ours: observer, coordinate and record", flush=True)
-        settings = _settings(folder, "ours", broker)
+        settings = settings_in(folder, "ours", broker)
         with _ours(settings) as (connection, ears):
             counted_ms = now_ms() + round(warmup_s * 1_000)
             beats = _heartbeats(connection, ears, seconds, warmup_s)
@@ -95,17 +92,12 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
     )
 
 
-def _settings(folder: Path, prefix: str, broker: EmbeddedBroker) -> Settings:
-    home, checkpoints = (str((folder / prefix / name).absolute()) for name in ("home", "checkpoints"))
-    return Settings(bootstrap=broker.bootstrap, prefix=prefix, home=home, checkpoints=checkpoints)
-
-
 @contextmanager
 def _floor(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
     """Run the observer and the floor for the time of a `with`."""
     connection, topic = settings.connection, f"{settings.prefix}.passed"
     ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
-    _make_topic(connection, topic, settings.partitions, **{"message.timestamp.type": "LogAppendTime"})
+    make_topic(connection, topic, settings.partitions, **{"message.timestamp.type": "LogAppendTime"})
     spark = Child(
         "the floor",
         [sys.executable, "-m", "bench.floor", topic],
@@ -113,7 +105,7 @@ def _floor(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
         env={**os.environ, **settings.environment()},
         grace_s=90,
     )
-    _make_topic(connection, _orders(connection), QUEUES)
+    make_topic(connection, _orders(connection), QUEUES)
     with LocalSystem(settings).observer, spark, closing(Listener(connection, topic, settings.partitions)) as listener:
         ears = Passed(listener)
         probe = Probe(connection, _orders(connection))
@@ -128,16 +120,10 @@ def _floor(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
 @contextmanager
 def _ours(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
     """Run observer and jobs for the time of a `with`."""
-    connection = settings.connection
-    system = LocalSystem(settings)
-    try:
-        system.start(threading.Event())
-        _make_topic(connection, _orders(connection), QUEUES)
+    with running_system(settings) as connection:
+        make_topic(connection, _orders(connection), QUEUES)
         with closing(Listener(connection, connection.topics.inbox, settings.inbox_partitions)) as listener:
             yield connection, Decided(listener)
-            system.check()
-    finally:
-        system.stop()
 
 
 def _heartbeats(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> Latency:
@@ -177,12 +163,6 @@ def _since(first_ms: int, handled: Iterable[Handled]) -> Latency:
 def _orders(connection: Connection) -> str:
     """Return the topic whose queues everybody waits for."""
     return f"{connection.topics.prefix}.orders"
-
-
-def _make_topic(connection: Connection, topic: str, partitions: int, **config: str) -> None:
-    error = Cluster(connection).create([NewTopic(topic, partitions, config=config)])[topic]
-    if error is not None:
-        raise RuntimeError(f"the topic {topic} cannot be made: {error.str()}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,22 @@
-"""docs/performance.md, generated from the figures in results.json, wakes.json and ledger.json; do not edit it."""
+"""docs/performance.md, generated from the figures in bench/*.json; do not edit it."""
 
 from pathlib import Path
 
-from bench import budgets, heartbeats, holds, latency_figures, ledger_figures, replay_speed, results, strategy_speed
+from bench import (
+    budgets,
+    heartbeats,
+    holds,
+    latency_figures,
+    ledger_figures,
+    push_figures,
+    replay_speed,
+    results,
+    strategy_speed,
+)
 from bench.latency_figures import Wakes
 from bench.ledger_figures import Growth
 from bench.machine import QUIET_LOAD, Machine
+from bench.push_figures import Pushed
 from bench.results import Results
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
@@ -13,15 +24,18 @@ PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
 def make() -> None:
     """Write the page from the figures that there are."""
-    PAGE.write_text(page(results.read(), latency_figures.read(), ledger_figures.read()), encoding="utf-8")
+    PAGE.write_text(
+        page(results.read(), latency_figures.read(), ledger_figures.read(), push_figures.read()), encoding="utf-8"
+    )
 
 
-def page(found: Results, wakes: Wakes | None, ledger: Growth | None) -> str:
+def page(found: Results, wakes: Wakes | None, ledger: Growth | None, pushed: Pushed | None) -> str:
     """Return the page."""
     machine = found.machine
     chapters = (
         ("Budgets", budgets.section(found, wakes)),
         ("The whole path", latency_figures.section(wakes)),
+        ("Push consumption", push_figures.section(pushed)),
         ("A heartbeat that changes nothing", heartbeats.section(found.heartbeats)),
         ("Sharing queues", strategy_speed.section(found.strategies)),
         ("Replay, and many members", replay_speed.section(found.replay)),
@@ -32,19 +46,23 @@ def page(found: Results, wakes: Wakes | None, ledger: Growth | None) -> str:
     return f"""\
 # Performance
 
-This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency` and
-`python -m bench.ledger_questions` write it, each from its own figures in `bench/*.json`. A time is the median of its
-rounds, and the best round is in brackets. A ratio is the ratio of two medians of one run. No test depends on these
-figures.
+This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency`,
+`python -m bench.push_throughput` and `python -m bench.ledger_questions` write it, each from its own figures in
+`bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio is the ratio of two
+medians of one run. No test depends on these figures.
 
 Measured on {machine.measured}: {machine.sentence}; load average at the start {machine.load:g}.
-{_warnings(machine, wakes, ledger)}
+{_warnings(machine, wakes, ledger, pushed)}
 {body}"""
 
 
-def _warnings(machine: Machine, wakes: Wakes | None, ledger: Growth | None) -> str:
+def _warnings(machine: Machine, wakes: Wakes | None, ledger: Growth | None, pushed: Pushed | None) -> str:
     """Return a warning for each run whose figures do not count."""
-    others = (("The run of the whole path", wakes), ("The run of a whole ledger", ledger))
+    others = (
+        ("The run of the whole path", wakes),
+        ("The run of push consumption", pushed),
+        ("The run of a whole ledger", ledger),
+    )
     runs = [("The run", machine), *((name, found.machine) for name, found in others if found is not None)]
     return "".join(
         f"\n**{name} does not count**: the load average at its start was {one.load:g}, so other programs were running;"

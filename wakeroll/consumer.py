@@ -237,7 +237,7 @@ class Consumer:
         A revoked queue is released when the calls that have messages of it have returned; messages that were read ahead
         are left to the next owner. Unless the consumer is ``orderly``, the queue is released after nine tenths of the
         group's revoke timeout in any case, and the next owner receives the messages of those calls again. The log
-        (logger ``wakeroll``) tells which of both happened. A call that does not return blocks only its queue or key,
+        (logger ``wakeroll``) shows which of both happened. A call that does not return blocks only its queue or key,
         but the offsets of its queue are not committed beyond its messages.
 
         >>> def handle(messages):

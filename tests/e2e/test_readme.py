@@ -286,11 +286,25 @@ def example(number: int, connection: Connection) -> str:
 
 
 def test_the_readmes_fetch_returns_what_its_producer_sent(orders: Connection):
-    program = example(1, orders) + "print([message.value() for message in messages], next_offset)"
+    program = example(2, orders) + "print([message.value() for message in messages], next_offset)"
 
     said = run(sys.executable, "-c", program)
 
     assert said.stdout == "[b'...'] 1\n", said.stderr
+
+
+def test_the_readmes_handler_is_called(up: Path, orders: Connection):
+    producer = orders.producer()
+    producer.produce("orders", b"an order for the handler")
+    producer.flush(30)
+    application = Child(
+        "handler",
+        [sys.executable, "-u", "-c", example(1, orders).replace('"billing"', '"handling"')],
+        log=up / "handler.log",
+        folder=ROOT,
+    )
+    with application:
+        application.wait_until(lambda: "an order for the handler" in application.log_tail(), PATIENCE_S)
 
 
 def test_the_readmes_application_consumes(up: Path, orders: Connection, engine: SparkSession):

@@ -11,7 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from bench import latency_figures, ledger_figures, ledger_questions, report, results, strategy_speed
+from bench import (
+    latency_figures,
+    ledger_figures,
+    ledger_questions,
+    push_figures,
+    report,
+    results,
+    strategy_speed,
+)
 from bench.__main__ import measure
 from bench.command_memory import CommandFailed, Run, run
 from bench.decision_reader import Answer, Passed
@@ -77,7 +85,7 @@ def test_the_page_is_made_from_the_figures(found):
         queryable=Latency(3_000, 4_000, 9_000),
     )
 
-    without, page = report.page(found, None, None), report.page(found, wakes, None)
+    without, page = report.page(found, None, None, None), report.page(found, wakes, None, None)
 
     assert "not measured yet" in without
     assert "| heartbeat to assignment, p50 against the floor's | <= 2.5 times | 2.00 times | yes |" in page
@@ -115,25 +123,36 @@ def test_growth_is_told_without_the_start_and_by_ten_times_the_events(found):
 
     ledgers = Growth(found.machine, 1_000, 4, "1g", [size(1_000, 8, 500), size(100_000, 32, 2_000)])
 
-    page = report.page(found, None, ledgers)
+    page = report.page(found, None, ledgers, None)
 
     assert "| `events` | 1,000 (0.0400) | 100,000 (4.00) |" in page
     assert "| `check`: every rule | 18.0 (4.00) | 42.0 (16.0) | x 2.00 |" in page
     assert "| `check`: every rule | 500 (400, 90, 0) | 2,000 (400, 90, 0) | x 2.00 |" in page
-    assert "Not measured yet: `python -m bench.ledger_questions`" in report.page(found, None, None)
+    assert "Not measured yet: `python -m bench.ledger_questions`" in report.page(found, None, None, None)
+
+
+def test_the_page_compares_push_consumption_with_a_bare_consumer(found):
+    ways = [push_figures.Way(0, False, 32, 100_000, 80_000), push_figures.Way(1_000, True, 500, 100_000, 50_000)]
+    pushed = push_figures.Pushed(found.machine, 2_000_000, 100, 8, 3, ways)
+
+    page = report.page(found, None, None, pushed)
+
+    assert "| none | none | 32 | 80,000 | 100,000 | 0.80 |" in page
+    assert "| 1,000 | queue | 500 | 50,000 | 100,000 | 0.50 |" in page
+    assert "Not measured yet: `python -m bench.push_throughput`" in report.page(found, None, None, None)
 
 
 def test_a_run_on_a_busy_machine_says_that_it_does_not_count(found):
     """Figures measured beside somebody else's work look like any others."""
     busy, quiet = (msgspec.structs.replace(found.machine, load=load) for load in (1.0, 0.99))
 
-    assert "does not count" in report.page(msgspec.structs.replace(found, machine=busy), None, None)
-    assert "does not count" not in report.page(msgspec.structs.replace(found, machine=quiet), None, None)
+    assert "does not count" in report.page(msgspec.structs.replace(found, machine=busy), None, None, None)
+    assert "does not count" not in report.page(msgspec.structs.replace(found, machine=quiet), None, None, None)
 
 
 def test_the_page_in_docs_is_the_one_that_its_figures_make():
     """Who changes the report, or the figures, makes the page anew: `python -m bench --report`."""
-    made = report.page(results.read(), latency_figures.read(), ledger_figures.read())
+    made = report.page(results.read(), latency_figures.read(), ledger_figures.read(), push_figures.read())
 
     assert report.PAGE.read_text(encoding="utf-8") == made
 

@@ -21,7 +21,7 @@ class Dispatch:
         """Begin without batches; `may_hand_out` is called before each batch that a worker receives."""
         self.lock = threading.Lock()
         self.problem: BaseException | None = None
-        """What the handler raised first; no batch is handed out afterwards."""
+        """The first exception of the handler; no batch is handed out afterwards."""
         self.advanced: set[QueueWork] = set()
         """Queues whose position may have advanced since it was reported."""
         self._may_hand_out = may_hand_out

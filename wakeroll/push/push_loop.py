@@ -79,8 +79,8 @@ class PushLoop:
     def run(self, goes_on: Callable[[], bool], end_timeout: Callable[[], float]) -> None:
         """Consume until `goes_on` returns False.
 
-        Calls that are at work then may return within as many seconds as `end_timeout` returns. What is processed is
-        reported, and the reader is set back to the first message that is not.
+        Calls that are at work then may return within as many seconds as `end_timeout` returns. Progress is
+        reported, and the reader is set back to the first message that is not processed.
 
         Raises:
             BaseException: what the handler raised first, or a callback.

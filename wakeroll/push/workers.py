@@ -44,7 +44,7 @@ def start_workers(handler: Handler, count: int, dispatch: Dispatch, name: str) -
 
 
 class _Threads:
-    """One thread per worker. They are daemons: a handler that never returns must not keep the process alive."""
+    """A thread per worker. The threads are daemons: a handler that never returns must not keep the process alive."""
 
     def __init__(self, handler: Handler, count: int, dispatch: Dispatch, name: str) -> None:
         self._handler = handler

@@ -37,9 +37,9 @@ _KEPT: dict[str, tuple[str, int]] = {
     # settings
     "heartbeat_ms": (DURATION, 0),
     "session_timeout_ms": (DURATION, 0),
+    "revoke_timeout_ms": (DURATION, 0),
     "rebalance_interval_ms": (DURATION, 0),
     "settle_ms": (DURATION, 0),
-    "revoke_timeout_ms": (DURATION, 0),
     "timeout_ms": (DURATION, 0),
     "session_ms": (DURATION, 0),
     "consume_from_ms": (DURATION, 0),

@@ -24,7 +24,7 @@ UP, FROZEN, DEAD, OUT, LEFT = "up", "frozen", "dead", "out", "left"
 """A process runs, is suspended, has crashed, was told to stay out, or has left."""
 
 _TIMES = ("_sent_ms", "_commit_due_ms", "_acknowledged_ms", "_stated_ms")
-_DURATIONS = ("heartbeat_ms", "session_timeout_ms", "_session_before_ms", "_commit_interval_ms")
+_DURATIONS = ("heartbeat_ms", "session_timeout_ms", "revoke_timeout_ms", "_session_before_ms", "_commit_interval_ms")
 _OLD_MS = 120_000
 
 

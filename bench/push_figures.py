@@ -1,0 +1,66 @@
+"""The figures of push consumption, and their chapter."""
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from bench.machine import Machine
+from bench.text_tables import table
+
+PUSHED = Path(__file__).parent / "push.json"
+
+
+class Way(Struct, frozen=True):
+    """One way of handling the messages of a topic."""
+
+    keys: int
+    """Number of different keys; 0: messages without a key."""
+    orderly: bool
+    batch_size: int
+    bare_per_s: float
+    """Messages per second of a bare Kafka consumer."""
+    push_per_s: float
+    """Messages per second of `Consumer.run` with a handler that does nothing."""
+
+
+class Pushed(Struct, frozen=True):
+    """What `python -m bench.push_throughput` found."""
+
+    machine: Machine
+    messages: int
+    """Per topic."""
+    size: int
+    """Bytes of each value."""
+    queues: int
+    rounds: int
+    ways: list[Way]
+
+
+def read(path: Path = PUSHED) -> Pushed | None:
+    """Read the figures of the last run; None if there was none."""
+    return msgspec.json.decode(path.read_bytes(), type=Pushed) if path.exists() else None
+
+
+def section(found: Pushed | None) -> str:
+    """Return the chapter of these figures."""
+    if found is None:
+        return "Not measured yet: `python -m bench.push_throughput`, on a quiet machine, takes five minutes.\n"
+    rows = [
+        (
+            f"{way.keys:,}" if way.keys else "none",
+            "queue" if way.orderly else "key" if way.keys else "none",
+            str(way.batch_size),
+            f"{way.push_per_s:,.0f}",
+            f"{way.bare_per_s:,.0f}",
+            f"{way.push_per_s / way.bare_per_s:.2f}",
+        )
+        for way in found.ways
+    ]
+    return f"""\
+`Consumer.run` with a handler that does nothing and 8 workers reads {found.messages:,} messages of {found.size} bytes
+from {found.queues} queues. The bare consumer is confluent-kafka's `consume(500)` on the same broker. Both run in turn
+while the whole system works; a figure is the median of {found.rounds} rounds.
+
+{table(("keys", "order within", "batch", "messages/s", "bare messages/s", "ratio"), rows)}
+"""

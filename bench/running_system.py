@@ -1,0 +1,43 @@
+"""A broker with the whole system for the time of a measurement."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka.admin import NewTopic
+
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.local_system import LocalSystem
+from pipeline.settings import Settings
+from wakeroll.connection import Connection
+
+
+def settings_in(folder: Path, prefix: str, broker: EmbeddedBroker) -> Settings:
+    """Return settings whose data is in a folder, so that several systems can use one broker."""
+    home, checkpoints = (str((folder / prefix / name).absolute()) for name in ("home", "checkpoints"))
+    return Settings(bootstrap=broker.bootstrap, prefix=prefix, home=home, checkpoints=checkpoints)
+
+
+@contextmanager
+def running_system(settings: Settings) -> Iterator[Connection]:
+    """Run observer and jobs for the time of a `with`; raise an error if one of them ended meanwhile."""
+    system = LocalSystem(settings)
+    try:
+        system.start(threading.Event())
+        yield settings.connection
+        system.check()
+    finally:
+        system.stop()
+
+
+def make_topic(connection: Connection, topic: str, partitions: int, **config: str) -> None:
+    """Create a topic.
+
+    Raises:
+        RuntimeError: the broker refuses it.
+    """
+    error = Cluster(connection).create([NewTopic(topic, partitions, config=config)])[topic]
+    if error is not None:
+        raise RuntimeError(f"the topic {topic} cannot be created: {error.str()}")
