@@ -250,6 +250,14 @@ class Client:
         """
         return self._holding.is_readable(give) and not self._is_silent(now_ms)
 
+    def may_handle(self, give: Give, now_ms: int) -> bool:
+        """Return whether a message of this assignment that was read before may be handled; it may be draining.
+
+        A client that handles messages of a queue out of order handles those between processed ones while it drains the
+        queue: otherwise the processed ones would be delivered again.
+        """
+        return self._holding.has(give) and not self._is_silent(now_ms)
+
     def readable(self) -> dict[Queue, Give]:
         """Return the queues that may be read, with their assignments."""
         return self._holding.readable()

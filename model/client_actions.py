@@ -36,7 +36,8 @@ class Give(Struct, frozen=True):
 
 
 class Take(Struct, frozen=True):
-    """Hand out no more messages of these queues; when those handed out are `done`, call `Client.released`."""
+    """Hand out no more messages of these queues, see `Client.may_handle`; when those handed out are `done`, call
+    `Client.released`."""
 
     queues: tuple[Queue, ...]
 

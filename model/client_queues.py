@@ -67,6 +67,10 @@ class Holding:
         held = self._by(give)
         return held is not None and not held.draining
 
+    def has(self, give: Give) -> bool:
+        """Return whether this assignment is in force, or draining."""
+        return self._by(give) is not None
+
     def news(self, queues: Iterable[Queue] | None = None, *, starts_only: bool = False) -> list[CommittedOffset]:
         """Return the offsets of these queues, or of all, that could be committed, sorted.
 

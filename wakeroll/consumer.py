@@ -234,8 +234,9 @@ class Consumer:
         committed when all messages below it are. With ``orderly``, a queue has one call at a time, in order of offset;
         otherwise messages of a queue with the same key have, and any others are handled at the same time.
 
-        A revoked queue is released when the calls that have messages of it have returned; messages that were read ahead
-        are left to the next owner. Unless the consumer is ``orderly``, the queue is released after nine tenths of the
+        A revoked queue is released when the calls that have messages of it have returned. Messages that were read ahead
+        are left to the next owner, except for those before a processed one, which are handled first: so consumers that
+        come and go repeat nothing. Unless the consumer is ``orderly``, the queue is released after nine tenths of the
         group's revoke timeout in any case, and the next owner receives the messages of those calls again. The log
         (logger ``wakeroll``) shows which of both happened. A call that does not return blocks only its queue or key,
         but the offsets of its queue are not committed beyond its messages.

@@ -117,6 +117,15 @@ class Control:
             self._do(self._client.on_time(now))
             return False
 
+    def may_handle(self, give: Give) -> bool:
+        """Return whether the application may handle a message of this assignment now; it may be draining."""
+        with self._lock:
+            now = now_ms()
+            if self._client.may_handle(give, now):
+                return True
+            self._do(self._client.on_time(now))
+            return False
+
     def check(self) -> None:
         """Raise an error if this client's membership has ended.
 

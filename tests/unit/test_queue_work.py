@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from model.client_actions import Give
 from model.decisions import Start
 from model.queue import Queue
-from wakeroll.push.queue_work import Batch, QueueWork
+from wakeroll.push.queue_work import Batch, QueueWork, offset_of
 
 QUEUE = Queue("orders", "", 0)
 
@@ -41,7 +41,7 @@ def test_in_order_there_is_one_call_at_a_time():
     later = queue.add([message(4)], end=5)
 
     assert (offsets(ready), later) == ([[0, 1]], [])
-    queue.begin()
+    queue.begin(ready[0])
     following = queue.finish(ready[0])
     assert following is not None
     assert offsets([following]) == [[2, 3]]
@@ -51,8 +51,8 @@ def test_an_unprocessed_message_holds_the_position():
     """Those after it are processed, and are not committed: after a crash they are delivered again."""
     queue = work()
     first, second = queue.add([message(offset) for offset in range(4)], end=4)
-    for _ in range(2):
-        queue.begin()
+    for batch in (first, second):
+        queue.begin(batch)
 
     queue.finish(second)
     assert (queue.position, queue.span, queue.messages) == (0, 4, 2)
@@ -65,40 +65,70 @@ def test_messages_that_do_not_match_the_filter_are_processed():
     [batch] = queue.add([message(3)], end=9)
 
     assert queue.position == 3
-    queue.begin()
+    queue.begin(batch)
     queue.finish(batch)
     assert queue.position == 9
     assert queue.add([], end=12) == []
     assert queue.position == 12
 
 
-def test_when_it_stops_calls_at_work_still_count():
+def test_when_it_stops_what_no_call_has_is_left_to_others():
     queue = work()
-    first, second = queue.add([message(offset) for offset in range(4)], end=4)
-    queue.begin()
+    first, second, third = queue.add([message(offset) for offset in range(6)], end=6)
+    queue.begin(first)
+    queue.begin(second)
 
     left = queue.stop()
-    assert (left, queue.begin(), queue.add([message(4)], end=5)) == (4, False, [])
-    assert queue.finish(first) is None
-    assert (queue.position, queue.running) == (2, 0)
-    assert second.first == 2
+    assert (left, queue.begin(third), queue.add([message(6)], end=7)) == (2, False, [])
+    for batch in (second, first):
+        assert not queue.is_settled
+        queue.finish(batch)
+    assert (queue.position, queue.is_settled) == (4, True)
 
 
-def test_a_batch_that_was_abandoned_is_not_processed():
-    queue = work()
-    [batch] = queue.add([message(7)], end=8)
-    queue.begin()
+def test_when_it_stops_messages_before_a_processed_one_are_still_handled():
+    """Or the processed one would be delivered again. Later messages of their batches are left to others."""
+    queue = work(batch_size=9, lanes=1)
+    [keyed, others] = queue.add([message(0, b"k"), message(1), message(2, b"k"), message(3), message(4, b"k")], end=5)
+    queue.begin(others)
+    queue.finish(others)
 
-    queue.abandon()
+    assert queue.stop() == 1
+    assert queue.begin(keyed)
+    assert [one.offset() for one in keyed.messages] == [0, 2]
+    queue.finish(keyed)
+    assert (queue.position, queue.messages, queue.bytes, queue.is_settled) == (4, 0, 0, True)
 
-    assert (queue.position, queue.running, batch.is_finished) == (7, 0, False)
+
+def test_a_batch_that_was_abandoned_is_not_processed_nor_are_those_after_it():
+    queue = work(7, orderly=True, batch_size=1)
+    [batch] = queue.add([message(7), message(8)], end=9)
+    queue.begin(batch)
+
+    queue.abandon(batch)
+    queue.stop()
+
+    assert (queue.position, queue.running, queue.is_settled) == (7, 0, True)
+
+
+def test_when_it_halts_no_batch_begins():
+    queue = work(batch_size=9, lanes=1)
+    [keyed, others] = queue.add([message(0, b"k"), message(1)], end=2)
+    queue.begin(others)
+
+    queue.stop()
+    queue.halt()
+
+    assert not queue.begin(keyed)
+    queue.finish(others)
+    assert (queue.position, queue.is_settled) == (0, True)
 
 
 def test_bytes_are_counted_until_a_message_is_processed():
     queue = work(batch_size=1)
     first, _ = queue.add([message(0, value=b"12345"), message(1, value=b"678")], end=2)
     assert queue.bytes == 8
-    queue.begin()
+    queue.begin(first)
     queue.finish(first)
     assert queue.bytes == 3
 
@@ -114,57 +144,84 @@ _moves = st.lists(
 )
 
 
-@given(moves=_moves, size=st.integers(1, 4), lanes=st.integers(1, 3), orderly=st.booleans())
-def test_whatever_happens_order_and_position_are_right(moves, size, lanes, orderly):
-    """Equal keys in order, one call at a time; nothing below the position is unprocessed, and nothing is left out."""
-    queue = work(batch_size=size, lanes=lanes, orderly=orderly)
-    ready: list[Batch] = []
-    running: list[tuple[Batch, list[Message]]] = []
-    wanted: set[int] = set()
-    processed: set[int] = set()
-    begun: dict[object, list[int]] = defaultdict(list)
-    end = 0
+class Play:
+    """One queue, whose batches begin and end in any order."""
 
-    def begin(batch: Batch) -> None:
-        assert queue.begin()
-        assert 0 < len(batch.messages) <= size
-        alone = {None if orderly else one.key() for one in batch.messages}
-        for _, others in running:
-            assert not orderly
-            assert not (alone & {one.key() for one in others}) - {None}
+    def __init__(self, size: int, lanes: int, *, orderly: bool) -> None:
+        self.queue = work(batch_size=size, lanes=lanes, orderly=orderly)
+        self.ready: list[Batch] = []
+        self.running: list[tuple[Batch, list[Message]]] = []
+        self.wanted: set[int] = set()
+        self.processed: set[int] = set()
+        self.begun: dict[object, list[int]] = defaultdict(list)
+        """Key, or nothing if all are in order -> offsets, as their calls began."""
+        self.end = 0
+        self._size = size
+        self._orderly = orderly
+
+    def add(self, page: list[tuple[bytes | None, bool]]) -> None:
+        """Add messages: key, and whether it matches the filter."""
+        matching = [message(self.end + at, key) for at, (key, matches) in enumerate(page) if matches]
+        self.wanted |= set(map(offset_of, matching))
+        self.end += len(page)
+        self.ready += self.queue.add(matching, self.end)
+
+    def begin(self, at: int) -> None:
+        """Begin one that may be handled."""
+        if not self.ready:
+            return
+        batch = self.ready.pop(at % len(self.ready))
+        assert self.queue.begin(batch)
+        assert 0 < len(batch.messages) <= self._size
+        lanes = set(map(self._lane, batch.messages)) - {None}
+        assert not any(lanes & set(map(self._lane, others)) for _, others in self.running)
         for one in batch.messages:
-            begun["all" if orderly else one.key()].append(one.offset() or 0)
-        running.append((batch, list(batch.messages)))
+            self.begun[self._lane(one)].append(offset_of(one))
+        self.running.append((batch, list(batch.messages)))
 
-    def finish(batch: Batch, messages: list[Message]) -> None:
-        processed.update(one.offset() or 0 for one in messages)
-        following = queue.finish(batch)
-        if following is not None:
-            ready.append(following)
+    def finish(self, at: int) -> None:
+        """End a call."""
+        if not self.running:
+            return
+        batch, messages = self.running.pop(at % len(self.running))
+        self.processed.update(map(offset_of, messages))
+        following = self.queue.finish(batch)
+        self.ready += [] if following is None else [following]
 
+    def stop(self) -> None:
+        """Leave the rest to others."""
+        self.queue.stop()
+        self.end = self.queue._end
+        self.wanted = {offset for offset in self.wanted if offset < self.end}
+        self.ready = [batch for batch in self.ready if batch.state == "waiting"]
+
+    def finish_all(self) -> None:
+        """Handle all that is left."""
+        while self.ready or self.running:
+            while self.ready:
+                self.begin(-1)
+            self.finish(0)
+
+    def _lane(self, one: Message) -> object:
+        return "all" if self._orderly else one.key()
+
+
+@given(moves=_moves, size=st.integers(1, 4), lanes=st.integers(1, 3), orderly=st.booleans(), stops=st.booleans())
+def test_whatever_happens_order_and_position_are_right(moves, size, lanes, orderly, stops):
+    """Equal keys in order, one call at a time; nothing below the position is unprocessed, and nothing is left out."""
+    play = Play(size, lanes, orderly=orderly)
+    queue = play.queue
     for move, detail in moves:
-        if move == "add":
-            page = [message(end + at, key) for at, (key, matches) in enumerate(detail) if matches]
-            wanted |= {one.offset() or 0 for one in page}
-            end += len(detail)
-            ready += queue.add(page, end)
-        elif move == "begin" and ready:
-            begin(ready.pop(detail % len(ready)))
-        elif move == "finish" and running:
-            finish(*running.pop(detail % len(running)))
-        open_ones = wanted - processed
-        assert queue.position == min((one.first for one in _open(ready, running, queue)), default=end)
-        assert queue.position <= min(open_ones, default=end)
-        assert (queue.messages, queue.running) == (len(open_ones), len(running))
-    while ready or running:
-        while ready:
-            begin(ready.pop())
-        finish(*running.pop(0))
-    assert processed == wanted
-    assert queue.position == end
-    assert all(seen == sorted(seen) for key, seen in begun.items() if key is not None)
+        getattr(play, move)(detail)
+        unprocessed = play.wanted - play.processed
+        assert queue.position <= min(unprocessed, default=play.end)
+        assert (queue.messages, queue.running) == (len(unprocessed), len(play.running))
+    if stops:
+        play.stop()
+        assert play.processed <= play.wanted
 
+    play.finish_all()
 
-def _open(ready: list[Batch], running: list[tuple[Batch, list[Message]]], queue: QueueWork) -> list[Batch]:
-    waiting = [batch for lane in queue._waiting.values() for batch in lane]
-    return [*ready, *(batch for batch, _ in running), *waiting]
+    assert play.processed == play.wanted
+    assert (queue.position, queue.messages, queue.bytes, queue.is_settled) == (play.end, 0, 0, True)
+    assert all(offsets == sorted(offsets) for key, offsets in play.begun.items() if key is not None)

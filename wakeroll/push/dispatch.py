@@ -17,14 +17,14 @@ class Dispatch:
     everything else that is done for a batch.
     """
 
-    def __init__(self, may_hand_out: Callable[[Give], bool]) -> None:
-        """Begin without batches; `may_hand_out` is called before each batch that a worker receives."""
+    def __init__(self, may_handle: Callable[[Give], bool]) -> None:
+        """Begin without batches; `may_handle` is called before each batch that a worker receives."""
         self.lock = threading.Lock()
         self.problem: BaseException | None = None
         """The first exception of the handler; no batch is handed out afterwards."""
         self.advanced: set[QueueWork] = set()
         """Queues whose position may have advanced since it was reported."""
-        self._may_hand_out = may_hand_out
+        self._may_handle = may_handle
         self._ready: deque[Batch] = deque()
         self._work = threading.Condition(self.lock)
         """Notified when a batch is ready, or on `close`."""
@@ -61,9 +61,15 @@ class Dispatch:
             return condition()
 
     def wait_for_calls(self, works: list[QueueWork], timeout: float) -> int:
-        """Wait until no call is at work on these queues; return how many still are."""
+        """Wait until no batch of these stopped queues is at work or waits; return how many calls are still at work.
+
+        Batches that wait will not be handled after that.
+        """
         with self.lock:
             self._is_awaited = True
+            self._progress.wait_for(lambda: self.problem is not None or all(work.is_settled for work in works), timeout)
+            for work in works:
+                work.halt()
             self._progress.wait_for(lambda: not any(work.running for work in works), timeout)
             self._is_awaited = False
             return sum(work.running for work in works)
@@ -100,7 +106,7 @@ class Dispatch:
                     batch = self._take()
                 if self._ready and self._idle:
                     self._work.notify()  # one worker wakes the next: as many are awake as there is work for
-            if batch is None or self._may_hand_out(batch.work.give):
+            if batch is None or self._may_handle(batch.work.give):
                 return batch
             self._abandon(batch)
 
@@ -115,7 +121,7 @@ class Dispatch:
     def _take(self) -> Batch | None:
         while self._ready and not self._is_closed:
             batch = self._ready.popleft()
-            if batch.work.begin():
+            if batch.work.begin(batch):
                 return batch
         return None
 
@@ -129,5 +135,5 @@ class Dispatch:
 
     def _abandon(self, batch: Batch) -> None:
         with self.lock:
-            batch.work.abandon()
+            batch.work.abandon(batch)
             self._progress.notify_all()

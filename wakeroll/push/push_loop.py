@@ -9,7 +9,7 @@ from model.queue import Queue
 from wakeroll.heartbeat_thread import Control
 from wakeroll.push.dispatch import Dispatch
 from wakeroll.push.limits import PushLimits
-from wakeroll.push.queue_work import QueueWork
+from wakeroll.push.queue_work import QueueWork, offset_of
 from wakeroll.push.workers import Handler, start_workers
 from wakeroll.queue_starts import OnQueues, QueueStarts
 from wakeroll.reader import Reader
@@ -29,8 +29,8 @@ coordinator would assign it to another member without the offset that was reache
 class PushLoop:
     """Reads the assigned queues and calls a handler with their messages, until it is stopped or a handler raises.
 
-    A queue that is revoked is released when the calls of the handler that are at work on it have returned; messages
-    that no call has received yet are left to the next owner.
+    A queue that is revoked is released when the calls of the handler that are at work on it have returned. Messages
+    that no call has received yet are left to the next owner, unless later ones are processed: so nothing is repeated.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PushLoop:
         self._paused: dict[Queue, QueueWork] = {}
         self._largest = 0
         """Bytes of the largest message so far; 0 if there was none."""
-        self._dispatch = Dispatch(control.may_hand_out)
+        self._dispatch = Dispatch(control.may_handle)
         self._workers = start_workers(handler, limits.workers, self._dispatch, name)
 
     def run(self, goes_on: Callable[[], bool], end_timeout: Callable[[], float]) -> None:
@@ -140,12 +140,10 @@ class PushLoop:
             return
         touched = []
         for give, messages in self._reader.take(self._limits.most_at_once(self._largest), SLICE_S):
-            offset = messages[0].offset()
-            assert offset is not None, "a message without an error has an offset"
-            end = (messages[-1].offset() or 0) + 1
             work = self._work.get(give.queue)
             if work is None:
-                work = self._work[give.queue] = self._new_work(give, offset)
+                work = self._work[give.queue] = self._new_work(give, offset_of(messages[0]))
+            end = offset_of(messages[-1]) + 1
             self._dispatch.add(work, self._filters.select(give.queue.topic, messages), end)
             self._largest = max(self._largest, work.largest)
             touched.append(work)
@@ -194,11 +192,12 @@ class PushLoop:
             ended = {
                 queue: leaving
                 for queue, leaving in self._leaving.items()
-                if not leaving.running
+                if leaving.is_settled
                 # A queue that another process may have already is not kept from it; in order means one after the other.
                 or (queue in draining and not self._orderly and now_s - leaving.since_s >= timeout_s)
             }
             for queue, leaving in ended.items():
+                leaving.halt()
                 leaving.say(queue, queue in draining, now_s)
         if not ended:
             return
@@ -245,15 +244,24 @@ class _Leaving:
         """Calls of the handler that are at work on it."""
         return 0 if self.work is None else self.work.running
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of it is at work, or has to be handled here."""
+        return self.work is None or self.work.is_settled
+
     def stop(self) -> None:
         if self.work is not None:
-            self._left = self.work.stop()
+            self._left += self.work.stop()
+
+    def halt(self) -> None:
+        if self.work is not None:
+            self.work.halt()
 
     def say(self, queue: Queue, is_revoked: bool, now_s: float) -> None:
         """Log how it ended."""
         after_s = now_s - self.since_s
         if not is_revoked:
-            log.info("%s was lost; unprocessed messages: %d", queue, self._left)
+            log.info("%s was lost; messages that were only read: %d", queue, self._left)
         elif self.running:
             log.warning(
                 "gave up %s after %.1f s: calls of the handler are still at work on it: %d; "
@@ -263,4 +271,4 @@ class _Leaving:
                 self.running,
             )
         else:
-            log.info("released %s after %.1f s; unprocessed messages: %d", queue, after_s, self._left)
+            log.info("released %s after %.1f s; messages that were only read: %d", queue, after_s, self._left)

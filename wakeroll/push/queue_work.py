@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from confluent_kafka import Message
 
@@ -12,21 +12,31 @@ _WHOLE_QUEUE: Final = 0
 """The only lane of a queue that is consumed in order."""
 
 
+State = Literal["waiting", "running", "finished", "abandoned"]
+"""State of a batch; an abandoned one will not be processed here, so its messages are delivered again."""
+
+
+def offset_of(message: Message) -> int:
+    """Return the offset of a message that was received without an error."""
+    offset = message.offset()
+    assert offset is not None, "a message without an error has an offset"
+    return offset
+
+
 class Batch:
     """Messages of one queue for one call of the handler, in order of offset."""
 
-    __slots__ = ("bytes", "first", "is_finished", "lane", "messages", "work")
+    __slots__ = ("bytes", "first", "lane", "last", "messages", "state", "work")
 
     def __init__(self, work: "QueueWork", lane: int | None, messages: list[Message], size: int) -> None:
         """Create a batch; `lane`: batches of one lane are handled one after the other, None: it waits for nobody."""
         self.work = work
         self.lane = lane
         self.messages = messages
-        first = messages[0].offset()
-        assert first is not None, "a message without an error has an offset"
-        self.first = first
+        self.first = offset_of(messages[0])
+        self.last = offset_of(messages[-1])
         self.bytes = size
-        self.is_finished = False
+        self.state: State = "waiting"
 
 
 class QueueWork:
@@ -57,8 +67,10 @@ class QueueWork:
         self.running = 0
         """Number of batches that the handler has now."""
         self.is_stopped = False
-        """Whether no further batch may begin."""
+        """Whether no messages are added any more."""
         self._end = start
+        self._begun = start
+        """Offset after the last message of all batches that began."""
         self._batch_size = batch_size
         self._lanes = lanes
         self._orderly = orderly
@@ -71,9 +83,14 @@ class QueueWork:
     def position(self) -> int:
         """All messages below this offset are processed, or do not match the filter."""
         batches = self._batches
-        while batches and batches[0].is_finished:
+        while batches and batches[0].state == "finished":
             batches.popleft()
         return batches[0].first if batches else self._end
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no batch is at work, and none waits."""
+        return not any(batch.state in ("waiting", "running") for batch in self._batches)
 
     @property
     def span(self) -> int:
@@ -109,38 +126,80 @@ class QueueWork:
         self._batches += batches
         return [batch for batch in batches if self._is_next(batch)]
 
-    def begin(self) -> bool:
+    def begin(self, batch: Batch) -> bool:
         """Begin to handle a batch; return whether that is allowed."""
-        if self.is_stopped:
+        if batch.state != "waiting":
             return False
+        batch.state = "running"
         self.running += 1
+        self._begun = max(self._begun, batch.last + 1)
         return True
 
     def finish(self, batch: Batch) -> Batch | None:
         """Note that a batch is processed; return the batch that may be handled now because of it."""
         self.running -= 1
-        batch.is_finished = True
-        self.messages -= len(batch.messages)
-        self.bytes -= batch.bytes
-        batch.messages = []  # it may wait behind an older one for long
-        if batch.lane is None or self.is_stopped:
+        batch.state = "finished"
+        self._drop(batch)
+        if batch.lane is None:
             return None
-        waiting = self._waiting[batch.lane]
+        waiting = self._waiting.get(batch.lane)
         if waiting:
             return waiting.popleft()
-        del self._waiting[batch.lane]
+        self._waiting.pop(batch.lane, None)
         return None
 
-    def abandon(self) -> None:
-        """Note that a batch that began is not processed and never will be here; it is delivered again."""
+    def abandon(self, batch: Batch) -> None:
+        """Note that a batch that began is not processed, and will not be here; neither will those after it."""
         self.running -= 1
+        batch.state = "abandoned"
+        if batch.lane is not None:
+            for following in self._waiting.pop(batch.lane, ()):
+                following.state = "abandoned"
 
     def stop(self) -> int:
-        """Let no further batch begin; return how many messages will not be handled here."""
+        """Add no further messages, and leave to others what need not be handled here.
+
+        Messages before one that is processed or at work are still handled: otherwise that one would be delivered again.
+
+        Returns:
+            How many messages that were read are left to others.
+        """
+        before = self.messages
         if not self.is_stopped:
             self.is_stopped = True
-            self._waiting.clear()
-        return self.messages
+            for batch in self._batches:
+                if batch.state == "waiting" and batch.last >= self._begun:
+                    self._trim(batch)
+            for lane, waiting in self._waiting.items():
+                self._waiting[lane] = deque(batch for batch in waiting if batch.state == "waiting")
+        return before - self.messages
+
+    def halt(self) -> None:
+        """Let no further batch begin."""
+        self.is_stopped = True
+        for batch in self._batches:
+            if batch.state == "waiting":
+                batch.state = "abandoned"
+        self._waiting.clear()
+
+    def _trim(self, batch: Batch) -> None:
+        """Leave messages that no batch reached to others."""
+        kept = [message for message in batch.messages if offset_of(message) < self._begun]
+        self._end = min(self._end, offset_of(batch.messages[len(kept)]))
+        size = sum(map(len, kept))
+        self.messages -= len(batch.messages) - len(kept)
+        self.bytes -= batch.bytes - size
+        batch.messages, batch.bytes = kept, size
+        if kept:
+            batch.last = offset_of(kept[-1])
+        else:
+            batch.state = "finished"  # there is nothing in it, and the position is at most `_end`
+
+    def _drop(self, batch: Batch) -> None:
+        """Forget the messages of a batch; it may wait behind an older one for long."""
+        self.messages -= len(batch.messages)
+        self.bytes -= batch.bytes
+        batch.messages = []
 
     def _by_key(self, keys: Sequence[bytes | str | None], messages: list[Message], sizes: list[int]) -> list[Batch]:
         lanes: dict[int | None, tuple[list[Message], list[int]]] = {}
