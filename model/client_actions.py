@@ -36,8 +36,10 @@ class Give(Struct, frozen=True):
 
 
 class Take(Struct, frozen=True):
-    """Hand out no more messages of these queues, see `Client.may_handle`; when those handed out are `done`, call
-    `Client.released`."""
+    """Read these queues no more; when the messages that were handed out are `done`, call `Client.released`.
+
+    `Client.may_handle` says which others may still be handed out.
+    """
 
     queues: tuple[Queue, ...]
 

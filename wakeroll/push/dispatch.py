@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from confluent_kafka import Message
 
-from model.client_actions import Give
 from wakeroll.push.queue_work import Batch, QueueWork
 
 
@@ -17,7 +16,7 @@ class Dispatch:
     everything else that is done for a batch.
     """
 
-    def __init__(self, may_handle: Callable[[Give], bool]) -> None:
+    def __init__(self, may_handle: Callable[[QueueWork], bool]) -> None:
         """Begin without batches; `may_handle` is called before each batch that a worker receives."""
         self.lock = threading.Lock()
         self.problem: BaseException | None = None
@@ -106,7 +105,7 @@ class Dispatch:
                     batch = self._take()
                 if self._ready and self._idle:
                     self._work.notify()  # one worker wakes the next: as many are awake as there is work for
-            if batch is None or self._may_handle(batch.work.give):
+            if batch is None or self._may_handle(batch.work):
                 return batch
             self._abandon(batch)
 

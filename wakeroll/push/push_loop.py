@@ -1,12 +1,13 @@
 """The loop of push consumption: it reads ahead, lets workers call the handler, and releases revoked queues."""
 
 import logging
-import time
 from collections.abc import Callable
 
 from model.client_actions import Give
+from model.config import NEVER_MS
 from model.queue import Queue
 from wakeroll.heartbeat_thread import Control
+from wakeroll.monotonic_clock import now_ms
 from wakeroll.push.dispatch import Dispatch
 from wakeroll.push.limits import PushLimits
 from wakeroll.push.queue_work import QueueWork, offset_of
@@ -73,7 +74,7 @@ class PushLoop:
         self._paused: dict[Queue, QueueWork] = {}
         self._largest = 0
         """Bytes of the largest message so far; 0 if there was none."""
-        self._dispatch = Dispatch(control.may_handle)
+        self._dispatch = Dispatch(self._may_handle)
         self._workers = start_workers(handler, limits.workers, self._dispatch, name)
 
     def run(self, goes_on: Callable[[], bool], end_timeout: Callable[[], float]) -> None:
@@ -106,6 +107,10 @@ class PushLoop:
                 self._control.done(work.give, work.position)
             dispatch.advanced.clear()
 
+    def _may_handle(self, work: QueueWork) -> bool:
+        """Return whether the handler may have a message of this queue now; called by the workers."""
+        return now_ms() < work.until_ms and self._control.may_handle(work.give)
+
     # --- steps of the loop ---
 
     def _follow(self) -> None:
@@ -117,13 +122,14 @@ class PushLoop:
         try:
             readable, _ = control.view()
             stopped = self._reader.stop_all_but(readable)
-            now_s = time.monotonic()
+            now = now_ms()
+            until = NEVER_MS if self._orderly else now + round(control.revoke_timeout_s * 1_000 * GIVE_UP_AT)
             for queue in stopped:
                 self._paused.pop(queue, None)
-                self._leaving[queue] = _Leaving(self._work.pop(queue, None), now_s)
+                self._leaving[queue] = _Leaving(self._work.pop(queue, None), now, until)
             # Draining queues that were never read have no messages at work either.
             for queue in control.view()[1]:
-                self._leaving.setdefault(queue, _Leaving(None, now_s))
+                self._leaving.setdefault(queue, _Leaving(None, now, until))
             with self._dispatch.lock:
                 for leaving in self._leaving.values():
                     leaving.stop()
@@ -185,20 +191,17 @@ class PushLoop:
         """Release revoked queues on which no call is at work, and those on which calls take too long."""
         if not self._leaving:
             return
-        now_s = time.monotonic()
-        timeout_s = self._control.revoke_timeout_s * GIVE_UP_AT
+        now = now_ms()
         _, draining = self._control.view()
         with self._dispatch.lock:
             ended = {
                 queue: leaving
                 for queue, leaving in self._leaving.items()
-                if leaving.is_settled
-                # A queue that another process may have already is not kept from it; in order means one after the other.
-                or (queue in draining and not self._orderly and now_s - leaving.since_s >= timeout_s)
+                if leaving.is_settled or (queue in draining and now >= leaving.until_ms)
             }
             for queue, leaving in ended.items():
                 leaving.halt()
-                leaving.say(queue, queue in draining, now_s)
+                leaving.say(queue, queue in draining, now)
         if not ended:
             return
         self.report()
@@ -234,9 +237,10 @@ class PushLoop:
 class _Leaving:
     """A queue that was revoked or lost."""
 
-    def __init__(self, work: QueueWork | None, since_s: float) -> None:
+    def __init__(self, work: QueueWork | None, since_ms: int, until_ms: int) -> None:
         self.work = work
-        self.since_s = since_s
+        self.until_ms = until_ms
+        self._since_ms = since_ms
         self._left = 0
 
     @property
@@ -252,14 +256,15 @@ class _Leaving:
     def stop(self) -> None:
         if self.work is not None:
             self._left += self.work.stop()
+            self.work.until_ms = self.until_ms
 
     def halt(self) -> None:
         if self.work is not None:
             self.work.halt()
 
-    def say(self, queue: Queue, is_revoked: bool, now_s: float) -> None:
+    def say(self, queue: Queue, is_revoked: bool, now: int) -> None:
         """Log how it ended."""
-        after_s = now_s - self.since_s
+        after_s = (now - self._since_ms) / 1_000
         if not is_revoked:
             log.info("%s was lost; messages that were only read: %d", queue, self._left)
         elif self.running:

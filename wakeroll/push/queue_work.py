@@ -7,6 +7,7 @@ from typing import Final, Literal
 from confluent_kafka import Message
 
 from model.client_actions import Give
+from model.config import NEVER_MS
 
 _WHOLE_QUEUE: Final = 0
 """The only lane of a queue that is consumed in order."""
@@ -68,6 +69,8 @@ class QueueWork:
         """Number of batches that the handler has now."""
         self.is_stopped = False
         """Whether no messages are added any more."""
+        self.until_ms = NEVER_MS
+        """When the queue must be released, by the SDK's clock: no batch begins from then on."""
         self._end = start
         self._begun = start
         """Offset after the last message of all batches that began."""
