@@ -35,6 +35,7 @@ class Reader:
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}
         """Assignments by topic and partition, looked up for each message."""
+        self._paused: set[Queue] = set()
         self._noted: set[tuple[str | None, int]] = set()
 
     @property
@@ -65,7 +66,9 @@ class Reader:
         """Stop reading all queues that are not in `gives`; return them, sorted."""
         stopped = sorted(queue for queue, give in self._reading.items() if gives.get(queue) != give)
         if stopped:
-            self._consumer.incremental_unassign([TopicPartition(queue.topic, queue.queue_id) for queue in stopped])
+            # Kafka's client keeps a partition paused when it is unassigned, and then does not read it if it comes back.
+            self.resume([queue for queue in stopped if queue in self._paused])
+            self._consumer.incremental_unassign(_partitions(stopped))
             for queue in stopped:
                 del self._reading[queue], self._gives[queue.topic, queue.queue_id]
         return stopped
@@ -111,12 +114,14 @@ class Reader:
     def pause(self, queues: list[Queue]) -> None:
         """Read no further messages of these queues, until `resume`."""
         if queues:
-            self._consumer.pause([TopicPartition(queue.topic, queue.queue_id) for queue in queues])
+            self._consumer.pause(_partitions(queues))
+            self._paused.update(queues)
 
     def resume(self, queues: list[Queue]) -> None:
         """Read these paused queues on."""
         if queues:
-            self._consumer.resume([TopicPartition(queue.topic, queue.queue_id) for queue in queues])
+            self._consumer.resume(_partitions(queues))
+            self._paused.difference_update(queues)
 
     def set_back(self, positions: Iterable[tuple[Give, int]]) -> None:
         """Read these assigned queues from these offsets on."""
@@ -126,8 +131,7 @@ class Reader:
             if self._reading.get(give.queue) == give
         ]
         if offsets:
-            self._consumer.incremental_unassign(offsets)
-            self._consumer.incremental_assign(offsets)
+            self._move(offsets)
 
     def close(self) -> None:
         """Stop reading everything."""
@@ -167,16 +171,24 @@ class Reader:
             # Reading messages twice is better than losing them.
             queue = give.queue
             log.warning("the offset in %s no longer exists (%s); reading from the first message", queue, error.str())
-            self._consumer.incremental_unassign([TopicPartition(queue.topic, queue.queue_id)])
-            self._consumer.incremental_assign([TopicPartition(queue.topic, queue.queue_id, OFFSET_BEGINNING)])
+            self._move([TopicPartition(queue.topic, queue.queue_id, OFFSET_BEGINNING)])
         else:
             self._note(error, topic)
+
+    def _move(self, offsets: list[TopicPartition]) -> None:
+        """Read these partitions from these offsets on."""
+        self._consumer.incremental_unassign(offsets)
+        self._consumer.incremental_assign(offsets)
 
     def _note(self, error: KafkaError, topic: str | None) -> None:
         """Log each kind of Kafka error once per topic; Kafka's client retries by itself."""
         if (topic, error.code()) not in self._noted:
             self._noted.add((topic, error.code()))
             log.warning("Kafka reports an error for %s: %s", topic or "its connection", error.str())
+
+
+def _partitions(queues: Iterable[Queue]) -> list[TopicPartition]:
+    return [TopicPartition(queue.topic, queue.queue_id) for queue in queues]
 
 
 def _as_time(start: Start) -> int:

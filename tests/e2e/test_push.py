@@ -297,6 +297,54 @@ def test_a_call_that_takes_too_long_is_given_up_and_its_messages_come_again(coor
     assert sorted(two.offsets[1]) == list(range(first, 100))
 
 
+def test_a_queue_that_was_paused_is_read_again_when_it_comes_back(coordinator, consumer_of):
+    topic = coordinator.topic(2)
+    for partition in range(2):
+        coordinator.produce(topic, partition, 500)
+    obstacle = Obstacle(10, partition=1)
+    one = Worker(consumer_of(topic, orderly=True), obstacle, batch_size=10, prefetch=40)
+    obstacle.wait()
+    wait_until(lambda: Queue(topic, "", 1) in one.consumer._loop._paused, "the queue is paused")
+    two = Worker(consumer_of(topic, orderly=True), workers=1, batch_size=1)
+    wait_until(lambda: one.consumer.assignment() == [Queue(topic, "", 0)], "the queue is revoked")
+    obstacle.let_go()
+    wait_until(lambda: two.processed() > 0, "the next owner has it")
+    two.stop()
+    coordinator.produce(topic, 1, 500)
+
+    wait_until(lambda: one.processed() + two.processed() == 1_500, "all is processed", state=one.processed)
+    one.stop()
+    assert sorted(one.offsets[1] + two.offsets[1]) == list(range(1_000))
+
+
+def test_an_async_handler_that_never_returns_is_given_up_without_an_error(coordinator, consumer_of):
+    topic = coordinator.topic(1)
+    coordinator.produce(topic, 0, 1)
+    at_work = threading.Event()
+
+    async def handle(_: list[Message]) -> None:
+        at_work.set()
+        await asyncio.sleep(3_600)
+
+    consumer = consumer_of(topic)
+    ended: list[BaseException | None] = []
+
+    def consume() -> None:
+        try:
+            consumer.run(handle, stop_timeout=0.5)
+            ended.append(None)
+        except BaseException as problem:
+            ended.append(problem)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    assert at_work.wait(120)
+    consumer.stop()
+    thread.join(60)
+
+    assert ended == [None]
+
+
 def test_a_handler_that_raises_ends_run_and_its_messages_come_again(coordinator, consumer_of, group_id):
     topic = coordinator.topic(1)
     coordinator.produce(topic, 0, 100)

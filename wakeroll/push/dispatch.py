@@ -1,6 +1,7 @@
 """The hand-out of batches to workers, and what they report."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -51,25 +52,26 @@ class Dispatch:
             if self._ready and self._idle:
                 self._work.notify()
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait until a condition is true, or the handler has raised; return whether it is true."""
+    def wait_for(self, condition: Callable[[], bool], timeout: float) -> None:
+        """Wait at most `timeout` seconds until a condition is true, or the handler has raised."""
         with self.lock:
             self._is_awaited = True
             self._progress.wait_for(lambda: condition() or self.problem is not None, timeout)
             self._is_awaited = False
-            return condition()
 
     def wait_for_calls(self, works: list[QueueWork], timeout: float) -> int:
         """Wait until no batch of these stopped queues is at work or waits; return how many calls are still at work.
 
-        Batches that wait will not be handled after that.
+        Batches that wait will not be handled after that, nor after `timeout` seconds.
         """
+        deadline = time.monotonic() + timeout
         with self.lock:
             self._is_awaited = True
             self._progress.wait_for(lambda: self.problem is not None or all(work.is_settled for work in works), timeout)
             for work in works:
                 work.halt()
-            self._progress.wait_for(lambda: not any(work.running for work in works), timeout)
+            left_s = max(deadline - time.monotonic(), 0.0)
+            self._progress.wait_for(lambda: not any(work.running for work in works), left_s)
             self._is_awaited = False
             return sum(work.running for work in works)
 
@@ -110,9 +112,9 @@ class Dispatch:
             self._abandon(batch)
 
     def fail(self, batch: Batch, problem: BaseException) -> None:
-        """Note that the handler raised."""
+        """Note that the handler raised; after `close` that is nobody's concern, as when a task is cancelled."""
         with self.lock:
-            if self.problem is None:
+            if self.problem is None and not self._is_closed:
                 self.problem = problem
             self._ready.clear()
         self._abandon(batch)
