@@ -1,4 +1,4 @@
-"""Shared offsets: the committed offsets of a clustering group, one per queue, whoever owns the queue.
+"""The committed offsets of a clustering group: one per queue, independent of its owner.
 
 They are kept when the owner changes, and when the group changes its mode.
 """

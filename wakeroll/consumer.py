@@ -170,10 +170,7 @@ class Consumer:
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds (math.inf waits forever)")
         deadline = time.monotonic() + timeout
-        self._refuse_who_must_not_poll()
-        if not self._polling.acquire(blocking=False):
-            self._refuse_if_closed()
-            raise InvalidUsage("poll() was called by a callback of poll() or run(); call it when that has returned")
+        self._begin_polling("poll")
         try:
             self._finish()
             while True:
@@ -270,10 +267,7 @@ class Consumer:
             raise InvalidUsage(f"handler is {handler!r}; it must be a function of a list of messages")
         if not stop_timeout >= 0:
             raise InvalidUsage(f"stop_timeout is {stop_timeout!r}; it must be 0 or more seconds")
-        self._refuse_who_must_not_poll()
-        if not self._polling.acquire(blocking=False):
-            self._refuse_if_closed()
-            raise InvalidUsage("run() was called by a callback of poll() or run(); call it when that has returned")
+        self._begin_polling("run")
         try:
             self._finish()
             self._stopping = False
@@ -421,6 +415,13 @@ class Consumer:
     def _tell(self, callback: OnQueues | None, queues: list[Queue]) -> None:
         if callback is not None and queues:
             callback(queues)
+
+    def _begin_polling(self, name: str) -> None:
+        """Take the lock of `poll` and `run`, for the method of this name."""
+        self._refuse_who_must_not_poll()
+        if not self._polling.acquire(blocking=False):
+            self._refuse_if_closed()
+            raise InvalidUsage(f"{name}() was called by a callback of poll() or run(); call it when that has returned")
 
     def _refuse_who_must_not_poll(self) -> None:
         """Reject calls of a second thread, of a forked process, or after `close`."""

@@ -110,21 +110,11 @@ class Control:
 
     def may_hand_out(self, give: Give) -> bool:
         """Return whether a message of this assignment may be delivered to the application now."""
-        with self._lock:
-            now = now_ms()
-            if self._client.may_hand_out(give, now):
-                return True
-            self._do(self._client.on_time(now))
-            return False
+        return self._is_allowed(self._client.may_hand_out, give)
 
     def may_handle(self, give: Give) -> bool:
         """Return whether the application may handle a message of this assignment now; it may be draining."""
-        with self._lock:
-            now = now_ms()
-            if self._client.may_handle(give, now):
-                return True
-            self._do(self._client.on_time(now))
-            return False
+        return self._is_allowed(self._client.may_handle, give)
 
     def check(self) -> None:
         """Raise an error if this client's membership has ended.
@@ -172,6 +162,14 @@ class Control:
             self.changed.set()
         finally:
             self._inbox.close()
+
+    def _is_allowed(self, may: Callable[[Give, int], bool], give: Give) -> bool:
+        with self._lock:
+            now = now_ms()
+            if may(give, now):
+                return True
+            self._do(self._client.on_time(now))
+            return False
 
     def _acknowledged(self, sent_ms: int) -> None:
         with self._lock:

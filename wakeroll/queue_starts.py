@@ -32,7 +32,7 @@ class QueueStarts:
     def begin(self, readable: Mapping[Queue, Give], but_not: Container[Queue] = ()) -> None:
         """Begin to read the assigned queues that are not read yet, except for those in `but_not`."""
         self._retry_at = 0.0
-        reading = self._reader.queues
+        reading = set(self._reader.queues)
         news = [give for queue, give in readable.items() if queue not in reading and queue not in but_not]
         starts = self._reader.start(news)
         if len(starts) < len(news):

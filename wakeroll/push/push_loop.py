@@ -192,7 +192,7 @@ class PushLoop:
         if not self._leaving:
             return
         now = now_ms()
-        _, draining = self._control.view()
+        draining = set(self._control.view()[1])
         with self._dispatch.lock:
             ended = {
                 queue: leaving

@@ -142,7 +142,9 @@ class QueueWork:
         """Note that a batch is processed; return the batch that may be handled now because of it."""
         self.running -= 1
         batch.state = "finished"
-        self._drop(batch)
+        self.messages -= len(batch.messages)
+        self.bytes -= batch.bytes
+        batch.messages = []  # it may wait behind an older one for long
         if batch.lane is None:
             return None
         waiting = self._waiting.get(batch.lane)
@@ -197,12 +199,6 @@ class QueueWork:
             batch.last = offset_of(kept[-1])
         else:
             batch.state = "finished"  # there is nothing in it, and the position is at most `_end`
-
-    def _drop(self, batch: Batch) -> None:
-        """Forget the messages of a batch; it may wait behind an older one for long."""
-        self.messages -= len(batch.messages)
-        self.bytes -= batch.bytes
-        batch.messages = []
 
     def _by_key(self, keys: Sequence[bytes | str | None], messages: list[Message], sizes: list[int]) -> list[Batch]:
         lanes: dict[int | None, tuple[list[Message], list[int]]] = {}

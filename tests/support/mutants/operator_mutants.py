@@ -54,9 +54,9 @@ MUTANTS = (
     M("a topic that is made again goes on", "A topic that was made again is begun anew.", "topic_changes",
       "    outcomes = [_set_right(turn, wrong, why)] if wrong else []\n", "    outcomes = []\n", {**SMALL, "broadcasting": False, "only": ("made again",) * 6 + ("leave",)}),
     # --- resets ---
-    M("a reset does not give anew", "After a reset, a commit that was under way is too old.", "shared_offsets",
+    M("a reset does not assign the queue again", "After a reset, a commit that was under way is too old.", "shared_offsets",
       "            member.owned[queue] = group.epoch\n            member.reset", "            member.reset", RESET),
-    M("a reset is not told", "A queue's owner is told of a reset.", "shared_offsets",
+    M("a reset is not sent", "The owner of a queue receives its new offset.", "shared_offsets",
       "    return frozenset((owner,)) if owner is not None and starts_again else frozenset()", "    return frozenset()", RESET),
     M("a reset that is said twice counts twice", "A repeated reset is silent.", "offsets",
       "    if event.request_id in group.resets:", "    if False:", RESET),
@@ -83,7 +83,7 @@ MUTANTS = (
       "consumed = own_offsets.consumed_topics(own)", "consumed = {queue.topic for queue in member.owned}", {**EVERYBODY, "consume_from": "last", "only": ("route",) * 8 + ("crash", "leave", "gone") * 3}),
     M("a broadcasting client is given nothing new", "In broadcasting everybody has every queue of its topics.", "broadcasting",
       "    return combined(*[_give(turn, client_id) for client_id in turn.group.members])", "    return NOTHING", {**EVERYBODY, "only": ("route",) * 6}),
-    M("who subscribes anew is given nothing", "In broadcasting a new subscription is served at once.", "broadcasting",
+    M("a new subscription gets no queues", "In broadcasting a new subscription is served at once.", "broadcasting",
       "    return _give(turn, client_id)", "    return NOTHING", {**EVERYBODY, "only": ("wish",) * 6}),
     # --- locks ---
     M("anybody may lock", "A lock is the queue's owner's.", "locks",

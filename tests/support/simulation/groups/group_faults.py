@@ -151,7 +151,10 @@ KINDS = {
         length_ms=one_of(2_000, 6_000, 15_000, 60_000),
     ),
     "no ticks": Kind(
-        "all observers are dead for a minute, and go on or begin anew", "world", one_of(60_000), one_of(0, 1)
+        "all observers stop for a minute; then they continue, or start without memory",
+        "world",
+        one_of(60_000),
+        one_of(0, 1),
     ),
     "observer": Kind("an observer begins, or one ends", "world", amount=between(0, 5)),
     "late ticks": Kind("ticks arrive late, and no more in order", "world", one_of(5_000, 30_000), one_of(300, 1_900)),

@@ -44,7 +44,7 @@ KINDS = {
         "a client pulls under ever new names with ever new expressions, other queues too", "queue", amounts=(10, 40)
     ),
     "beyond": _kind("a client pulls from far beyond the end", "queue", amounts=(1, 1_000, 2**62)),
-    # --- queues, and what is told of them ---
+    # --- queues, and reports of their ends ---
     "truncate": _kind("a queue loses its newest messages", "queue", amounts=(1, 3, 50)),
     "recreate": _kind("a topic is deleted and made again", "topic"),
     "lie": _kind("somebody hints at an end that is not there", "queue", amounts=(1, 1_000, 2**62)),
@@ -53,7 +53,7 @@ KINDS = {
     "second observer": _kind("another observer works for a while", lengths_ms=(3_000, 15_000)),
     "new observer": _kind("the observer is another process from now on"),
     "rough arrivals": _kind(
-        "what is told of a topic's growth is lost, repeated or overtaken for a while",
+        "reports of the ends of a topic's queues are lost, repeated or overtaken for a while",
         "topic",
         lengths_ms=(3_000, 15_000),
     ),
