@@ -6,7 +6,7 @@ They are kept when the client leaves, and when the group changes its mode.
 from collections.abc import Collection, Iterable
 
 from model import config, learning
-from model.decisions import Offset, Start
+from model.decisions import Start
 from model.group import Group, OwnOffsets
 from model.queue import Queue
 from model.turn import Turn
@@ -72,18 +72,7 @@ def reset(turn: Turn, queue: Queue, offset: int, client_id: str, why: str, by: s
     has_it = member is not None and queue in member.owned
     if member is not None and has_it:
         member.owned[queue] = group.epoch
-    turn.say(
-        Offset(
-            group_id=group.group_id,
-            queue=queue,
-            client_id=client_id,
-            offset=offset,
-            epoch=group.epoch,
-            metadata=why,
-            reset_by=by,
-            mode="broadcasting",
-        )
-    )
+    turn.say_reset(queue, offset, client_id, "broadcasting", why, by)
     return frozenset((client_id,)) if has_it else frozenset()
 
 

@@ -4,7 +4,7 @@ They are kept when the owner changes, and when the group changes its mode.
 """
 
 from model import doubtful_commits, learning
-from model.decisions import Offset, Start
+from model.decisions import Start
 from model.group import Group
 from model.queue import Queue
 from model.target import Target
@@ -57,16 +57,5 @@ def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> frozenset
             member.reset[queue] = group.epoch
         else:
             member.revoking[queue].was_reset = True
-    turn.say(
-        Offset(
-            group_id=group.group_id,
-            queue=queue,
-            client_id=owner or "",
-            offset=offset,
-            epoch=group.epoch,
-            metadata=why,
-            reset_by=by,
-            mode="clustering",
-        )
-    )
+    turn.say_reset(queue, offset, owner or "", "clustering", why, by)
     return frozenset((owner,)) if owner is not None and starts_again else frozenset()

@@ -7,8 +7,8 @@ from msgspec import Struct
 from model import config
 from model.broadcast_room import BroadcastRoom
 from model.config import DEFAULT_LIMITS, Limits
-from model.decisions import AnyDecision, Cause, Change, Membership, Rejected, Trigger
-from model.events import Heartbeat, Subscription
+from model.decisions import AnyDecision, Cause, Change, Membership, Offset, Rejected, Trigger
+from model.events import Heartbeat, Mode, Subscription
 from model.group import Group, Member
 from model.known_routes import Routes
 from model.queue import Queue
@@ -146,5 +146,20 @@ class Turn:
                 change=change,
                 epoch=self.group.epoch,
                 detail=detail[: config.MAX_DETAIL],
+            )
+        )
+
+    def say_reset(self, queue: Queue, offset: int, client_id: str, mode: Mode, why: str, by: str) -> None:
+        """Record that `by` reset an offset: of the group (`client_id`: the owner, or empty), or of one client."""
+        self.say(
+            Offset(
+                group_id=self.group.group_id,
+                queue=queue,
+                client_id=client_id,
+                offset=offset,
+                epoch=self.group.epoch,
+                metadata=why,
+                reset_by=by,
+                mode=mode,
             )
         )

@@ -183,7 +183,9 @@ def test_who_is_online_reads_again_from_where_the_group_is_reset_to(coordinator,
     reader.read(200)
     assert dict(reader.offsets) == {number: [*range(50), *range(50)] for number in (0, 1)}
     assert reader.consumer.commit(PATIENCE_S)
-    wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 50, 1: 50}, "both queues are committed after the reset")
+    wait_until(
+        lambda: coordinator.offsets(group_id, topic) == {0: 50, 1: 50}, "both queues are committed after the reset"
+    )
 
 
 def test_the_next_consumer_of_an_offline_group_starts_where_one_queue_was_reset_to(
