@@ -95,6 +95,30 @@ class Cluster:
         starts, ends = self._found(first), self._found(after)
         return {where: (start, ends[where]) for where, start in starts.items() if where in ends}
 
+    def all_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        """Query the first offset and the end offset of every one of these partitions.
+
+        A topic that was just created has no leader for a moment, even after some broker has reported one, so this
+        asks again until the patience ends.
+
+        Returns:
+            (topic, partition) -> both offsets.
+
+        Raises:
+            NotReachable: a partition has no leader, or no broker answered.
+        """
+        wanted = list(partitions)
+        deadline = time.monotonic() + self._patience_s
+        found = self.offsets(wanted)
+        while silent := sorted(set(wanted) - found.keys()):
+            if time.monotonic() > deadline or self._stop.wait(_LOOK_UP_S):
+                topic, partition = silent[0]
+                raise NotReachable(
+                    f"{topic}-{partition} has no leader: cannot read its first offset and its end offset"
+                )
+            found |= self.offsets(silent)
+        return found
+
     def ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Query the end offset of partitions: one request to each broker that leads some.
 

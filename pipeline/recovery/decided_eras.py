@@ -106,7 +106,7 @@ def eras_since(settings: Settings, since_ms: Mapping[int, int]) -> dict[str, int
 
 def _ends(settings: Settings) -> dict[int, tuple[int, int]]:
     topic = settings.connection.topics.decisions
-    ends = Cluster(settings.connection).offsets((topic, partition) for partition in range(settings.partitions))
+    ends = Cluster(settings.connection).all_offsets((topic, partition) for partition in range(settings.partitions))
     return {partition: its for (_, partition), its in ends.items()}
 
 

@@ -31,7 +31,7 @@ from pipeline.recovery.initial_state import (
 )
 from pipeline.runtime.deciding_queries import query_of, topics_of
 from pipeline.settings import Settings
-from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.errors import InvalidUsage
 
 log = logging.getLogger("wakeroll.run")
 
@@ -75,9 +75,7 @@ def ahead_of(settings: Settings, query: str) -> Ahead | None:
             return None
         offsets = {place_of(name): beginning.offset for name, beginning in begun.items()}
         progress = Progress(offsets, offsets)
-    logs = Cluster(settings.connection).offsets(progress.next)
-    if silent := sorted(progress.next.keys() - logs.keys()):
-        raise NotReachable(f"{name_of(silent[0])} has no leader: cannot read its first offset and its end offset")
+    logs = Cluster(settings.connection).all_offsets(progress.next)
     return Ahead(progress, {place: Log(*offsets) for place, offsets in logs.items()})
 
 

@@ -22,7 +22,7 @@ from pipeline.recovery.snapshots import newest_snapshots
 from pipeline.runtime.deciding_queries import RECORD, lock_of, machines_of, query_of, record_lock, topics_of
 from pipeline.runtime.process_lock import only_one
 from pipeline.settings import Settings
-from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.errors import InvalidUsage
 
 _FIXED = (
     "the number of partitions is fixed for the life of a deployment: set `partitions` to the number that it was "
@@ -128,9 +128,7 @@ def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
 
 def _plans(settings: Settings, lefts: Mapping[ControlPartition, Left], so_far: SoFar) -> dict[ControlPartition, Plan]:
     cluster = Cluster(settings.connection)
-    logs = {place: Log(*offsets) for place, offsets in cluster.offsets(lefts).items()}
-    if silent := sorted(lefts.keys() - logs.keys()):
-        raise NotReachable(f"{name_of(silent[0])} has no leader: cannot read its first offset and its end offset")
+    logs = {place: Log(*offsets) for place, offsets in cluster.all_offsets(lefts).items()}
     lefts = {place: _completed(left, logs[place], so_far.reached(_shard(place))) for place, left in lefts.items()}
     # If a log ends before the state does, the shard continues with the records that are younger than the state.
     ended = {

@@ -165,6 +165,27 @@ def test_offsets_are_not_waited_for_for_ever():
         Cluster(Connection("127.0.0.1:1"), patience_s=0.5).offsets([("orders", 0)])
 
 
+def test_offsets_of_a_topic_that_is_just_being_made_are_waited_for(connection):
+    """A broker may report a leader that another one does not know yet; a query must not stop because of that."""
+    topic = connection.topics.groups
+    cluster = Cluster(connection, patience_s=PATIENCE_S)
+    with ThreadPoolExecutor(1) as pool:
+        assert cluster.offsets([(topic, 0)]) == {}
+        asked = pool.submit(cluster.all_offsets, [(topic, 0), (topic, 1)])
+        make(connection, topic, 2)
+
+        assert asked.result(2 * PATIENCE_S) == {(topic, 0): (0, 0), (topic, 1): (0, 0)}
+
+
+def test_a_partition_without_a_leader_is_named(connection):
+    """Without its offsets, an era or a gap could be missed."""
+    topic = connection.topics.groups
+    make(connection, topic, 1)
+
+    with pytest.raises(NotReachable, match=f"^{topic}-7 has no leader"):
+        Cluster(connection, patience_s=3).all_offsets([(topic, 0), (topic, 7)])
+
+
 def test_a_setting_that_kafka_does_not_know_is_a_mistake():
     with pytest.raises(InvalidUsage, match="mistyped"):
         ensure_topics(Connection("127.0.0.1:1", {"mistyped": "1"}))
