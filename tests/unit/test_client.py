@@ -18,8 +18,8 @@ class Story:
     """A client in its first life, and the decisions that reach it, numbered."""
 
     def __init__(self, commit_interval_ms: int | None = 5_000) -> None:
-        wishes = Preferences(subscriptions=[Subscription(topic="orders")])
-        self.client = Client("billing", "c1", wishes, commit_interval_ms)
+        preferences = Preferences(subscriptions=[Subscription(topic="orders")])
+        self.client = Client("billing", "c1", preferences, commit_interval_ms)
         self.seq = 0
         self.begun = self.client.join("i1", 0)
 
@@ -115,15 +115,15 @@ def test_the_coordinator_sets_the_pace():
     assert story.client.on_time(2_001)[0] == Dropped((), "silent")
 
 
-def test_other_wishes_are_told_at_once():
+def test_other_preferences_are_told_at_once():
     story = Story()
-    wishes = Preferences(subscriptions=[Subscription(topic="payments", version=1)], weight=2.0)
+    preferences = Preferences(subscriptions=[Subscription(topic="payments", version=1)], weight=2.0)
 
-    [sent] = story.client.set_preferences(wishes, 5)
+    [sent] = story.client.set_preferences(preferences, 5)
 
     assert isinstance(sent, Send)
     assert isinstance(sent.event, Heartbeat)
-    assert (sent.event.subscriptions, sent.event.weight) == (wishes.subscriptions, 2.0)
+    assert (sent.event.subscriptions, sent.event.weight) == (preferences.subscriptions, 2.0)
 
 
 # --- obeying ---
@@ -432,7 +432,7 @@ def test_how_far_an_old_giving_came_does_not_overrule_a_reset():
 
 
 def test_a_refused_commit_is_said_again_unless_its_queue_is_going():
-    """A coordinator that starts anew may not have heard yet whose the queue is."""
+    """A coordinator that starts again may not have heard yet whose the queue is."""
     story = Story()
     story.is_assigned(1, {A: 1, B: 1})
     reads(story, A, 1)
@@ -612,7 +612,7 @@ class Witness:
 
 @given(steps=STEPS)
 def test_a_queue_is_handed_out_between_a_give_and_its_end_only(steps):
-    """Whatever the order of assignments: not after a Take until it is released and given anew.
+    """Whatever the order of assignments: not after a Take until it is released and given again.
 
     Besides, `owned` names all that is held, and an assignment heard again is silent.
     """

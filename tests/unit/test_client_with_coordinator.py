@@ -22,7 +22,7 @@ class World:
 
     def __init__(self, *client_ids: str) -> None:
         self.shard = Shard("wakeroll.groups", 0, 1)
-        self.clients = {name: Client("billing", name, wishes()) for name in client_ids}
+        self.clients = {name: Client("billing", name, preferences()) for name in client_ids}
         self.now_ms = 0
         self.offset = 0
         self.heartbeats = 0
@@ -81,7 +81,7 @@ class World:
         return {name: sorted(queue.queue_id for queue in client.readable()) for name, client in self.clients.items()}
 
 
-def wishes() -> Preferences:
+def preferences() -> Preferences:
     return Preferences(subscriptions=[Subscription(topic="orders")])
 
 
@@ -149,7 +149,7 @@ class Rough:
 
     def __init__(self, names: list[str]) -> None:
         self.shard = Shard("wakeroll.groups", 0, 1)
-        self.clients = {name: Client("billing", name, wishes()) for name in names}
+        self.clients = {name: Client("billing", name, preferences()) for name in names}
         self.now_ms = 0
         self.offset = 0
         self.lives = 0
@@ -194,7 +194,7 @@ class Rough:
         """End it in good order; who comes back under this name is another `Consumer`, which hears nothing of before."""
         self.finish(name)
         self.do(name, self.clients[name].leave(self.now_ms))
-        self.clients[name] = Client("billing", name, wishes())
+        self.clients[name] = Client("billing", name, preferences())
         self.reading[name].clear()
         self.inbox[name].clear()
         self.heard[name].clear()
@@ -347,7 +347,7 @@ def test_whatever_is_lost_no_two_have_a_queue_and_in_the_end_each_has_a_reader(m
 
 
 def test_a_coordinator_that_lost_everything_skips_nothing():
-    """It is told who holds what, and how far; `last`, asked anew, would lose what is between."""
+    """It is told who holds what, and how far; `last`, asked again, would lose what is between."""
     world = World("c1", "c2")
     for name in world.clients:
         world.join(name)

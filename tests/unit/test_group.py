@@ -313,7 +313,7 @@ def test_settings_are_not_known_by_an_epoch_that_was_shown_before_they_were_made
 
 
 def test_a_queue_is_not_given_to_a_client_that_does_not_want_its_topic_any_more():
-    """The target may be older than the client's wish: it follows when the settle interval has passed."""
+    """The target may be older than the client's preferences: it follows when the settle interval has passed."""
     lonely = Lonely()
     lonely.route("orders", 2)
     lonely.beat("a", 0)
@@ -463,7 +463,7 @@ def test_a_refused_client_costs_nothing():
 
 
 def test_an_empty_group_is_forgotten_after_seven_days_but_for_its_epoch():
-    """No epoch is used twice; offsets, hand-overs and settings begin anew, and that they are lost is on record."""
+    """No epoch is used twice; offsets, hand-overs and settings begin again, and that they are lost is on record."""
     lonely = Lonely()
     lonely.route("orders", 2)
     lonely.step(Configure(group_id="billing", heartbeat_ms=5_000, session_timeout_ms=20_000), 0)

@@ -139,7 +139,7 @@ def test_the_groups_of_a_shard_together_have_a_limit_too():
 
 
 def test_a_member_that_wants_more_than_there_is_room_for_keeps_what_it_wanted_before():
-    """It lives, and it consumes: only its new wishes are refused, and it is on record why."""
+    """It lives, and it consumes: only its new preferences are rejected, and it is on record why."""
     running = Running(max_group_bytes=300_000)
     running.beat("billing", "a", "orders", strategy_params=params(10_000))
     running.beat("billing", "b", "orders", strategy_params=params(200_000))

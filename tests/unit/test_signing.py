@@ -372,9 +372,9 @@ def test_a_copy_of_a_record_that_a_new_era_has_not_seen_is_stale():
     shard = Shard(GROUPS, PARTITION, 4, signatures=KEYS)
     shard.apply(seen)
 
-    anew = Shard(GROUPS, PARTITION, 4, shard.body(), era=2, signatures=KEYS)
+    again = Shard(GROUPS, PARTITION, 4, shard.body(), era=2, signatures=KEYS)
     decided = [
-        [one.rule for one in anew.apply(record) if isinstance(one, Rejected)]
+        [one.rule for one in again.apply(record) if isinstance(one, Rejected)]
         for record in (
             unsigned(Heartbeat(group_id="billing", client_id="a", instance_id="a1"), 50),
             msgspec.structs.replace(in_the_gap, offset=51),

@@ -11,13 +11,13 @@ from tests.support.ledgers import PARTITIONS, Story
 EIGHT = [Queue("orders", "", number) for number in range(8)]
 
 
-def three_of(strategy: str = "AVG", **wishes: object) -> Story:
+def three_of(strategy: str = "AVG", **preferences: object) -> Story:
     """Three members of `billing` share eight queues, and have committed what they did."""
     story = Story()
     story.route("orders", 8, ends=100)
     story.configure("billing", strategy=strategy)
     for client_id in ("c1", "c2", "c3"):
-        story.join("billing", client_id, "orders", **wishes)
+        story.join("billing", client_id, "orders", **preferences)
         story.pass_seconds(5)
     story.commit("billing", 90)
     story.pass_seconds(5)
@@ -175,7 +175,7 @@ def test_nobody_and_everybody_cannot_be_asked_about():
         predict(shard_of(story), "billing", Variation())
 
 
-def test_a_group_without_members_has_no_wishes():
+def test_a_group_without_members_has_no_preferences():
     story = three_of()
     for client_id in ("c1", "c2", "c3"):
         story.leave("billing", client_id)

@@ -69,17 +69,17 @@ class View(NamedTuple):
 class Processes:
     """The processes of all states, by number."""
 
-    def __init__(self, coordinator: Coordinator, wishes: Preferences, *, commits: bool) -> None:
+    def __init__(self, coordinator: Coordinator, preferences: Preferences, *, commits: bool) -> None:
         """Begin without any.
 
         Args:
             coordinator: knows events and decisions by number.
-            wishes: what each client wants.
+            preferences: what each client wants.
             commits: whether the application reads and commits; without, it never begins to read what it is given.
         """
         self.parts: Pool[Part] = Pool()
         self._coordinator = coordinator
-        self._wishes = wishes
+        self._preferences = preferences
         self._commits = commits
         self._clients: Pool[bytes] = Pool()
         self._steps: dict[tuple[Any, ...], Step] = {}
@@ -196,7 +196,7 @@ class Processes:
         return known
 
     def _start(self, before: Part, run: "_Run") -> None:
-        run.client = Client(GROUP, before.client_id, self._wishes)
+        run.client = Client(GROUP, before.client_id, self._preferences)
         run.status = UP
         run.join()
 

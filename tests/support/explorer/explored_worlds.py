@@ -50,7 +50,7 @@ class World:
     """Moves where there are minutes."""
 
     @property
-    def wishes(self) -> Preferences:
+    def preferences(self) -> Preferences:
         """What each client wants."""
         return Preferences(
             subscriptions=[Subscription(topic=TOPIC)],

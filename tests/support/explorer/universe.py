@@ -62,7 +62,7 @@ class Universe:
     def __init__(self, world: World) -> None:
         self.world = world
         self.coordinator = Coordinator()
-        self.processes = Processes(self.coordinator, world.wishes, commits=world.commits)
+        self.processes = Processes(self.coordinator, world.preferences, commits=world.commits)
         self.note: Note | None = None
         self.budget_names = tuple(world.budgets)
         self.events = tuple(self.coordinator.number(event) for event in world.events)

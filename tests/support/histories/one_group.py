@@ -36,9 +36,9 @@ class World:
                 self.told[decision.instance_id] = decision
         return decisions
 
-    def beat(self, instance: str, *topics: str, anew: bool = False, **says: object) -> list[AnyDecision]:
-        """Let an instance, whose client_id is its first letter, say what it knows; `anew`: as if it knew nothing."""
-        told = None if anew else self.told.get(instance)
+    def beat(self, instance: str, *topics: str, again: bool = False, **says: object) -> list[AnyDecision]:
+        """Let an instance, whose client_id is its first letter, say what it knows; `again`: as if it knew nothing."""
+        told = None if again else self.told.get(instance)
         knows = (
             {}
             if told is None

@@ -59,7 +59,7 @@ PLANTED = (
     _planted("repeated decisions obeyed as new", "A repeated decision is silent.", "client",
       "        if place <= self._seen.get(shard, (0, 0)):", "        if False:", "E", "obeys a decision twice"),
     _planted("what is taken is read on", "A client reads what its newest assignment lists, and nothing else.", "client_queues",
-      "            elif assigned is None or anew:", "            elif anew:", "E", "does not list"),
+      "            elif assigned is None or following:", "            elif following:", "E", "does not list"),
     _planted("what is given is not read", "A client reads all that its newest assignment lists.", "client",
       "        outputs += self._give(aligned.missing)\n", "", "A", "which its newest assignment lists"),
     _planted("commits under an old name", "What is sent is of the present life.", "client",

@@ -11,7 +11,7 @@ MUTANTS = (
 
 UNSEEN = {
     "client obeys an older epoch": "redundant: a shard numbers what it decides, which tells what is outdated already",
-    # Found before the protocol of one live instance per client; the worlds have to be chosen anew.
+    # Found before the protocol of one live instance per client; the worlds have to be chosen again.
     "a loss lasts as long as settings say": "no world of 40 has a session that only a heartbeat tells and needs it",
     "who hears nothing is kept": "who hears again reads again before the calm ends; the stories deaf*.txt find it",
     "the timer does not look": "no world of 40 has a preference that only the timer brings to effect",

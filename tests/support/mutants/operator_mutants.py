@@ -51,7 +51,7 @@ MUTANTS = (
       "            group.added[queue] = group.epoch", "            pass", {**ROUTES, "consume_from": "last"}),
     M("a doubtful commit is never set right", "A commit that two routes contradict is set right.", "topic_changes",
       "        if doubt.routes > 1:", "        if False:", {**SMALL, "broadcasting": False, "only": ("far commit",) * 9 + ("crash",)}),
-    M("a topic that is made again goes on", "A topic that was made again is begun anew.", "topic_changes",
+    M("a topic that is made again goes on", "A topic that was made again is begun again.", "topic_changes",
       "    outcomes = [_set_right(turn, wrong, why)] if wrong else []\n", "    outcomes = []\n", {**SMALL, "broadcasting": False, "only": ("made again",) * 6 + ("leave",)}),
     # --- resets ---
     M("a reset does not assign the queue again", "After a reset, a commit that was under way is too old.", "shared_offsets",

@@ -128,7 +128,7 @@ MUTANTS = (
       "        while self._due and self._due[0][0] <= now_ms:", "        while self._due and self._due[0][0] <= now_ms - 1_000:", QUIET),
     M("skipped never", "Whom an arrival skipped is woken five seconds later.", "waiting_pulls",
       "        return self.until_ms if self.skipped_ms < 0 else", "        return self.until_ms if True else", FILTERED),
-    M("skipped counts anew", "It is the first arrival that counts.", "waiting_pulls",
+    M("skipped counts again", "It is the first arrival that counts.", "waiting_pulls",
       "        count = bisect_left(self.fresh, (offset,))\n", "        count = bisect_left(self.fresh, (offset,))\n        self.fresh, self.skipped, count = sorted(self.fresh + self.skipped), [], count + len(self.skipped)\n", FILTERED),
     M("skipped is called timeout", "A wake says why.", "queue_machine",
       '"timeout" if hold.until_ms <= now_ms else "skipped"', '"timeout"', FILTERED),

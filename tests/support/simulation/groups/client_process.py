@@ -242,7 +242,7 @@ class Process:
         self._leave_if_done()
 
     def _end(self, queue: Queue) -> None:
-        """A queue is drained: say so; it may be given anew at once."""
+        """A queue is drained: say so; it may be given again at once."""
         reader = self.readers.get(queue)
         if reader is not None and reader.taken and queue not in self.busy:
             del self.readers[queue]

@@ -74,7 +74,7 @@ def _unrecorded_starts(evidence: Evidence) -> Iterator[Broken]:
             for entry in page.event.offsets:
                 key = page.event.instance_id, entry.queue
                 commits.setdefault(key, []).append((page.at_ms, page.event.epoch, entry.offset))
-    next_ms: dict[tuple[str, Queue], int] = {}  # when a life was given the queue anew: then its new start counts
+    next_ms: dict[tuple[str, Queue], int] = {}  # when a life was given the queue again: then its new start counts
     times = Counter((one.life, one.queue, one.given) for one in evidence.seen.givings)
     for one in reversed(evidence.seen.givings):
         key = one.life, one.queue
@@ -225,7 +225,7 @@ def _excuse(evidence: Evidence, scope: str, before: Handling, handling: Handling
 def _reset_unheard(evidence: Evidence, scope: str, before: Handling) -> bool:
     """Whether a giving began by a reset, and was asked back before its owner had shown that it knew.
 
-    It may never have begun anew, for all the coordinator knows: what it commits is refused, and handled again.
+    It may never have begun again, for all the coordinator knows: what it commits is refused, and handled again.
     """
     given = evidence.chains[scope, before.queue].given(before.life, before.given)
     if given is None or given.how != "reset":

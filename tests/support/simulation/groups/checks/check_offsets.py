@@ -37,7 +37,7 @@ def check(evidence: Evidence) -> Iterator[Broken]:
 def _commits_of_others(evidence: Evidence) -> Iterator[Broken]:
     """An offset is committed by the life that owns its queue, in the epoch it was given in or later.
 
-    A reset gives the queue anew, in its own epoch: a commit made before is never taken.  A broadcasting group has
+    A reset gives the queue again, in its own epoch: a commit made before is never taken.  A broadcasting group has
     offsets of its clients, besides those from a time when it was none.
     """
     owner: dict[tuple[str, Queue, str], tuple[str, int]] = {}

@@ -74,7 +74,7 @@ def _timeouts_in_order(evidence: Evidence) -> Iterator[Broken]:
 def _given_twice(evidence: Evidence) -> Iterator[Broken]:
     """A life is given a queue once an epoch: what was given up comes back in a new one.
 
-    Not so in broadcasting, where who subscribes a topic anew has its queues in the same epoch.
+    Not so in broadcasting, where who subscribes a topic again has its queues in the same epoch.
     """
     given = set()
     for one in evidence.seen.givings:

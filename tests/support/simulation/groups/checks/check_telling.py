@@ -77,7 +77,7 @@ def _misses_its_queue(handover: Handover, told: Assignment | None) -> bool:
 
 
 def _misses_its_reset(roll: Roll, offset: Offset, told: dict[tuple[str, str], Assignment], page: Page) -> bool:
-    """Whether the owner of a queue that was reset is not given it anew; one that must give it up need not be."""
+    """Whether the owner of a queue that was reset is not given it again; one that must give it up need not be."""
     if offset.reset_by is None or not offset.client_id or offset.mode == "broadcasting":
         return False
     if any(isinstance(one, Handover) and one.queue == offset.queue for one in page.decisions):

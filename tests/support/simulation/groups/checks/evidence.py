@@ -285,7 +285,7 @@ class Link:
     """Who has it from now on; empty: nobody."""
     epoch: int
     how: str
-    """How it came free; ``reset``: it starts anew with whoever has it; `ERA`: nobody knows any more whose it is."""
+    """How it came free; ``reset``: it starts again with whoever has it; `ERA`: nobody knows any more whose it is."""
     seq: int
     """Of the decision, in its shard."""
     offset: int
@@ -303,7 +303,7 @@ class Chain:
         self._links.append(link)
 
     def reset(self, to: Offset) -> None:
-        """Its offset was reset: whoever has it gets it anew, and reads again what was read."""
+        """Its offset was reset: whoever has it gets it again, and reads again what was read."""
         life = self._links[-1].life if self._links else ""
         self._links.append(Link(life, to.epoch, "reset", to.seq, to.cause.offset))
 
