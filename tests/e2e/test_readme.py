@@ -159,7 +159,7 @@ def test_what_the_story_left_passes_the_quality_gate(story: str, ask: Callable[.
 def test_marts_are_made_of_the_storys_tables(story: str, ask: Callable[..., str]):
     """And every rule that SQL can ask holds for what a real broker and real processes left."""
     assert story
-    assert re.search(r"^24 models and \d+ tests passed", ask("marts"), flags=re.MULTILINE)
+    assert re.search(r"^25 models and \d+ tests passed", ask("marts"), flags=re.MULTILINE)
 
 
 def test_a_question_of_ones_own_is_answered(story: str, ask: Callable[..., str]):
@@ -305,6 +305,44 @@ def test_the_readmes_handler_is_called(up: Path, orders: Connection):
     )
     with application:
         application.wait_until(lambda: "an order for the handler" in application.log_tail(), PATIENCE_S)
+
+
+FAILING = """
+from wakeroll import Consumer, DeadLetter, Retry, origin_of
+
+def handle(messages):
+    [message] = messages
+    attempt = origin_of(message).attempt
+    print("attempt", attempt, message.topic(), flush=True)
+    return Retry(level=1, reason="no such customer") if attempt == 1 else DeadLetter(reason="still none")
+
+with Consumer("failing", ["orders"], "localhost:9092", consume_from="first") as consumer:
+    consumer.run(handle, batch_size=1)
+"""
+
+
+def test_a_failed_message_comes_again_is_a_dead_letter_and_is_in_the_tables(
+    up: Path, orders: Connection, engine: SparkSession
+):
+    """With the real observer, which must find the retry topic, and the real coordinator."""
+    producer = orders.producer()
+    producer.produce("orders", b"an order of nobody")
+    producer.flush(30)
+    program = FAILING.replace("localhost:9092", orders.bootstrap)
+    application = Child("failing", [sys.executable, "-u", "-c", program], log=up / "failing.log", folder=ROOT)
+    with application:
+        application.wait_until(lambda: "attempt 2 retry.failing" in application.log_tail(), PATIENCE_S)
+        # The tables have it somewhat later.
+        spark = engine.newSession()
+        open_views(spark, Settings(home=str(up)).warehouse)
+        failures = "select outcome, error from failed_messages where group_id = 'failing'"
+        application.wait_until(lambda: len(spark.sql(failures).collect()) >= 2, PATIENCE_S)
+        assert {tuple(row) for row in spark.sql(failures).collect()} == {
+            ("retry", "no such customer"),
+            ("dead", "still none"),
+        }
+    listed = run(WAKEROLL, "dlq", "failing", "--home", up)
+    assert "still none" in listed.stdout, listed.stderr
 
 
 def test_the_readmes_application_consumes(up: Path, orders: Connection, engine: SparkSession):

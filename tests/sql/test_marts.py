@@ -12,7 +12,19 @@ import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from model.decisions import Change, Fenced, FencedReason, Handover, How, Kind, Membership, Trigger, WakeReason
+from model.decisions import (
+    Change,
+    FailedMessages,
+    FailedOutcome,
+    Fenced,
+    FencedReason,
+    Handover,
+    How,
+    Kind,
+    Membership,
+    Trigger,
+    WakeReason,
+)
 from model.events import Reset, ResetOffset
 from model.queue import Queue
 from pipeline.questions import marts
@@ -220,7 +232,7 @@ assert all(outcome.is_good for outcome in outcomes), outcomes
 def test_another_process_takes_up_what_is_new(
     engine: SparkSession, home: Path, built: list[marts.BuildResult], tmp_path: Path
 ):
-    """A process begins with an empty catalog, and would build anew, without a word, what it does not find there."""
+    """A process begins with an empty catalog, and would build again, without a word, what it does not find there."""
     assert built
     warehouse = tmp_path / "warehouse"
     shutil.copytree(home / "warehouse", warehouse)
@@ -312,6 +324,21 @@ def handed_over(client_id: str, before: str | None, how: str) -> Handover:
     return Handover(group_id="odd", queue=Queue("orders", "", 0), from_=before, to=client_id, epoch=1, how=how)
 
 
+def failed(offset: int, *, attempt: int, outcome: FailedOutcome, level: int) -> FailedMessages:
+    return FailedMessages(
+        group_id="odd",
+        client_id="picky",
+        queue=Queue("orders", "", 0),
+        first_offset=offset,
+        last_offset=offset,
+        messages=1,
+        attempt=attempt,
+        outcome=outcome,
+        level=level,
+        error="ValueError: no amount",
+    )
+
+
 @pytest.fixture(scope="module")
 def odd(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Ask the marts of a group that an earlier version decided about in era 1, and this one in eras 2 and 3."""
@@ -336,16 +363,18 @@ def odd(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ask:
         (2, fenced("late", "life-9", "epoch")),
         (2, fenced("many", "life-10", "refused")),
         (3, changed("picky", "life-7", "joined")),
+        (3, failed(7, attempt=1, outcome="retry", level=3)),
+        (3, failed(7, attempt=2, outcome="dead", level=0)),
     )
     home = tmp_path_factory.mktemp("odd")
     write_ledger(engine.newSession(), home / "warehouse", story, batches=1)
-    models = ("stg_memberships", "stg_handovers", "stg_fencings", "duplicate_clients", "subscription_conflicts")
+    staging = ("stg_memberships", "stg_handovers", "stg_fencings", "stg_failed_messages")
+    models = (*staging, "duplicate_clients", "subscription_conflicts")
     done = marts.build(home / "warehouse", home / "logs", "--select", *models, "--indirect-selection", "cautious")
     assert [outcome for outcome in done if not outcome.is_good] == []
     words = {outcome.name.partition("__")[0] for outcome in done if outcome.name.startswith("accepted_values")}
-    assert words == {
-        f"accepted_values_{name}" for name in ("stg_fencings_reason", "stg_handovers_how", "stg_memberships_change")
-    }
+    columns = ("stg_fencings_reason", "stg_handovers_how", "stg_memberships_change", "stg_failed_messages_outcome")
+    assert words == {f"accepted_values_{name}" for name in columns}
     return lambda sql: [tuple(row) for row in engine.sql(sql).collect()]
 
 
@@ -375,6 +404,19 @@ def test_the_words_of_an_earlier_version_are_understood(odd: Ask):
     ]
 
 
+def test_failed_messages_show_the_way_to_the_dead_letter(odd: Ask):
+    """Which message of which queue failed, how often, and why."""
+    failures = odd(
+        "select client_id, topic, queue_id, first_offset, messages, attempt, outcome, level, error "
+        "from marts.stg_failed_messages order by era, seq"
+    )
+
+    assert failures == [
+        ("picky", "orders", 0, 7, 1, 1, "retry", 3, "ValueError: no amount"),
+        ("picky", "orders", 0, 7, 1, 2, "dead", 0, "ValueError: no amount"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("model", "column", "declared"),
     [
@@ -383,6 +425,7 @@ def test_the_words_of_an_earlier_version_are_understood(odd: Ask):
         ("stg_handovers", "how", How),
         ("ownership_timeline", "how", How),
         ("stg_fencings", "reason", FencedReason),
+        ("stg_failed_messages", "outcome", FailedOutcome),
         ("stg_rebalances", "trigger", Trigger),
         ("stg_wakes", "reason", WakeReason),
     ],
