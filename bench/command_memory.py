@@ -39,7 +39,7 @@ def run(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> Run:
 
     Args:
         argv: the program and its arguments.
-        log: where its output goes, anew.
+        log: where its output goes, again.
         env: its whole environment.
 
     Raises:

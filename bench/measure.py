@@ -32,7 +32,7 @@ def measure(run: Callable[[Ready], object], prepare: Callable[[], Ready], *, eac
 
     Args:
         run: what is timed.
-        prepare: makes what it works on, anew for each round; not timed.
+        prepare: makes what it works on, again for each round; not timed.
         each: how many things one `run` does; the figures are of one.
     """
     run(prepare())

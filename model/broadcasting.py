@@ -14,7 +14,8 @@ from model.events import Heartbeat, Reset
 from model.group import Group, Member, OwnOffsets
 from model.known_routes import Routes
 from model.queue import Queue
-from model.target import RETRY_PREFIX, Target
+from model.retry_topics import is_retry_topic
+from model.target import Target
 from model.turn import NOTHING, Outcome, Turn, combined, sending
 
 STRATEGY = "BROADCASTING"
@@ -107,7 +108,7 @@ def target(turn: Turn) -> tuple[Target, bool]:
     for topic in group.topics:
         queues = routes.queues(topic)
         found.queues += len(queues or ())
-        if queues is None and not topic.startswith(RETRY_PREFIX):
+        if queues is None and not is_retry_topic(topic, group.group_id):
             found.notes.append(f"{topic}: no route received yet")
     count = sum(_count(member.subscriptions, routes) for member in group.members.values())
     if count > turn.limits.max_broadcast:

@@ -14,7 +14,7 @@ from model.client_actions import Dropped, DropReason, EventRefused, Give, Output
 from model.client_queues import Holding
 from model.decision_order import order_of
 from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, Rejected
-from model.events import Commit, Heartbeat, Mode, Policy, Subscription, Unregister
+from model.events import Commit, Failure, Failures, Heartbeat, Mode, Policy, Subscription, Unregister
 from model.queue import Queue
 
 NEVER_MS = 2**62
@@ -119,6 +119,12 @@ class Client:
         self._preferences = preferences
         return self._if_silent(now_ms) or ([self._heartbeat(now_ms)] if self._is_in else [])
 
+    def subscribe(self, subscriptions: list[Subscription], now_ms: int) -> list[Output]:
+        """Change the subscriptions, and send them at once if they differ; see `set_preferences`."""
+        if subscriptions == self._preferences.subscriptions:
+            return []
+        return self.set_preferences(structs.replace(self._preferences, subscriptions=subscriptions), now_ms)
+
     def leave(self, now_ms: int) -> list[Output]:
         """Leave in good order, with a final commit of processed messages; other messages handed out are not counted."""
         if not self._is_in:
@@ -175,6 +181,16 @@ class Client:
             Whether that counts: the client still has the queue by that assignment, or drains it.
         """
         return self._holding.finish(give, offset)
+
+    def failed(self, failures: list[Failure], now_ms: int) -> list[Output]:
+        """Report messages that the application failed to process; for the record only."""
+        silent = self._if_silent(now_ms)
+        if silent or not self._is_in or not failures:
+            return silent
+        event = Failures(
+            group_id=self.group_id, client_id=self.client_id, instance_id=self.instance_id, failures=failures
+        )
+        return [Send(event, now_ms)]
 
     def commit(self, now_ms: int) -> list[Output]:
         """Commit processed messages; nothing is sent if nothing is new."""
@@ -261,6 +277,10 @@ class Client:
     def readable(self) -> dict[Queue, Give]:
         """Return the queues that may be read, with their assignments."""
         return self._holding.readable()
+
+    def commits(self) -> dict[Queue, int]:
+        """Return the committed offsets of this client's queues: those assigned with them, and those acknowledged."""
+        return self._holding.commits()
 
     def is_committed(self) -> bool:
         """Return whether Kafka has the commits of all processed messages."""

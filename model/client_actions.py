@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from model.decisions import FencedReason, Start
-from model.events import Commit, Heartbeat, Unregister
+from model.events import Commit, Failures, Heartbeat, Unregister
 from model.queue import Queue
 
 DropReason = FencedReason | Literal["silent"]
@@ -15,7 +15,7 @@ DropReason = FencedReason | Literal["silent"]
 class Send(Struct, frozen=True):
     """Append this event to the groups topic. Events must reach Kafka in the order of the calls of `Client`."""
 
-    event: Heartbeat | Unregister | Commit
+    event: Heartbeat | Unregister | Commit | Failures
     sent_ms: int
     """Time of the call, by the caller's clock. Pass it to `Client.acknowledged` for a heartbeat; for a commit call
     `committed`."""

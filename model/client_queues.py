@@ -19,7 +19,7 @@ class _ClientQueue(Struct):
     acknowledged: int | None
     """The committed offset; None if this client knows of none."""
     draining: bool = False
-    anew: AssignedQueue | None = None
+    following: AssignedQueue | None = None
     """The next assignment of the queue, which begins when it is drained; None if there is none."""
     outdated: bool = False
     """Whether the queue was assigned again, even if that was revoked since: progress of this assignment is not
@@ -71,6 +71,10 @@ class Holding:
         """Return whether this assignment is in force, or draining."""
         return self._by(give) is not None
 
+    def commits(self) -> dict[Queue, int]:
+        """Return the committed offsets of the queues, as far as this client knows them."""
+        return {queue: held.acknowledged for queue, held in self._held.items() if held.acknowledged is not None}
+
     def news(self, queues: Iterable[Queue] | None = None, *, starts_only: bool = False) -> list[CommittedOffset]:
         """Return the offsets of these queues, or of all, that could be committed, sorted.
 
@@ -99,13 +103,13 @@ class Holding:
                 # First offsets are committed. A coordinator that has no offset has lost it, and has not assigned the
                 # queue again.
                 held.given = max(held.given, assigned.given)
-            anew = assigned if assigned and assigned.given > held.given else None
-            held.outdated |= anew is not None
+            following = assigned if assigned and assigned.given > held.given else None
+            held.outdated |= following is not None
             if held.draining:  # drain it to its end: the application does not know of the assignments in between
-                changed |= held.anew != anew
-                held.anew = anew
-            elif assigned is None or anew:
-                held.draining, held.anew = True, anew
+                changed |= held.following != following
+                held.following = following
+            elif assigned is None or following:
+                held.draining, held.following = True, following
                 taken.append(queue)
         return Aligned(tuple(taken), tuple(listed.values()), changed or bool(taken or listed))
 
@@ -117,7 +121,7 @@ class Holding:
 
     def release(self, queues: Iterable[Queue]) -> list[AssignedQueue]:
         """Remove these queues; return those that are assigned again."""
-        return [held.anew for queue in queues if (held := self._held.pop(queue)).anew]
+        return [held.following for queue in queues if (held := self._held.pop(queue)).following]
 
     def clear(self) -> tuple[Queue, ...]:
         """Remove all queues, and return them."""

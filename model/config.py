@@ -152,6 +152,10 @@ MAX_DETAIL = 500
 """Most characters of a rejection's detail."""
 
 # --- bounds of a decision: every decision fits into a record of its topic, for any events ---
+MAX_FAILURES = 256
+"""Most entries in one report of failed messages."""
+MAX_ERROR = 256
+"""Most characters of an error in a report of failed messages."""
 MAX_DECISION_BYTES = 4 * 1024 * 1024
 """Largest decision, bytes: half of MAX_RECORD_BYTES, so that names, headers and Kafka's batches never matter."""
 MAX_SHARE_BYTES = 7 * 512 * 1024

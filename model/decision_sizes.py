@@ -21,6 +21,7 @@ _CHARACTERS: Mapping[str, int] = {
     "by": 64,
     "client_id": _NAME,
     "detail": config.MAX_DETAIL,
+    "error": config.MAX_ERROR,
     "from": _NAME,
     "group_id": _NAME,
     "instance_id": 64,

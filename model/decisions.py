@@ -14,12 +14,15 @@ from model.queue import ClientId, GroupId, InstanceId, Queue
 
 Epoch = Annotated[int, Meta(description="epoch of the group; never decreases")]
 
-Kind = Literal["assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "wake", "rejected"]
+Kind = Literal[
+    "assignment", "fenced", "membership", "rebalance", "handover", "offset", "lock", "failed", "wake", "rejected"
+]
 How = Literal["first", "released", "unregistered", "expired", "timeout", "eager", "removed"]
 Trigger = Literal["join", "leave", "expire", "subscription", "route", "timer", "config", "reset"]
 FencedReason = Literal["expired", "left", "refused", "duplicate", "deaf", "epoch"]
 Change = Literal["joined", "left", "expired", "resubscribed", "conflict", "agreed", "emptied", "forgotten"]
 WakeReason = Literal["arrival", "skipped", "timeout", "superseded", "cancelled", "overflow", "truncated", "unknown"]
+FailedOutcome = Literal["retry", "dead"]
 LockOutcome = Literal["granted", "refused", "expired", "unlocked"]
 
 
@@ -212,6 +215,25 @@ class LockAnswer(Decision, kw_only=True, tag="lock"):
     ] = None
 
 
+class FailedMessages(Decision, kw_only=True, tag="failed"):
+    """Messages of one queue that a client's handler failed to process, as the client reports: retried later, or dead.
+
+    They are stored in the group's retry topic or dead letter topic already, or wait in the client if the group consumes
+    in order or broadcasts.
+    """
+
+    group_id: GroupId
+    client_id: ClientId
+    queue: Annotated[Queue, Meta(description="queue from which the messages were first delivered")]
+    first_offset: Annotated[int, Meta(description="lowest offset of the messages")]
+    last_offset: Annotated[int, Meta(description="highest offset of the messages")]
+    messages: Annotated[int, Meta(description="number of messages, not all between those offsets")]
+    attempt: Annotated[int, Meta(description="number of the failed attempt, from 1")]
+    outcome: FailedOutcome
+    level: Annotated[int, Meta(description="delay level of the next attempt; 0 if there is none")]
+    error: Annotated[str, Meta(description="error of the last of these messages; empty if none is known")] = ""
+
+
 class Wake(Decision, kw_only=True, tag="wake"):
     """The one answer to a pull: the client must read again."""
 
@@ -231,7 +253,7 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
         str,
         Meta(
             description="broken rule: json, type, bounds, key, partition, signature, stale, mode, limit, in-use, "
-            "epoch, secret, commit, reset, settings, pull, internal"
+            "epoch, secret, commit, failures, reset, settings, pull, internal"
         ),
     ]
     detail: Annotated[str, Meta(description="what was found and what was expected")]
@@ -240,7 +262,9 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
     client_id: Annotated[str | None, Meta(description="client of the record; null if not known")] = None
 
 
-AnyDecision = Assignment | Fenced | Membership | Rebalance | Handover | Offset | LockAnswer | Wake | Rejected
+AnyDecision = (
+    Assignment | Fenced | Membership | Rebalance | Handover | Offset | LockAnswer | FailedMessages | Wake | Rejected
+)
 
 TO_A_CLIENT = (Assignment, Fenced, LockAnswer, Wake, Rejected)
 """Kinds that also go to a client's inbox, if the client is known."""

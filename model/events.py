@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from model import config
 from model.queue import BrokerName, ClientId, GroupId, InstanceId, Queue, QueueId, Room, TopicName
+from model.retry_topics import DELAYS_S
 
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Epoch = Annotated[
@@ -303,7 +304,33 @@ class Tick(Event, frozen=True, kw_only=True, tag="tick"):
     ) = None
 
 
-GroupEvent = Heartbeat | Unregister | Commit | Lock | Unlock | Configure | Reset | Route | Tick
+class Failure(Struct, frozen=True, kw_only=True):
+    """Messages of one queue that a handler failed to process, at the same attempt and with the same outcome."""
+
+    queue: Annotated[Queue, Meta(description="queue from which the messages were first delivered")]
+    first_offset: Annotated[Offset, Meta(description="lowest offset of the messages")]
+    last_offset: Annotated[Offset, Meta(description="highest offset of the messages")]
+    messages: Annotated[int, Meta(ge=1, le=2**53, description="number of messages, not all between those offsets")]
+    attempt: Annotated[int, Meta(ge=1, le=2**31 - 1, description="number of the failed attempt, from 1")]
+    level: Annotated[
+        int, Meta(ge=0, le=len(DELAYS_S), description="delay level of the next attempt; 0: dead letters, there is none")
+    ]
+    error: Annotated[
+        str,
+        Meta(max_length=config.MAX_ERROR, description="error of the last of these messages; empty if none is known"),
+    ] = ""
+
+
+class Failures(Event, frozen=True, kw_only=True, tag="failures"):
+    """A client reports messages that its handler failed to process, when they are stored for a retry or as dead."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    failures: Annotated[list[Failure], Meta(min_length=1, max_length=config.MAX_FAILURES)]
+
+
+GroupEvent = Heartbeat | Unregister | Commit | Failures | Lock | Unlock | Configure | Reset | Route | Tick
 QueueEvent = Pull | Cancel | Arrival | Tick
 AnyEvent = GroupEvent | QueueEvent
 
@@ -314,7 +341,7 @@ ABOUT_A_QUEUE = (Pull, Cancel, Arrival)
 """Events whose records are keyed by their queue; all others are keyed by their group."""
 
 ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
-    "groups": (Heartbeat, Unregister, Commit, Lock, Unlock, Configure, Reset, Route, Tick),
+    "groups": (Heartbeat, Unregister, Commit, Failures, Lock, Unlock, Configure, Reset, Route, Tick),
     "queues": (Pull, Cancel, Arrival, Tick),
 }
 """Last part of a control topic's name -> the event types that it accepts."""

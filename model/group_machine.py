@@ -3,7 +3,8 @@
 `step` runs these stages, and passes the outcome of one to the next:
 
 1. admit: is there room for one more group? (`admission`)
-2. handle: change members, offsets, locks or settings. (`membership`, `offsets`, `locks`, `topic_changes`, `releases`)
+2. handle: change members, offsets, locks or settings. (`membership`, `offsets`, `locks`, `topic_changes`, `releases`,
+   `failed_messages`)
 3. learn: take offsets from the log of a former era. (`learning`)
 4. retarget: compute who should own which queue, if there is a reason; revoke and assign queues. (`modes`, `target`)
 5. settle: assign queues that were freed, and record those that stay free. (`handover`)
@@ -23,6 +24,7 @@ from model import (
     config,
     conflicts,
     events,
+    failed_messages,
     handover,
     learning,
     locks,
@@ -35,7 +37,7 @@ from model import (
 )
 from model.config import BEATS_PER_SESSION, DEFAULT_LIMITS, FORGET_MS, NEVER_MS, PROFILES, Limits
 from model.decisions import AnyDecision, Cause, Rebalance, Rejected, Trigger
-from model.events import Commit, Configure, GroupEvent, Heartbeat, Reset, Route, Tick, Unregister
+from model.events import Commit, Configure, Failures, GroupEvent, Heartbeat, Reset, Route, Tick, Unregister
 from model.group import IF_DIFFERENT, Group
 from model.known_routes import Routes
 from model.modes import sharing_of
@@ -94,6 +96,8 @@ def _handle(turn: Turn, event: GroupEvent) -> Outcome:
             return membership.unregister(turn, event)
         case Commit():
             offsets.commit(turn, event)
+        case Failures():
+            failed_messages.record(turn, event)
         case events.Lock():
             locks.lock(turn, event)
         case events.Unlock():

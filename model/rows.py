@@ -43,7 +43,7 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
         Kind,
         Meta(
             description="kind of the decision: assignment, fenced, membership, rebalance, handover, offset, lock, "
-            "wake, rejected"
+            "failed, wake, rejected"
         ),
     ]
     group_id: Annotated[str | None, Meta(description="group of the decision; null if not known")]

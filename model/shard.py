@@ -14,7 +14,7 @@ from model import config
 from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.deadlines import Deadlines
 from model.decisions import AnyDecision, Cause, Rejected
-from model.events import AnyEvent, Commit, Lock, Route, Tick, Unlock
+from model.events import AnyEvent, Commit, Failures, Lock, Route, Tick, Unlock
 from model.group import Group, Loss
 from model.held_queue import HeldQueue
 from model.known_routes import Routes
@@ -31,7 +31,7 @@ _FRAMES = 6
 """Number of innermost calls in a fingerprint."""
 _OURS = __name__.partition(".")[0]
 
-_KEEP_TOPICS = (Commit, Lock, Unlock)
+_KEEP_TOPICS = (Commit, Failures, Lock, Unlock)
 """Events that change no subscription and no target: the topics that a group follows stay the same."""
 
 

@@ -7,15 +7,21 @@ from model import doubtful_commits, learning
 from model.decisions import Start
 from model.group import Group
 from model.queue import Queue
+from model.retry_topics import is_retry_topic
 from model.target import Target
 from model.turn import Turn
 
 
 def start(group: Group, client_id: str, queue: Queue) -> Start:
-    """Return where a member starts a queue: at the committed offset, else by its consume_from."""
+    """Return where a member starts a queue: at the committed offset, else by its consume_from.
+
+    The retry topic starts at its first message, as with RocketMQ.
+    """
     if queue in group.offsets:
         return Start(offset=group.offsets[queue])
-    return Start(policy="first") if queue in group.added else group.members[client_id].first_start
+    # A message of the retry topic must not be skipped, even if it is older than the first consumer of its queue.
+    from_first = queue in group.added or is_retry_topic(queue.topic, group.group_id)
+    return Start(policy="first") if from_first else group.members[client_id].first_start
 
 
 def note_added(group: Group, target: Target) -> None:

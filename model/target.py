@@ -11,11 +11,9 @@ from model.decisions import Unassigned
 from model.group import Group
 from model.known_routes import Routes
 from model.queue import Queue
+from model.retry_topics import is_retry_topic
 from model.strategies import StrategyError, allocate, is_whole, needs_of
 from model.strategy_inputs import facts
-
-RETRY_PREFIX = "%RETRY%"
-"""Prefix of RocketMQ's retry topics. They exist only after something was retried, so their absence is not reported."""
 
 
 class Target(Struct):
@@ -73,7 +71,7 @@ def compute(group: Group, routes: Routes) -> Target:
         queues = routes.queues(topic)
         if queues is None:
             unrouted.append(topic)
-            if not topic.startswith(RETRY_PREFIX):
+            if not is_retry_topic(topic, group.group_id):  # it may be created only when a message is retried
                 target.notes.append(f"{topic}: no route received yet")
         elif not queues:
             target.notes.append(f"{topic}: the topic has no queues")

@@ -3,25 +3,33 @@
 from model.queue import Queue
 from wakeroll.admin import Admin
 from wakeroll.consumer import Consumer
+from wakeroll.dead_letters import DeadLetters
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import ConsumerFenced, InvalidUsage, NotReachable, WakerollError
 from wakeroll.fetch import Fetched
 from wakeroll.operator_requests import RequestRefused, RequestUnanswered
+from wakeroll.origin import Origin, origin_of
 from wakeroll.producer import Producer
+from wakeroll.push.outcomes import DeadLetter, Retry
 from wakeroll.topic_filters import Sql92
 
 __all__ = [
     "Admin",
     "Consumer",
     "ConsumerFenced",
+    "DeadLetter",
+    "DeadLetters",
     "EpochMs",
     "Fetched",
     "InvalidUsage",
     "NotReachable",
+    "Origin",
     "Producer",
     "Queue",
     "RequestRefused",
     "RequestUnanswered",
+    "Retry",
     "Sql92",
     "WakerollError",
+    "origin_of",
 ]

@@ -1,16 +1,13 @@
 """The operator's tools for a group: changes of its committed offsets and settings, made by recorded requests."""
 
-import getpass
-import socket
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from model.decisions import Cause, Rebalance
 from model.events import Configure, Reset
@@ -23,9 +20,9 @@ from wakeroll.decision_log import DecisionLog
 from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
 from wakeroll.group_summary import History
 from wakeroll.keys import key_to_sign, read_keys
+from wakeroll.operator_name import this_user
 from wakeroll.operator_requests import ResetOutcome, append, await_reset, await_target
 from wakeroll.partition_offsets import Positions
-from wakeroll.reader import FETCH_WAIT_MS
 from wakeroll.reset import ResetPlan, ResetTarget, place_of, plan_of
 
 ANSWER_S = 30.0
@@ -66,14 +63,7 @@ class Admin:
         self._connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
         self._timeout = connect_timeout
         self._keys = read_keys(keys)
-        self._consumer = self._connection.consumer(
-            **{
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": FETCH_WAIT_MS,
-                "error_cb": lambda _: None,  # exceptions report the errors
-                "log_level": 0,
-            }
-        )
+        self._consumer = self._connection.operators_consumer()
         self._positions = Positions(self._consumer, connect_timeout)
         try:
             look(self._connection, (), connect_timeout)
@@ -101,7 +91,7 @@ class Admin:
             NotReachable: no broker answered in time.
         """
         group_id, place = argument_checks.group_id_of(group_id), place_of(where)
-        with self._asking():
+        with self._connection.answering(self._timeout):
             log = self._log(group_id)
             log.from_the_start()
             history = History.of(log.until_now())
@@ -130,9 +120,9 @@ class Admin:
             group_id=plan.group_id,
             offsets=plan.offsets,
             asked=plan.asked,
-            by=argument_checks.checked("by", _this_user() if by is None else by, declared["by"]),
+            by=argument_checks.checked("by", this_user() if by is None else by, declared["by"]),
         )
-        with self._asking():
+        with self._connection.answering(self._timeout):
             log = self._log(event.group_id)
             log.from_now_on()
             return await_reset(log, event, self._append(event), timeout)
@@ -159,7 +149,7 @@ class Admin:
             NotReachable: Kafka did not acknowledge the request in time.
         """
         event = _configure(argument_checks.group_id_of(group_id), settings)
-        with self._asking():
+        with self._connection.answering(self._timeout):
             log = self._log(group_id)
             log.from_now_on()
             return await_target(log, self._append(event), timeout)
@@ -211,17 +201,6 @@ class Admin:
             )
         return found
 
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Convert KafkaException to NotReachable."""
-        try:
-            yield
-        except KafkaException as problem:
-            raise NotReachable(
-                f"no Kafka broker answered at {self._connection.bootstrap} within {self._timeout:g} s "
-                f"({problem.args[0].str()})"
-            ) from None
-
 
 def _configure(group_id: str, settings: Mapping[str, Any]) -> Configure:
     """Create a `configure` event from settings, checked against its declaration."""
@@ -233,12 +212,3 @@ def _configure(group_id: str, settings: Mapping[str, Any]) -> Configure:
         return msgspec.convert({"type": "configure", "group_id": group_id, **settings}, Configure)
     except msgspec.ValidationError as error:
         raise InvalidUsage(f"a setting is not valid: {error}") from None
-
-
-def _this_user() -> str:
-    """Return the user and host of this process, like ``mia@ops-1``; a user in a container may have no name."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"[:255]

@@ -11,7 +11,7 @@ import msgspec
 
 from model.client import Preferences
 from model.events import Heartbeat, Policy, Subscription
-from model.queue import ClientId, GroupId, TopicName
+from model.queue import ClientId, GroupId, Queue, TopicName
 from wakeroll.errors import InvalidUsage
 from wakeroll.topic_filters import Sql92
 
@@ -50,6 +50,22 @@ def client_id_of(client_id: str | None) -> str:
         return cast(str, checked("client_id", client_id, ClientId))
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:200] or "host"
     return f"{host}@{os.getpid()}@{uuid.uuid4().hex[:8]}"
+
+
+def queue_of(queue: Queue | tuple[str, int]) -> Queue:
+    """Return the queue that an application names.
+
+    Raises:
+        InvalidUsage: the argument is not a queue.
+    """
+    match queue:
+        case Queue():
+            named = queue
+        case (topic, queue_id):
+            named = Queue(topic, "", queue_id)
+        case _:
+            raise InvalidUsage(f"queue is {queue!r}; it must be a Queue, or a topic and a number")
+    return cast(Queue, checked("queue", msgspec.structs.asdict(named), Queue))
 
 
 def subscriptions_of(topics: Iterable[str] | Mapping[str, str]) -> list[Subscription]:

@@ -1,7 +1,8 @@
 """The connection to the broker: address, topic names and client settings, declared once for all clients."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, NotReachable
 
 MURMUR2 = "murmur2_random"
 """The partitioner of Kafka's Java clients and of Spark; librdkafka's default (CRC32) chooses other partitions."""
@@ -106,6 +107,17 @@ class Connection:
         }
         return self._make(Consumer, ours | settings)
 
+    def operators_consumer(self) -> Consumer:
+        """Create a consumer for an operator's queries: it reads the oldest record if its position was deleted.
+
+        It logs no errors of Kafka's client, because exceptions report them.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings.
+        """
+        quiet = {"error_cb": lambda _: None, "log_level": 0}
+        return self.consumer(**{"auto.offset.reset": "earliest", "fetch.wait.max.ms": 100, **quiet})
+
     def admin(self, **settings: Any) -> AdminClient:
         """Create a client that describes and creates topics.
 
@@ -113,6 +125,20 @@ class Connection:
             InvalidUsage: Kafka's client rejects the settings.
         """
         return self._make(AdminClient, settings)
+
+    @contextmanager
+    def answering(self, timeout: float) -> Iterator[None]:
+        """Convert a KafkaException of the block, which waits `timeout` seconds for answers, to an error for the user.
+
+        Raises:
+            NotReachable: the block raised a KafkaException.
+        """
+        try:
+            yield
+        except KafkaException as problem:
+            raise NotReachable(
+                f"no Kafka broker answered at {self.bootstrap} within {timeout:g} s ({problem.args[0].str()})"
+            ) from None
 
     def _make(self, kind: Callable[[dict[str, Any]], _Client], settings: Mapping[str, Any]) -> _Client:
         try:

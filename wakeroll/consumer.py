@@ -6,24 +6,29 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from confluent_kafka import KafkaException, Message
 
 from model.client import Client
 from model.client_actions import Give
-from model.events import Mode, Policy
+from model.config import MAX_TOPICS
+from model.events import Mode, Offset, Policy, Subscription
 from model.queue import Queue
+from model.retry_topics import retry_topic_of
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.fetch import Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
 from wakeroll.outbox import Outbox
 from wakeroll.push import limits
+from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
 from wakeroll.push.push_loop import PushLoop
+from wakeroll.push.send_back import SendBack
 from wakeroll.push.workers import Handler
 from wakeroll.queue_starts import RETRY_S, OnQueues, QueueStarts
 from wakeroll.reader import Reader
@@ -31,6 +36,8 @@ from wakeroll.topic_filters import TopicFilters
 
 SLICE_S = 0.05
 """How long poll() waits for Kafka before it checks for new or revoked queues (s)."""
+QueueName = Queue | tuple[str, int]
+"""A `Queue`, or a topic and a number."""
 LEAVE_MARGIN_S = 1.0
 """Part of the time of close() that remains for leaving the group when calls of run()'s handler do not return (s)."""
 
@@ -139,6 +146,14 @@ class Consumer:
         self.client_id = client_id
         self._orderly = orderly
         self._on_revoked = on_revoked
+        self._connection = connection
+        self._connect_timeout = connect_timeout
+        self._subscriptions = subscriptions
+        self._mode = mode
+        self._retry_topic = retry_topic_of(group_id)
+        self._has_failure_topics = False
+        self._has_retries = False
+        """Whether this member subscribes the group's retry topic."""
         self._fetcher = Fetcher(connection, group_id, client_id, subscriptions, self._filters)
         client = Client(group_id, client_id, preferences, commit_interval_ms)
         self._control = Control(client, inbox, outbox, self._fetcher.hear)
@@ -173,6 +188,7 @@ class Consumer:
         self._begin_polling("poll")
         try:
             self._finish()
+            self._subscribe(with_retries=False)
             while True:
                 self._refuse_if_closed()
                 self._follow()
@@ -184,9 +200,7 @@ class Consumer:
         finally:
             self._polling.release()
 
-    def fetch(
-        self, queue: Queue | tuple[str, int], offset: int, wait: float = 20.0, *, max_messages: int = 500
-    ) -> Fetched:
+    def fetch(self, queue: QueueName, offset: int, wait: float = 20.0, *, max_messages: int = 500) -> Fetched:
         """Return messages of a queue from an offset on; if there are none, wait for some.
 
         It is independent of `poll` and of ownership: any queue of this consumer's topics may be fetched, whoever owns
@@ -223,9 +237,12 @@ class Consumer:
         batch_size: int = limits.BATCH_SIZE,
         prefetch: int = limits.PREFETCH,
         prefetch_bytes: int = limits.PREFETCH_BYTES,
+        on_error: Literal["retry", "raise"] = "retry",
+        max_retries: int | None = None,
+        handle_timeout: float = HANDLE_TIMEOUT_S,
         stop_timeout: float = 30.0,
     ) -> None:
-        """Call a handler with batches of messages, until `stop` or `close` is called or the handler raises.
+        """Call a handler with batches of messages, until `stop` or `close` is called.
 
         Use it instead of `poll`, from one thread. Messages are processed when the handler returns; an offset is
         committed when all messages below it are. With ``orderly``, a queue has one call at a time, in order of offset;
@@ -238,6 +255,14 @@ class Consumer:
         (logger ``wakeroll``) shows which of both happened. A call that does not return blocks only its queue or key,
         but the offsets of its queue are not committed beyond its messages.
 
+        When the handler raises an `Exception`, or returns `Retry`, the messages of the call are stored in the topic
+        ``retry.<group>`` and delivered again later, to any member that runs a handler: after 10 s, 30 s, 1 to 10
+        minutes and up to 2 hours. After 16 retries, or when the handler returns `DeadLetter`, they are stored in
+        ``dlq.<group>`` (see ``wakeroll dlq``). `origin_of` returns where a message comes from. A message counts as
+        processed when it is stored there, so none is lost; if this process dies in between, it is both stored and
+        delivered again. In a group that is ``orderly`` or broadcasts, messages wait in place instead, for a second by
+        default, and the process does not remember the attempts when it ends.
+
         >>> def handle(messages):
         ...     for message in messages:
         ...         print(message.value())
@@ -246,20 +271,28 @@ class Consumer:
 
         Args:
             handler: receives a list of messages of one queue, in order of offset; a function, which is called in
-                threads, or an ``async`` function, which is called in one event loop.
+                threads, or an ``async`` function, which is called in one event loop. It returns None, or `Retry`,
+                `DeadLetter` or a list of these, which may name single messages of the call.
             workers: calls at once, 1 to 1,000.
             batch_size: most messages per call.
             prefetch: most messages of a queue that are read and not processed; the queue is not read on meanwhile. It
                 is not read on either when twice as many offsets lie behind its oldest unprocessed message.
             prefetch_bytes: most bytes of these messages' values per queue. Kafka's client has up to 64 MiB more for all
                 queues together, its setting ``queued.max.messages.kbytes``.
+            on_error: ``retry``, or ``raise``: an exception of the handler ends this method, and nothing is retried.
+            max_retries: retries of a message before it is a dead letter; None: 16, or without limit if ``orderly``.
+            handle_timeout: seconds after which the messages of a call that does not return count as failed. An
+                ``async`` call is cancelled; the result of any other call does not count any more, and another thread
+                takes its place. Without effect if messages wait in place.
             stop_timeout: seconds that calls may take to return after `stop`, or after a call has raised.
 
         Raises:
             InvalidUsage: an argument is not valid, the consumer is closed, or is used by a second thread or a forked
                 process.
             ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
-            BaseException: what the handler or a callback raised. The messages of that call are not processed: the next
+            WakerollError: a topic for failed messages cannot be created, or does not accept a message.
+            BaseException: what a callback raised, or the handler: other exceptions than `Exception`, such as
+                SystemExit, and with ``on_error="raise"`` all. The messages of that call are not processed: the next
                 `run` or `poll`, or another member, receives them again.
         """
         push_limits = limits.PushLimits(workers, batch_size, prefetch, prefetch_bytes)
@@ -267,10 +300,23 @@ class Consumer:
             raise InvalidUsage(f"handler is {handler!r}; it must be a function of a list of messages")
         if not stop_timeout >= 0:
             raise InvalidUsage(f"stop_timeout is {stop_timeout!r}; it must be 0 or more seconds")
+        if on_error not in ("retry", "raise"):
+            raise InvalidUsage(f"on_error is {on_error!r}; it must be 'retry' or 'raise'")
+        in_place = self._orderly or self._mode == "broadcasting"
+        if on_error == "retry" and not in_place and len(self._subscriptions) >= MAX_TOPICS:
+            raise InvalidUsage(
+                f"this consumer has {len(self._subscriptions)} topics; with the retry topic, it must have at most "
+                f"{MAX_TOPICS - 1}; or pass on_error='raise'"
+            )
+        rules = RetryRules(in_place, max_retries, handle_timeout, is_orderly=self._orderly)
         self._begin_polling("run")
         try:
             self._finish()
             self._stopping = False
+            if on_error == "retry" and not self._has_failure_topics:
+                ensure_failure_topics(self._connection, self.group_id, self._connect_timeout, retries=not in_place)
+                self._has_failure_topics = True
+            self._subscribe(with_retries=on_error == "retry" and not in_place)
             self._loop = PushLoop(
                 self._control,
                 self._reader,
@@ -278,6 +324,8 @@ class Consumer:
                 self._filters,
                 handler,
                 push_limits,
+                rules if on_error == "retry" else None,
+                SendBack(self._connection, self.group_id, self._end_run),
                 orderly=self._orderly,
                 on_revoked=self._on_revoked,
                 name=f"wakeroll-{self.client_id}",
@@ -289,6 +337,17 @@ class Consumer:
         finally:
             self._loop = None
             self._polling.release()
+
+    def _end_run(self, problem: BaseException) -> None:
+        """End `run` because of an error of another thread than the handler's."""
+        if (loop := self._loop) is not None:
+            loop.end(problem)
+
+    def _subscribe(self, *, with_retries: bool) -> None:
+        if with_retries != self._has_retries:
+            retries = [Subscription(topic=self._retry_topic)] if with_retries else []
+            self._control.subscribe([*self._subscriptions, *retries])
+            self._has_retries = with_retries
 
     def stop(self) -> None:
         """Let `run` return when the calls at work have returned; any thread and any signal handler may call it.
@@ -327,6 +386,89 @@ class Consumer:
     def assignment(self) -> list[Queue]:
         """Return the queues that are being read, sorted; they change only in `poll` and `close`."""
         return self._reader.queues
+
+    def pause(self, queues: Iterable[QueueName]) -> None:
+        """Read no further messages of these queues, until `resume`, or until they are revoked. Any thread may call it.
+
+        They stay assigned to this consumer. It takes effect at the next `poll`; during `run`, within a moment, and
+        messages that were read before are handled.
+
+        Raises:
+            InvalidUsage: a queue is not being read; see `assignment`.
+        """
+        self._refuse_a_fork()
+        self._reader.pause([argument_checks.queue_of(queue) for queue in queues])
+
+    def resume(self, queues: Iterable[QueueName]) -> None:
+        """Read queues on that `pause` has stopped. Any thread may call it.
+
+        Raises:
+            InvalidUsage: a queue is not being read; see `assignment`.
+        """
+        self._refuse_a_fork()
+        self._reader.resume([argument_checks.queue_of(queue) for queue in queues])
+
+    def seek(self, queue: QueueName, offset: int) -> None:
+        """Read a queue from this offset on; in the polling thread, in `on_assigned`, but not during `run`.
+
+        A committed offset never goes back: after a crash or a hand-over, the queue continues at the committed offset
+        if that is higher. `wakeroll reset-offsets` and `Admin.reset` set it back. Messages that are skipped count as
+        processed when the next one is.
+
+        An application that stores offsets together with its results seeks to them in `on_assigned`.
+
+        Raises:
+            InvalidUsage: the queue is not being read, the offset is negative, or `run` is at work.
+        """
+        named = argument_checks.queue_of(queue)
+        argument_checks.checked("offset", offset, Offset)
+        self._refuse_who_must_not_poll()
+        if self._loop is not None and not self._starts.is_telling:
+            raise InvalidUsage("seek() was called during run(); call it in on_assigned, or use poll()")
+        self._reader.seek(named, offset)
+
+    def position(self, queue: QueueName) -> int:
+        """Return the offset of the next message of a queue; during `run`, of the first one that is not processed.
+
+        Raises:
+            InvalidUsage: the queue is not being read; see `assignment`.
+        """
+        self._refuse_a_fork()
+        named = argument_checks.queue_of(queue)
+        read = self._reader.position(named)
+        handled = None if self._loop is None else self._loop.position(named)
+        return read if handled is None else handled
+
+    def committed(self, queue: QueueName) -> int | None:
+        """Return the committed offset of a queue that this consumer reads; None if it knows of none.
+
+        Raises:
+            InvalidUsage: the queue is not being read; see `assignment`.
+        """
+        self._refuse_a_fork()
+        named = argument_checks.queue_of(queue)
+        self._reader.position(named)
+        return self._control.commits().get(named)
+
+    def lag(self, timeout: float = 5.0) -> dict[Queue, int]:
+        """Return for each queue that is being read the number of offsets from what was read to its end.
+
+        It sends one request to each broker. Call it in the polling thread; during `run`, any thread may call it. Queues
+        of the retry topic are included: their messages wait for their next attempt.
+
+        Args:
+            timeout: seconds to wait for Kafka.
+
+        Raises:
+            InvalidUsage: another thread than the polling one calls it, and `run` is not at work.
+            NotReachable: Kafka does not answer.
+        """
+        self._refuse_a_fork()
+        with self._connection.answering(timeout):
+            if self._loop is not None and threading.current_thread() is not self._poller:
+                return self._reader.when_polled(lambda: self._reader.lag(timeout), timeout)
+            self._refuse_who_must_not_poll()
+            return self._reader.lag(timeout)
 
     def close(self, timeout: float = 5.0) -> None:
         """Commit processed messages and leave the group, which frees the queues at once. A second call does nothing.
@@ -387,8 +529,8 @@ class Consumer:
         if read is None:
             return None
         give, message = read
-        if not self._control.may_hand_out(give):
-            return None
+        if not self._control.may_hand_out(give) or give.queue.topic == self._retry_topic:
+            return None  # after a run(), queues of the retry topic are read until they are revoked
         offset = message.offset()
         assert offset is not None, "a message without an error has an offset"
         if not self._filters.wants(give.queue.topic, message):

@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, cast
+from typing import Annotated, NamedTuple
 
-import msgspec
 from confluent_kafka import Message
 from msgspec import Meta
 
@@ -16,7 +15,7 @@ from model.decisions import Rejected, Wake
 from model.events import Offset, Subscription
 from model.pull_client import PullEnded
 from model.queue import Queue
-from wakeroll.argument_checks import checked
+from wakeroll.argument_checks import checked, queue_of
 from wakeroll.connection import Connection
 from wakeroll.errors import InvalidUsage
 from wakeroll.operator_requests import RequestRefused
@@ -72,7 +71,7 @@ class Fetcher:
         Raises:
             InvalidUsage: an argument is out of its bounds, or the queue is not of a topic of this consumer.
         """
-        named = _queue_of(queue)
+        named = queue_of(queue)
         checked("offset", offset, Offset)
         checked("wait", wait, Annotated[float, Meta(ge=0, le=MAX_PULL_TIMEOUT_MS / 1_000)])
         checked("max_messages", most, Annotated[int, Meta(ge=1, le=MOST_MESSAGES)])
@@ -191,19 +190,3 @@ class _Fetch:
                 f"the coordinator rejected a pull of {self.queue} ({ended.rule}): {ended.detail}", ended.rule
             )
         return ended
-
-
-def _queue_of(queue: Queue | tuple[str, int]) -> Queue:
-    """Return the queue that an application names.
-
-    Raises:
-        InvalidUsage: the argument is not a queue.
-    """
-    match queue:
-        case Queue():
-            named = queue
-        case (topic, queue_id):
-            named = Queue(topic, "", queue_id)
-        case _:
-            raise InvalidUsage(f"queue is {queue!r}; it must be a Queue, or a topic and a number")
-    return cast(Queue, checked("queue", msgspec.structs.asdict(named), Queue))

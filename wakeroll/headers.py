@@ -48,10 +48,14 @@ def wants(subscription: ParsedSubscription, message: Message) -> bool:
 
     A message without a tag matches no subscription to tags. Headers that are not UTF-8 are ignored.
     """
-    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])  # a consumed message has bytes or None
-    properties = {name: text for name, text in texts_of(headers).items() if text is not None}
+    properties = {name: text for name, text in texts_of(pairs_of(message)).items() if text is not None}
     tags = properties.get(TAGS_HEADER, "")
     return matches(subscription, tags_code(tags), tags, properties)
+
+
+def pairs_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """Return the headers of a received message in order; a name may occur several times."""
+    return cast("list[tuple[str, bytes | None]]", message.headers() or [])  # a consumed message has bytes or None
 
 
 def texts_of(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str | None]:

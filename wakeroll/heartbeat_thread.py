@@ -10,7 +10,7 @@ from functools import partial
 from model.client import Client
 from model.client_actions import Dropped, EventRefused, Give, Output, Send, Take
 from model.decisions import Rejected, Wake
-from model.events import Commit, Heartbeat
+from model.events import Commit, Failure, Heartbeat, Subscription
 from model.instance_secrets import provable_id
 from model.queue import Queue
 from wakeroll.errors import ConsumerFenced, WakerollError
@@ -66,10 +66,30 @@ class Control:
             self._join()
         self._thread.start()
 
+    @property
+    def group_id(self) -> str:
+        """The group."""
+        return self._client.group_id
+
+    @property
+    def client_id(self) -> str:
+        """This member's name."""
+        return self._client.client_id
+
+    def subscribe(self, subscriptions: list[Subscription]) -> None:
+        """Subscribe these topics, instead of those so far."""
+        with self._lock:
+            self._do(self._client.subscribe(subscriptions, now_ms()))
+
     def view(self) -> tuple[dict[Queue, Give], list[Queue]]:
         """Return the readable queues and the queues to drain, both as of the same moment."""
         with self._lock:
             return self._client.readable(), self._client.draining()
+
+    def commits(self) -> dict[Queue, int]:
+        """Return the committed offsets of this client's queues, as far as it knows them."""
+        with self._lock:
+            return self._client.commits()
 
     @property
     def revoke_timeout_s(self) -> float:
@@ -102,6 +122,11 @@ class Control:
                     lambda: client.instance_id != life or client.is_committed(), max(deadline - time.monotonic(), 0.0)
                 )
             return bool(life) and client.instance_id == life and client.is_committed()
+
+    def report_failures(self, failures: list[Failure]) -> None:
+        """Report messages that the handler failed to process, unless this client is no member now."""
+        with self._lock:
+            self._do(self._client.failed(failures, now_ms()))
 
     def released(self, queues: Iterable[Queue]) -> None:
         """Report that the application has processed all delivered messages of these queues."""

@@ -23,6 +23,8 @@ class QueueStarts:
         self._reader = reader
         self._on_assigned = on_assigned
         self._retry_at = 0.0
+        self.is_telling = False
+        """Whether `on_assigned` is being called."""
 
     @property
     def is_due(self) -> bool:
@@ -39,4 +41,8 @@ class QueueStarts:
             self._retry_at = time.monotonic() + RETRY_S
         self._control.started(starts)
         if self._on_assigned is not None and starts:
-            self._on_assigned([give.queue for give, _ in starts])
+            self.is_telling = True
+            try:
+                self._on_assigned([give.queue for give, _ in starts])
+            finally:
+                self.is_telling = False

@@ -1,8 +1,12 @@
 """The data side of the consumer: Kafka partitions, read with `assign` and without Kafka's own groups."""
 
 import logging
-from collections.abc import Iterable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from itertools import groupby
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
@@ -10,9 +14,11 @@ from model.client_actions import Give
 from model.decisions import Start
 from model.queue import Queue
 from wakeroll.connection import Connection, take
-from wakeroll.errors import WakerollError
+from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
 
 log = logging.getLogger("wakeroll")
+
+_Result = TypeVar("_Result")
 
 RESOLVE_S = 2.0
 """How long to wait until the broker resolves a policy to an offset (s); the next poll retries."""
@@ -35,7 +41,20 @@ class Reader:
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}
         """Assignments by topic and partition, looked up for each message."""
+        self._positions: dict[Queue, int] = {}
+        """Offset of the next message of each queue. Kafka's client knows it too, but it must not be asked by another
+        thread: with confluent-kafka 2.16 that blocks both threads for ever."""
+        self._asked: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        """Calls that other threads want the polling thread to make."""
+        self._full: set[Queue] = set()
+        """Queues that are not read on because their messages are not processed."""
         self._paused: set[Queue] = set()
+        """Queues that the application does not want to read on; replaced as a whole, by any thread."""
+        self._stopped: set[Queue] = set()
+        """Queues that Kafka's client does not read on now."""
+        self._stops_changed = False
+        """Whether `_stopped` may not be what the other two want."""
+        self._pausing = threading.Lock()
         self._noted: set[tuple[str | None, int]] = set()
 
     @property
@@ -58,7 +77,8 @@ class Reader:
             self._consumer.incremental_assign(
                 [TopicPartition(give.queue.topic, give.queue.queue_id, offset) for give, offset in found]
             )
-            for give, _ in found:
+            for give, offset in found:
+                self._positions[give.queue] = offset
                 self._reading[give.queue] = self._gives[give.queue.topic, give.queue.queue_id] = give
         return sorted(found, key=lambda start: start[0].queue)
 
@@ -67,10 +87,14 @@ class Reader:
         stopped = sorted(queue for queue, give in self._reading.items() if gives.get(queue) != give)
         if stopped:
             # Kafka's client keeps a partition paused when it is unassigned, and then does not read it if it comes back.
-            self.resume([queue for queue in stopped if queue in self._paused])
+            self._consumer.resume(_partitions(self._stopped.intersection(stopped)))
             self._consumer.incremental_unassign(_partitions(stopped))
+            self._stopped.difference_update(stopped)
+            self._full.difference_update(stopped)
+            with self._pausing:
+                self._paused = self._paused.difference(stopped)
             for queue in stopped:
-                del self._reading[queue], self._gives[queue.topic, queue.queue_id]
+                del self._reading[queue], self._gives[queue.topic, queue.queue_id], self._positions[queue]
         return stopped
 
     def poll(self, timeout: float) -> tuple[Give, Message] | None:
@@ -79,6 +103,7 @@ class Reader:
         Raises:
             WakerollError: Kafka's client has failed permanently.
         """
+        self._do_what_others_ask()
         message = self._consumer.poll(timeout)
         if message is None:
             return None
@@ -87,7 +112,10 @@ class Reader:
         if error is not None:
             self._handle(error, message.topic(), give)
             return None
-        return None if give is None else (give, message)
+        if give is None:
+            return None
+        self._positions[give.queue] = (message.offset() or 0) + 1
+        return give, message
 
     def take(self, most: int, timeout: float) -> list[tuple[Give, list[Message]]]:
         """Return the next messages by queue, each with its assignment; wait at most `timeout` seconds for the first.
@@ -97,6 +125,7 @@ class Reader:
         Raises:
             WakerollError: Kafka's client has failed permanently.
         """
+        self._do_what_others_ask()
         messages = take(self._consumer, most, timeout)
         if any(map(Message.error, messages)):
             for message in messages:
@@ -109,19 +138,75 @@ class Reader:
                 give = self._gives.get((topic, partition))
                 if give is not None:
                     runs.append((give, list(run)))
+                    self._positions[give.queue] = (runs[-1][1][-1].offset() or 0) + 1
         return runs
 
-    def pause(self, queues: list[Queue]) -> None:
-        """Read no further messages of these queues, until `resume`."""
+    def hold_back(self, queues: list[Queue]) -> None:
+        """Read no further messages of these queues, until `go_on`."""
         if queues:
-            self._consumer.pause(_partitions(queues))
-            self._paused.update(queues)
+            self._full.update(queues)
+            self._stop_or_go_on()
+
+    def go_on(self, queues: list[Queue]) -> None:
+        """Read these held queues on, except for those that the application has paused."""
+        if queues:
+            self._full.difference_update(queues)
+            self._stop_or_go_on()
+
+    def pause(self, queues: list[Queue]) -> None:
+        """Read no further messages of these queues for the application, until `resume`. Any thread may call it.
+
+        Raises:
+            InvalidUsage: a queue is not being read.
+        """
+        with self._pausing:
+            self._refuse_others(queues)
+            self._paused = self._paused.union(queues)
+            self._stops_changed = True
 
     def resume(self, queues: list[Queue]) -> None:
-        """Read these paused queues on."""
-        if queues:
-            self._consumer.resume(_partitions(queues))
-            self._paused.difference_update(queues)
+        """Read queues on that `pause` has stopped. Any thread may call it.
+
+        Raises:
+            InvalidUsage: a queue is not being read.
+        """
+        with self._pausing:
+            self._refuse_others(queues)
+            self._paused = self._paused.difference(queues)
+            self._stops_changed = True
+
+    def seek(self, queue: Queue, offset: int) -> None:
+        """Read a queue from this offset on.
+
+        Raises:
+            InvalidUsage: the queue is not being read.
+        """
+        self._refuse_others([queue])
+        self._move([TopicPartition(queue.topic, queue.queue_id, offset)])
+
+    def position(self, queue: Queue) -> int:
+        """Return the offset of the next message that `poll` returns. Any thread may call it.
+
+        Raises:
+            InvalidUsage: the queue is not being read.
+        """
+        self._refuse_others([queue])
+        return self._positions.get(queue, 0)
+
+    def lag(self, timeout: float) -> dict[Queue, int]:
+        """Return queue -> offsets from its position to its end, for the queues that are being read.
+
+        Raises:
+            KafkaException: no broker answers in time.
+        """
+        ends = self._consumer.offsets_for_times(
+            [TopicPartition(queue.topic, queue.queue_id, OFFSET_END) for queue in self.queues], timeout=timeout
+        )
+        found = {Queue(end.topic, "", end.partition): end for end in ends}
+        for end in ends:
+            if end.error is not None:
+                raise KafkaException(end.error)
+        return {queue: max(end.offset - self.position(queue), 0) for queue, end in found.items()}
 
     def set_back(self, positions: Iterable[tuple[Give, int]]) -> None:
         """Read these assigned queues from these offsets on."""
@@ -138,6 +223,44 @@ class Reader:
         self._reading.clear()
         self._gives.clear()
         self._consumer.close()
+
+    def when_polled(self, call: Callable[[], _Result], timeout: float) -> _Result:
+        """Let the polling thread make a call, on behalf of another thread; return its result.
+
+        Raises:
+            NotReachable: nobody polls within `timeout` seconds.
+        """
+        result: Future[_Result] = Future()
+        self._asked.append((result, call))
+        try:
+            return result.result(timeout)
+        except TimeoutError:
+            result.cancel()
+            raise NotReachable(f"the consumer did not poll within {timeout:g} s") from None
+
+    def _do_what_others_ask(self) -> None:
+        if self._stops_changed:
+            self._stop_or_go_on()
+        while self._asked:
+            result, call = self._asked.popleft()
+            if result.set_running_or_notify_cancel():
+                try:
+                    result.set_result(call())
+                except Exception as problem:  # the thread that asked raises it
+                    result.set_exception(problem)
+
+    def _stop_or_go_on(self) -> None:
+        """Let Kafka's client read what is to be read: in the thread that polls, since other threads block it."""
+        self._stops_changed = False
+        wanted = (self._full | self._paused) & self._reading.keys()
+        self._consumer.pause(_partitions(wanted - self._stopped))
+        self._consumer.resume(_partitions(self._stopped - wanted))
+        self._stopped = wanted
+
+    def _refuse_others(self, queues: Iterable[Queue]) -> None:
+        others = [str(queue) for queue in queues if queue not in self._reading]
+        if others:
+            raise InvalidUsage(f"this consumer does not read {', '.join(others)} now; see assignment()")
 
     def _resolve(self, gives: list[Give]) -> list[tuple[Give, int]]:
         """Resolve each start to an offset; leave out queues for which the broker does not return one now."""
@@ -179,6 +302,7 @@ class Reader:
         """Read these partitions from these offsets on."""
         self._consumer.incremental_unassign(offsets)
         self._consumer.incremental_assign(offsets)
+        self._positions.update((Queue(one.topic, "", one.partition), max(one.offset, 0)) for one in offsets)
 
     def _note(self, error: KafkaError, topic: str | None) -> None:
         """Log each kind of Kafka error once per topic; Kafka's client retries by itself."""

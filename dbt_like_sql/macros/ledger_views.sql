@@ -29,6 +29,11 @@ select said.`shard`, era, said.`seq`, said.`at_ms`, said.`cause`, said.`group_id
 {%- do found.update({'locks': query}) -%}
 
 {%- set query -%}
+select said.`shard`, era, said.`seq`, said.`at_ms`, said.`cause`, said.`group_id`, said.`client_id`, said.`queue`, said.`first_offset`, said.`last_offset`, said.`messages`, said.`attempt`, said.`outcome`, said.`level`, said.`error`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,group_id:string,client_id:string,queue:struct<topic:string,broker:string,queue_id:int>,first_offset:bigint,last_offset:bigint,messages:bigint,attempt:bigint,outcome:string,level:bigint,error:string>') as said, era, published_ms from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'failed')
+{%- endset -%}
+{%- do found.update({'failed_messages': query}) -%}
+
+{%- set query -%}
 select said.`shard`, era, said.`seq`, said.`at_ms`, said.`cause`, said.`request_id`, said.`group_id`, said.`client_id`, said.`queue`, said.`reason`, said.`next_offset`, said.`held_ms`, published_ms from (select from_json(json, 'struct<shard:string,seq:bigint,at_ms:bigint,cause:struct<topic:string,partition:bigint,offset:bigint>,request_id:string,group_id:string,client_id:string,queue:struct<topic:string,broker:string,queue_id:int>,reason:string,next_offset:bigint,held_ms:bigint>') as said, era, published_ms from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'wake')
 {%- endset -%}
 {%- do found.update({'wake_decisions': query}) -%}

@@ -9,6 +9,7 @@ from rich.console import Console
 from pipeline.cli import (
     change_commands,
     check_command,
+    dead_letter_command,
     doctor_command,
     explain_command,
     group_commands,
@@ -49,7 +50,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         doctor_command.doctor,
     ),
     "Look back": (explain_command.explain, replay_command.replay, what_if_command.what_if),
-    "Change": (change_commands.reset_offsets, change_commands.configure),
+    "Change": (change_commands.reset_offsets, change_commands.configure, dead_letter_command.dlq),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

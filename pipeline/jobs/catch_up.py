@@ -94,7 +94,7 @@ def _next(
         return {
             place: max(offset, ahead.logs[place].first) for place, offset in ahead.progress.next.items()
         }, ahead.logs
-    logs = {place: Log(*offsets) for place, offsets in Cluster(settings.connection).offsets(places).items()}
+    logs = {place: Log(*offsets) for place, offsets in Cluster(settings.connection).all_offsets(places).items()}
     return {place: its.first for place, its in logs.items()}, logs
 
 

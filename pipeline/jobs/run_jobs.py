@@ -133,7 +133,7 @@ def _await_record(query: StreamingQuery, connection: Connection, partitions: int
     """Wait until all decisions made so far are written; give up soon if no broker answers."""
     topic = connection.topics.decisions
     try:
-        ends = Cluster(connection).offsets((topic, partition) for partition in range(partitions))
+        ends = Cluster(connection).all_offsets((topic, partition) for partition in range(partitions))
     except WakerollError as error:
         log.warning("stopping before the last decisions are written to the tables: %s", error)
         return

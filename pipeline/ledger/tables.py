@@ -25,6 +25,7 @@ KINDS: Mapping[str, type[decisions.Decision]] = {
     "rebalances": decisions.Rebalance,
     "handovers": decisions.Handover,
     "locks": decisions.LockAnswer,
+    "failed_messages": decisions.FailedMessages,
     "wake_decisions": decisions.Wake,
     "rejections": decisions.Rejected,
     "fencings": decisions.Fenced,

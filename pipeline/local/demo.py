@@ -259,8 +259,8 @@ class Story:
             if rebalance.at_ms < since_ms or published_ms is None:
                 continue
             out.print(
-                f"epoch {rebalance.epoch}: {rebalance.trigger}, {rebalance.clients} clients, {rebalance.moved} queues "
-                f"moved; sent {published_ms - rebalance.at_ms} ms after its cause, "
+                f"epoch {rebalance.epoch}: {rebalance.trigger}; clients: {rebalance.clients}, "
+                f"queues moved: {rebalance.moved}; sent {published_ms - rebalance.at_ms} ms after its cause, "
                 f"{(published_ms - since_ms) / 1000:.1f} s after the step began"
             )
 

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import count, pairwise
 
 import msgspec
@@ -17,12 +17,9 @@ from confluent_kafka import Message
 
 from model.decisions import AssignedQueue, Assignment, Rejected, Start
 from model.events import Unregister
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.broker import EmbeddedBroker
-from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.systems.coordinator_thread import plane_of_its_own
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, ConsumerFenced, InvalidUsage, NotReachable, Queue
-from wakeroll.connection import Connection, Topics
 from wakeroll.outbox import Outbox
 
 pytestmark = pytest.mark.e2e
@@ -496,7 +493,7 @@ def test_a_time_after_the_last_message_is_the_end(coordinator, join):
 
 
 def test_a_position_that_is_gone_is_no_end(coordinator, join, caplog):
-    """Retention was faster than the group, or the topic was made anew: messages twice are better than none."""
+    """Retention was faster than the group, or the topic was made again: messages twice are better than none."""
     topic = coordinator.topic(1)
     coordinator.produce(topic, 0, 10)
     application = join(topic)
@@ -673,21 +670,9 @@ def test_a_forked_process_is_told_to_make_its_own(coordinator, join):
     application.poll()
 
 
-@contextmanager
-def a_plane_of_its_own(folder):
-    """A broker that a test may kill, with a coordinator."""
-    with EmbeddedBroker(folder) as broker:
-        connection = Connection(broker.bootstrap, topics=Topics())
-        ensure_topics(connection)
-        coordinator = Coordinator(connection)
-        coordinator.start()
-        yield broker, coordinator
-        coordinator.stop()
-
-
 def test_a_consumer_without_a_broker_gives_up_by_itself_and_comes_back(tmp_path, group_id, caplog):
     """It cannot know what the coordinator does; after a session without an acknowledgement it must let go."""
-    with a_plane_of_its_own(tmp_path) as (broker, coordinator):
+    with plane_of_its_own(tmp_path) as (broker, coordinator):
         coordinator.configure(group_id, heartbeat_ms=200, session_timeout_ms=10_000)
         topic = coordinator.topic(1)
         coordinator.produce(topic, 0, 10)
@@ -709,7 +694,7 @@ def test_a_consumer_without_a_broker_gives_up_by_itself_and_comes_back(tmp_path,
 
 
 def test_committing_and_closing_without_a_broker_take_bounded_time(tmp_path, group_id):
-    with a_plane_of_its_own(tmp_path) as (broker, coordinator):
+    with plane_of_its_own(tmp_path) as (broker, coordinator):
         topic = coordinator.topic(1)
         one = Application(coordinator, group_id, topic)
         one.poll_until(lambda: one.queues)
@@ -726,7 +711,7 @@ def test_committing_and_closing_without_a_broker_take_bounded_time(tmp_path, gro
 
 def test_a_consumer_that_closed_without_a_broker_does_not_look_for_it_for_ever(tmp_path, group_id):
     def live_and_close() -> None:
-        with a_plane_of_its_own(tmp_path) as (broker, coordinator):
+        with plane_of_its_own(tmp_path) as (broker, coordinator):
             one = Application(coordinator, group_id, coordinator.topic(1))
             one.poll_until(lambda: one.queues)
             broker.kill()

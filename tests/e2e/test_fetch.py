@@ -170,7 +170,7 @@ def test_a_large_queue_is_fetched_piece_by_piece(coordinator, join):
 
 
 def test_what_was_deleted_is_passed_over(coordinator, join):
-    """An old offset is no reason to hang, nor to read everything anew."""
+    """An old offset is no reason to hang, nor to read everything again."""
     topic = coordinator.topic(1)
     coordinator.produce(topic, 0, 10)
     coordinator._admin.delete_records([TopicPartition(topic, 0, 7)])[TopicPartition(topic, 0, 7)].result(PATIENCE_S)

@@ -238,7 +238,7 @@ def test_a_subscribed_topic_is_routed_to_every_shard_with_its_offsets(plane):
 
 
 def test_a_topic_is_followed_through_its_life(plane):
-    """Made after it was subscribed, widened, deleted, made anew; and silent while nothing happens."""
+    """Made after it was subscribed, widened, deleted, made again; and silent while nothing happens."""
     name = f"late-{uuid.uuid4().hex[:6]}"
     plane.subscribe(name)
     plane.wait_until(lambda: f"{name} does not exist" in plane.observers[0].log_tail(), "it is looked for")

@@ -151,7 +151,7 @@ def test_a_run_on_a_busy_machine_says_that_it_does_not_count(found):
 
 
 def test_the_page_in_docs_is_the_one_that_its_figures_make():
-    """Who changes the report, or the figures, makes the page anew: `python -m bench --report`."""
+    """Who changes the report, or the figures, makes the page again: `python -m bench --report`."""
     made = report.page(results.read(), latency_figures.read(), ledger_figures.read(), push_figures.read())
 
     assert report.PAGE.read_text(encoding="utf-8") == made

@@ -1,4 +1,4 @@
-"""Every story in this folder happens as it is told; ``pytest --rewrite`` tells it anew.
+"""Every story in this folder happens as it is told; ``pytest --rewrite`` tells it again.
 
 `tests/support/story.py` says how a line reads.
 """

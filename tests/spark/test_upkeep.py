@@ -145,7 +145,7 @@ def test_nothing_goes_without_a_snapshot_to_begin_with(spark, kept, monkeypatch)
 
 
 def test_a_group_that_was_forgotten_and_a_client_that_left_say_no_last_words(spark, tmp_path):
-    """Else names that are made up anew at each start would stay for ever."""
+    """Else names that are made up again at each start would stay for ever."""
     ensure_tables(spark, tmp_path)
     said = [
         ("membership", "gone", "c", '{"change": "joined"}'),

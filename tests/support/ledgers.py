@@ -151,12 +151,12 @@ class Story:
     def lose_state(self) -> None:
         """Let the coordinator lose its checkpoints, without a snapshot: it reads the log again, in a new era."""
         for where, lost in self._shards.items():
-            anew = Shard(*where, PARTITIONS, era=lost.era + 1, quiet_until=lost.offset + 1, raises=True)
-            self.snapshots.append((*where, -1, anew.era, VERSION, 0, bytearray(anew.body())))
+            again = Shard(*where, PARTITIONS, era=lost.era + 1, quiet_until=lost.offset + 1, raises=True)
+            self.snapshots.append((*where, -1, again.era, VERSION, 0, bytearray(again.body())))
             for row in self.rows:
                 if row[:2] == where:
-                    anew.apply(Record(*row))
-            self._shards[where] = anew
+                    again.apply(Record(*row))
+            self._shards[where] = again
 
     def append(self, event: AnyEvent) -> None:
         """Append an event, and let clients hear what is decided."""

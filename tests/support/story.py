@@ -38,7 +38,7 @@
 
 `group=NAME`, `key=TEXT` and `partition=N` may stand in any client's event.  In a signed story, `signature=none` leaves
 an event unsigned, `signature=operator` and `signature=observer` name another role, and `signature=forged` has the name
-of the right key and another secret.  `tell` leaves all of this as it is and writes the answers anew, each line after
+of the right key and another secret.  `tell` leaves all of this as it is and writes the answers again, each line after
 ``->``; what follows from a tick has the tick's time before it.  An epoch of the second era is written 2:1.
 """
 
@@ -55,6 +55,7 @@ from model.decisions import (
     AnyDecision,
     AssignedQueue,
     Assignment,
+    FailedMessages,
     Fenced,
     Handover,
     LockAnswer,
@@ -281,6 +282,14 @@ class Story:
                 named = [queue for names in queues.split(",") for queue in _queues(names)]
                 lock = events.Lock if what == "lock" else events.Unlock
                 return lock(group_id=group_id, client_id=client_id, instance_id=instance_id, queues=named)
+            case ["failed", name, queue, offsets]:
+                client_id, instance_id = _client(name)
+                first, _, last = offsets.partition("..")
+                of_one = {"queue": _queue(queue), "first_offset": int(first), "last_offset": int(last or first)}
+                failure = msgspec.convert({"messages": 1, "attempt": 1} | of_one | _values(options), events.Failure)
+                return events.Failures(
+                    group_id=group_id, client_id=client_id, instance_id=instance_id, failures=[failure]
+                )
             case ["pull" | "cancel" | "arrive", *_] as said:
                 return self._of_a_queue(said, group_id, options)
             case ["reset"]:
@@ -403,9 +412,9 @@ class Story:
             elif what == "rest":
                 records, body = self._records[at][self._cut_at.get(at, 2**62) :], self._kept.get(at)
             quiet_until = records[-1].offset + 1 if records else 0
-            anew = Shard(*at, self._log.partitions, body, era=shard.era + 1, quiet_until=quiet_until)
-            assert [decision for record in records for decision in anew.apply(record)] == []
-            self._shards[at] = anew
+            again = Shard(*at, self._log.partitions, body, era=shard.era + 1, quiet_until=quiet_until)
+            assert [decision for record in records for decision in again.apply(record)] == []
+            self._shards[at] = again
 
     def _tell(self, told: Iterable[list[AnyDecision]]) -> list[str]:
         """Say decisions in words, those of a kind that follow each other together."""
@@ -545,6 +554,13 @@ def _locks(decisions: list[LockAnswer]) -> Iterator[str]:
         yield f"lock {_names(each.queue for each in same)} for {client_id}: {outcome}{until}"
 
 
+def _failed(decisions: list[FailedMessages]) -> Iterator[str]:
+    for each in decisions:
+        where = f"{each.messages} of {each.queue}, {each.first_offset}..{each.last_offset}"
+        then = "dead" if each.outcome == "dead" else f"retry at level {each.level}"
+        yield f"failed at {each.client_id}: {where}: attempt {each.attempt}, {then}, {each.error!r}"
+
+
 WORDS: dict[type, Callable[[Any], Iterator[str]]] = {
     Membership: _memberships,
     Rebalance: _rebalances,
@@ -553,6 +569,7 @@ WORDS: dict[type, Callable[[Any], Iterator[str]]] = {
     Fenced: _fenced,
     Offset: _offsets,
     LockAnswer: _locks,
+    FailedMessages: _failed,
     Wake: _wakes,
     Rejected: _rejected,
 }

@@ -25,6 +25,8 @@ class Dispatch:
         self.advanced: set[QueueWork] = set()
         """Queues whose position may have advanced since it was reported."""
         self._may_handle = may_handle
+        self._begun_s: dict[Batch, float] = {}
+        """Batch at work -> when its call began, by the monotonic clock."""
         self._ready: deque[Batch] = deque()
         self._work = threading.Condition(self.lock)
         """Notified when a batch is ready, or on `close`."""
@@ -75,6 +77,28 @@ class Dispatch:
             self._is_awaited = False
             return sum(work.running for work in works)
 
+    def overdue(self, timeout: float) -> list[Batch]:
+        """Return the batches whose calls take longer than `timeout` seconds; their results do not count any more.
+
+        Those of lost queues are left out: their messages are delivered again anyway.
+        """
+        before_s = time.monotonic() - timeout
+        with self.lock:
+            late = [batch for batch, begun_s in self._begun_s.items() if begun_s < before_s]
+        failed = []
+        for batch in late:
+            if self.fail(batch):
+                batch.is_overdue = True
+                failed.append(batch)
+        return failed
+
+    def put_back(self, batch: Batch) -> None:
+        """Hand out a batch again that waited for its next attempt."""
+        with self.lock:
+            self._ready.append(batch)
+            if self._idle:
+                self._work.notify()
+
     def close(self) -> None:
         """Hand out nothing more; threads that wait for a batch receive None."""
         with self.lock:
@@ -97,7 +121,8 @@ class Dispatch:
         while True:
             with self.lock:
                 if finished is not None:
-                    self._finish(finished)
+                    if finished.state == "running":
+                        self._finish(finished)
                     finished = None
                 batch = self._take()
                 while batch is None and wait and not self._is_closed:
@@ -111,22 +136,56 @@ class Dispatch:
                 return batch
             self._abandon(batch)
 
-    def fail(self, batch: Batch, problem: BaseException) -> None:
-        """Note that the handler raised; after `close` that is nobody's concern, as when a task is cancelled."""
+    def fail(self, batch: Batch) -> bool:
+        """Note that the handler did not process a batch; return whether it is to be retried from here.
+
+        It is not if its call was overdue, or if its queue was lost: then its messages are delivered again anyway.
+        """
+        if not self._may_handle(batch.work):
+            self._abandon(batch)
+            return False
+        with self.lock:
+            self._begun_s.pop(batch, None)
+            return batch.work.fail(batch)
+
+    def finish(self, batch: Batch) -> None:
+        """Note that a failed batch is stored elsewhere, which counts as processed."""
+        with self.lock:
+            if batch.state == "failed":
+                self._finish(batch)
+                if self._ready and self._idle:
+                    self._work.notify()
+
+    def wait_again(self, batch: Batch, messages: list[Message]) -> bool:
+        """Let these messages of a failed batch wait for another attempt; see `QueueWork.put_back`."""
+        with self.lock:
+            will_be = batch.work.put_back(batch, messages)
+            self._progress.notify_all()
+            return will_be
+
+    def end(self, problem: BaseException, batch: Batch | None = None) -> None:
+        """End the hand-out because of an error, which a batch has caused if one is named.
+
+        After `close` an error is nobody's concern, as when a task is cancelled.
+        """
         with self.lock:
             if self.problem is None and not self._is_closed:
                 self.problem = problem
             self._ready.clear()
-        self._abandon(batch)
+            self._progress.notify_all()
+        if batch is not None:
+            self._abandon(batch)
 
     def _take(self) -> Batch | None:
         while self._ready and not self._is_closed:
             batch = self._ready.popleft()
             if batch.work.begin(batch):
+                self._begun_s[batch] = time.monotonic()
                 return batch
         return None
 
     def _finish(self, batch: Batch) -> None:
+        self._begun_s.pop(batch, None)
         following = batch.work.finish(batch)
         if following is not None and self.problem is None:
             self._ready.append(following)
@@ -136,5 +195,7 @@ class Dispatch:
 
     def _abandon(self, batch: Batch) -> None:
         with self.lock:
-            batch.work.abandon(batch)
+            self._begun_s.pop(batch, None)
+            if batch.state in ("running", "failed"):
+                batch.work.abandon(batch)
             self._progress.notify_all()

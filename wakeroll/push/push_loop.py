@@ -1,16 +1,23 @@
 """The loop of push consumption: it reads ahead, lets workers call the handler, and releases revoked queues."""
 
 import logging
+import reprlib
 from collections.abc import Callable
 
 from model.client_actions import Give
 from model.config import NEVER_MS
 from model.queue import Queue
+from model.retry_topics import retry_topic_of
+from wakeroll import epoch_ms
+from wakeroll.errors import InvalidUsage
 from wakeroll.heartbeat_thread import Control
 from wakeroll.monotonic_clock import now_ms
+from wakeroll.push.delayed_messages import DelayedMessages
 from wakeroll.push.dispatch import Dispatch
+from wakeroll.push.failure_handling import FailureHandling, RetryRules
 from wakeroll.push.limits import PushLimits
-from wakeroll.push.queue_work import QueueWork, offset_of
+from wakeroll.push.queue_work import Batch, QueueWork, offset_of
+from wakeroll.push.send_back import SendsBack
 from wakeroll.push.workers import Handler, start_workers
 from wakeroll.queue_starts import OnQueues, QueueStarts
 from wakeroll.reader import Reader
@@ -22,6 +29,8 @@ SLICE_S = 0.05
 """How long the loop waits for messages before it checks for changes of the assignment (s)."""
 PATIENCE_S = 0.05
 """How long the loop waits for the workers before it pauses a full queue (s); resuming costs a new fetch."""
+REPORT_EVERY_MS = 1_000
+"""Shortest time between two reports of failed messages to the coordinator (ms)."""
 GIVE_UP_AT = 0.9
 """Part of the revoke timeout after which a queue is released although the handler still has messages of it; later, the
 coordinator would assign it to another member without the offset that was reached."""
@@ -42,6 +51,8 @@ class PushLoop:
         filters: TopicFilters,
         handler: Handler,
         limits: PushLimits,
+        rules: RetryRules | None,
+        sender: SendsBack,
         *,
         orderly: bool,
         on_revoked: OnQueues | None,
@@ -56,6 +67,8 @@ class PushLoop:
             filters: of the topics.
             handler: receives the messages.
             limits: how much at once.
+            rules: how failed messages are retried; None: an exception of the handler ends the loop.
+            sender: stores failed messages.
             orderly: whether a queue's messages are handled in order of offset.
             on_revoked: called with queues that are released or lost, when no call is at work on them.
             name: of the workers' threads.
@@ -74,8 +87,14 @@ class PushLoop:
         self._paused: dict[Queue, QueueWork] = {}
         self._largest = 0
         """Bytes of the largest message so far; 0 if there was none."""
+        self._delayed = DelayedMessages()
+        self._retry_topic = retry_topic_of(control.group_id)
         self._dispatch = Dispatch(self._may_handle)
-        self._workers = start_workers(handler, limits.workers, self._dispatch, name)
+        self._failures = None if rules is None else FailureHandling(self._dispatch, sender, rules, control.client_id)
+        self._report_due_ms = 0
+        self._sender = sender
+        on_failure = self._fail if self._failures is None else self._failures.handle
+        self._workers = start_workers(handler, limits.workers, self._dispatch, on_failure, name)
 
     def run(self, goes_on: Callable[[], bool], end_timeout: Callable[[], float]) -> None:
         """Consume until `goes_on` returns False.
@@ -92,6 +111,7 @@ class PushLoop:
                 self._follow()
                 self._take()
                 self._resume()
+                self._retry()
                 self.report()
                 self._release()
         finally:
@@ -107,9 +127,24 @@ class PushLoop:
                 self._control.done(work.give, work.position)
             dispatch.advanced.clear()
 
+    def position(self, queue: Queue) -> int | None:
+        """Return the offset of the first message of a queue that is not processed; None if none was read yet."""
+        with self._dispatch.lock:
+            work = self._work.get(queue)
+            return None if work is None else work.position
+
+    def end(self, problem: BaseException) -> None:
+        """End the loop because of an error; any thread may call it."""
+        self._dispatch.end(problem)
+
     def _may_handle(self, work: QueueWork) -> bool:
         """Return whether the handler may have a message of this queue now; called by the workers."""
         return now_ms() < work.until_ms and self._control.may_handle(work.give)
+
+    def _fail(self, batch: Batch, result: object) -> None:
+        """End the loop because a call failed, in a run without retries."""
+        wrong = f"the handler returned {reprlib.repr(result)}; without retries, it must return None"
+        self._dispatch.end(result if isinstance(result, Exception) else InvalidUsage(wrong), batch)
 
     # --- steps of the loop ---
 
@@ -126,6 +161,7 @@ class PushLoop:
             until = NEVER_MS if self._orderly else now + round(control.revoke_timeout_s * 1_000 * GIVE_UP_AT)
             for queue in stopped:
                 self._paused.pop(queue, None)
+                self._delayed.drop(queue)
                 self._leaving[queue] = _Leaving(self._work.pop(queue, None), now, until)
             # Draining queues that were never read have no messages at work either.
             for queue in control.view()[1]:
@@ -144,11 +180,15 @@ class PushLoop:
         if self._reader.is_idle:
             self._control.changed.wait(SLICE_S)
             return
-        touched = []
+        touched, delayed = [], []
         for give, messages in self._reader.take(self._limits.most_at_once(self._largest), SLICE_S):
             work = self._work.get(give.queue)
             if work is None:
                 work = self._work[give.queue] = self._new_work(give, offset_of(messages[0]))
+            if give.queue.topic == self._retry_topic:
+                self._delayed.add(work, messages, now_ms(), epoch_ms.now_ms())
+                delayed.append(work)
+                continue
             end = offset_of(messages[-1]) + 1
             self._dispatch.add(work, self._filters.select(give.queue.topic, messages), end)
             self._largest = max(self._largest, work.largest)
@@ -158,6 +198,23 @@ class PushLoop:
             full = [work for work in touched if self._is_full(work)]
         if full:
             self._pause(full)
+        if delayed:
+            self._reader.hold_back([work.give.queue for work in delayed])
+            self._paused |= {work.give.queue: work for work in delayed}
+
+    def _retry(self) -> None:
+        """Let the workers have messages whose next attempt is due, and process calls that take too long."""
+        for work, messages in self._delayed.due(now_ms()):
+            self._dispatch.add(work, messages, offset_of(messages[-1]) + 1)
+            self._largest = max(self._largest, work.largest)
+        if self._failures is None:
+            return
+        self._failures.put_back_due()
+        for batch in self._failures.handle_overdue():
+            self._workers.replace(batch)
+        if self._failures.report and now_ms() >= self._report_due_ms:
+            self._report_due_ms = now_ms() + REPORT_EVERY_MS
+            self._control.report_failures(self._failures.report.take())
 
     def _new_work(self, give: Give, start: int) -> QueueWork:
         limits = self._limits
@@ -171,7 +228,7 @@ class PushLoop:
         self._dispatch.wait_for(lambda: not any(map(self._is_full, full)), PATIENCE_S)
         with self._dispatch.lock:
             still_full = {work.give.queue: work for work in full if self._is_full(work)}
-        self._reader.pause(list(still_full))
+        self._reader.hold_back(list(still_full))
         self._paused |= still_full
 
     def _resume(self) -> None:
@@ -181,9 +238,9 @@ class PushLoop:
             low = [
                 queue
                 for queue, work in self._paused.items()
-                if self._limits.is_low(work.messages, work.bytes, work.span)
+                if queue not in self._delayed and self._limits.is_low(work.messages, work.bytes, work.span)
             ]
-        self._reader.resume(low)
+        self._reader.go_on(low)
         for queue in low:
             del self._paused[queue]
 
@@ -227,8 +284,11 @@ class PushLoop:
             )
         self._dispatch.close()
         self._workers.close()
+        self._sender.close()
+        while self._failures is not None and self._failures.report:
+            self._control.report_failures(self._failures.report.take())
         self.report()
-        self._reader.resume(list(self._paused))
+        self._reader.go_on(list(self._paused))
         self._paused.clear()
         self._reader.set_back([(work.give, work.position) for work in self._work.values()])
         self._control.changed.set()  # queues that are being revoked are released by the next call of poll or run

@@ -13,8 +13,9 @@ _WHOLE_QUEUE: Final = 0
 """The only lane of a queue that is consumed in order."""
 
 
-State = Literal["waiting", "running", "finished", "abandoned"]
-"""State of a batch; an abandoned one will not be processed here, so its messages are delivered again."""
+State = Literal["waiting", "running", "failed", "finished", "abandoned"]
+"""State of a batch. Messages of a failed one are being stored in another topic, or wait for their next attempt here. An
+abandoned one will not be processed here, so its messages are delivered again."""
 
 
 def offset_of(message: Message) -> int:
@@ -27,7 +28,7 @@ def offset_of(message: Message) -> int:
 class Batch:
     """Messages of one queue for one call of the handler, in order of offset."""
 
-    __slots__ = ("bytes", "first", "lane", "last", "messages", "state", "work")
+    __slots__ = ("attempt", "bytes", "first", "is_overdue", "lane", "last", "messages", "state", "work")
 
     def __init__(self, work: "QueueWork", lane: int | None, messages: list[Message], size: int) -> None:
         """Create a batch; `lane`: batches of one lane are handled one after the other, None: it waits for nobody."""
@@ -38,6 +39,10 @@ class Batch:
         self.last = offset_of(messages[-1])
         self.bytes = size
         self.state: State = "waiting"
+        self.attempt = 1
+        """Number of this attempt; counted here only for messages that are retried in place."""
+        self.is_overdue = False
+        """Whether its call took too long, so that its result does not count any more."""
 
 
 class QueueWork:
@@ -66,7 +71,7 @@ class QueueWork:
         self.largest = 1
         """Bytes of the largest message so far; at least 1."""
         self.running = 0
-        """Number of batches that the handler has now."""
+        """Number of batches that the handler has now, or that failed."""
         self.is_stopped = False
         """Whether no messages are added any more."""
         self.until_ms = NEVER_MS
@@ -92,8 +97,8 @@ class QueueWork:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no batch is at work, and none waits."""
-        return not any(batch.state in ("waiting", "running") for batch in self._batches)
+        """Whether no batch is at work, none waits, and none is being stored elsewhere."""
+        return not any(batch.state in ("waiting", "running", "failed") for batch in self._batches)
 
     @property
     def span(self) -> int:
@@ -153,9 +158,36 @@ class QueueWork:
         self._waiting.pop(batch.lane, None)
         return None
 
+    def fail(self, batch: Batch) -> bool:
+        """Note that the handler did not process a batch; return whether that counts: its call was not overdue."""
+        if batch.state != "running":
+            return False
+        batch.state = "failed"
+        return True
+
+    def put_back(self, batch: Batch, messages: list[Message]) -> bool:
+        """Let these messages of a failed batch wait for another attempt; return whether there will be one here.
+
+        There is none in a queue that was stopped.
+        """
+        if self.is_stopped:
+            self.abandon(batch)
+            return False
+        self.running -= 1
+        batch.state = "waiting"
+        batch.attempt += 1
+        size = sum(map(len, messages))
+        self.messages -= len(batch.messages) - len(messages)
+        self.bytes -= batch.bytes - size
+        batch.messages, batch.bytes = messages, size
+        return True
+
     def abandon(self, batch: Batch) -> None:
         """Note that a batch that began is not processed, and will not be here; neither will those after it."""
         self.running -= 1
+        self._abandon(batch)
+
+    def _abandon(self, batch: Batch) -> None:
         batch.state = "abandoned"
         if batch.lane is not None:
             for following in self._waiting.pop(batch.lane, ()):
@@ -165,6 +197,7 @@ class QueueWork:
         """Add no further messages, and leave to others what need not be handled here.
 
         Messages before one that is processed or at work are still handled: otherwise that one would be delivered again.
+        Messages that failed here are left to others.
 
         Returns:
             How many messages that were read are left to others.
@@ -172,6 +205,9 @@ class QueueWork:
         before = self.messages
         if not self.is_stopped:
             self.is_stopped = True
+            for batch in self._batches:
+                if batch.state == "waiting" and batch.attempt > 1:
+                    self._abandon(batch)
             for batch in self._batches:
                 if batch.state == "waiting" and batch.last >= self._begun:
                     self._trim(batch)

@@ -13,7 +13,10 @@ from wakeroll.push.queue_work import Batch
 
 Handler = Callable[[list[Message]], object]
 """Receives messages of one queue in order of offset; it may be an ``async`` function. They are processed when it
-returns."""
+returns None; otherwise it returns `Retry`, `DeadLetter` or a list of these."""
+
+OnFailure = Callable[[Batch, object], None]
+"""Called with a batch whose call did not process all messages, and its result or exception."""
 
 JOIN_S = 1.0
 """How long to wait for a thread that has nothing more to do (s)."""
@@ -25,73 +28,112 @@ class Workers(Protocol):
     def wake(self) -> None:
         """Note that batches were added. Any thread may call it."""
 
+    def replace(self, batch: Batch, /) -> None:
+        """Let another worker take the place of the one whose call is overdue."""
+
     def close(self) -> None:
         """End the workers, after `Dispatch.close`; a thread whose handler does not return ends when it does."""
 
 
-def start_workers(handler: Handler, count: int, dispatch: Dispatch, name: str) -> Workers:
+def start_workers(handler: Handler, count: int, dispatch: Dispatch, on_failure: OnFailure, name: str) -> Workers:
     """Start workers of the kind that the handler needs.
 
     Args:
         handler: a function, or an ``async`` function.
         count: how many calls of the handler run at once.
         dispatch: has the batches.
+        on_failure: processes failed batches.
         name: of the threads.
     """
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
-        return _Tasks(cast(Callable[[list[Message]], Awaitable[object]], handler), count, dispatch, name)
-    return _Threads(handler, count, dispatch, name)
+        asynchronous = cast(Callable[[list[Message]], Awaitable[object]], handler)
+        return _Tasks(asynchronous, count, dispatch, on_failure, name)
+    return _Threads(handler, count, dispatch, on_failure, name)
 
 
 class _Threads:
     """A thread per worker. The threads are daemons: a handler that never returns must not keep the process alive."""
 
-    def __init__(self, handler: Handler, count: int, dispatch: Dispatch, name: str) -> None:
+    def __init__(self, handler: Handler, count: int, dispatch: Dispatch, on_failure: OnFailure, name: str) -> None:
         self._handler = handler
         self._dispatch = dispatch
-        self._threads = [
-            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(1, count + 1)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._on_failure = on_failure
+        self._name = name
+        self._most = 2 * count
+        """Most threads, with those whose calls are overdue: each holds memory until its call returns."""
+        self._threads: list[threading.Thread] = []
+        for _ in range(count):
+            self._start()
 
     def wake(self) -> None:
         """Do nothing: the threads wait for a batch in `Dispatch.next`."""
+
+    def replace(self, _batch: Batch, /) -> None:
+        """Start one more thread, unless there are too many whose calls do not return."""
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) < self._most:
+            self._start()
 
     def close(self) -> None:
         for thread in self._threads:
             thread.join(JOIN_S)
 
+    def _start(self) -> None:
+        name = f"{self._name}-{len(self._threads) + 1}"
+        self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+        self._threads[-1].start()
+
     def _work(self) -> None:
         handler, dispatch = self._handler, self._dispatch
         finished: Batch | None = None
         while (batch := dispatch.next(finished, wait=True)) is not None:
+            finished = None
+            result: object
             try:
-                handler(batch.messages)
+                result = handler(batch.messages)
+            except Exception as problem:
+                result = problem
             except BaseException as problem:  # SystemExit, too, is raised again where the application waits
-                dispatch.fail(batch, problem)
-                finished = None
-            else:
+                dispatch.end(problem, batch)
+                continue
+            if batch.is_overdue:
+                return  # another thread has taken this one's place
+            if result is None:
                 finished = batch
+            else:
+                self._on_failure(batch, result)
 
 
 class _Tasks:
     """One task per worker, in an event loop with a thread of its own."""
 
     def __init__(
-        self, handler: Callable[[list[Message]], Awaitable[object]], count: int, dispatch: Dispatch, name: str
+        self,
+        handler: Callable[[list[Message]], Awaitable[object]],
+        count: int,
+        dispatch: Dispatch,
+        on_failure: OnFailure,
+        name: str,
     ) -> None:
         self._handler = handler
         self._count = count
         self._dispatch = dispatch
+        self._on_failure = on_failure
         self._loop = asyncio.new_event_loop()
         self._idle: list[asyncio.Future[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: dict[Batch, asyncio.Task[None]] = {}
+        """Batch at work -> the task that handles it."""
         self._is_closed = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
         self._loop.call_soon_threadsafe(self._wake_next)
+
+    def replace(self, batch: Batch, /) -> None:
+        """Cancel the call, and start another task."""
+        self._loop.call_soon_threadsafe(self._replace, batch)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._is_closed.set)
@@ -102,11 +144,23 @@ class _Tasks:
             runner.run(self._work_until_closed())
 
     async def _work_until_closed(self) -> None:
-        tasks = [asyncio.create_task(self._work()) for _ in range(self._count)]
+        for _ in range(self._count):
+            self._start()
         await self._is_closed.wait()
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self) -> None:
+        task = asyncio.create_task(self._work())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _replace(self, batch: Batch) -> None:
+        task = self._calls.pop(batch, None)
+        if task is not None and not self._is_closed.is_set():
+            task.cancel()
+            self._start()
 
     async def _work(self) -> None:
         dispatch = self._dispatch
@@ -120,14 +174,27 @@ class _Tasks:
                 await idle
                 continue
             self._wake_next()  # one task wakes the next, as long as there is work
+            self._calls[batch] = cast("asyncio.Task[None]", asyncio.current_task())
+            result: object
             try:
-                await self._handler(batch.messages)
+                result = await self._handler(batch.messages)
+            except Exception as problem:
+                result = problem
             except BaseException as problem:
-                dispatch.fail(batch, problem)
+                if batch.is_overdue:
+                    return  # this task was cancelled, and another one has taken its place
+                dispatch.end(problem, batch)
                 if self._is_closed.is_set():
                     raise
-            else:
+                continue
+            finally:
+                self._calls.pop(batch, None)
+            if batch.is_overdue:
+                return
+            if result is None:
                 finished = batch
+            else:
+                self._on_failure(batch, result)
 
     def _wake_next(self) -> None:
         if self._idle and self._dispatch.is_ready:

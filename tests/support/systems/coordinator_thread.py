@@ -3,6 +3,9 @@
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
@@ -28,8 +31,11 @@ from model.partitioner import partition_of
 from model.queue import Queue
 from model.records import Record, kind_of_topic, read_event
 from model.replay import encode_decision
+from model.retry_topics import DELAYS_S, retry_topic_of
 from model.shard import Shard
 from model.signing import DEV_KEYS, Keys, Signer
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.local.broker import EmbeddedBroker
 from wakeroll.connection import Connection
 from wakeroll.keys import key_to_sign, new_signer
 
@@ -60,6 +66,7 @@ class Coordinator(threading.Thread):
         self._consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in self._shards])
         self._admin = connection.admin()
         self._stopping = threading.Event()
+        self._routed: set[str] = set()
 
     def run(self) -> None:
         """Tick and decide until `stop`."""
@@ -129,6 +136,7 @@ class Coordinator(threading.Thread):
         self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_S)
         queues = [RoutedQueue(topic=name, broker="", queue_id=number) for number in range(partitions)]
         self.everywhere(Route(topic=name, queues=queues, version="1"))
+        self._routed.add(name)
         for routed in queues if is_pulled else []:
             self._pull(routed.queue)
         return name
@@ -159,6 +167,14 @@ class Coordinator(threading.Thread):
         known = {} if group is None else dict(group.offsets)
         return {queue.queue_id: offset for queue, offset in sorted(known.items()) if queue.topic == topic}
 
+    def _route_retries(self, beat: Heartbeat) -> None:
+        """Tell the route to a retry topic that a client made, as the observer does when it is subscribed."""
+        name = retry_topic_of(beat.group_id)
+        if name not in self._routed and any(wanted.topic == name for wanted in beat.subscriptions):
+            self._routed.add(name)
+            queues = [RoutedQueue(topic=name, broker="", queue_id=number) for number in range(len(DELAYS_S))]
+            self.everywhere(Route(topic=name, queues=queues, version="1"))
+
     def _pull(self, queue: Queue) -> None:
         """Let a stranger pull a queue, once."""
         life = uuid.uuid4().hex
@@ -174,6 +190,8 @@ class Coordinator(threading.Thread):
         event = read_event(record, CONTROL_PARTITIONS)
         if isinstance(event, AnyEvent) and not isinstance(event, Tick):
             self.heard.append(event)
+            if isinstance(event, Heartbeat):
+                self._route_retries(event)
         decisions = self._shards[record.topic, record.partition].apply(record)
         self.decided += decisions
         for decision in decisions:
@@ -181,3 +199,15 @@ class Coordinator(threading.Thread):
             if isinstance(decision, TO_A_CLIENT) and client_id:
                 inbox = self.connection.topics.inbox
                 self._producer.produce(inbox, encode_decision(decision), key=client_id.encode())
+
+
+@contextmanager
+def plane_of_its_own(folder: Path) -> Iterator[tuple[EmbeddedBroker, Coordinator]]:
+    """A broker that a test may kill, with a coordinator."""
+    with EmbeddedBroker(folder) as broker:
+        connection = Connection(broker.bootstrap)
+        ensure_topics(connection)
+        coordinator = Coordinator(connection)
+        coordinator.start()
+        yield broker, coordinator
+        coordinator.stop()

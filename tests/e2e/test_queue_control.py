@@ -1,0 +1,188 @@
+"""Pause, resume, seek, position, committed and lag of a consumer's queues, on a real broker."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import Message
+
+from tests.support.waiting import wait_until
+from wakeroll import Consumer, InvalidUsage, Queue
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def topic(coordinator) -> str:
+    topic = coordinator.topic(2)
+    for partition in range(2):
+        coordinator.produce(topic, partition, 20)
+    return topic
+
+
+@pytest.fixture
+def consumer_of(coordinator, group_id, topic) -> Iterator[Callable[..., Consumer]]:
+    with ExitStack() as stack:
+
+        def make(**settings) -> Consumer:
+            prefix = coordinator.connection.topics.prefix
+            bootstrap = coordinator.connection.bootstrap
+            settings = {"consume_from": "first", "commit_interval": 0.1} | settings
+            consumer = Consumer(group_id, [topic], bootstrap, prefix=prefix, **settings)
+            stack.callback(consumer.close)
+            stack.callback(consumer.stop)
+            return consumer
+
+        yield make
+
+
+def polled(consumer: Consumer, count: int) -> list[tuple[int, int]]:
+    """Poll so many messages; return queue number and offset of each."""
+    found: list[tuple[int, int]] = []
+
+    def poll() -> None:
+        message = consumer.poll(0.1)
+        if message is not None:
+            found.append((message.partition() or 0, message.offset() or 0))
+
+    wait_until(lambda: len(found) >= count, f"{count} messages are polled", between=poll, state=lambda: found)
+    return found
+
+
+def silence_of(consumer: Consumer, seconds: float = 1.0) -> list[tuple[int, int]]:
+    """Return what is polled in this time; nothing can be awaited, if nothing is to come."""
+    end = time.monotonic() + seconds
+    found = [consumer.poll(0.1) for _ in iter(lambda: time.monotonic() < end, False)]
+    return [(message.partition() or 0, message.offset() or 0) for message in found if message is not None]
+
+
+def test_a_paused_queue_is_not_read_until_it_is_resumed(consumer_of, coordinator, topic):
+    consumer = consumer_of()
+    polled(consumer, 40)
+    consumer.pause([(topic, 0)])
+    coordinator.produce(topic, 0, 1)
+    coordinator.produce(topic, 1, 1)
+
+    assert polled(consumer, 1) == [(1, 20)]
+    assert silence_of(consumer) == []
+    assert consumer.assignment() == [Queue(topic, "", 0), Queue(topic, "", 1)]
+    consumer.resume([Queue(topic, "", 0)])
+    assert polled(consumer, 1) == [(0, 20)]
+
+
+def test_seek_reads_again_and_a_commit_does_not_go_back(consumer_of, coordinator, group_id, topic):
+    consumer = consumer_of()
+    polled(consumer, 40)
+    consumer.poll(0)
+    wait_until(lambda: coordinator.offsets(group_id, topic) == {0: 20, 1: 20}, "all is committed")
+    consumer.seek((topic, 1), 15)
+
+    assert consumer.position((topic, 1)) == 15
+    assert polled(consumer, 5) == [(1, offset) for offset in range(15, 20)]
+    assert consumer.position((topic, 1)) == 20
+    assert coordinator.offsets(group_id, topic) == {0: 20, 1: 20}
+
+
+def test_position_committed_and_lag_follow_what_is_processed(consumer_of, coordinator, topic):
+    consumer = consumer_of()
+    wait_until(consumer.assignment, "there are queues", between=lambda: consumer.poll(0))
+    queues = consumer.assignment()
+    assert [consumer.committed(queue) for queue in queues] in ([None, None], [0, 0])
+    total = sum(consumer.lag().values())
+    assert total in (39, 40)  # a poll may have returned a message meanwhile
+    polled(consumer, total)
+    consumer.poll(0)
+    consumer.commit()
+
+    assert [consumer.position(queue) for queue in queues] == [20, 20]
+    assert [consumer.committed(queue) for queue in queues] == [20, 20]
+    assert set(consumer.lag().values()) == {0}
+    consumer.pause(queues)
+    consumer.poll(0)
+    coordinator.produce(topic, 1, 3)
+    assert silence_of(consumer) == []
+    assert consumer.lag() == {Queue(topic, "", 0): 0, Queue(topic, "", 1): 3}
+
+
+def test_an_application_continues_where_its_own_store_ends(consumer_of, topic):
+    """It seeks in `on_assigned`: what its database has is not delivered, with poll and with run."""
+    store = {0: 7, 1: 12}
+
+    def go_there(queues: list[Queue]) -> None:
+        for queue in queues:
+            if queue.topic == topic:
+                consumer.seek(queue, store[queue.queue_id])
+
+    consumer = consumer_of(on_assigned=go_there)
+    expected = {(0, offset) for offset in range(7, 20)} | {(1, offset) for offset in range(12, 20)}
+    assert set(polled(consumer, 21)) == expected
+    consumer.close()
+
+    seen: list[tuple[int, int]] = []
+
+    def handle(messages: list[Message]) -> None:
+        seen.extend((message.partition() or 0, message.offset() or 0) for message in messages)
+
+    store = {0: 3, 1: 19}  # the group has committed more; the application knows better
+    consumer = consumer_of(on_assigned=go_there)
+    thread = threading.Thread(target=consumer.run, args=(handle,), daemon=True)
+    thread.start()
+    wait_until(lambda: len(seen) >= 18, "all is handled")
+    consumer.stop()
+    thread.join()
+
+    assert set(seen) == {(0, offset) for offset in range(3, 20)} | {(1, 19)}
+
+
+def test_run_does_not_read_on_what_the_application_has_paused(consumer_of, coordinator, topic):
+    """Its own pauses, of queues whose handlers are slow, do not end that of the application."""
+    seen: list[tuple[int, int]] = []
+
+    def handle(messages: list[Message]) -> None:
+        seen.extend((message.partition() or 0, message.offset() or 0) for message in messages)
+
+    consumer = consumer_of()
+    thread = threading.Thread(target=consumer.run, args=(handle,), kwargs={"prefetch": 20}, daemon=True)
+    thread.start()
+    wait_until(lambda: len(seen) == 40, "all is handled")
+    consumer.pause([(topic, 0)])
+    wait_until(lambda: Queue(topic, "", 0) in consumer._reader._stopped, "the loop has seen it")
+    coordinator.produce(topic, 0, 20)
+    coordinator.produce(topic, 1, 200)
+    wait_until(lambda: len([at for number, at in seen if number == 1]) == 220, "the other queue is read")
+    assert max(at for number, at in seen if number == 0) == 19
+    wait_until(lambda: consumer.position((topic, 1)) == 220, "its position is behind what is processed")
+    lagging = {Queue(topic, "", 0): 20, Queue(topic, "", 1): 0}.items()
+    wait_until(lambda: lagging <= consumer.lag().items(), "the paused one lags", state=consumer.lag)
+    consumer.resume([(topic, 0)])
+    wait_until(lambda: len(seen) == 260, "the paused one is read on")
+
+    with pytest.raises(InvalidUsage, match=r"seek\(\) was called during run\(\)"):
+        _raised_in(consumer, topic)
+    consumer.stop()
+    thread.join()
+
+
+def _raised_in(consumer: Consumer, topic: str) -> None:
+    """Seek in the thread that polls, as a signal handler would."""
+    consumer._poller = threading.current_thread()
+    consumer.seek((topic, 0), 0)
+
+
+@pytest.mark.parametrize(
+    ("use", "sentence"),
+    [
+        (lambda consumer: consumer.pause([("payments", 0)]), "this consumer does not read payments-0 now"),
+        (lambda consumer: consumer.seek(("payments", 0), 0), "this consumer does not read payments-0 now"),
+        (lambda consumer: consumer.committed(("payments", 0)), "this consumer does not read payments-0 now"),
+        (lambda consumer: consumer.seek(("payments", 0), -1), "offset is -1"),
+        (lambda consumer: consumer.position("payments"), "queue is 'payments'; it must be a Queue, or a topic"),
+    ],
+)
+def test_a_mistake_is_named(consumer_of, use, sentence):
+    with pytest.raises(InvalidUsage) as refused:
+        use(consumer_of())
+
+    assert sentence in str(refused.value)

@@ -1,0 +1,293 @@
+"""The operator's tool for the dead letters of a group: list them, send them again, or drop them."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from model.retry_topics import dead_letter_topic_of, retry_topic_of
+from wakeroll import argument_checks
+from wakeroll.bulk_sender import BulkSender
+from wakeroll.connection import Connection, Topics
+from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.headers import pairs_of
+from wakeroll.operator_name import this_user
+from wakeroll.origin import HEADERS, Origin, headers_with, origin_of
+from wakeroll.partition_offsets import Positions, ends_of
+
+MARK = "wakeroll-settled"
+"""Header of a record that names letters that were sent again or dropped; its value is JSON: see `_Mark`."""
+SLICE_S = 0.5
+"""Longest single wait for messages (s), during which Ctrl-C has no effect."""
+BATCH = 100
+"""Messages taken at once; each may have megabytes."""
+
+Numbers = Literal["all"] | Iterable[int]
+"""Numbers of letters, or all that are open."""
+
+
+class Letter(NamedTuple):
+    """A dead letter that was neither sent again nor dropped."""
+
+    number: int
+    """Its offset in the dead letter topic, which names it."""
+    at_ms: int
+    """When it was stored (epoch ms)."""
+    origin: Origin
+    """Where it comes from, how often it was tried, and the last error."""
+    message: Message
+    """Key, value and headers are those of the failed message."""
+
+
+class _Mark(msgspec.Struct):
+    """Letters that were settled at once."""
+
+    numbers: list[tuple[int, int]]
+    """First and last number of each run."""
+    how: str
+    by: str
+
+
+class _Scan(NamedTuple):
+    """A first pass through the dead letter topic."""
+
+    first: int
+    end: int
+    settled: set[int]
+
+
+class DeadLetters:
+    """The dead letters of one group. For one thread.
+
+    A letter that is sent again or dropped is settled: it is no longer listed. Settled letters at the beginning of the
+    topic are deleted.
+
+    >>> with DeadLetters("billing", "localhost:9092") as letters:  # doctest: +SKIP
+    ...     for letter in letters.open():
+    ...         print(letter.number, letter.origin.queue, letter.origin.error)
+    ...     letters.resend("all")
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        bootstrap: str,
+        *,
+        kafka_config: Mapping[str, str] | None = None,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        """Prepare; the first method connects.
+
+        Args:
+            group_id: the group.
+            bootstrap: ``host:port[,host:port]`` of the brokers.
+            kafka_config: more librdkafka settings, for example for the login.
+            connect_timeout: seconds to wait for each answer of a broker.
+
+        Raises:
+            InvalidUsage: an argument is not valid.
+        """
+        self.group_id = argument_checks.group_id_of(group_id)
+        self._topic = dead_letter_topic_of(group_id)
+        self._retry_topic = retry_topic_of(group_id)
+        self._timeout = connect_timeout
+        self._connection = Connection(bootstrap, kafka_config or {}, Topics())
+        self._consumer = self._connection.operators_consumer()
+        self._positions = Positions(self._consumer, connect_timeout)
+
+    def open(self) -> Iterator[Letter]:
+        """Yield the letters that are not settled, in order of number; none if the group never had one.
+
+        Raises:
+            NotReachable: no broker answers in time.
+        """
+        with self._connection.answering(self._timeout):
+            scan = self._scan()
+            if scan is not None:
+                yield from self._open(scan)
+
+    def get(self, number: int) -> Letter:
+        """Return one open letter.
+
+        Raises:
+            InvalidUsage: there is no such letter.
+            NotReachable: no broker answers in time.
+        """
+        for letter in self.open():
+            if letter.number == number:
+                return letter
+        raise self._no_letter(number)
+
+    def resend(self, numbers: Numbers, *, to_origin: bool = False, by: str | None = None) -> int:
+        """Send letters to the group again, as new messages with all their retries; they are settled then.
+
+        They are settled after Kafka has stored them, so none is lost; if this process dies in between, or two operators
+        send the same letter, the group receives it twice.
+
+        Args:
+            numbers: of open letters, or ``all``.
+            to_origin: send them to the topics that they come from, where all groups receive them; otherwise only this
+                group does, a second later. A group that consumes in order, or broadcasts, has no other way.
+            by: who does it, for the record; if omitted, this process's user and host.
+
+        Returns:
+            The number of letters.
+
+        Raises:
+            InvalidUsage: a letter is not open, or the group has no retry topic.
+            NotReachable: no broker answers in time.
+            WakerollError: Kafka does not accept a letter; those before it may have been sent, and are not settled.
+        """
+        with self._connection.answering(self._timeout):
+            if not to_origin and not self._positions.queues(self._retry_topic):
+                raise InvalidUsage(
+                    f"group {self.group_id!r} has no topic {self._retry_topic}: its members retry in place; send the "
+                    "letters to the topics that they come from, where all groups receive them (to_origin)"
+                )
+            return self._settle(numbers, "resent", by, lambda letters: self._send(letters, to_origin))
+
+    def drop(self, numbers: Numbers, *, by: str | None = None) -> int:
+        """Drop letters for good; see `resend`, which has the same arguments, results and errors."""
+        with self._connection.answering(self._timeout):
+            return self._settle(numbers, "dropped", by, lambda letters: sum(1 for _ in letters))
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- reading ---
+
+    def _scan(self) -> _Scan | None:
+        """Read the marks; None if there is no dead letter topic."""
+        if not self._positions.queues(self._topic):
+            return None
+        first, end = ends_of(self._consumer, TopicPartition(self._topic, 0), self._timeout)
+        settled: set[int] = set()
+        for message in self._read(first, end):
+            if (mark := _mark_of(message)) is not None:
+                settled.add(message.offset() or 0)
+                for low, high in mark.numbers:
+                    settled.update(range(max(low, first), min(high, end) + 1))
+        return _Scan(first, end, settled)
+
+    def _open(self, scan: _Scan) -> Iterator[Letter]:
+        for message in self._read(scan.first, scan.end):
+            number = message.offset() or 0
+            if number not in scan.settled:
+                yield Letter(number, message.timestamp()[1], origin_of(message), message)
+
+    def _read(self, first: int, end: int) -> Iterator[Message]:
+        """Yield the messages of the dead letter topic from `first` up to `end`."""
+        position, deadline = first, time.monotonic() + self._timeout
+        self._consumer.assign([TopicPartition(self._topic, 0, first)])
+        try:
+            while position < end:
+                for message in self._consumer.consume(BATCH, SLICE_S):
+                    error, at = message.error(), message.offset()
+                    if error is not None:
+                        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                            raise NotReachable(f"cannot read {self._topic}: {error.str()}")
+                        continue
+                    assert at is not None, "a message without an error has an offset"
+                    position, deadline = at + 1, time.monotonic() + self._timeout
+                    if at < end:
+                        yield message
+                [here] = self._consumer.position([TopicPartition(self._topic, 0)])
+                position = max(position, here.offset)  # Kafka's internal records have offsets, too
+                if time.monotonic() > deadline:
+                    raise NotReachable(f"Kafka did not return the messages {position} to {end} of {self._topic}")
+        finally:
+            self._consumer.unassign()
+
+    # --- settling ---
+
+    def _settle(self, numbers: Numbers, how: str, by: str | None, handle: Callable[[Iterator[Letter]], int]) -> int:
+        scan = self._scan() or _Scan(0, 0, set())
+        wanted = None if numbers == "all" else {int(number) for number in numbers}
+        for number in sorted(wanted or ()):
+            if not scan.first <= number < scan.end or number in scan.settled:
+                raise self._no_letter(number)
+        chosen: list[int] = []
+
+        def letters() -> Iterator[Letter]:
+            for letter in self._open(scan):
+                if wanted is None or letter.number in wanted:
+                    chosen.append(letter.number)
+                    yield letter
+
+        count = handle(letters())
+        if count:
+            self._mark(_Mark(_runs(chosen), how, this_user() if by is None else by))
+            self._trim(scan, {*scan.settled, *chosen})
+        return count
+
+    def _send(self, letters: Iterator[Letter], to_origin: bool) -> int:
+        count = 0
+        with BulkSender(self._connection, self._timeout) as sender:
+            for letter in letters:
+                message = letter.message
+                again = letter.origin._replace(attempt=1)
+                own = [(name, value) for name, value in pairs_of(message) if name not in HEADERS]
+                where: dict[str, Any] = {"topic": self._retry_topic, "partition": 0}
+                if to_origin:
+                    where = {"topic": letter.origin.topic, "partition": letter.origin.partition}
+                sender.send(
+                    value=message.value(),
+                    key=message.key(),
+                    headers=own if to_origin else headers_with(message, again),
+                    **where,
+                )
+                count += 1
+        return count
+
+    def _mark(self, mark: _Mark) -> None:
+        with BulkSender(self._connection, self._timeout) as sender:
+            sender.send(topic=self._topic, partition=0, value=msgspec.json.encode(mark), headers=[(MARK, b"1")])
+
+    def _trim(self, scan: _Scan, settled: set[int]) -> None:
+        """Delete settled letters at the beginning of the topic; it does not matter if that is not allowed."""
+        first_open = next((at for at in range(scan.first, scan.end) if at not in settled), scan.end)
+        if first_open == scan.first:
+            return
+        admin = self._connection.admin(log_level=0)
+        try:
+            deleted = admin.delete_records([TopicPartition(self._topic, 0, first_open)], request_timeout=self._timeout)
+            for answer in deleted.values():
+                answer.result()
+        except KafkaException:
+            return
+
+    def _no_letter(self, number: int) -> InvalidUsage:
+        return InvalidUsage(f"group {self.group_id!r} has no open dead letter {number}")
+
+
+def _mark_of(message: Message) -> _Mark | None:
+    """Return the mark in a record; None if it is a letter."""
+    if all(name != MARK for name, _ in pairs_of(message)):
+        return None
+    try:
+        return msgspec.json.decode(message.value() or b"", type=_Mark)
+    except msgspec.MsgspecError:
+        return _Mark([], "", "")  # not ours, and no letter either
+
+
+def _runs(numbers: list[int]) -> list[tuple[int, int]]:
+    """Return ascending numbers as runs of consecutive ones."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = runs[-1][0], number
+        else:
+            runs.append((number, number))
+    return runs

@@ -1,0 +1,240 @@
+"""The handling of failed messages: retried through the group's retry topic or in place, and dead letters at the end."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Message
+
+from model.config import MAX_FAILURES
+from model.events import Failure
+from model.queue import Queue
+from model.retry_topics import DELAYS_S, MAX_RETRIES, level_after
+from wakeroll.errors import InvalidUsage
+from wakeroll.monotonic_clock import now_ms
+from wakeroll.origin import Origin, origin_of
+from wakeroll.push.dispatch import Dispatch
+from wakeroll.push.outcomes import Failed, failed_in
+from wakeroll.push.queue_work import Batch
+from wakeroll.push.send_back import Letter, SendsBack, new_trace_id
+
+log = logging.getLogger("wakeroll")
+
+IN_PLACE_LEVEL = 1
+"""Delay level of a retry in place, 1 s: RocketMQ's `suspendCurrentQueueTimeMillis`."""
+HANDLE_TIMEOUT_S = 900.0
+"""RocketMQ's `consumeTimeout` (s)."""
+LOG_EVERY_MS = 10_000
+"""Shortest time between two warnings about failed messages (ms)."""
+
+
+@dataclass(frozen=True)
+class RetryRules:
+    """How failed messages are retried.
+
+    Raises:
+        InvalidUsage: a number is out of its range.
+    """
+
+    in_place: bool
+    """Whether messages are retried where they are, as in a group that consumes in order, or broadcasts."""
+    max_retries: int | None = None
+    """Retries of a message before it becomes a dead letter; None: no limit in order, otherwise 16."""
+    handle_timeout: float = HANDLE_TIMEOUT_S
+    """Longest time of a call (s), after which its messages count as failed; without effect on retries in place."""
+    is_orderly: bool = False
+    """Whether the messages after a failed one must wait for it."""
+
+    def __post_init__(self) -> None:
+        if self.max_retries is not None and not (isinstance(self.max_retries, int) and self.max_retries >= 0):
+            raise InvalidUsage(f"max_retries is {self.max_retries!r}; it must be 0 or more, or None")
+        if not self.handle_timeout > 0:
+            raise InvalidUsage(f"handle_timeout is {self.handle_timeout!r}; it must be more than 0 seconds")
+
+    def is_last(self, attempt: int) -> bool:
+        """Return whether no retry follows this attempt, counted from 1."""
+        most = MAX_RETRIES if self.max_retries is None and not self.is_orderly else self.max_retries
+        return most is not None and attempt > most
+
+
+class FailureHandling:
+    """Decides for each failed message of one `run` when it is delivered again, or whether it is dead."""
+
+    def __init__(self, dispatch: Dispatch, sender: SendsBack, rules: RetryRules, client_id: str) -> None:
+        """Begin without failed messages.
+
+        Args:
+            dispatch: has the batches.
+            sender: stores failed messages in other topics.
+            rules: of this run.
+            client_id: the member whose handler fails.
+        """
+        self.report = FailureReport()
+        """Failed messages that were not reported to the coordinator yet."""
+        self._dispatch = dispatch
+        self._sender = sender
+        self._rules = rules
+        self._client_id = client_id
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[int, Batch]] = []
+        """Batches that are retried in place, with the time of their next attempt by the SDK's clock (ms)."""
+        self._log = _FailureLog()
+
+    def handle(self, batch: Batch, result: object) -> None:
+        """Process a batch of which messages failed; any thread may call it.
+
+        Args:
+            batch: its call has ended.
+            result: result of the handler, or its exception.
+        """
+        try:
+            failed = failed_in(batch.messages, result)
+        except Exception as problem:  # of the handler's result; this is a worker's thread, which must go on
+            self._dispatch.end(problem, batch)
+            return
+        if self._dispatch.fail(batch):
+            self._handle(batch, failed)
+
+    def handle_overdue(self) -> list[Batch]:
+        """Process calls that take too long, as if they had failed; return their batches."""
+        if self._rules.in_place:
+            return []
+        timeout_s = self._rules.handle_timeout
+        late = self._dispatch.overdue(timeout_s)
+        for batch in late:
+            error = f"the call did not return within {timeout_s:g} s"
+            log.warning("%s, offsets %d to %d: %s", batch.work.give.queue, batch.first, batch.last, error)
+            self._handle(batch, [Failed(message, 0, False, error) for message in batch.messages])
+        return late
+
+    def put_back_due(self) -> None:
+        """Hand out batches again whose next attempt in place is due."""
+        if not self._waiting:
+            return
+        now = now_ms()
+        with self._lock:
+            due = [batch for due_ms, batch in self._waiting if due_ms <= now]
+            self._waiting = [waiting for waiting in self._waiting if waiting[0] > now]
+        for batch in due:
+            self._dispatch.put_back(batch)
+
+    def _handle(self, batch: Batch, failed: Sequence[Failed]) -> None:
+        letters, in_place = [], []
+        for one in failed:
+            origin = origin_of(one.message)
+            attempt = batch.attempt if self._rules.in_place else origin.attempt
+            is_dead = one.is_hopeless or self._rules.is_last(attempt)
+            level = 0 if is_dead else one.level or self._level_after(attempt)
+            self._note(origin, attempt, level, one.error)
+            if self._rules.in_place and not is_dead:
+                in_place.append((one.message, level))
+            else:
+                letters.append(self._letter(one, origin, attempt, level))
+        if not letters:
+            self._retry_in_place(batch, in_place)
+            return
+        self._sender.send(letters, lambda: self._stored(batch, letters, in_place))
+
+    def _stored(self, batch: Batch, letters: Sequence[Letter], in_place: list[tuple[Message, int]]) -> None:
+        """Go on when the failed messages of a batch are stored in other topics."""
+        if in_place:
+            dead = {id(letter.message) for letter in letters}
+            self._retry_in_place(batch, in_place, dead)
+        else:
+            self._dispatch.finish(batch)
+
+    def _retry_in_place(
+        self, batch: Batch, failed: list[tuple[Message, int]], dead: frozenset[int] | set[int] = frozenset()
+    ) -> None:
+        if not failed:
+            self._dispatch.finish(batch)
+            return
+        messages = [message for message, _ in failed]
+        if self._rules.is_orderly:  # those after the first failed one must come after it again
+            first = batch.messages.index(messages[0])
+            messages = [message for message in batch.messages[first:] if id(message) not in dead]
+        delay_s = max(DELAYS_S[level - 1] for _, level in failed)
+        if self._dispatch.wait_again(batch, messages):
+            with self._lock:
+                self._waiting.append((now_ms() + delay_s * 1_000, batch))
+
+    def _level_after(self, attempt: int) -> int:
+        return IN_PLACE_LEVEL if self._rules.in_place else level_after(attempt)
+
+    def _letter(self, one: Failed, origin: Origin, attempt: int, level: int) -> Letter:
+        then = origin._replace(
+            attempt=attempt + 1 if level else attempt,
+            error=one.error,
+            trace_id=origin.trace_id or new_trace_id(),
+            client_id=self._client_id,
+        )
+        return Letter(one.message, then, level)
+
+    def _note(self, origin: Origin, attempt: int, level: int, error: str) -> None:
+        self.report.note(origin.queue, origin.offset, attempt, level, error)
+        self._log.note(origin, attempt, level, error)
+
+
+class FailureReport:
+    """Failed messages since the last report, combined by queue, attempt and outcome. Any thread may use it."""
+
+    def __init__(self) -> None:
+        """Begin without failed messages."""
+        self._lock = threading.Lock()
+        self._combined: dict[tuple[Queue, int, int], Failure] = {}
+        """(queue, attempt, level) -> the messages that have these in common."""
+
+    def __bool__(self) -> bool:
+        return bool(self._combined)
+
+    def note(self, queue: Queue, offset: int, attempt: int, level: int, error: str) -> None:
+        """Add a message; `level` is 0 if it is dead."""
+        with self._lock:
+            known = self._combined.get((queue, attempt, level))
+            self._combined[queue, attempt, level] = Failure(
+                queue=queue,
+                first_offset=offset if known is None else min(known.first_offset, offset),
+                last_offset=offset if known is None else max(known.last_offset, offset),
+                messages=1 if known is None else known.messages + 1,
+                attempt=attempt,
+                level=level,
+                error=error,
+            )
+
+    def take(self) -> list[Failure]:
+        """Return what one event has room for, the oldest first; it is no longer held."""
+        with self._lock:
+            keys = list(self._combined)[:MAX_FAILURES]
+            return [self._combined.pop(key) for key in keys]
+
+
+class _FailureLog:
+    """Warnings about failed messages: every dead letter, and of the retried ones some."""
+
+    def __init__(self) -> None:
+        self._next_ms = 0
+        self._silent = 0
+        """Retries that were not logged since the last warning."""
+
+    def note(self, origin: Origin, attempt: int, level: int, error: str) -> None:
+        if not level:
+            log.error(
+                "message %d of %s is a dead letter after attempt %d: %s", origin.offset, origin.queue, attempt, error
+            )
+            return
+        now = now_ms()
+        if now < self._next_ms:
+            self._silent += 1
+            return
+        more = f"; and {self._silent} others since the last such line" if self._silent else ""
+        log.warning(
+            "message %d of %s failed at attempt %d; retried after %d s: %s%s",
+            origin.offset,
+            origin.queue,
+            attempt,
+            DELAYS_S[level - 1],
+            error,
+            more,
+        )
+        self._next_ms, self._silent = now + LOG_EVERY_MS, 0

@@ -1,0 +1,123 @@
+"""The outcome of a call of a handler: which of its messages failed, and what happens to each."""
+
+import reprlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from confluent_kafka import Message
+
+from model.config import MAX_ERROR
+from model.retry_topics import DELAYS_S
+from wakeroll.argument_checks import checked
+from wakeroll.errors import InvalidUsage
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A result of a handler: messages failed, and are to be delivered again later.
+
+    Raises:
+        InvalidUsage: there is no such level, the messages are no sequence, or the reason is no text.
+    """
+
+    level: int = 0
+    """Delay level, 1 to 18: 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h; 0: by the attempt."""
+    messages: Sequence[Message] | None = None
+    """Messages of the call that failed; None: all of them."""
+    reason: str = ""
+    """For the header, the log and the tables; at most 256 characters are kept."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= checked("level", self.level, int) <= len(DELAYS_S):
+            raise InvalidUsage(f"level is {self.level}; it must be 1 to {len(DELAYS_S)}, or 0 to choose by the attempt")
+        _check(self)
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A result of a handler: messages failed and are not to be delivered again; they become dead letters.
+
+    Raises:
+        InvalidUsage: the messages are no sequence, or the reason is no text.
+    """
+
+    messages: Sequence[Message] | None = None
+    """Messages of the call that failed; None: all of them."""
+    reason: str = ""
+    """For the header, the log and the tables; at most 256 characters are kept."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+class Failed(NamedTuple):
+    """A message that a handler did not process."""
+
+    message: Message
+    level: int
+    """Delay level that the handler wants; 0: by the attempt."""
+    is_hopeless: bool
+    """Whether the message is not to be delivered again."""
+    error: str
+
+
+def failed_in(messages: Sequence[Message], result: object) -> list[Failed]:
+    """Return the messages of a call that failed, in order.
+
+    Args:
+        messages: all messages of the call.
+        result: result of the handler, or the exception that it raised.
+
+    Raises:
+        InvalidUsage: the result is neither None nor a `Retry`, a `DeadLetter` or a list of these, or it names a message
+            that is not of this call, or one twice.
+    """
+    if result is None:
+        return []
+    if isinstance(result, BaseException):
+        error = _text_of(result)
+        return [Failed(message, 0, False, error) for message in messages]
+    places = {id(message): at for at, message in enumerate(messages)}
+    found: dict[int, Failed] = {}
+    for outcome in _outcomes(result):
+        for message in messages if outcome.messages is None else outcome.messages:
+            at = places.get(id(message))
+            if at is None:
+                raise InvalidUsage(f"the handler returned {reprlib.repr(outcome)}: a message in it is not of this call")
+            if at in found:
+                raise InvalidUsage(f"the handler returned offset {message.offset()} twice, as failed")
+            level = outcome.level if isinstance(outcome, Retry) else 0
+            found[at] = Failed(message, level, isinstance(outcome, DeadLetter), _readable(outcome.reason))
+    return [found[at] for at in sorted(found)]
+
+
+def _check(outcome: Retry | DeadLetter) -> None:
+    checked("reason", outcome.reason, str)
+    if outcome.messages is not None and not isinstance(outcome.messages, list | tuple):
+        raise InvalidUsage(f"messages is {reprlib.repr(outcome.messages)}; it must be a list of messages, or None")
+
+
+def _text_of(problem: BaseException) -> str:
+    """Return type and text of an exception, whatever its own code does."""
+    try:
+        text = str(problem)
+    except Exception:
+        text = "its text cannot be read"
+    return _readable(f"{type(problem).__name__}: {text}".removesuffix(": "))
+
+
+def _readable(text: str) -> str:
+    """Return the beginning of a text, without what UTF-8 cannot encode."""
+    return text[:MAX_ERROR].encode(errors="replace").decode()
+
+
+def _outcomes(result: object) -> Iterator[Retry | DeadLetter]:
+    listed: Iterable[object] = result if isinstance(result, list | tuple) else [result]
+    for outcome in listed:
+        if not isinstance(outcome, Retry | DeadLetter):
+            raise InvalidUsage(
+                f"the handler returned {reprlib.repr(outcome)}; it must return None, Retry, DeadLetter, or a list of "
+                "these"
+            )
+        yield outcome
