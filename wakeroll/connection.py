@@ -89,7 +89,15 @@ class Connection:
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
         """
-        ours = {"enable.idempotence": True, "linger.ms": 0, "partitioner": MURMUR2}
+        ours = {
+            "enable.idempotence": True,
+            # A second request in flight can lose the first. If a partition was just created, its leader may reject the
+            # first request ("not leader") and then accept the second, because it knows no earlier sequence number of
+            # this producer (KAFKA-14359). librdkafka concludes that the first was stored too, and reports success.
+            "max.in.flight.requests.per.connection": 1,
+            "linger.ms": 0,
+            "partitioner": MURMUR2,
+        }
         return self._make(Producer, ours | settings)
 
     def consumer(self, **settings: Any) -> Consumer:

@@ -80,14 +80,13 @@ def perishable(connection: Connection, timeout_ms: int) -> Producer:
 
     Records that no broker has accepted within `timeout_ms` are dropped, so that a returning broker does not receive all
     missed ones. An idempotent producer numbers its records and must recover from each dropped one. Ticks and routes may
-    be repeated, so this producer does not number them. It has one request in flight: that keeps routes in order, and a
+    be repeated, so this producer does not number them. One request is in flight: that keeps routes in order, and a
     broker that hangs for a while does not receive many ticks at once.
     """
     return connection.producer(
         **{
             "enable.idempotence": False,
             "message.timeout.ms": timeout_ms,
-            "max.in.flight.requests.per.connection": 1,
             "message.max.bytes": MAX_RECORD_BYTES,
             "reconnect.backoff.max.ms": 1_000,
             "log_level": 0,  # the callers log each failure once

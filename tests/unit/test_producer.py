@@ -17,6 +17,7 @@ from model.queue_machine import step
 from model.shard_clock import Moment
 from model.shard_load import NOTHING
 from wakeroll import InvalidUsage, NotReachable, Producer
+from wakeroll.connection import Connection
 from wakeroll.headers import headers_of, texts_of, wants
 
 A, B = Queue("orders", "", 0), Queue("orders", "", 1)
@@ -241,3 +242,13 @@ def test_a_wrong_argument_is_named(arguments, sentence):
 def test_a_broker_that_does_not_answer_is_named():
     with pytest.raises(NotReachable, match=r"no Kafka broker answered at 127\.0\.0\.1:1"):
         Producer("127.0.0.1:1", connect_timeout=0.5)
+
+
+def test_a_producer_has_one_request_in_flight(monkeypatch):
+    """With more, the first records of a partition that was just created can be lost (see `Connection.producer`)."""
+    made = []
+    monkeypatch.setattr("wakeroll.connection.Producer", made.append)
+    Connection("127.0.0.1:1").producer()
+
+    assert made[0]["enable.idempotence"] is True
+    assert made[0]["max.in.flight.requests.per.connection"] == 1

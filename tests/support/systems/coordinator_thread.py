@@ -62,10 +62,6 @@ class Coordinator(threading.Thread):
             for partition in range(CONTROL_PARTITIONS)
         }
         self._producer = connection.producer()
-        for topic in connection.topics.all:
-            # Two threads use this producer. A record that one of them appends while Kafka's client learns the topic's
-            # partitions has stayed in the client for minutes, about once in 300 starts on a busy machine.
-            self._producer.list_topics(topic, PATIENCE_S)
         self._consumer = connection.consumer(**{"fetch.wait.max.ms": 50})
         self._consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in self._shards])
         self._admin = connection.admin()
