@@ -4,6 +4,7 @@ They are read once, when a process starts; no other module reads the file or the
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,6 +62,13 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="state machines that `coordinate` runs: both in one query, or only those of groups or of queues"
         ),
     ] = "both"
+    mirror_offsets: Annotated[
+        str,
+        Meta(
+            description="regular expression: committed offsets of the groups with matching names are copied to Kafka's "
+            "own groups; empty: of none"
+        ),
+    ] = ""
     home: Annotated[str, Meta(min_length=1, description="folder of the tables, the logs and the embedded broker")] = (
         ".wakeroll"
     )
@@ -124,6 +132,20 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
     def limits(self) -> config.Limits:
         """Limits of what a shard may hold."""
         return config.Limits(**{name: getattr(self, name) for name in config.Limits.__struct_fields__})
+
+    @property
+    def mirrored_groups(self) -> re.Pattern[str] | None:
+        """Pattern of the names of the groups whose committed offsets are copied to Kafka's own groups; None: of none.
+
+        Raises:
+            InvalidSettings: `mirror_offsets` is not a regular expression.
+        """
+        try:
+            return re.compile(self.mirror_offsets) if self.mirror_offsets else None
+        except re.error as error:
+            raise InvalidSettings(
+                f"mirror_offsets is {self.mirror_offsets!r}; it must be a regular expression ({error})"
+            ) from None
 
     def read_keys(self) -> Keys:
         """Return the keys of this deployment: those of the file, or the development keys if no file is named.

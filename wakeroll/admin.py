@@ -1,5 +1,6 @@
 """The operator's tools for a group: changes of its committed offsets and settings, made by recorded requests."""
 
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,14 +20,19 @@ from wakeroll.connection import Connection, Topics
 from wakeroll.decision_log import DecisionLog
 from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
 from wakeroll.group_summary import History
+from wakeroll.kafka_groups import KafkaGroups, named
 from wakeroll.keys import key_to_sign, read_keys
 from wakeroll.operator_name import this_user
-from wakeroll.operator_requests import ResetOutcome, append, await_reset, await_target
+from wakeroll.operator_requests import RequestRefused, ResetOutcome, append, await_reset, await_target
 from wakeroll.partition_offsets import Positions
-from wakeroll.reset import ResetPlan, ResetTarget, place_of, plan_of
+from wakeroll.reset import ResetPlan, ResetTarget, in_words, place_of, plan_of
 
 ANSWER_S = 30.0
 """How long to wait for the coordinator (s). A batch takes about a second; the first ones after a start take longer."""
+ROUTE_S = 5.0
+"""How long to wait until the observer has reported a topic that nobody consumes (s)."""
+RETRY_S = 1.0
+_LONGEST_ASKED = 255
 
 
 class Admin:
@@ -92,15 +98,48 @@ class Admin:
         """
         group_id, place = argument_checks.group_id_of(group_id), place_of(where)
         with self._connection.answering(self._timeout):
-            log = self._log(group_id)
-            log.from_the_start()
-            history = History.of(log.until_now())
-            self._consumer.unassign()
+            history = self._history(group_id)
             queues = self._queues(group_id, history, topic, queue)
-            return plan_of(group_id, place, self._positions.at(place, queues), history)
+            return plan_of(group_id, in_words(place), self._positions.at(place, queues), history)
+
+    def plan_import(self, group_id: str, *, kafka_group: str | None = None, topic: str | None = None) -> ResetPlan:
+        """Return what taking over the committed offsets of a group of Kafka's own would change; it changes nothing.
+
+        An offset that Kafka no longer has becomes the first message, and the plan's `notes` name it.
+
+        Args:
+            group_id: the group that receives the offsets.
+            kafka_group: the group of Kafka that has them; if omitted, the one with the same name.
+            topic: one topic; if omitted, all topics that Kafka has offsets of the group for.
+
+        Raises:
+            InvalidUsage: an argument is not valid, or Kafka's group has members, or no offsets of existing topics.
+            WakerollError: Kafka refuses to describe the group.
+            NotReachable: no broker answered in time.
+        """
+        group_id = argument_checks.group_id_of(group_id)
+        source = group_id if kafka_group is None else kafka_group
+        found = KafkaGroups(self._connection, self._timeout).read(source)
+        if found.members:
+            raise InvalidUsage(
+                f"Kafka's group {source!r} has members ({named(found.members)}); "
+                "stop them first: they would go on committing, and read the same messages"
+            )
+        with self._connection.answering(self._timeout):
+            offsets, notes = self._existing(
+                {queue: offset for queue, offset in found.offsets.items() if topic in (None, queue.topic)}
+            )
+            if not offsets:
+                of_what = "an existing topic" if topic is None else f"the topic {topic}"
+                raise InvalidUsage(f"Kafka's group {source!r} has no offsets of {of_what}; is the name correct?")
+            asked = f"to the offsets of Kafka's group {source}"[:_LONGEST_ASKED]
+            return plan_of(group_id, asked, offsets, self._history(group_id), notes)
 
     def reset(self, plan: ResetPlan, *, by: str | None = None, timeout: float = ANSWER_S) -> ResetOutcome:
         """Execute a plan in one request: completely, or not at all.
+
+        The coordinator rejects queues that it does not know. The observer then reports their topics, and the request is
+        repeated for up to five seconds.
 
         Args:
             plan: result of `plan_reset`.
@@ -115,17 +154,22 @@ class Admin:
             NotReachable: Kafka did not acknowledge the request in time.
         """
         declared = {field.name: field.type for field in msgspec.structs.fields(Reset)}
-        event = Reset(
-            request_id=uuid.uuid4().hex,
-            group_id=plan.group_id,
-            offsets=plan.offsets,
-            asked=plan.asked,
-            by=argument_checks.checked("by", this_user() if by is None else by, declared["by"]),
-        )
+        name = argument_checks.checked("by", this_user() if by is None else by, declared["by"])
+        give_up_at = time.monotonic() + min(ROUTE_S, timeout)
         with self._connection.answering(self._timeout):
-            log = self._log(event.group_id)
+            log = self._log(plan.group_id)
             log.from_now_on()
-            return await_reset(log, event, self._append(event), timeout)
+            while True:
+                request_id = uuid.uuid4().hex
+                event = Reset(
+                    request_id=request_id, group_id=plan.group_id, offsets=plan.offsets, asked=plan.asked, by=name
+                )
+                try:
+                    return await_reset(log, event, self._append(event), timeout)
+                except RequestRefused as refused:
+                    if refused.rule != "reset" or time.monotonic() > give_up_at:
+                        raise
+                time.sleep(RETRY_S)
 
     def configure(self, group_id: str, *, timeout: float = ANSWER_S, **settings: Any) -> Rebalance:
         """Change a group's settings, even before the group has members; settings that are not named stay unchanged.
@@ -177,6 +221,27 @@ class Admin:
             raise NotReachable(f"no topic {topic} at {self._connection.bootstrap}; is the control plane running?")
         at = TopicPartition(topic, partition_of(group_id.encode(), partitions))
         return DecisionLog(self._consumer, at, group_id, self._timeout)
+
+    def _history(self, group_id: str) -> History:
+        """Return what the decisions that still exist say about a group."""
+        log = self._log(group_id)
+        log.from_the_start()
+        history = History.of(log.until_now())
+        self._consumer.unassign()
+        return history
+
+    def _existing(self, offsets: Mapping[Queue, int]) -> tuple[dict[Queue, int], tuple[str, ...]]:
+        """Return the offsets of queues that exist, each within its queue, and sentences about those that changed."""
+        topics = sorted({queue.topic for queue in offsets})
+        there = {queue for topic in topics for queue in self._positions.queues(topic)}
+        kept = {queue: offset for queue, offset in sorted(offsets.items()) if queue in there}
+        notes = [f"there is no queue {queue} any more; it is left out" for queue in sorted(offsets.keys() - there)]
+        first, end = self._positions.at("first", kept), self._positions.at("last", kept)
+        for queue, offset in kept.items():
+            if not first[queue] <= offset <= end[queue]:
+                notes.append(f"{queue} has no offset {offset} any more; its first message is {first[queue]}")
+                kept[queue] = first[queue]
+        return kept, tuple(notes)
 
     def _queues(self, group_id: str, history: History, topic: str | None, queue: Queue | None) -> list[Queue]:
         """Return the queues to reset."""

@@ -103,6 +103,8 @@ class ResetPlan:
     """Reset target in words; a part of the recorded request."""
     rows: tuple[PlannedOffset, ...]
     """Changed offsets, sorted by queue and client; at least one."""
+    notes: tuple[str, ...] = ()
+    """Sentences about offsets that differ from what was asked for."""
 
     @property
     def offsets(self) -> list[ResetOffset]:
@@ -113,14 +115,17 @@ class ResetPlan:
         ]
 
 
-def plan_of(group_id: str, place: ResetPoint, offsets: Mapping[Queue, int], history: History) -> ResetPlan:
+def plan_of(
+    group_id: str, asked: str, offsets: Mapping[Queue, int], history: History, notes: tuple[str, ...] = ()
+) -> ResetPlan:
     """Compare the target of a reset with the committed offsets.
 
     Args:
         group_id: the group.
-        place: the checked reset target.
+        asked: the reset target in words.
         offsets: offset of the target in each queue.
         history: known state of the group.
+        notes: sentences about offsets that differ from what was asked for.
 
     Raises:
         InvalidUsage: there is no queue to reset, or there are too many for one record.
@@ -135,10 +140,11 @@ def plan_of(group_id: str, place: ResetPoint, offsets: Mapping[Queue, int], hist
         for queue, offset in sorted(offsets.items())
         for owner in owners
     )
-    return ResetPlan(group_id, _in_words(place), rows)
+    return ResetPlan(group_id, asked, rows, notes)
 
 
-def _in_words(place: ResetPoint) -> str:
+def in_words(place: ResetPoint) -> str:
+    """Describe a reset target, such as ``to offset 17``."""
     match place:
         case "first":
             return "to the first message"

@@ -50,7 +50,12 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         doctor_command.doctor,
     ),
     "Look back": (explain_command.explain, replay_command.replay, what_if_command.what_if),
-    "Change": (change_commands.reset_offsets, change_commands.configure, dead_letter_command.dlq),
+    "Change": (
+        change_commands.reset_offsets,
+        change_commands.import_offsets,
+        change_commands.configure,
+        dead_letter_command.dlq,
+    ),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

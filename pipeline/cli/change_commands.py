@@ -39,12 +39,16 @@ ToTime = Annotated[
         help="Reset to the first message at or after this time: 2026-07-01T03:00:00Z, or epoch ms.",
     ),
 ]
-Topic = Annotated[str | None, typer.Option("--topic", help="Reset this topic only; default: all topics of the group.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Change this topic only; default: all topics of the group.")]
 QueueName = Annotated[
     str | None,
     typer.Option("--queue", metavar="TOPIC-N", help="Reset this queue only, such as orders-3; default: all queues."),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Carry out the reset; default: show the plan only.")]
+FromGroup = Annotated[
+    str | None,
+    typer.Option("--from", metavar="GROUP", help="Kafka's group that has the offsets; default: the one named alike."),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Carry out the plan; default: show it only.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing (the default).")]
 By = Annotated[
     str | None, typer.Option("--by", help="Name of the operator in the recorded request; default: user@host.")
@@ -116,20 +120,36 @@ def reset_offsets(
     config: ConfigFile = None,
 ) -> None:
     """Reset the committed offsets of a group, also while members are online; without --execute, show the plan only."""
-    if execute and dry_run:
-        raise InvalidUsage("--execute and --dry-run exclude each other; use only one of them")
+    _check_modes(execute, dry_run)
     where = _where(to_first, to_last, to_offset, to_time)
     only = None if queue is None else queue_of(queue)
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     with _admin(settings) as admin:
-        plan = admin.plan_reset(group, where, topic=topic, queue=only)
-        out.print(_plan_table(plan))
-        if not execute:
-            out.print("nothing has changed; repeat the command with --execute to carry out the reset")
-            return
-        with out.status("waiting for the coordinator"):
-            outcome = admin.reset(plan, by=by)
-    out.print(_outcome_table(outcome))
+        _carry_out(admin, admin.plan_reset(group, where, topic=topic, queue=only), execute, by)
+
+
+def import_offsets(
+    group: GroupName,
+    from_group: FromGroup = None,
+    topic: Topic = None,
+    execute: Execute = False,
+    dry_run: DryRun = False,
+    by: By = None,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Take over the committed offsets of a group of Kafka's own that has no members; without --execute, show the plan.
+
+    Kafka's group stays as it is.  Start the consumers of wakeroll afterwards.
+    """
+    _check_modes(execute, dry_run)
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    with _admin(settings) as admin:
+        _carry_out(admin, admin.plan_import(group, kafka_group=from_group, topic=topic), execute, by)
 
 
 def configure(
@@ -176,6 +196,24 @@ def configure(
     )
     for note in done.notes:
         out.print(f"note: {note}", markup=False)
+
+
+def _check_modes(execute: bool, dry_run: bool) -> None:
+    if execute and dry_run:
+        raise InvalidUsage("--execute and --dry-run exclude each other; use only one of them")
+
+
+def _carry_out(admin: Admin, plan: ResetPlan, execute: bool, by: str | None) -> None:
+    """Show a plan, and carry it out if that is wanted."""
+    out.print(_plan_table(plan))
+    for note in plan.notes:
+        out.print(f"note: {note}", markup=False)
+    if not execute:
+        out.print("nothing has changed; repeat the command with --execute to carry out the plan")
+        return
+    with out.status("waiting for the coordinator"):
+        outcome = admin.reset(plan, by=by)
+    out.print(_outcome_table(outcome))
 
 
 @contextmanager

@@ -34,6 +34,14 @@ Only = Annotated[
         "--only", metavar="JOB", help="Run one job only: coordinate or record; default: both.", show_default=False
     ),
 ]
+MirrorOffsets = Annotated[
+    str | None,
+    typer.Option(
+        "--mirror-offsets",
+        metavar="REGEX",
+        help="Copy the committed offsets of the groups with matching names to Kafka's own groups; default: of none.",
+    ),
+]
 TopicNames = Annotated[
     list[str], typer.Argument(metavar="TOPIC...", help="Topics of messages; not the control topics.")
 ]
@@ -88,6 +96,7 @@ def tap(
 
 
 def observe(
+    mirror_offsets: MirrorOffsets = None,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
     keys: KeyFile = None,
@@ -98,11 +107,19 @@ def observe(
     """Run the observer: it publishes ticks, the routes of subscribed topics, and the end offsets of pulled queues."""
     from pipeline.observer.observer_loop import observe as run_observer
 
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = settings_of(
+        config,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        home=home,
+        mirror_offsets=mirror_offsets,
+    )
     connection, signing = settings.connection, settings.read_keys()
     if warning := warning_of(settings.keys):
         log.warning("%s", warning)
-    run_observer(connection, signing, stop_on_signals(), settings.limits)
+    run_observer(connection, signing, stop_on_signals(), settings.limits, settings.mirrored_groups)
 
 
 def stop_on_signals() -> threading.Event:

@@ -6,6 +6,7 @@ changes nothing.
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -22,8 +23,9 @@ from pipeline.failure_log import Trouble
 from pipeline.kafka.topic_admin import Cluster, Racks
 from pipeline.observer import subscribed_topics
 from pipeline.observer.arrival_events import Announcer
+from pipeline.observer.offset_mirror import OffsetMirror
 from pipeline.observer.signed_producers import ENDS_MS, SignedProducer
-from pipeline.observer.subscribed_topics import Routed, Subscribed
+from pipeline.observer.subscribed_topics import OffsetsSet, Routed, Said, Subscribed
 from pipeline.observer.ticks import Ticker, next_due_s
 from pipeline.observer.topic_follower import Follower
 from pipeline.observer.topic_routes import RouteBook, Watch
@@ -40,11 +42,17 @@ _LISTEN_S = 0.5
 _FLUSH_S = 0.5
 
 
-def observe(connection: Connection, keys: Keys, stop: threading.Event, limits: Limits = DEFAULT_LIMITS) -> None:
+def observe(
+    connection: Connection,
+    keys: Keys,
+    stop: threading.Event,
+    limits: Limits = DEFAULT_LIMITS,
+    mirrored: re.Pattern[str] | None = None,
+) -> None:
     """Send signed ticks, routes and arrivals until `stop` is set; then return within 2 seconds.
 
     If the broker or a topic is missing, wait for it. An error sets `stop` too. Each tick contains the limits of this
-    deployment.
+    deployment. The committed offsets of groups whose names match `mirrored` are copied to Kafka's own groups.
 
     Raises:
         InvalidUsage: Kafka's client rejects the settings, or there is no observer key.
@@ -53,10 +61,13 @@ def observe(connection: Connection, keys: Keys, stop: threading.Event, limits: L
     ticker = Ticker(connection, keys, limits)
     announcer = Announcer(connection, keys, stop)
     router = Router(connection, keys, cluster, ticker, announcer)
+    mirror = OffsetMirror(connection, mirrored, stop) if mirrored is not None else None
     log.info("observing %s for %s", connection.bootstrap, ", ".join(connection.topics.control))
-    # Ticks and arrivals have a thread each: waits of the router delay neither the clock nor the wakes.
-    with ThreadPoolExecutor(2, "observer") as pool:
+    # Each has a thread of its own: waits of the router and the mirror delay neither the clock nor the wakes.
+    with ThreadPoolExecutor(3, "observer") as pool:
         working = [pool.submit(ticker.run, stop), pool.submit(announcer.run, stop)]
+        if mirror is not None:
+            working.append(pool.submit(mirror.run))
         try:
             router.run(stop)
         finally:
@@ -83,9 +94,7 @@ class Router:
         self._announcer = announcer
         self._book = RouteBook()
         self._control = {topic: Watch() for topic in connection.topics.control}
-        self._follower: Follower[Subscribed | Routed] = Follower(
-            connection, connection.topics.groups, subscribed_topics.read
-        )
+        self._follower: Follower[Said] = Follower(connection, connection.topics.groups, subscribed_topics.read)
         self._producer = SignedProducer(connection, keys, _ROUTE_TIMEOUT_MS)
         self._ends: dict[tuple[str, int], int] = {}
         """End offsets of the control partitions, as last returned by the brokers."""
@@ -117,14 +126,19 @@ class Router:
         self._producer.flush(_FLUSH_S)
         self._follower.close()
 
-    def _note(self, said: Subscribed | Routed) -> None:
+    def _note(self, said: Said) -> None:
         match said:
             case Subscribed():
-                for wanted in said.subscriptions:
-                    if is_legal(wanted.topic) and wanted.topic not in self._names.all:
-                        self._book.hear(wanted.topic)
+                self._hear(wanted.topic for wanted in said.subscriptions)
+            case OffsetsSet():
+                self._hear({entry.queue.topic for entry in said.offsets})
             case Routed() if said.queues:
                 self._book.remember(said.topic)
+
+    def _hear(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            if is_legal(topic) and topic not in self._names.all:
+                self._book.hear(topic)
 
     def _ask(self, topics: Iterable[str], stop: threading.Event) -> None:
         """Query the brokers for topics, and send the routes that are new or due."""

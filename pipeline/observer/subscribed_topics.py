@@ -1,12 +1,12 @@
-"""Parsing of group events by the observer: which topics are subscribed, and which were routed."""
+"""Parsing of group events by the observer: which topics are subscribed or reset, and which were routed."""
 
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
-from model.config import MAX_TOPICS
-from model.queue import TopicName
+from model.config import MAX_QUEUES, MAX_TOPICS
+from model.queue import Queue, TopicName
 from model.records import UNREADABLE
 
 
@@ -20,6 +20,16 @@ class Subscribed(Struct, tag_field="type", tag="heartbeat"):
     subscriptions: Annotated[list[_Wanted], Meta(max_length=MAX_TOPICS)] = []
 
 
+class _Offset(Struct):
+    queue: Queue
+
+
+class OffsetsSet(Struct, tag_field="type", tag="reset"):
+    """A reset of offsets, reduced to its queues: nobody may subscribe to their topics yet."""
+
+    offsets: Annotated[list[_Offset], Meta(max_length=MAX_QUEUES)] = []
+
+
 class Routed(Struct, tag_field="type", tag="route"):
     """A route, reduced to its topic and whether the topic has queues."""
 
@@ -27,13 +37,14 @@ class Routed(Struct, tag_field="type", tag="route"):
     queues: list[msgspec.Raw] = []
 
 
-_decode = msgspec.json.Decoder(Subscribed | Routed).decode
+Said = Subscribed | OffsetsSet | Routed
+_decode = msgspec.json.Decoder(Said).decode
 
 
-def read(value: bytes | None) -> Subscribed | Routed | None:
+def read(value: bytes | None) -> Said | None:
     """Parse a record of the control topic; None for other kinds of events and for unreadable records."""
     try:
-        said: Subscribed | Routed = _decode(value or b"")
+        said: Said = _decode(value or b"")
     except UNREADABLE:
         return None
     return said

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -13,14 +12,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from model.decisions import Membership, Offset, Rejected
+from model.decisions import Offset, Rejected
 from model.events import Commit, CommittedOffset, Configure, Reset
 from model.replay import encode_decision
 from pipeline.kafka.control_topics import ensure_topics
 from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.systems.decision_sink import Sink
 from tests.support.waiting import wait_until
 from wakeroll import Admin, Consumer, ConsumerFenced, EpochMs, InvalidUsage, Queue, RequestRefused, RequestUnanswered
 from wakeroll.connection import Connection, Topics
+from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.keys import add_key, new_key, read_keys
 from wakeroll.outbox import Outbox
 
@@ -30,53 +31,7 @@ PATIENCE_S = 120.0
 MORNING_MS = 1_782_874_800_000
 """2026-07-01T03:00:00Z."""
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^wakeroll (?:reset-offsets|configure) .*$", README, flags=re.MULTILINE)
-
-
-class Sink(threading.Thread):
-    """Publishes what the coordinator decides, each batch twice: delivery is at least once."""
-
-    def __init__(self, coordinator) -> None:
-        super().__init__(name="sink", daemon=True)
-        self._coordinator = coordinator
-        self._topic = coordinator.connection.topics.decisions
-        self._producer = coordinator.connection.producer()
-        self._published = 0
-        self._stopping = threading.Event()
-
-    def run(self) -> None:
-        """Publish until `stop`."""
-        while not self._stopping.wait(0.01):
-            batch = self._coordinator.decided[self._published :]
-            for decision in [*batch, *batch]:
-                key = getattr(decision, "group_id", None) or decision.shard
-                self._producer.produce(self._topic, encode_decision(decision), key=key.encode())
-            assert self._producer.flush(PATIENCE_S) == 0
-            self._published += len(batch)
-
-    def wait_for(self, kind: type, **fields: object) -> None:
-        """Wait until a decision of this kind, with these fields, is on record."""
-
-        def said() -> bool:
-            published = self._coordinator.decided[: self._published]
-            return any(
-                isinstance(decision, kind) and all(getattr(decision, name) == fields[name] for name in fields)
-                for decision in published
-            )
-
-        wait_until(said, f"{kind.__name__} with {fields} is on record")
-
-    def leave(self, reader: "Reader", count: int) -> None:
-        """Have a consumer read up to so many messages, commit them and leave; all of it is on record then."""
-        reader.read(count)
-        assert reader.consumer.commit(PATIENCE_S)
-        reader.consumer.close()
-        self.wait_for(Membership, client_id=reader.consumer.client_id, change="left")
-
-    def stop(self) -> None:
-        """End."""
-        self._stopping.set()
-        self.join()
+COMMANDS = re.findall(r"^wakeroll (?:reset-offsets|configure|import-offsets) .*$", README, flags=re.MULTILINE)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,6 +73,11 @@ class Reader:
             between=poll,
             state=lambda: [dict(reader.offsets) for reader in readers],
         )
+
+    def read_and_leave(self, count: int, sink: Sink) -> None:
+        """Read up to so many messages, commit them and leave; all of it is on record then."""
+        self.read(count)
+        sink.leave(self.consumer)
 
 
 @pytest.fixture
@@ -195,7 +155,7 @@ def test_the_next_consumer_of_an_offline_group_starts_where_one_queue_was_reset_
     topic = coordinator.topic(2)
     for number in (0, 1):
         coordinator.produce(topic, number, 50)
-    sink.leave(join(topic), 100)
+    join(topic).read_and_leave(100, sink)
 
     plan = admin.plan_reset(group_id, 20, queue=Queue(topic, "", 1))
     outcome = admin.reset(plan)
@@ -216,7 +176,7 @@ def test_a_group_is_reset_to_a_time_in_every_topic_that_it_has(coordinator, sink
             producer.produce(topic, b"x", partition=number, timestamp=MORNING_MS + minute * 60_000)
     assert producer.flush(PATIENCE_S) == 0
     for topic, count in zip(topics, (40, 40), strict=True):
-        sink.leave(join(topic), count)
+        join(topic).read_and_leave(count, sink)
     moment = datetime.fromtimestamp(MORNING_MS / 1000, UTC) + timedelta(minutes=19, seconds=1)
 
     plan = admin.plan_reset(group_id, moment)
@@ -242,7 +202,7 @@ def test_a_queue_that_the_coordinator_does_not_know_is_refused_and_nothing_is_se
     """Kafka has it, and its route has not come yet: better refused than set where nobody reads."""
     topic = coordinator.topic(2)
     coordinator.produce(topic, 0, 10)
-    sink.leave(join(topic), 10)
+    join(topic).read_and_leave(10, sink)
     more = coordinator.connection.admin()
     more.create_partitions([NewPartitions(topic, 3)])[topic].result(PATIENCE_S)
     before = coordinator.offsets(group_id, topic)
@@ -317,7 +277,7 @@ def test_every_client_of_a_broadcasting_group_has_all_queues_and_is_reset(coordi
         for number in (0, 1):
             named = {"client_id": reader.consumer.client_id, "queue": Queue(topic, "", number)}
             sink.wait_for(Offset, **named, offset=offset)
-    sink.leave(gone, 40)
+    gone.read_and_leave(40, sink)
 
     plan = admin.plan_reset(group_id, 10)
     outcome = admin.reset(plan)
@@ -432,7 +392,8 @@ def test_the_readmes_commands_show_a_plan_carry_it_out_and_configure(coordinator
     topic = coordinator.topic(2)
     for number in (0, 1):
         coordinator.produce(topic, number, 20)
-    sink.leave(join(topic), 40)
+    join(topic).read_and_leave(40, sink)
+    KafkaGroups(coordinator.connection, PATIENCE_S).write({group_id: {Queue(topic, "", 1): 5}})
     names = {"billing": group_id, "orders": topic, "host:9092": coordinator.connection.bootstrap}
 
     said = []
@@ -442,13 +403,19 @@ def test_the_readmes_commands_show_a_plan_carry_it_out_and_configure(coordinator
         assert code == 0, complaint
         said.append(" ".join(told.split()))
 
-    assert [command.split()[1] for command in COMMANDS] == ["reset-offsets", "reset-offsets", "configure"]
-    plan, done, configured = said
+    assert [command.split()[1] for command in COMMANDS] == [
+        "reset-offsets",
+        "reset-offsets",
+        "configure",
+        "import-offsets",
+    ]
+    plan, done, configured, imported = said
     assert f"{topic}-0 │ 20 │" in plan
-    assert "nothing has changed; repeat the command with --execute to carry out the reset" in plan
+    assert "nothing has changed; repeat the command with --execute to carry out the plan" in plan
     assert re.search(rf"{topic}-0 │ 20 │ 0 │ -20 │ .* done, in epoch .*{topic}-1 │ 0 │ no owner yet", done)
     assert coordinator.offsets(group_id, topic) == {0: 0, 1: 0}
     assert f"{group_id} is configured in epoch" in configured
+    assert f"{topic}-1 │ 0 │ 5 │" in imported
     asked = [event for event in coordinator.heard if getattr(event, "group_id", None) == group_id]
     assert [event.asked for event in asked if isinstance(event, Reset)] == ["to the first message"]
     assert [event.profile for event in asked if isinstance(event, Configure)] == ["rocketmq"]

@@ -11,7 +11,7 @@ from model.decisions import Offset
 from model.queue import Queue
 from wakeroll import Admin, EpochMs, InvalidUsage, NotReachable
 from wakeroll.group_summary import History
-from wakeroll.reset import place_of, plan_of, queue_of, time_of
+from wakeroll.reset import in_words, place_of, plan_of, queue_of, time_of
 
 NOWHERE = "127.0.0.1:1"
 MORNING_MS = 1_782_874_800_000
@@ -101,7 +101,7 @@ def test_a_plan_says_how_far_each_queue_goes_back_or_forth():
     """Sorted as queues sort, not as their names do; what is not known has no difference."""
     history = History.of([committed(2, 50), committed(10, 7), committed(2, 60)])
 
-    plan = plan_of("billing", 40, {queue(10): 40, queue(2): 40, queue(3): 40}, history)
+    plan = plan_of("billing", "to offset 40", {queue(10): 40, queue(2): 40, queue(3): 40}, history)
 
     assert [(str(row.queue), row.committed, row.offset, row.difference) for row in plan.rows] == [
         ("orders-2", 60, 40, -20),
@@ -115,7 +115,7 @@ def test_a_plan_of_a_broadcasting_group_has_a_row_for_each_client_and_asks_once_
     """Each client has an offset of its own, and a reset is for all of them."""
     own = [committed(0, 10, "a", "broadcasting"), committed(0, 20, "b", "broadcasting")]
 
-    plan = plan_of("billing", "first", {queue(0): 5}, History.of(own))
+    plan = plan_of("billing", "to the first message", {queue(0): 5}, History.of(own))
 
     assert [(row.client_id, row.committed, row.difference) for row in plan.rows] == [("a", 10, -5), ("b", 20, -15)]
     assert [(entry.queue.queue_id, entry.offset) for entry in plan.offsets] == [(0, 5)]
@@ -132,15 +132,15 @@ def test_a_plan_of_a_broadcasting_group_has_a_row_for_each_client_and_asks_once_
 )
 def test_the_record_says_in_words_what_was_asked_for(place, words):
     """Who reads the tables in a month sees offsets, and should see the reason for them."""
-    assert plan_of("billing", place, {queue(0): 1}, History()).asked == words
+    assert in_words(place) == words
 
 
 def test_a_plan_fits_into_one_record_or_is_refused():
     """One request is all or nothing, so it must not be cut in two silently."""
     with pytest.raises(InvalidUsage, match=r"cannot reset 32769 queues at once, at most 32768; name a topic"):
-        plan_of("billing", 0, {queue(number): 0 for number in range(config.MAX_QUEUES + 1)}, History())
+        plan_of("billing", "to offset 0", {queue(number): 0 for number in range(config.MAX_QUEUES + 1)}, History())
     with pytest.raises(InvalidUsage, match=r"group 'billing' has no queue to reset"):
-        plan_of("billing", 0, {}, History())
+        plan_of("billing", "to offset 0", {}, History())
 
 
 def test_an_admin_names_a_broker_that_does_not_answer_and_settings_that_are_wrong():

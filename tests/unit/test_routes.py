@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.queue import Queue
 from pipeline.observer import subscribed_topics
-from pipeline.observer.subscribed_topics import Routed, Subscribed
+from pipeline.observer.subscribed_topics import OffsetsSet, Routed, Subscribed
 from pipeline.observer.ticks import next_due_s
 from pipeline.observer.topic_routes import FORGET_READS, REFRESH_MS, RouteBook, Watch, fingerprint
 
@@ -230,6 +231,7 @@ def test_a_queue_is_kept_unless_two_reads_in_a_row_lack_it(reads):
         b'{"type":"heartbeat","subscriptions":[{"topic":"a b"}]}',
         b'{"type":"heartbeat","subscriptions":[' + b'{"topic":"t"},' * 1_000 + b'{"topic":"t"}]}',
         b'{"type":"route"}',
+        b'{"type":"reset","offsets":[{"queue":"orders-1"}]}',
         b"[" * 100_000,
     ],
 )
@@ -246,6 +248,18 @@ def test_a_heartbeat_says_what_it_subscribes_whatever_else_is_in_it():
 
     assert isinstance(said, Subscribed)
     assert [wanted.topic for wanted in said.subscriptions] == ["orders"]
+
+
+def test_a_reset_names_the_topics_whose_offsets_it_sets():
+    """Offsets may be imported before anybody subscribes to the topic; a reset needs its route."""
+    value = (
+        b'{"type":"reset","group_id":"g","offsets":[{"queue":{"topic":"orders","broker":"","queue_id":1},"offset":7}]}'
+    )
+
+    said = subscribed_topics.read(value)
+
+    assert isinstance(said, OffsetsSet)
+    assert [entry.queue for entry in said.offsets] == [Queue("orders", "", 1)]
 
 
 def test_a_route_says_whether_its_topic_exists():

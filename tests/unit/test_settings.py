@@ -45,3 +45,12 @@ def test_limits_that_cannot_be_or_contradict_each_other_are_refused(given, sente
         load({}, None, **given)
 
     assert sentence in str(told.value)
+
+
+def test_groups_to_mirror_are_a_regular_expression():
+    assert load({}).mirrored_groups is None
+    groups = load({"WAKEROLL_MIRROR_OFFSETS": "orders-.*"}).mirrored_groups
+    assert groups is not None
+    assert groups.fullmatch("orders-eu")
+    with pytest.raises(InvalidSettings, match=r"mirror_offsets is 'orders-\('; it must be a regular expression \("):
+        load({}, mirror_offsets="orders-(").mirrored_groups  # noqa: B018

@@ -1,0 +1,199 @@
+"""The mirror: it copies the committed offsets of groups to Kafka's own groups of the same names.
+
+So tools that read Kafka's group offsets (kafka-consumer-groups, lag exporters, autoscalers) keep working, and consumers
+that return to Kafka's own groups continue where their group was. The mirror reads the decisions and commits its
+position like any Kafka consumer, so after a restart it continues where it was. Two mirrors do no harm: both write the
+same newest offsets.
+"""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterable
+
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+
+from model.config import MAX_RECORD_BYTES
+from model.decision_order import order_of
+from model.decisions import Offset
+from model.queue import Queue
+from model.records import UNREADABLE
+from pipeline.failure_log import Trouble
+from pipeline.kafka.topic_admin import Cluster
+from wakeroll.connection import Connection, take
+from wakeroll.errors import NotReachable
+from wakeroll.kafka_groups import KafkaGroups
+
+log = logging.getLogger(__name__)
+
+WRITE_EVERY_S = 5.0
+"""How often offsets are written: the default commit interval of Kafka's consumers (s)."""
+_ANSWER_S = 10.0
+_SLICE_S = 0.5
+_AT_ONCE = 1_000
+_KIND = b'"kind":"offset"'
+
+_decode = msgspec.json.Decoder(Offset).decode
+
+
+class OffsetMirror:
+    """Follows the decisions and writes the newest committed offsets of matching groups to Kafka."""
+
+    def __init__(self, connection: Connection, groups: re.Pattern[str], stop: threading.Event) -> None:
+        """Create the clients; nothing is read yet.
+
+        Args:
+            connection: the brokers, and the names of the topics.
+            groups: matches the whole names of the groups to be mirrored.
+            stop: when set, all waits end.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings.
+        """
+        self._topic = connection.topics.decisions
+        self._groups = groups
+        self._stop = stop
+        self._cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
+        self._kafka = KafkaGroups(connection, _ANSWER_S)
+        self._consumer = connection.consumer(
+            **{
+                "group.id": f"{connection.topics.prefix}.offset-mirror",
+                # If the oldest decisions were deleted meanwhile, the remaining ones have newer offsets.
+                "auto.offset.reset": "earliest",
+                "message.max.bytes": MAX_RECORD_BYTES,
+                "queued.max.messages.kbytes": 16 * 1024,
+                "log_level": 0,
+                "error_cb": lambda _: None,
+            }
+        )
+        self._newest: dict[str, tuple[int, int]] = {}
+        """Shard without its era -> place of the newest offset read; see `model.decision_order`."""
+        self._read: dict[int, int] = {}
+        """Partition -> offset of the next decision to read."""
+        self._committed: dict[int, int] = {}
+        """Partition -> committed position of the mirror."""
+        self._pending: dict[str, dict[Queue, tuple[int, int, int]]] = {}
+        """Group -> queue -> committed offset that is not written yet, and partition and offset of its decision."""
+        self._silence = Trouble(log, "offsets are mirrored again")
+        self._refusals: dict[str, str] = {}
+        """Group -> why Kafka refuses its offsets."""
+
+    def run(self) -> None:
+        """Work until `stop` is set. If the broker or the topic is missing, wait for it."""
+        try:
+            due_s = 0.0
+            while not self._stop.is_set():
+                try:
+                    self._begin()
+                    caught_up = self._hear()
+                    if caught_up and time.monotonic() >= due_s:
+                        self._write()
+                        due_s = time.monotonic() + WRITE_EVERY_S
+                    self._silence.ended()
+                except NotReachable as problem:
+                    if not self._stop.is_set():
+                        self._silence.began(f"offsets are not mirrored: {problem}; retrying")
+                        self._stop.wait(_SLICE_S)
+        finally:
+            self._consumer.close()
+
+    def _begin(self) -> None:
+        """Begin to read at the committed position, or at the oldest decision; do nothing if it was done."""
+        if self._read:
+            return
+        racks = self._cluster.racks([self._topic])[self._topic]
+        if isinstance(racks, KafkaError) or not racks:
+            raise NotReachable(f"there is no topic {self._topic}; `wakeroll run` creates it")
+        partitions = [TopicPartition(self._topic, number) for number in sorted(racks)]
+        try:
+            places = self._consumer.committed(partitions, timeout=_ANSWER_S)
+        except KafkaException as problem:
+            raise NotReachable(f"cannot read the position of the mirror: {problem.args[0].str()}") from None
+        for place in places:
+            if place.offset < 0:
+                place.offset = OFFSET_BEGINNING
+        self._consumer.assign(places)
+        self._read = {place.partition: max(place.offset, 0) for place in places}
+
+    def _hear(self) -> bool:
+        """Read some decisions; return whether there are no more now."""
+        messages = take(self._consumer, _AT_ONCE, _SLICE_S)
+        errors = [error for message in messages if (error := message.error()) is not None]
+        for message in messages:
+            if message.error() is None:
+                self._note(message)
+        if errors:
+            raise NotReachable(f"cannot read {self._topic}: {errors[0].str()}")
+        return len(messages) < _AT_ONCE
+
+    def _note(self, message: Message) -> None:
+        partition, offset, value = message.partition(), message.offset(), message.value() or b""
+        assert partition is not None, "a message without an error has a partition and an offset"
+        assert offset is not None, "a message without an error has a partition and an offset"
+        self._read[partition] = offset + 1
+        if _KIND not in value:
+            return
+        try:
+            decision = _decode(value)
+        except UNREADABLE:
+            return
+        shard, place = decision.shard.rpartition(".")[0], order_of(decision.shard, decision.seq)
+        # Delivery is at least once, and a repetition has older offsets.
+        if place <= self._newest.get(shard, (0, 0)):
+            return
+        self._newest[shard] = place
+        # In a broadcasting group every client has offsets of its own, which Kafka's groups cannot represent.
+        if decision.mode == "clustering" and self._groups.fullmatch(decision.group_id):
+            of_group = self._pending.setdefault(decision.group_id, {})
+            of_group[decision.queue] = (decision.offset, partition, offset)
+
+    def _write(self) -> None:
+        """Write the pending offsets, then commit the position."""
+        if self._pending:
+            wanted = {
+                group_id: {queue: offset for queue, (offset, _, _) in of_group.items()}
+                for group_id, of_group in self._pending.items()
+            }
+            refused = self._kafka.write(wanted)
+            for group_id in wanted:
+                self._settle(group_id, refused.get(group_id, {}))
+        self._commit()
+
+    def _settle(self, group_id: str, refused: dict[Queue, KafkaError]) -> None:
+        """Keep the offsets that Kafka may accept later, and log why it refuses them."""
+        kept = {queue: error for queue, error in refused.items() if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART}
+        of_group = self._pending.pop(group_id)
+        if not kept:
+            if self._refusals.pop(group_id, None):
+                log.info("the offsets of group %s are mirrored again", group_id)
+            return
+        self._pending[group_id] = {queue: of_group[queue] for queue in kept}
+        error = next(iter(kept.values()))
+        reason = (
+            "Kafka's group of this name has members" if error.code() == KafkaError.UNKNOWN_MEMBER_ID else error.str()
+        )
+        if self._refusals.get(group_id) != reason:
+            self._refusals[group_id] = reason
+            log.warning("the offsets of group %s are not mirrored: %s; retrying", group_id, reason)
+
+    def _commit(self) -> None:
+        """Commit up to which decision all offsets are written."""
+        positions = dict(self._read)
+        for partition, offset in self._unwritten():
+            positions[partition] = min(positions[partition], offset)
+        if positions == self._committed:
+            return
+        try:
+            self._consumer.commit(
+                offsets=[TopicPartition(self._topic, *position) for position in positions.items()], asynchronous=False
+            )
+        except KafkaException as problem:
+            raise NotReachable(f"cannot commit the position of the mirror: {problem.args[0].str()}") from None
+        self._committed = positions
+
+    def _unwritten(self) -> Iterable[tuple[int, int]]:
+        for of_group in self._pending.values():
+            for _, partition, offset in of_group.values():
+                yield partition, offset

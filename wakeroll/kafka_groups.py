@@ -1,0 +1,140 @@
+"""Kafka's own consumer groups: their members and committed offsets, read and written from outside the group."""
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+
+from model.queue import Queue
+from wakeroll.connection import Connection
+from wakeroll.errors import NotReachable, WakerollError
+
+_Answer = TypeVar("_Answer")
+
+_SLICE_S = 0.1
+_UNREACHABLE = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+@dataclass(frozen=True)
+class KafkaGroup:
+    """A consumer group of Kafka, classic or of KIP-848, as its broker describes it."""
+
+    group_id: str
+    members: tuple[str, ...]
+    """Its members, each as ``client_id@host``; none if it is not live."""
+    offsets: Mapping[Queue, int]
+    """Committed offsets: queue -> the next message to consume. Empty if Kafka does not know the group."""
+
+
+class KafkaGroups:
+    """Queries and changes of Kafka's groups. No method joins a group, and none has an effect on a live one."""
+
+    def __init__(self, connection: Connection, timeout: float) -> None:
+        """Prepare; `timeout` is how many seconds to wait for each answer.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings.
+        """
+        self._bootstrap = connection.bootstrap
+        self._timeout = timeout
+        self._admin = connection.admin(error_cb=lambda _: None, log_level=0)
+
+    def read(self, group_id: str) -> KafkaGroup:
+        """Return the members and offsets of a group.
+
+        Raises:
+            WakerollError: Kafka refuses to describe the group, for example because a right is missing.
+            NotReachable: no broker answered in time.
+        """
+        asked = self._admin.describe_consumer_groups([group_id], request_timeout=self._timeout)
+        found = self._answer(asked[group_id], f"describe the group {group_id!r}")
+        members = [f"{member.client_id}@{member.host.lstrip('/')}" for member in found.members]
+        if not members and found.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
+            members = ["a member that is joining"]
+        wanted = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group_id)], request_timeout=self._timeout
+        )
+        partitions = self._answer(wanted[group_id], f"list the offsets of the group {group_id!r}").topic_partitions
+        offsets = {
+            Queue(at.topic, "", at.partition): at.offset
+            for at in partitions or []
+            if at.error is None and at.offset >= 0
+        }
+        return KafkaGroup(group_id, tuple(sorted(members)), offsets)
+
+    def write(self, offsets: Mapping[str, Mapping[Queue, int]]) -> dict[str, dict[Queue, KafkaError]]:
+        """Set committed offsets of groups without members; Kafka creates a group that it does not know.
+
+        Args:
+            offsets: group -> queue -> the next message to consume.
+
+        Returns:
+            The offsets that Kafka refused: group -> queue -> why, such as UNKNOWN_MEMBER_ID if the group has members.
+
+        Raises:
+            NotReachable: no broker answered in time.
+        """
+        asked: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
+        for group_id, of_group in offsets.items():
+            places = [TopicPartition(queue.topic, queue.queue_id, offset) for queue, offset in of_group.items()]
+            # One request per group: Kafka's client takes no more at once.
+            asked |= self._admin.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group_id, places)], request_timeout=self._timeout
+            )
+        refused: dict[str, dict[Queue, KafkaError]] = {}
+        for group_id, future in asked.items():
+            answer = self._wait(future)
+            if isinstance(answer, KafkaError):
+                refused[group_id] = dict.fromkeys(offsets[group_id], answer)
+                continue
+            places = answer.topic_partitions or []
+            if wrong := {Queue(at.topic, "", at.partition): at.error for at in places if at.error is not None}:
+                refused[group_id] = wrong
+        return refused
+
+    def _answer(self, future: Future[_Answer], what: str) -> _Answer:
+        answer = self._wait(future)
+        if isinstance(answer, KafkaError):
+            raise WakerollError(f"Kafka refuses to {what}: {answer.str()}")
+        return answer
+
+    def _wait(self, future: Future[_Answer]) -> _Answer | KafkaError:
+        """Wait for an answer; the client's own timeout does not count before it has connected once."""
+        deadline = time.monotonic() + self._timeout
+        while not future.done():
+            if time.monotonic() > deadline:
+                raise NotReachable(f"no Kafka broker answered at {self._bootstrap} within {self._timeout:g} s")
+            try:
+                future.exception(_SLICE_S)
+            except TimeoutError:
+                continue
+        try:
+            return future.result()
+        except KafkaException as problem:
+            error: KafkaError = problem.args[0]
+            if error.code() in _UNREACHABLE:
+                raise NotReachable(f"no Kafka broker answered at {self._bootstrap} ({error.str()})") from None
+            return error
+
+
+def named(members: Iterable[str], most: int = 3) -> str:
+    """Return the first names of a list, and how many more there are.
+
+    >>> named(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    names = list(members)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
