@@ -8,17 +8,15 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-from confluent_kafka import TopicPartition
 
 from model.decisions import Cause, Rebalance
 from model.events import Configure, Reset
-from model.partitioner import partition_of
 from model.queue import Queue, TopicName
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
 from wakeroll.connection import Connection, Topics
 from wakeroll.decision_log import DecisionLog
-from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
+from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll.group_summary import History
 from wakeroll.kafka_groups import KafkaGroups, named
 from wakeroll.keys import key_to_sign, read_keys
@@ -215,12 +213,7 @@ class Admin:
 
     def _log(self, group_id: str) -> DecisionLog:
         """Return a reader of the partition with a group's decisions."""
-        topic = self._connection.topics.decisions
-        partitions = len(self._positions.queues(topic))
-        if not partitions:
-            raise NotReachable(f"no topic {topic} at {self._connection.bootstrap}; is the control plane running?")
-        at = TopicPartition(topic, partition_of(group_id.encode(), partitions))
-        return DecisionLog(self._consumer, at, group_id, self._timeout)
+        return DecisionLog.of_group(self._connection, self._consumer, group_id, self._timeout)
 
     def _history(self, group_id: str) -> History:
         """Return what the decisions that still exist say about a group."""

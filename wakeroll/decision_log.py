@@ -3,16 +3,18 @@
 import logging
 import time
 from collections.abc import Iterator
+from typing import Self
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from model.decision_order import order_of
 from model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
+from model.partitioner import partition_of
 from model.records import UNREADABLE
-from wakeroll.connection import take
+from wakeroll.connection import Connection, take
 from wakeroll.errors import NotReachable
-from wakeroll.partition_offsets import ends_of
+from wakeroll.partition_offsets import Positions, ends_of
 
 log = logging.getLogger("wakeroll")
 
@@ -51,6 +53,21 @@ class DecisionLog:
         self._next = 0
         self._seen: dict[str, tuple[int, int]] = {}
         """Shard without its era -> place of the newest decision read; see `model.decision_order`."""
+
+    @classmethod
+    def of_group(cls, connection: Connection, consumer: Consumer, group_id: str, timeout: float) -> Self:
+        """Find the partition of a group's decisions; see `DecisionLog`.
+
+        Raises:
+            NotReachable: there is no topic of decisions.
+            KafkaException: no broker answers in time.
+        """
+        topic = connection.topics.decisions
+        partitions = len(Positions(consumer, timeout).queues(topic))
+        if not partitions:
+            raise NotReachable(f"no topic {topic} at {connection.bootstrap}; is the control plane running?")
+        at = TopicPartition(topic, partition_of(group_id.encode(), partitions))
+        return cls(consumer, at, group_id, timeout)
 
     def from_the_start(self) -> None:
         """Begin with the oldest decision that still exists."""

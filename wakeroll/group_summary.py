@@ -18,6 +18,13 @@ class History:
         """(client_id, queue) -> the next message to consume; client_id is empty if the group shares one offset."""
         self._assigned: dict[str, Assignment] = {}
         """client_id -> newest assignment; only clients that are members now."""
+        self.members: set[str] | None = None
+        """Clients that are members now; None if no decision about a member is left."""
+        self.joins = 0
+        """Number of members that joined."""
+        self.newest_ms = 0
+        """Log time of the newest decision (epoch ms); 0 if there is none."""
+        self._shard = ""
 
     @classmethod
     def of(cls, decisions: Iterable[Decision]) -> Self:
@@ -29,6 +36,9 @@ class History:
 
     def learn(self, decision: Decision) -> None:
         """Process one more decision."""
+        if decision.shard != self._shard:  # another era, which begins without members
+            self._shard, self.members = decision.shard, None if self.members is None else set()
+        self.newest_ms = max(self.newest_ms, decision.at_ms)
         match decision:
             case Offset():
                 self.mode = decision.mode
@@ -44,6 +54,20 @@ class History:
             case Membership(change="forgotten"):
                 self.committed.clear()
                 self._assigned.clear()
+                self.members = set()
+            case Membership():
+                self._count(decision)
+            case _:
+                pass
+
+    def _count(self, membership: Membership) -> None:
+        members = self.members = self.members or set()
+        match membership.change:
+            case "joined":
+                members.add(membership.client_id)
+                self.joins += 1
+            case "left" | "expired":
+                members.discard(membership.client_id)
             case _:
                 pass
 

@@ -33,7 +33,7 @@ class Puller:
         self._pulls = Pulls(group_id, client_id, uuid.uuid4().hex)
         self._ended: dict[Queue, PullEnded] = {}
         """Results of ended pulls that their threads have not taken yet."""
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # with a lock that its owner may acquire again
         self._producer: Producer | None = None
 
     def wait(
@@ -58,12 +58,29 @@ class Puller:
                     self._changed.wait(min(max(left_s, 0.0), SLICE_S))
                     self._note(*self._pulls.on_time(now_ms()))
             except BaseException:
-                self._ended.pop(queue, None)
-                cancel = self._pulls.cancel(queue)
-                if cancel is not None and self._producer is not None:
-                    self._append(cancel)
+                self.cancel(queue)
                 raise
             return self._ended.pop(queue)
+
+    def begin(self, queue: Queue, from_offset: int, timeout_ms: int, subscription: Subscription) -> None:
+        """Append a pull without waiting; `take_ended` returns its result. See `wait`."""
+        with self._changed:
+            self._append(self._pulls.pull(queue, from_offset, timeout_ms, subscription, now_ms()))
+
+    def take_ended(self) -> list[PullEnded]:
+        """Return the results of the pulls of `begin` that ended since the last call."""
+        with self._changed:
+            self._note(*self._pulls.on_time(now_ms()))
+            ended, self._ended = list(self._ended.values()), {}
+            return ended
+
+    def cancel(self, queue: Queue) -> None:
+        """Cancel the pull of a queue, and drop its result if it has ended."""
+        with self._changed:
+            self._ended.pop(queue, None)
+            cancel = self._pulls.cancel(queue)
+            if cancel is not None and self._producer is not None:
+                self._append(cancel)
 
     def rest(self, seconds: float, check: Callable[[], None]) -> None:
         """Wait for this time, or until `check` raises an exception."""

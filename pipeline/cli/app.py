@@ -19,6 +19,7 @@ from pipeline.cli import (
     replay_command,
     run_commands,
     sql_command,
+    wake_command,
     what_if_command,
 )
 from wakeroll.errors import InvalidUsage, WakerollError
@@ -37,6 +38,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         run_commands.run,
         run_commands.observe,
         run_commands.tap,
+        wake_command.wake,
         group_commands.restore,
         local_commands.demo,
     ),

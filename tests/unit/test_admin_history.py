@@ -34,6 +34,17 @@ def test_the_decisions_tell_every_offset_that_the_coordinator_has(plan):
 
 
 @given(plan=plans)
+def test_the_decisions_show_who_is_a_member(plan):
+    """A worker must not be started for a group that has members, and must be for one that has none."""
+    lived = Lived(plan)
+    for group_id in GROUPS:
+        group = lived.shard.group(group_id)
+        history = History.of(decision for decision in lived.decisions if decision.group_id == group_id)
+
+        assert (history.members or set()) == (set(group.members) if group else set())
+
+
+@given(plan=plans)
 def test_the_decisions_tell_every_topic_that_somebody_owns_a_queue_of(plan):
     """A whole group is to be reset: no topic of it may be missing, not even one whose only queue changes hands."""
     lived = Lived(plan)

@@ -1,0 +1,1 @@
+"""Sleeping workers: processes that run only while their group has something to read."""

@@ -1,0 +1,283 @@
+"""The process that starts workers of a group while the group has no members and something to read."""
+
+import logging
+import threading
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaException
+
+from model.decisions import Membership, Offset
+from model.events import Subscription
+from model.pull_client import PullEnded
+from model.queue import Queue
+from model.retry_topics import delay_ms_of, retry_topic_of
+from model.sleeping_group import SleepingGroup, WakeRules, Wanted
+from wakeroll import argument_checks, epoch_ms
+from wakeroll.connection import Connection
+from wakeroll.decision_log import DecisionLog, Said
+from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.group_summary import History
+from wakeroll.monotonic_clock import now_ms
+from wakeroll.partition_offsets import Positions
+from wakeroll.puller import Puller
+from wakeroll.wake.lease import Lease
+from wakeroll.wake.workers import GroupSize, Starter, Worker
+
+log = logging.getLogger("wakeroll")
+
+SLICE_S = 0.1
+"""How long to wait for a decision before looking at workers and pulls (s)."""
+HOLD_MS = 60_000
+"""How long the coordinator holds a pull. A wake that was lost is repeated after this time."""
+REFRESH_MS = 30_000
+"""How often the queues of the topics are looked up."""
+RETRY_MS = 2_000
+"""Pause before the next pull of a queue for which a pull cannot wait now."""
+LEAVE_S = 5.0
+
+
+class GroupWaker:
+    """Watches one group. Several processes may: one of them has the lease, which is a queue of the group ``wake.<G>``.
+
+    It asks the coordinator, and reads no messages: while the group sleeps, Kafka sees one pull per queue and minute.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        group_id: str,
+        starter: Starter,
+        *,
+        topics: Iterable[str] = (),
+        rules: WakeRules | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        """Read what the decisions say about the group, and join the group of its wakers.
+
+        Args:
+            connection: the brokers.
+            group_id: the group that sleeps.
+            starter: starts its workers.
+            topics: its topics; if omitted, those that it has committed offsets for.
+            rules: limits; None: the defaults.
+            timeout: seconds to wait for a broker.
+
+        Raises:
+            InvalidUsage: an argument is not valid, or no topic of the group is known.
+            NotReachable: no broker answered in time, or it has no control plane.
+        """
+        self._group_id = argument_checks.group_id_of(group_id)
+        own_group = argument_checks.group_id_of(f"wake.{group_id}")
+        self._starter = starter
+        self._named = tuple(topics)
+        self._consumer = connection.operators_consumer()
+        self._positions = Positions(self._consumer, timeout)
+        self._connection = connection
+        try:
+            with connection.answering(timeout):
+                self._log = DecisionLog.of_group(connection, self._consumer, group_id, timeout)
+                self._log.from_the_start()
+                self._history = History.of(self._log.until_now())
+                self._queues = self._look_up()
+            client_id = argument_checks.client_id_of(None)
+            self._puller = Puller(connection, own_group, client_id)
+            self._lease = Lease(connection, own_group, client_id, self._topics()[0], timeout, self._puller.hear)
+        except BaseException:
+            self._consumer.close()
+            raise
+        age_ms = max(epoch_ms.now_ms() - self._history.newest_ms, 0) if self._history.newest_ms else 0
+        self._group = SleepingGroup(rules or WakeRules(), now_ms() - age_ms)
+        for (owner, queue), offset in self._history.committed.items():
+            if not owner:
+                self._group.committed(queue, offset, now_ms())
+        self._group.has_members(self._members(), now_ms() - age_ms)
+        self._waiting: dict[Queue, int] = {}
+        """Queue -> offset of the pull that waits for its messages."""
+        self._paused: dict[Queue, int] = {}
+        """Queue -> when its next pull may be sent."""
+        self._doubtful: set[Queue] = set()
+        """Queues whose end must be queried."""
+        self._is_stale = True
+        """Whether pulls may have to be sent or cancelled. With thousands of queues, looking takes a while."""
+        self._workers: list[Worker] = []
+        self._refresh_ms = now_ms() + REFRESH_MS
+        self._refusals: set[str] = set()
+        self._was_held = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Watch the group until `stop` is set; then stop the workers and wait until they have ended.
+
+        Raises:
+            WakerollError: the coordinator removed this process from the group of the wakers.
+        """
+        try:
+            while not stop.is_set():
+                self._round()
+        finally:
+            self._close()
+
+    def _round(self) -> None:
+        for decision in self._log.wait(SLICE_S):
+            self._learn(decision)
+            self._is_stale = True
+        self._look_after_workers()
+        is_held = self._lease.is_held()
+        if is_held != self._was_held:
+            self._was_held = is_held
+            log.info("%s: %s", self._group_id, "this process has the lease" if is_held else "another process may wake")
+        if is_held:
+            self._refresh()
+            if (wanted := self._group.wanted(now_ms())) is not None:
+                self._wake(wanted)
+            self._watch()
+        else:
+            self._watch_nothing()
+        # A worker that has not joined yet is known to this process only.
+        if not self._workers or self._history.members:
+            self._lease.give_back()
+
+    # --- the group ---
+
+    def _learn(self, decision: Said) -> None:
+        """Process one more decision about the group."""
+        history, group, now = self._history, self._group, now_ms()
+        history.learn(decision)
+        match decision:
+            case Offset(mode="clustering"):
+                group.committed(decision.queue, decision.offset, now)
+            case Membership(change="expired"):
+                group.member_expired()
+            case Membership(change="forgotten"):
+                group.forgotten()
+            case _:
+                pass
+        group.has_members(self._members(), now)
+
+    def _members(self) -> int | None:
+        members = self._history.members
+        return None if members is None else len(members)
+
+    def _topics(self) -> list[str]:
+        found = list(self._named) or self._history.topics
+        if not found:
+            raise InvalidUsage(
+                f"group {self._group_id!r} has no committed offsets; is the name correct? If it has never run, name "
+                "its topics with --topic"
+            )
+        retries = retry_topic_of(self._group_id)
+        known = {queue.topic for _, queue in self._history.committed}
+        return [*dict.fromkeys([name for name in found if name != retries]), *([retries] if retries in known else [])]
+
+    def _look_up(self) -> list[Queue]:
+        return [queue for topic in self._topics() for queue in self._positions.queues(topic)]
+
+    def _refresh(self) -> None:
+        """Look up the queues again when that is due: topics are created, deleted and extended."""
+        if now_ms() < self._refresh_ms:
+            return
+        self._refresh_ms = now_ms() + REFRESH_MS
+        try:
+            self._queues, self._is_stale = self._look_up(), True
+        except (KafkaException, NotReachable) as problem:
+            log.debug("the queues of %s are not known: %s", self._group_id, problem)
+
+    # --- its messages ---
+
+    def _watch(self) -> None:
+        """Wait for messages of all queues that have none, and note those that have."""
+        now = now_ms()
+        for ended in self._puller.take_ended():
+            self._waiting.pop(ended.pull.queue, None)
+            self._hear(ended, now)
+            self._is_stale = True
+        self._look_at_doubtful()
+        if not self._is_stale and not any(due_ms <= now for due_ms in self._paused.values()):
+            return
+        self._is_stale = False
+        asleep = self._group.asleep(self._queues)
+        for queue, offset in list(self._waiting.items()):
+            if asleep.get(queue) != offset:
+                self._puller.cancel(queue)
+                del self._waiting[queue]
+        for queue, offset in asleep.items():
+            if queue not in self._waiting and self._paused.get(queue, now) <= now:
+                self._paused.pop(queue, None)
+                self._puller.begin(queue, offset, HOLD_MS, Subscription(topic=queue.topic))
+                self._waiting[queue] = offset
+
+    def _watch_nothing(self) -> None:
+        for queue in self._waiting:
+            self._puller.cancel(queue)
+        self._waiting.clear()
+        self._is_stale = True
+
+    def _hear(self, ended: PullEnded, now: int) -> None:
+        queue = ended.pull.queue
+        if ended.reason == "refused" and ended.rule not in self._refusals:
+            self._refusals.add(ended.rule)
+            log.warning("the coordinator rejected a pull of %s (%s): %s", queue, ended.rule, ended.detail)
+        if ended.reason == "arrival" and ended.next_offset > ended.pull.from_offset:
+            self._grown(queue, ended.next_offset, now)
+        elif ended.reason != "timeout":
+            # The coordinator may not know the end of the queue, for example because nobody has pulled it yet.
+            self._doubtful.add(queue)
+            self._paused[queue] = now + RETRY_MS
+
+    def _grown(self, queue: Queue, end: int, now: int) -> None:
+        # The retry topic has a queue for each delay, and a message may be read when its delay is over.
+        delay_ms = delay_ms_of(queue.queue_id) if queue.topic == retry_topic_of(self._group_id) else 0
+        self._group.grown(queue, end, delay_ms, now)
+
+    def _look_at_doubtful(self) -> None:
+        """Query Kafka for the first offset and the end of queues whose pulls got no useful answer."""
+        doubtful, self._doubtful = self._doubtful & set(self._queues), set()
+        if not doubtful:
+            return
+        try:
+            first, end = self._positions.at("first", doubtful), self._positions.at("last", doubtful)
+        except (KafkaException, NotReachable) as problem:
+            log.debug("the ends of the queues of %s are not known: %s", self._group_id, problem)
+            return
+        for queue in doubtful:
+            self._group.deleted_up_to(queue, first[queue])
+            self._grown(queue, end[queue], now_ms())
+
+    # --- its workers ---
+
+    def _wake(self, wanted: Wanted) -> None:
+        queues = wanted.queues
+        reason = f"{len(queues)} queues with messages: {queues[0]}, ..." if queues else "long without members"
+        try:
+            worker = self._starter.start(self._group_id, queues, self._size())
+        except OSError as problem:
+            self._group.started()
+            pause_ms = self._group.ended(succeeded=False, now_ms=now_ms())
+            log.error("%s: no worker could be started (%s); again in %g s", self._group_id, problem, pause_ms / 1_000)
+            return
+        self._workers.append(worker)
+        self._group.started()
+        log.info("%s: started %s (%s)", self._group_id, worker, reason)
+
+    def _look_after_workers(self) -> None:
+        for worker in list(self._workers):
+            succeeded = worker.result(self._size())
+            if succeeded is None:
+                continue
+            self._workers.remove(worker)
+            self._is_stale = True
+            pause_ms = self._group.ended(succeeded=succeeded, now_ms=now_ms())
+            outcome = "ended" if succeeded else f"failed; no other one is started for {pause_ms / 1_000:g} s"
+            log.log(logging.INFO if succeeded else logging.WARNING, "%s: %s %s", self._group_id, worker, outcome)
+
+    def _size(self) -> GroupSize:
+        return GroupSize(self._members() or 0, self._history.joins)
+
+    def _close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        for worker in self._workers:
+            worker.wait()
+        self._watch_nothing()
+        self._puller.flush(LEAVE_S)
+        self._lease.close(LEAVE_S)
+        self._consumer.close()

@@ -1,0 +1,74 @@
+"""A lease on the work for a group: at most one of several processes has it, as the coordinator decides."""
+
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException
+
+from model.client import Client, Preferences
+from model.decisions import Rejected, Wake
+from model.events import Subscription
+from model.queue import Queue
+from wakeroll.broker_check import look
+from wakeroll.connection import Connection
+from wakeroll.errors import NotReachable
+from wakeroll.heartbeat_thread import Control
+from wakeroll.inbox import Inbox
+from wakeroll.outbox import Outbox
+
+
+class Lease:
+    """Membership in a group of wakeroll in which the owner of one queue has the lease. The queue is not read.
+
+    So a lease has the guarantees of a queue: no two owners, and a new owner when the session of the old one has ended.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        group_id: str,
+        client_id: str,
+        topic: str,
+        timeout: float,
+        on_answer: Callable[[Wake | Rejected], None],
+    ) -> None:
+        """Join the group.
+
+        Args:
+            connection: the brokers.
+            group_id: the group of the processes that want the lease.
+            client_id: the name of this process in that group.
+            topic: an existing topic; its first queue stands for the lease.
+            timeout: seconds to wait for a broker.
+            on_answer: called in another thread with each decision that may answer a pull of this client.
+
+        Raises:
+            NotReachable: no broker answered in time, or it has no control plane.
+        """
+        self._queue = Queue(topic, "", 0)
+        partitions = look(connection, [topic], timeout)
+        try:
+            inbox = Inbox(connection, client_id, partitions, timeout)
+        except KafkaException as problem:
+            raise NotReachable(f"cannot read the end offset of {connection.topics.inbox}: {problem}") from None
+        client = Client(group_id, client_id, Preferences(subscriptions=[Subscription(topic=topic)]), None)
+        self._control = Control(client, inbox, Outbox(connection, group_id), on_answer)
+        self._control.start()
+
+    def is_held(self) -> bool:
+        """Return whether this process has the lease now.
+
+        Raises:
+            WakerollError: the coordinator removed this process.
+        """
+        self._control.check()
+        give = self._control.view()[0].get(self._queue)
+        return give is not None and self._control.may_hand_out(give)
+
+    def give_back(self) -> None:
+        """Let another process have the lease, if the coordinator wants that."""
+        if draining := self._control.view()[1]:
+            self._control.released(draining)
+
+    def close(self, timeout: float) -> None:
+        """Leave the group; wait at most `timeout` seconds for Kafka."""
+        self._control.leave(timeout)

@@ -1,0 +1,205 @@
+"""The two ways to start a worker: a command on this machine, and a request to an HTTP server."""
+
+import contextlib
+import json
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, Protocol
+
+from model.queue import Queue
+from wakeroll.errors import InvalidUsage
+
+log = logging.getLogger("wakeroll")
+
+STOP_S = 30.0
+"""How long a command may take to end after SIGTERM before it is killed (s): the default revoke timeout."""
+REQUEST_S = 30.0
+"""How long to wait for the answer to a request (s)."""
+
+
+class GroupSize(NamedTuple):
+    """How many members a group has now, and how many joined so far."""
+
+    members: int
+    joins: int
+
+
+class Worker(Protocol):
+    """A worker that was started."""
+
+    def result(self, group: GroupSize) -> bool | None:
+        """Return whether the worker has ended successfully; None while it works."""
+
+    def stop(self) -> None:
+        """Request the worker to end."""
+
+    def wait(self) -> None:
+        """Wait until the worker has ended, at most as long as it may take after `stop`."""
+
+
+class Starter(Protocol):
+    """Starts workers."""
+
+    def start(self, group_id: str, queues: Sequence[Queue], group: GroupSize) -> Worker:
+        """Start a worker for a group that has something to read in these queues; none: it must only join."""
+
+
+class CommandStarter:
+    """Starts a command as a process. A worker ends with its process; exit status 0 is success."""
+
+    def __init__(self, command: str, timeout: float | None) -> None:
+        """Prepare.
+
+        Args:
+            command: program and arguments, quoted as in a shell; no shell is used.
+            timeout: seconds after which a process is stopped; None: never.
+
+        Raises:
+            InvalidUsage: the command is empty, or there is no such program.
+        """
+        try:
+            self._argv = shlex.split(command)
+        except ValueError as problem:
+            raise InvalidUsage(f"the command is {command!r}; it must be quoted as in a shell ({problem})") from None
+        if not self._argv:
+            raise InvalidUsage("the command is empty; it must be a program with its arguments")
+        if shutil.which(self._argv[0]) is None:
+            raise InvalidUsage(f"there is no program {self._argv[0]!r}; give its path, or the path in PATH")
+        self._timeout = timeout
+
+    def start(self, group_id: str, queues: Sequence[Queue], _: GroupSize) -> "Process":
+        """Start the command; WOKEN_GROUP and WOKEN_QUEUES are in its environment.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
+        environment = {"WOKEN_GROUP": group_id, "WOKEN_QUEUES": " ".join(map(str, queues))}
+        return Process(self._argv, os.environ | environment, self._timeout)
+
+
+class Process:
+    """A command that was started."""
+
+    def __init__(self, argv: Sequence[str], environment: dict[str, str], timeout: float | None) -> None:
+        # A session of its own: Ctrl-C reaches only this process, which stops the command with all of its children.
+        self._process = subprocess.Popen(argv, env=environment, start_new_session=True)
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._kill_at: float | None = None
+
+    def __str__(self) -> str:
+        return f"process {self._process.pid}"
+
+    def result(self, _: GroupSize) -> bool | None:
+        """Return whether the process ended with status 0; None while it runs."""
+        status = self._process.poll()
+        if status is not None:
+            if status:
+                log.warning("%s ended with %s", self, _in_words(status))
+            return status == 0
+        now = time.monotonic()
+        if self._kill_at is not None and now > self._kill_at:
+            self._signal(signal.SIGKILL)
+        elif self._kill_at is None and self._deadline is not None and now > self._deadline:
+            log.warning("%s runs for longer than its timeout; stopping it", self)
+            self.stop()
+        return None
+
+    def stop(self) -> None:
+        """Send SIGTERM; `result` and `wait` send SIGKILL if that has no effect."""
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + STOP_S
+            self._signal(signal.SIGTERM)
+
+    def wait(self) -> None:
+        """Wait until the process has ended."""
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+
+class HttpStarter:
+    """Sends a POST request for each worker. It has ended when members have joined the group and are gone again."""
+
+    def __init__(self, url: str, lease: float) -> None:
+        """Prepare.
+
+        Args:
+            url: http or https address.
+            lease: seconds within which a member must join the group after a request; else the request has failed.
+
+        Raises:
+            InvalidUsage: the address is not valid.
+        """
+        if not url.startswith(("http://", "https://")):
+            raise InvalidUsage(f"the address is {url!r}; it must begin with http:// or https://")
+        self._url = url
+        self._lease = lease
+        self._pool = ThreadPoolExecutor(thread_name_prefix="wake")
+
+    def start(self, group_id: str, queues: Sequence[Queue], group: GroupSize) -> "Request":
+        """Send the request; its body is JSON: ``{"group": ..., "queues": [{"topic": ..., "queue_id": ...}]}``."""
+        named = [{"topic": queue.topic, "queue_id": queue.queue_id} for queue in queues]
+        body = json.dumps({"group": group_id, "queues": named}).encode()
+        return Request(self._pool.submit(self._send, body), group.joins, self._lease)
+
+    def _send(self, body: bytes) -> None:
+        request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"}, method="POST")
+        with urllib.request.urlopen(request, timeout=REQUEST_S):
+            pass
+
+
+class Request:
+    """A request that was sent."""
+
+    def __init__(self, answer: Future[None], joins: int, lease: float) -> None:
+        self._answer = answer
+        self._joins = joins
+        self._lease = lease
+        self._answered: float | None = None
+
+    def __str__(self) -> str:
+        return "the request"
+
+    def result(self, group: GroupSize) -> bool | None:
+        """Return whether members joined and are gone again; False after an error or the lease; None before that."""
+        if not self._answer.done():
+            return None
+        if (problem := self._answer.exception()) is not None:
+            log.warning("the request failed: %s", problem)
+            return False
+        if group.joins > self._joins:
+            return True if not group.members else None
+        self._answered = self._answered or time.monotonic()
+        if time.monotonic() - self._answered < self._lease:
+            return None
+        log.warning("the request was answered, but no member joined the group within %g s", self._lease)
+        return False
+
+    def stop(self) -> None:
+        """Do nothing: the workers are those of the server."""
+
+    def wait(self) -> None:
+        """Do not wait either."""
+
+
+def _in_words(status: int) -> str:
+    """Return an exit status in words.
+
+    >>> _in_words(1), _in_words(-9)
+    ('status 1', 'signal 9')
+    """
+    return f"signal {-status}" if status < 0 else f"status {status}"
