@@ -90,7 +90,7 @@ class _Threads:
             finished = None
             result: object
             try:
-                result = handler(batch.messages)
+                result = handler(batch.messages.copy())  # an application may take its list apart
             except Exception as problem:
                 result = problem
             except BaseException as problem:  # SystemExit, too, is raised again where the application waits
@@ -177,7 +177,7 @@ class _Tasks:
             self._calls[batch] = cast("asyncio.Task[None]", asyncio.current_task())
             result: object
             try:
-                result = await self._handler(batch.messages)
+                result = await self._handler(batch.messages.copy())
             except Exception as problem:
                 result = problem
             except BaseException as problem:

@@ -1,0 +1,580 @@
+"""A world of push consumers made from one seed: what they do to each other, and what must hold whatever happens."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
+
+from model.client import Client, Preferences
+from model.decisions import AnyDecision
+from model.events import AnyEvent, Commit, Configure, Event, Subscription, Tick
+from model.queue import Queue
+from model.retry_topics import dead_letter_topic_of
+from tests.support.simulation.push.scheduled_threads import NEVER_S, Scheduler
+from tests.support.simulation.push.simulated_kafka import SendFaults, SimulatedConsumer, SimulatedProducer
+from tests.support.systems import memory_plane
+from tests.support.systems.memory_plane import GROUP, ORDERS, RETRIES, MemoryPlane
+from wakeroll import DeadLetter, InvalidUsage, Retry, WakerollError, epoch_ms, heartbeat_thread, origin_of, queue_starts
+from wakeroll.heartbeat_thread import Control
+from wakeroll.push import dispatch, failure_handling, push_loop, send_back, workers
+from wakeroll.push.failure_handling import RetryRules
+from wakeroll.push.limits import PushLimits
+from wakeroll.push.push_loop import PushLoop
+from wakeroll.push.send_back import SendBack
+from wakeroll.queue_starts import QueueStarts
+from wakeroll.reader import Reader
+from wakeroll.topic_filters import TopicFilters
+
+REVOKE_TIMEOUT_S = 10.0
+SESSION_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 4.0
+SLACK_S = 3.0
+"""How much longer than its timeout `run` may take to return."""
+CALM_S = 900.0
+"""How long the messages may take to end when no faults happen any more."""
+SLICE_S = 0.25
+WALL_MS = 1_700_000_000_000
+
+Place = tuple[int, int]
+"""Queue number and offset of a message in its own topic."""
+
+
+class Crash(BaseException):
+    """An exception of a handler that ends `run`."""
+
+
+@dataclass
+class Plan:
+    """What a seed has drawn."""
+
+    seed: int
+    orderly: bool
+    rough: bool
+    """Whether clients die, freeze and lose sends; otherwise nothing may be repeated."""
+    queues: int
+    messages: int
+    keys: int
+    limits: PushLimits
+    rules: RetryRules
+    clients: int
+    steps: int
+    switches_at_locks: float
+    fails: float
+    """Part of the attempts that fail."""
+
+    @classmethod
+    def draw(cls, seed: int) -> "Plan":
+        rng = Random(seed)
+        orderly = rng.random() < 0.35
+        prefetch = rng.choice([4, 20, 100])
+        return cls(
+            seed=seed,
+            orderly=orderly,
+            rough=rng.random() < 0.65,
+            queues=rng.choice([1, 2, 4]),
+            messages=rng.choice([10, 30, 60]),
+            keys=rng.choice([0, 1, 3, 7]),
+            limits=PushLimits(rng.choice([1, 2, 4]), rng.choice([1, 3, 8]), prefetch, rng.choice([20, 10_000])),
+            rules=RetryRules(
+                in_place=orderly,
+                max_retries=rng.choice([0, 1, 2, 3]),
+                handle_timeout=rng.choice([8.0, 60.0]),
+                is_orderly=orderly,
+            ),
+            clients=rng.choice([1, 2, 3]),
+            steps=rng.choice([4, 8, 16]),
+            switches_at_locks=rng.choice([0.0, 0.05, 0.3]),
+            fails=rng.choice([0.0, 0.1, 0.4]),
+        )
+
+
+@dataclass(eq=False)
+class Call:
+    """A call of a handler."""
+
+    client: "SimulatedClient"
+    lanes: set[tuple[Queue, bytes | None]]
+    since_s: float
+    is_excused: bool = False
+    """Whether another call may have its messages: its client died, froze or lost its session, or it takes too long."""
+
+
+class PushWorld(MemoryPlane):
+    """The coordinator, the topics, the clients, and the checks."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.rng = Random(f"{plan.seed} world")
+        self.scheduler = Scheduler(Random(f"{plan.seed} threads"), plan.switches_at_locks)
+        self.threads, self.time = self.scheduler.modules()
+        self.clients: list[SimulatedClient] = []
+        self.happened: Counter[str] = Counter()
+        self.wall_shift_s = 0.0
+        self.processed: Counter[Place] = Counter()
+        self.dead_places: Counter[Place] = Counter()
+        self.stored: Counter[tuple[Place, int]] = Counter()
+        """Place and attempt -> how often it is in the retry topic."""
+        self.begun: set[Place] = set()
+        self.calls: list[Call] = []
+        self.is_calm = False
+        self.repeats_allowed = plan.rough
+        self._ticked_s = 0.0
+
+    def run(self) -> None:
+        """Live through the history."""
+        with ExitStack() as stack:
+            for module in (dispatch, failure_handling, send_back, workers, heartbeat_thread):
+                stack.enter_context(patch.object(module, "threading", self.threads))
+            for module in (dispatch, send_back, heartbeat_thread, queue_starts, memory_plane):
+                stack.enter_context(patch.object(module, "time", self.time))
+            for module in (push_loop, failure_handling, heartbeat_thread):
+                stack.enter_context(patch.object(module, "now_ms", self.now_ms))
+            for module in (push_loop, heartbeat_thread):
+                stack.enter_context(patch.object(module, "SLICE_S", SLICE_S))
+            stack.enter_context(patch.object(epoch_ms, "now_ms", self.wall_ms))
+            self.scheduler.run(self._history)
+
+    def now_ms(self) -> int:
+        return int(self.scheduler.now_s * 1_000)
+
+    def wall_ms(self) -> int:
+        return WALL_MS + int((self.scheduler.now_s + self.wall_shift_s) * 1_000)
+
+    # --- the history ---
+
+    def _history(self) -> None:
+        plan, rng = self.plan, self.rng
+        super().__init__(plan.queues)
+        self.append(
+            Configure(
+                group_id=GROUP,
+                heartbeat_ms=3_000,
+                session_timeout_ms=int(SESSION_TIMEOUT_S * 1_000),
+                revoke_timeout_ms=int(REVOKE_TIMEOUT_S * 1_000),
+                rebalance_interval_ms=1_000,
+                settle_ms=0,
+            )
+        )
+        for number in range(plan.queues):
+            self.produce(number, plan.messages, plan.keys)
+        for _ in range(plan.clients):
+            self._join()
+        for _ in range(plan.steps):
+            self.scheduler.sleep(rng.choice([0.0, 0.3, 2.0, 12.0]))
+            self._step()
+        self._calm_down()
+        if not any(client.is_well for client in self.clients):
+            self._join()
+        until_s = self.scheduler.now_s + CALM_S
+        while not self._is_complete():
+            assert self.scheduler.now_s < until_s, f"these messages do not end: {self._left()}"
+            for client in self.clients:
+                client.reader.resume(client.reader.queues)
+            self.scheduler.sleep(1.0)
+        for client in self.clients:
+            client.stop_and_leave()
+        assert not self.scheduler.problems, f"a thread ended: {self.scheduler.problems[0]!r}"
+        self._check_the_end()
+
+    def _calm_down(self) -> None:
+        self.is_calm = True
+        for client in self.clients:
+            client.send_faults.__init__()  # type: ignore[misc]
+            client.cut_until_s, client.crashes, client.seeks_back = 0.0, False, 0
+
+    def _step(self) -> None:
+        rng = self.rng
+        calm = [self._join, self._leave, self._stop_and_run, self._pause, self._resume, self._crash_handler]
+        rough = [self._kill, self._freeze, self._cut, self._break_sends, self._remove_topic, self._seek, self._hang]
+        step = rng.choice(calm + rough if self.plan.rough else calm)
+        step()
+        if rng.random() < 0.2:
+            self.wall_shift_s += rng.choice([-7_200, -5, 5, 7_200])
+
+    def _join(self) -> None:
+        if sum(client.is_well for client in self.clients) < 4:
+            self.happened["join"] += 1
+            self.clients.append(SimulatedClient(self, f"c{len(self.clients)}"))
+
+    def _leave(self) -> None:
+        if sum(client.is_well for client in self.clients) > 1:
+            self.happened["leave"] += 1
+            self.rng.choice([client for client in self.clients if client.is_well]).stop_and_leave()
+
+    def _any(self) -> "SimulatedClient | None":
+        well = [client for client in self.clients if client.is_well]
+        return self.rng.choice(well) if well else None
+
+    def _stop_and_run(self) -> None:
+        if client := self._any():
+            self.happened["stop"] += 1
+            client.stop()
+
+    def _pause(self) -> None:
+        if (client := self._any()) and (queues := client.reader.queues):
+            self.happened["pause"] += 1
+            client.reader.pause([self.rng.choice(queues)])
+
+    def _resume(self) -> None:
+        if client := self._any():
+            self.happened["resume"] += 1
+            client.reader.resume(client.reader.queues)
+
+    def _crash_handler(self) -> None:
+        if client := self._any():
+            self.happened["crash of a handler"] += 1
+            client.crashes = True
+
+    def _kill(self) -> None:
+        if client := self._any():
+            self.happened["kill"] += 1
+            client.die()
+
+    def _freeze(self) -> None:
+        if client := self._any():
+            self.happened["freeze"] += 1
+            client.freeze(self.rng.choice([1.0, 8.0, 30.0]))
+
+    def _cut(self) -> None:
+        if client := self._any():
+            self.happened["cut off"] += 1
+            client.is_excused = True
+            client.cut_until_s = self.scheduler.now_s + self.rng.choice([1.0, 10.0, 30.0])
+
+    def _break_sends(self) -> None:
+        if client := self._any():
+            self.happened["failed sends"] += 1
+            faults = client.send_faults
+            faults.full, faults.times_out, faults.fatal = 0.2, 0.2, self.rng.choice([0.0, 0.1])
+            faults.longest_s = self.rng.choice([0.05, 2.0, 40.0])
+
+    def _remove_topic(self) -> None:
+        if client := self._any():
+            self.happened["missing topic"] += 1
+            client.send_faults.no_topic_until_s = self.scheduler.now_s + 5.0
+
+    def _seek(self) -> None:
+        if client := self._any():
+            self.happened["seek"] += 1
+            client.seeks_back = self.rng.randrange(1, 10)
+
+    def _hang(self) -> None:
+        if client := self._any():
+            self.happened["call that does not return"] += 1
+            client.hangs_s = self.rng.choice([6.0, 15.0, NEVER_S if self.plan.rules.handle_timeout < 20 else 30.0])
+
+    # --- the topics ---
+
+    def store_record(
+        self, topic: str, partition: int, value: Any, key: Any, headers: Any, on_delivery: Any, is_stored: bool = False
+    ) -> None:
+        assert not is_stored
+        queue = Queue(topic, "", partition)
+        message = Message(
+            topic=topic,
+            partition=partition,
+            offset=len(self.messages[queue]),
+            key=key,
+            value=value,
+            headers=headers,
+            timestamp=(TIMESTAMP_LOG_APPEND_TIME, self.wall_ms()),
+        )
+        self.messages[queue].append(message)
+        origin = origin_of(message)
+        place = origin.partition, origin.offset
+        if topic == dead_letter_topic_of(GROUP):
+            self.dead_places[place] += 1
+        else:
+            most = self.plan.rules.max_retries
+            assert most is not None
+            assert 2 <= origin.attempt <= most + 1, f"attempt {origin.attempt} of {place}"
+            self.stored[place, origin.attempt] += 1
+
+    def append(self, event: AnyEvent) -> None:
+        if isinstance(event, Commit):
+            for entry in event.offsets:
+                for message in self.messages[entry.queue][: entry.offset]:
+                    assert self._is_ended(message), (
+                        f"{event.client_id} commits {entry.queue} up to {entry.offset}, "
+                        f"and {message.offset()} is not processed"
+                    )
+        super().append(event)
+
+    def heard(self, client_id: str) -> list[AnyDecision]:
+        if self.scheduler.now_s >= self._ticked_s + 0.5:
+            self._ticked_s = self.scheduler.now_s
+            self.append(Tick())
+        found = list(self._inboxes[client_id])
+        self._inboxes[client_id].clear()
+        return found
+
+    def _is_ended(self, message: Message) -> bool:
+        """Return whether a message of any topic needs no further attempt from where it is."""
+        origin = origin_of(message)
+        place = origin.partition, origin.offset
+        return (
+            place in self.processed
+            or place in self.dead_places
+            or any(self.stored[place, attempt] for attempt in range(origin.attempt + 1, 20))
+        )
+
+    def _left(self) -> list[Place]:
+        return [
+            (number, at)
+            for number in range(self.plan.queues)
+            for at in range(self.plan.messages)
+            if (number, at) not in self.processed and (number, at) not in self.dead_places
+        ]
+
+    def _is_complete(self) -> bool:
+        return not self._left()
+
+    # --- the checks ---
+
+    def begin(self, client: "SimulatedClient", messages: list[Message]) -> Call:
+        """Note that a call begins."""
+        assert messages, "a call without messages"
+        [queue] = {Queue(message.topic() or "", "", message.partition() or 0) for message in messages}
+        offsets = [message.offset() or 0 for message in messages]
+        assert offsets == sorted(set(offsets)), f"a call with {offsets}"
+        orderly = self.plan.orderly
+        lanes = {
+            (queue, None if orderly else message.key()) for message in messages if orderly or message.key() is not None
+        }
+        now_s = self.scheduler.now_s
+        for other in self.calls:
+            excused = other.is_excused or other.client.is_excused or client.is_excused
+            excused |= not orderly and now_s - other.since_s >= min(
+                self.plan.rules.handle_timeout, 0.9 * REVOKE_TIMEOUT_S
+            )
+            assert excused or not other.lanes & lanes, (
+                f"two calls at once: {client.client_id} and {other.client.client_id}"
+            )
+        owner = self._shard.group(GROUP)
+        assert owner is not None
+        assert client.is_excused or owner.owners.get(queue, client.client_id) == client.client_id, (
+            f"{client.client_id} begins a call of {queue}, of which {owner.owners[queue]} is the owner"
+        )
+        for message in messages:
+            self._check_order(queue, message, messages)
+        call = Call(client, lanes, now_s)
+        self.calls.append(call)
+        return call
+
+    def _check_order(self, queue: Queue, message: Message, batch: list[Message]) -> None:
+        """Check that all messages before it in its lane have ended."""
+        if queue.topic != ORDERS or (not self.plan.orderly and message.key() is None):
+            return
+        first = batch[0].offset() or 0
+        for earlier in self.messages[queue][: message.offset() or 0]:
+            if self.plan.orderly or earlier.key() == message.key():
+                is_with_it = any(one is earlier for one in batch)
+                assert is_with_it or self._is_ended(earlier), (
+                    f"{queue} {message.offset()} (of a call from {first}) begins before {earlier.offset()} has ended"
+                )
+
+    def note_processed(self, place: Place) -> None:
+        self.processed[place] += 1
+        assert self.repeats_allowed or self.processed[place] == 1, f"{place} is processed twice"
+        assert self.repeats_allowed or place not in self.dead_places, f"{place} is dead, and then processed"
+
+    def _check_the_end(self) -> None:
+        if not self.repeats_allowed:
+            assert set(self.dead_places.values()) <= {1}, f"dead letters: {self.dead_places.most_common(3)}"
+            assert set(self.stored.values()) <= {1}, f"stored for a retry: {self.stored.most_common(3)}"
+            assert not self.dead_places.keys() & self.processed.keys()
+            assert self.offsets() == dict.fromkeys(range(self.plan.queues), self.plan.messages)
+        left = [
+            thread.name
+            for thread in self.scheduler.threads
+            if not thread.is_finished and any(thread.client == client.client_id for client in self.clients if client.has_left)
+        ]
+        hanging = sum(client.hanging for client in self.clients)
+        assert len(left) <= hanging, f"threads are left: {left}"
+
+
+class SimulatedClient:
+    """A process with a consumer that runs, stops and runs again, until it leaves or dies."""
+
+    def __init__(self, world: PushWorld, client_id: str) -> None:
+        self.client_id = client_id
+        self.is_well = True
+        self.has_left = False
+        self.is_excused = False
+        """Whether its calls may overlap with those of others: it froze, or was cut off."""
+        self.cut_until_s = 0.0
+        self.crashes = False
+        self.hangs_s = 0.0
+        self.hanging = 0
+        self.seeks_back = 0
+        self.send_faults = SendFaults()
+        self._world = world
+        self._rng = Random(f"{world.plan.seed} {client_id}")
+        driver, world.scheduler.current = world.scheduler.current, SimpleNamespace(client=client_id, frozen_until_s=0.0)  # type: ignore[assignment]
+        topics = [ORDERS] if world.plan.rules.in_place else [ORDERS, RETRIES]
+        subscriptions = [Subscription(topic=topic) for topic in topics]
+        preferences = Preferences(
+            subscriptions=subscriptions, consume_from="first", orderly=world.plan.orderly, strategy="SPREAD"
+        )
+        client = Client(GROUP, client_id, preferences, commit_interval_ms=self._rng.choice([100, 2_000]))
+        connection: Any = SimpleNamespace(
+            consumer=lambda **_: SimulatedConsumer(world.scheduler, world.messages, self._rng),
+            producer=lambda **_: SimulatedProducer(world.scheduler, self._store, self._rng, self.send_faults),
+        )
+        self.reader = Reader(connection)
+        self._connection = connection
+        self._filters = TopicFilters(subscriptions)
+        self._control = Control(client, _Inbox(world, client_id), _Outbox(world, self), lambda _: None)  # type: ignore[arg-type]
+        self._starts = QueueStarts(self._control, self.reader, self._assigned)
+        self._stopping = self._leaving = False
+        self._stopped_s = NEVER_S
+        self._loop: PushLoop | None = None
+        world.scheduler.current = driver
+        # The control thread is started by a thread of this client, so that it belongs to it.
+        self._thread = world.threads.Thread(target=self._run, name=f"{client_id}-run", daemon=True)
+        self._thread.client = client_id
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let `run` return; it is called again."""
+        self._stopping = True
+        self._stopped_s = min(self._stopped_s, self._world.scheduler.now_s)
+
+    def stop_and_leave(self) -> None:
+        if not self.is_well:
+            return
+        self._leaving = True
+        self.is_well = False
+        self.stop()
+        scheduler = self._world.scheduler
+        wanted_s = max(scheduler.now_s, *(thread.frozen_until_s for thread in scheduler.threads))
+        self._thread.join()
+        assert scheduler.now_s < wanted_s + STOP_TIMEOUT_S + SLACK_S + 3 * SLICE_S, (
+            f"run() of {self.client_id} returned after {scheduler.now_s - wanted_s:.1f} s"
+        )
+        self.has_left = True
+
+    def die(self) -> None:
+        """End without a word, at once."""
+        self.is_well = False
+        self.is_excused = True
+        for thread in self._world.scheduler.threads:
+            if thread.client == self.client_id:
+                thread.frozen_until_s = 1e12
+
+    def freeze(self, seconds: float) -> None:
+        """Stop all threads for a while."""
+        self.is_excused = True
+        for thread in self._world.scheduler.threads:
+            if thread.client == self.client_id:
+                thread.frozen_until_s = self._world.scheduler.now_s + seconds
+
+    def _run(self) -> None:
+        world = self._world
+        self._control.start()
+        while True:
+            plan = world.plan
+            self._loop = PushLoop(
+                self._control,
+                self.reader,
+                self._starts,
+                self._filters,
+                self._handle,
+                plan.limits,
+                plan.rules,
+                SendBack(self._connection, GROUP, self._end),
+                orderly=plan.orderly,
+                on_revoked=None,
+                name=self.client_id,
+            )
+            try:
+                self._loop.run(self._goes_on, lambda: STOP_TIMEOUT_S)
+            except Crash:
+                pass
+            except WakerollError as problem:
+                assert "cannot store" in str(problem), repr(problem)
+            self._stopping = False
+            if self._leaving:
+                break
+        self._control.leave(1.0)
+
+    def _end(self, problem: BaseException) -> None:
+        if self._loop is not None:
+            self._loop.end(problem)
+
+    def _goes_on(self) -> bool:
+        assert self._loop is not None
+        limits = self._world.plan.limits
+        for work in self._loop._work.values():
+            assert 0 <= work.messages <= max(limits.prefetch, 1), f"{work.messages} messages are read ahead"
+            assert work.bytes >= 0
+        return not self._stopping and not self._leaving
+
+    def _assigned(self, queues: list[Queue]) -> None:
+        if self.seeks_back:
+            for queue in queues:
+                self.reader.seek(queue, max(self.reader.position(queue) - self.seeks_back, 0))
+            self.seeks_back = 0
+
+    def _store(self, **record: Any) -> None:
+        self._world.store_record(**record)
+
+    # --- the handler ---
+
+    def _handle(self, messages: list[Message]) -> object:
+        world, rng, plan = self._world, self._rng, self._world.plan
+        batch = list(messages)
+        call = world.begin(self, batch)
+        try:
+            world.scheduler.sleep(rng.choice([0.0, 0.01, 0.2, 1.0]))
+            if self.hangs_s and not world.is_calm:
+                seconds, self.hangs_s = self.hangs_s, 0.0
+                self.hanging += seconds == NEVER_S
+                world.scheduler.sleep(seconds)
+            if self.crashes:
+                self.crashes = False
+                raise Crash
+            outcomes: list[Retry | DeadLetter] = []
+            will = rng.random()
+            if not world.is_calm and will < plan.fails / 3:
+                raise LookupError("no such order")
+            for message in batch:
+                messages.pop(0)  # an application may take its list apart
+                origin = origin_of(message)
+                place = origin.partition, origin.offset
+                draw = rng.random() if not world.is_calm else 1.0
+                if draw < plan.fails / 2:
+                    outcomes.append(Retry(rng.choice([0, 1, 2]), [message], "no such order"))
+                elif draw < plan.fails * 0.6:
+                    outcomes.append(DeadLetter([message], "hopeless"))
+                elif not plan.orderly or not any(isinstance(one, Retry) for one in outcomes):
+                    world.note_processed(place)
+            return outcomes or None
+        finally:
+            if call in world.calls:
+                world.calls.remove(call)
+
+
+class _Inbox(memory_plane._Inbox):
+    def poll(self, timeout: float) -> list[AnyDecision]:
+        if not (found := self._plane.heard(self._client_id)):
+            assert isinstance(self._plane, PushWorld)
+            self._plane.scheduler.sleep(timeout)
+        return found
+
+
+class _Outbox(memory_plane._Outbox):
+    def __init__(self, world: PushWorld, client: SimulatedClient) -> None:
+        super().__init__(world)
+        self._world = world
+        self._client = client
+
+    def send(self, event: Event, on_delivered: Callable[[], None] | None = None) -> None:
+        if self._world.scheduler.now_s >= self._client.cut_until_s:
+            super().send(event, on_delivered)

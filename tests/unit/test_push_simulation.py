@@ -1,0 +1,17 @@
+"""Push consumption in worlds made from seeds: nothing is lost, order holds, and `run` returns, whatever happens."""
+
+import os
+
+import pytest
+
+from tests.support.simulation.push.push_world import Plan, PushWorld
+
+WORLDS = int(os.environ.get("PUSH_WORLDS", "40"))
+"""Worlds with seeds in a row; `PUSH_WORLDS=2000` runs more."""
+FIRST = int(os.environ.get("PUSH_FIRST", "0"))
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + WORLDS))
+def test_the_promises_hold_in_every_world(seed):
+    """The same seed is the same world, so that a failing one can be looked at."""
+    PushWorld(Plan.draw(seed)).run()
