@@ -160,6 +160,7 @@ class Dispatch:
         """Let these messages of a failed batch wait for another attempt; see `QueueWork.put_back`."""
         with self.lock:
             will_be = batch.work.put_back(batch, messages)
+            self.advanced.add(batch.work)
             self._progress.notify_all()
             return will_be
 

@@ -125,6 +125,8 @@ class FailureHandling:
             origin = origin_of(one.message)
             attempt = batch.attempt if self._rules.in_place else origin.attempt
             is_dead = one.is_hopeless or self._rules.is_last(attempt)
+            if is_dead and in_place and self._rules.is_orderly:
+                continue  # it comes again after the one before it; after a hand-over it would be a dead letter twice
             level = 0 if is_dead else one.level or self._level_after(attempt)
             self._note(origin, attempt, level, one.error)
             if self._rules.in_place and not is_dead:
@@ -134,26 +136,15 @@ class FailureHandling:
         if not letters:
             self._retry_in_place(batch, in_place)
             return
-        self._sender.send(letters, lambda: self._stored(batch, letters, in_place))
+        self._sender.send(letters, lambda: self._retry_in_place(batch, in_place))
 
-    def _stored(self, batch: Batch, letters: Sequence[Letter], in_place: list[tuple[Message, int]]) -> None:
-        """Go on when the failed messages of a batch are stored in other topics."""
-        if in_place:
-            dead = {id(letter.message) for letter in letters}
-            self._retry_in_place(batch, in_place, dead)
-        else:
-            self._dispatch.finish(batch)
-
-    def _retry_in_place(
-        self, batch: Batch, failed: list[tuple[Message, int]], dead: frozenset[int] | set[int] = frozenset()
-    ) -> None:
+    def _retry_in_place(self, batch: Batch, failed: list[tuple[Message, int]]) -> None:
         if not failed:
             self._dispatch.finish(batch)
             return
         messages = [message for message, _ in failed]
         if self._rules.is_orderly:  # those after the first failed one must come after it again
-            first = batch.messages.index(messages[0])
-            messages = [message for message in batch.messages[first:] if id(message) not in dead]
+            messages = batch.messages[batch.messages.index(messages[0]) :]
         delay_s = max(DELAYS_S[level - 1] for _, level in failed)
         if self._dispatch.wait_again(batch, messages):
             with self._lock:

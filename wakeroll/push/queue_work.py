@@ -170,6 +170,8 @@ class QueueWork:
 
         There is none in a queue that was stopped.
         """
+        batch.first = offset_of(messages[0])  # those before it are processed
+        self._batches = deque(sorted(self._batches, key=_first))
         if self.is_stopped:
             self.abandon(batch)
             return False
