@@ -28,6 +28,11 @@ def is_retry_topic(topic: str, group_id: GroupId) -> bool:
     return topic == retry_topic_of(group_id) or topic.startswith(_ROCKETMQ_PREFIX)
 
 
+def has_failed_messages(topic: str) -> bool:
+    """Return whether this is a retry topic or a dead letter topic, of any group."""
+    return topic.startswith((retry_topic_of(""), dead_letter_topic_of("")))
+
+
 def level_after(attempt: int) -> int:
     """Return the delay level after a failed attempt, counted from 1."""
     return min(FIRST_LEVEL + attempt - 1, len(DELAYS_S))

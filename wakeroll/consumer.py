@@ -284,7 +284,7 @@ class Consumer:
             handle_timeout: seconds after which the messages of a call that does not return count as failed. An
                 ``async`` call is cancelled; the result of any other call does not count any more, and another thread
                 takes its place. Without effect if messages wait in place.
-            stop_timeout: seconds that calls may take to return after `stop`, or after a call has raised.
+            stop_timeout: seconds that calls may take to return after `stop`, or after a call has raised; at most a day.
 
         Raises:
             InvalidUsage: an argument is not valid, the consumer is closed, or is used by a second thread or a forked
@@ -313,6 +313,7 @@ class Consumer:
         try:
             self._finish()
             self._stopping = False
+            self._reader.go_on(self._reader.queues)
             if on_error == "retry" and not self._has_failure_topics:
                 ensure_failure_topics(self._connection, self.group_id, self._connect_timeout, retries=not in_place)
                 self._has_failure_topics = True
@@ -332,14 +333,15 @@ class Consumer:
             )
             self._loop.run(
                 lambda: not self._stopping and not self._closed,
-                lambda: min(stop_timeout, max(self._leave_by - time.monotonic() - LEAVE_MARGIN_S, 0.0)),
+                lambda: min(stop_timeout, argument_checks.LONGEST_S, max(self._leave_by - time.monotonic() - LEAVE_MARGIN_S, 0.0)),
             )
         finally:
             self._loop = None
             self._polling.release()
 
     def _end_run(self, problem: BaseException) -> None:
-        """End `run` because of an error of another thread than the handler's."""
+        """End `run` because a message cannot be stored in a topic for failed messages, which may be missing."""
+        self._has_failure_topics = False
         if (loop := self._loop) is not None:
             loop.end(problem)
 
@@ -529,10 +531,14 @@ class Consumer:
         if read is None:
             return None
         give, message = read
-        if not self._control.may_hand_out(give) or give.queue.topic == self._retry_topic:
-            return None  # after a run(), queues of the retry topic are read until they are revoked
         offset = message.offset()
         assert offset is not None, "a message without an error has an offset"
+        if not self._control.may_hand_out(give):
+            return None
+        if give.queue.topic == self._retry_topic:  # after a run(), until it is revoked; the next run() goes on here
+            self._reader.set_back([(give, offset)])
+            self._reader.hold_back([give.queue])
+            return None
         if not self._filters.wants(give.queue.topic, message):
             self._control.done(give, offset + 1)
             return None

@@ -274,8 +274,8 @@ class DeadLetters:
 
 def _mark_of(message: Message) -> _Mark | None:
     """Return the mark in a record; None if it is a letter."""
-    if all(name != MARK for name, _ in pairs_of(message)):
-        return None
+    if [name for name, _ in pairs_of(message)] != [MARK]:
+        return None  # a letter has headers with its origin, beside those of its producer
     try:
         return msgspec.json.decode(message.value() or b"", type=_Mark)
     except msgspec.MsgspecError:

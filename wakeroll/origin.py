@@ -6,6 +6,7 @@ from typing import NamedTuple
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from model.queue import Queue
+from model.retry_topics import has_failed_messages
 from wakeroll.connection import is_legal
 from wakeroll.headers import pairs_of, texts_of
 
@@ -63,11 +64,13 @@ def origin_of(message: Message) -> Origin:
     ...             process(message)
     """
     texts = texts_of(pairs_of(message))
-    if (retried := _retried(texts)) is not None:
+    topic = message.topic() or ""
+    # In other topics these headers are not ours: an application may send on a message with all its headers.
+    if has_failed_messages(topic) and (retried := _retried(texts)) is not None:
         return retried
     kind, at_ms = message.timestamp()
     return Origin(
-        topic=message.topic() or "",
+        topic=topic,
         partition=message.partition() or 0,
         offset=message.offset() or 0,
         timestamp_ms=-1 if kind == TIMESTAMP_NOT_AVAILABLE else at_ms,

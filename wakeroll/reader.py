@@ -91,10 +91,10 @@ class Reader:
             self._consumer.incremental_unassign(_partitions(stopped))
             self._stopped.difference_update(stopped)
             self._full.difference_update(stopped)
-            with self._pausing:
+            with self._pausing:  # a queue that is paused meanwhile would not be read when it comes back
                 self._paused = self._paused.difference(stopped)
-            for queue in stopped:
-                del self._reading[queue], self._gives[queue.topic, queue.queue_id], self._positions[queue]
+                for queue in stopped:
+                    del self._reading[queue], self._gives[queue.topic, queue.queue_id], self._positions[queue]
         return stopped
 
     def poll(self, timeout: float) -> tuple[Give, Message] | None:

@@ -77,20 +77,18 @@ class Dispatch:
             self._is_awaited = False
             return sum(work.running for work in works)
 
-    def overdue(self, timeout: float) -> list[Batch]:
+    def overdue(self, timeout: float) -> list[tuple[Batch, bool]]:
         """Return the batches whose calls take longer than `timeout` seconds; their results do not count any more.
 
-        Those of lost queues are left out: their messages are delivered again anyway.
+        Returns:
+            Each batch, and whether it is to be retried from here; see `fail`.
         """
         before_s = time.monotonic() - timeout
         with self.lock:
             late = [batch for batch, begun_s in self._begun_s.items() if begun_s < before_s]
-        failed = []
-        for batch in late:
-            if self.fail(batch):
+            for batch in late:
                 batch.is_overdue = True
-                failed.append(batch)
-        return failed
+        return [(batch, self.fail(batch)) for batch in late]
 
     def put_back(self, batch: Batch) -> None:
         """Hand out a batch again that waited for its next attempt."""
@@ -116,13 +114,15 @@ class Dispatch:
             wait: whether to wait for a batch.
 
         Returns:
-            A batch, or None: there is none now, or with `wait` never again.
+            A batch, or None: there is none now, or with `wait` never again, for this worker or for any.
         """
         while True:
             with self.lock:
                 if finished is not None:
                     if finished.state == "running":
                         self._finish(finished)
+                    if finished.is_overdue and wait:
+                        return None  # another thread has taken this one's place
                     finished = None
                 batch = self._take()
                 while batch is None and wait and not self._is_closed:
@@ -178,7 +178,7 @@ class Dispatch:
             self._abandon(batch)
 
     def _take(self) -> Batch | None:
-        while self._ready and not self._is_closed:
+        while self._ready and not self._is_closed and self.problem is None:
             batch = self._ready.popleft()
             if batch.work.begin(batch):
                 self._begun_s[batch] = time.monotonic()

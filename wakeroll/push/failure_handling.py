@@ -97,16 +97,16 @@ class FailureHandling:
             self._handle(batch, failed)
 
     def handle_overdue(self) -> list[Batch]:
-        """Process calls that take too long, as if they had failed; return their batches."""
+        """Process calls that take too long, as if they had failed; return their batches, also those of lost queues."""
         if self._rules.in_place:
             return []
         timeout_s = self._rules.handle_timeout
         late = self._dispatch.overdue(timeout_s)
-        for batch in late:
+        for batch in (batch for batch, is_failed in late if is_failed):
             error = f"the call did not return within {timeout_s:g} s"
             log.warning("%s, offsets %d to %d: %s", batch.work.give.queue, batch.first, batch.last, error)
             self._handle(batch, [Failed(message, 0, False, error) for message in batch.messages])
-        return late
+        return [batch for batch, _ in late]
 
     def put_back_due(self) -> None:
         """Hand out batches again whose next attempt in place is due."""

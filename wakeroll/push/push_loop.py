@@ -144,7 +144,7 @@ class PushLoop:
     def _fail(self, batch: Batch, result: object) -> None:
         """End the loop because a call failed, in a run without retries."""
         wrong = f"the handler returned {reprlib.repr(result)}; without retries, it must return None"
-        self._dispatch.end(result if isinstance(result, Exception) else InvalidUsage(wrong), batch)
+        self._dispatch.end(result if isinstance(result, BaseException) else InvalidUsage(wrong), batch)
 
     # --- steps of the loop ---
 
@@ -276,17 +276,23 @@ class PushLoop:
         with self._dispatch.lock:
             for work in works:
                 work.stop()
-        if running := self._dispatch.wait_for_calls(works, timeout):
-            log.warning(
-                "calls of the handler are at work after %.0f s: %d; their messages will be delivered again",
-                timeout,
-                running,
-            )
-        self._dispatch.close()
+        try:
+            if running := self._dispatch.wait_for_calls(works, timeout):
+                log.warning(
+                    "calls of the handler are at work after %.0f s: %d; their messages will be delivered again",
+                    timeout,
+                    running,
+                )
+        finally:  # a second Ctrl-C must not leave workers behind, nor the reader beyond what is not processed
+            self._dispatch.close()
+            self._set_back()
         self._workers.close()
         self._sender.close()
         while self._failures is not None and self._failures.report:
             self._control.report_failures(self._failures.report.take())
+
+    def _set_back(self) -> None:
+        """Report what is processed, and set the reader back to what is not."""
         self.report()
         self._reader.go_on(list(self._paused))
         self._paused.clear()

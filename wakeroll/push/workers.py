@@ -3,11 +3,14 @@
 import asyncio
 import inspect
 import threading
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol, cast
 
 from confluent_kafka import Message
 
+from wakeroll.errors import WakerollError
 from wakeroll.push.dispatch import Dispatch
 from wakeroll.push.queue_work import Batch
 
@@ -19,7 +22,9 @@ OnFailure = Callable[[Batch, object], None]
 """Called with a batch whose call did not process all messages, and its result or exception."""
 
 JOIN_S = 1.0
-"""How long to wait for a thread that has nothing more to do (s)."""
+"""How long to wait for the threads that have nothing more to do (s)."""
+
+_CANCELLED = "a task of run() was cancelled: the handler, or a library that it uses, must cancel only tasks of its own"
 
 
 class Workers(Protocol):
@@ -75,8 +80,9 @@ class _Threads:
             self._start()
 
     def close(self) -> None:
+        deadline = time.monotonic() + JOIN_S
         for thread in self._threads:
-            thread.join(JOIN_S)
+            thread.join(max(deadline - time.monotonic(), 0.0))
 
     def _start(self) -> None:
         name = f"{self._name}-{len(self._threads) + 1}"
@@ -100,8 +106,10 @@ class _Threads:
                 return  # another thread has taken this one's place
             if result is None:
                 finished = batch
-            else:
-                self._on_failure(batch, result)
+                continue
+            self._on_failure(batch, result)
+            if batch.is_overdue:
+                return
 
 
 class _Tasks:
@@ -122,6 +130,9 @@ class _Tasks:
         self._loop = asyncio.new_event_loop()
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        """Those that take batches."""
+        self._replaced: set[asyncio.Task[None]] = set()
+        """Those whose calls are overdue, and have not ended yet."""
         self._calls: dict[Batch, asyncio.Task[None]] = {}
         """Batch at work -> the task that handles it."""
         self._is_closed = asyncio.Event()
@@ -129,41 +140,63 @@ class _Tasks:
         self._thread.start()
 
     def wake(self) -> None:
-        self._loop.call_soon_threadsafe(self._wake_next)
+        self._call(self._wake_next)
 
     def replace(self, batch: Batch, /) -> None:
         """Cancel the call, and start another task."""
-        self._loop.call_soon_threadsafe(self._replace, batch)
+        self._call(self._replace, batch)
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._is_closed.set)
+        self._call(self._is_closed.set)
         self._thread.join(JOIN_S)
 
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the loop was closed: `_run` has reported that
+            self._loop.call_soon_threadsafe(function, *arguments)
+
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._work_until_closed())
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._work_until_closed())
+        except (KeyboardInterrupt, SystemExit) as problem:  # a task that the handler started may raise it
+            self._dispatch.end(problem)
+        except BaseException as problem:
+            self._dispatch.end(WakerollError(f"the event loop of the handler ended: {problem!r}"))
 
     async def _work_until_closed(self) -> None:
         for _ in range(self._count):
             self._start()
         await self._is_closed.wait()
-        for task in self._tasks:
+        tasks = self._tasks | self._replaced
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start(self) -> None:
         task = asyncio.create_task(self._work())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._replaced.discard(task)
+        if task.cancelled() and not self._is_closed.is_set():
+            self._dispatch.end(WakerollError(_CANCELLED))
 
     def _replace(self, batch: Batch) -> None:
+        if self._is_closed.is_set():
+            return
         task = self._calls.pop(batch, None)
-        if task is not None and not self._is_closed.is_set():
+        if task is not None:
+            self._tasks.discard(task)
+            self._replaced.add(task)
             task.cancel()
+        if len(self._tasks) < self._count:
             self._start()
 
     async def _work(self) -> None:
         dispatch = self._dispatch
+        me = cast("asyncio.Task[None]", asyncio.current_task())
         finished: Batch | None = None
         while True:
             batch = dispatch.next(finished, wait=False)
@@ -174,23 +207,25 @@ class _Tasks:
                 await idle
                 continue
             self._wake_next()  # one task wakes the next, as long as there is work
-            self._calls[batch] = cast("asyncio.Task[None]", asyncio.current_task())
+            self._calls[batch] = me
             result: object
             try:
                 result = await self._handler(batch.messages.copy())
             except Exception as problem:
                 result = problem
-            except BaseException as problem:
-                if batch.is_overdue:
-                    return  # this task was cancelled, and another one has taken its place
-                dispatch.end(problem, batch)
-                if self._is_closed.is_set():
+            except asyncio.CancelledError as problem:
+                if me.cancelling() and not batch.is_overdue:
+                    dispatch.end(WakerollError(_CANCELLED), batch)
                     raise
+                result = problem  # of another task, for which the handler waited
+            except BaseException as problem:
+                dispatch.end(problem, batch)
                 continue
             finally:
                 self._calls.pop(batch, None)
             if batch.is_overdue:
-                return
+                self._tasks.discard(me)
+                return  # another task takes this one's place
             if result is None:
                 finished = batch
             else:

@@ -133,7 +133,7 @@ class PushWorld(MemoryPlane):
         with ExitStack() as stack:
             for module in (dispatch, failure_handling, send_back, workers, heartbeat_thread):
                 stack.enter_context(patch.object(module, "threading", self.threads))
-            for module in (dispatch, send_back, heartbeat_thread, queue_starts, memory_plane):
+            for module in (dispatch, send_back, workers, heartbeat_thread, queue_starts, memory_plane):
                 stack.enter_context(patch.object(module, "time", self.time))
             for module in (push_loop, failure_handling, heartbeat_thread):
                 stack.enter_context(patch.object(module, "now_ms", self.now_ms))
