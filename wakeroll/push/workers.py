@@ -155,13 +155,13 @@ class _Tasks:
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def _run(self) -> None:
-        try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            try:
                 runner.run(self._work_until_closed())
-        except (KeyboardInterrupt, SystemExit) as problem:  # a task that the handler started may raise it
-            self._dispatch.end(problem)
-        except BaseException as problem:
-            self._dispatch.end(WakerollError(f"the event loop of the handler ended: {problem!r}"))
+            except (KeyboardInterrupt, SystemExit) as problem:  # a task that the handler started may raise it
+                self._dispatch.end(problem)
+            except BaseException as problem:
+                self._dispatch.end(WakerollError(f"the event loop of the handler ended: {problem!r}"))
 
     async def _work_until_closed(self) -> None:
         for _ in range(self._count):
