@@ -308,6 +308,7 @@ class Consumer:
                 f"this consumer has {len(self._subscriptions)} topics; with the retry topic, it must have at most "
                 f"{MAX_TOPICS - 1}; or pass on_error='raise'"
             )
+        longest_s = argument_checks.LONGEST_S  # Python's locks cannot wait for `math.inf`
         rules = RetryRules(in_place, max_retries, handle_timeout, is_orderly=self._orderly)
         self._begin_polling("run")
         try:
@@ -333,7 +334,7 @@ class Consumer:
             )
             self._loop.run(
                 lambda: not self._stopping and not self._closed,
-                lambda: min(stop_timeout, argument_checks.LONGEST_S, max(self._leave_by - time.monotonic() - LEAVE_MARGIN_S, 0.0)),
+                lambda: max(min(stop_timeout, longest_s, self._leave_by - time.monotonic() - LEAVE_MARGIN_S), 0.0),
             )
         finally:
             self._loop = None

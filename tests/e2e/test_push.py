@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections import Counter, defaultdict
@@ -426,6 +427,21 @@ def test_stop_does_not_wait_for_ever_for_a_handler_that_never_returns(coordinato
     assert not worker.is_alive()
     assert "calls of the handler are at work" in caplog.text
     obstacle.let_go()
+
+
+def test_stop_may_wait_without_a_limit(coordinator, consumer_of):
+    topic = coordinator.topic(1)
+    coordinator.produce(topic, 0, 1)
+    obstacle = Obstacle(0)
+    worker = Worker(consumer_of(topic), obstacle, stop_timeout=math.inf)
+    obstacle.wait()
+    worker.consumer.stop()
+    later = threading.Timer(1, obstacle.let_go)  # `run` waits meanwhile
+    later.start()
+    worker.join(60)
+    later.join()
+
+    assert (worker.is_alive(), worker.problem) == (False, None)
 
 
 @pytest.mark.parametrize(

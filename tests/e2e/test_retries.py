@@ -283,3 +283,36 @@ def test_a_message_as_large_as_its_topic_allows_can_be_retried(coordinator, cons
     runner.stop()
 
     assert runner.problem is None
+
+
+def test_a_poll_between_two_runs_does_not_skip_a_message_that_waits(coordinator, consumer_of):
+    """`poll` reads the queues of the retry topic until they are revoked, and delivers nothing of them."""
+    topic = coordinator.topic(1)
+    coordinator.produce(topic, 0, 1)
+    consumer = consumer_of(topic)
+    attempts: list[int] = []
+
+    def handle(messages: list[Message]) -> object:
+        [message] = messages
+        attempts.append(origin_of(message).attempt)
+        if attempts == [1]:
+            return Retry(level=2)
+        consumer.stop()
+        return None
+
+    def stop_when_it_waits() -> None:
+        wait_until(lambda: attempts, "the message is delivered")
+        wait_until(lambda: consumer.position((topic, 0)) == 1, "it is in the retry topic")
+        consumer.stop()
+
+    stopper = threading.Thread(target=stop_when_it_waits, daemon=True)
+    stopper.start()
+    consumer.run(handle)
+    stopper.join()
+    assert consumer.poll(0.4) is None
+    alarm = threading.Timer(20, consumer.stop)  # a skipped message would never come
+    alarm.start()
+    consumer.run(handle)
+    alarm.cancel()
+
+    assert attempts == [1, 2]
