@@ -27,8 +27,10 @@ def test_a_failed_message_has_its_origin_in_its_headers(topic):
 
 
 def test_headers_of_a_message_that_was_sent_on_are_not_its_origin():
-    """Two messages sent on with the headers of one would be taken for one, at its attempt; and `dlq resend --to-origin`
-    would write where a producer wants, with the rights of the operator."""
+    """Or `dlq resend --to-origin` would write where a producer wants, with the rights of the operator.
+
+    And messages that were sent on with the headers of one message would be taken for one, at its attempt.
+    """
     origin = origin_of(message("orders", FORGED))
 
     assert (origin.topic, origin.partition, origin.offset, origin.attempt) == ("orders", 4, 9, 1)

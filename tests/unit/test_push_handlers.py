@@ -41,9 +41,9 @@ def let_go() -> Iterator[threading.Event]:
     event.set()
 
 
-def work_with(count: int, *, orderly: bool = False) -> QueueWork:
+def new_work() -> QueueWork:
     give = Give(Queue("orders", "", 0), Start("last", 0, None), 1, "i1")
-    return QueueWork(give, 0, batch_size=1, lanes=4, orderly=orderly)
+    return QueueWork(give, 0, batch_size=1, lanes=4, orderly=False)
 
 
 def messages(count: int) -> list[Message]:
@@ -82,7 +82,7 @@ def test_an_async_call_that_blocks_its_event_loop_does_not_cost_a_worker(plane):
     async def handle(batch: list[Message]) -> None:
         origin = origin_of(batch[0])
         if origin.offset == 3 and origin.attempt == 1:
-            time.sleep(1.0)  # noqa: ASYNC251 # it is the mistake that this test is about
+            time.sleep(1.0)  # it is the mistake that this test is about
         processed.add(origin.offset)
 
     rules = RetryRules(in_place=False, max_retries=0, handle_timeout=0.2)
@@ -95,7 +95,7 @@ def test_an_async_call_that_blocks_its_event_loop_does_not_cost_a_worker(plane):
 
 def test_a_call_that_outlives_its_queue_is_overdue_too():
     """Its messages are not stored, because the next owner has them; but its worker must be replaced."""
-    work, mine = work_with(1), True
+    work, mine = new_work(), True
     dispatch = Dispatch(lambda _: mine)
     dispatch.add(work, messages(1), 1)
     batch = dispatch.next(None, wait=False)
@@ -108,7 +108,7 @@ def test_a_call_that_outlives_its_queue_is_overdue_too():
 
 def test_a_worker_whose_call_became_overdue_as_it_returned_ends():
     """Another one has its place: otherwise each such call would add a thread."""
-    work = work_with(2)
+    work = new_work()
     dispatch = Dispatch(lambda _: True)
     dispatch.add(work, messages(2), 2)
     batch = dispatch.next(None, wait=True)
@@ -122,7 +122,7 @@ def test_many_calls_that_do_not_return_do_not_delay_the_end(let_go):
     """The time to wait for threads is for all together, not for each."""
     count = 8
     dispatch = Dispatch(lambda _: True)
-    dispatch.add(work_with(count), messages(count), count)
+    dispatch.add(new_work(), messages(count), count)
     workers = start_workers(lambda _: let_go.wait(60), count, dispatch, lambda *_: None, "w")
     wait_until(lambda: len(dispatch.overdue(-1.0)) == count, "all are at work")
     dispatch.close()
@@ -136,7 +136,7 @@ def test_many_calls_that_do_not_return_do_not_delay_the_end(let_go):
 def test_no_batch_is_handed_out_after_an_error():
     dispatch = Dispatch(lambda _: True)
     dispatch.end(SystemExit())
-    dispatch.add(work_with(1), messages(1), 1)
+    dispatch.add(new_work(), messages(1), 1)
 
     assert dispatch.next(None, wait=False) is None
 
@@ -245,7 +245,7 @@ def test_a_hand_over_in_order_repeats_nothing_before_the_failed_message(plane):
 
 def test_a_batch_that_waits_for_its_next_attempt_does_not_hide_another_one():
     """Its first message is now a later one; the oldest unprocessed message is that of the other batch."""
-    work = QueueWork(work_with(1).give, 0, batch_size=4, lanes=1, orderly=False)
+    work = QueueWork(new_work().give, 0, batch_size=4, lanes=1, orderly=False)
     keyed = [Message(topic="orders", offset=at, key=b"k" if at in (0, 5) else None, value=b"v") for at in range(6)]
     first, second = work.add(keyed, 6)
     for batch in (first, second):

@@ -120,7 +120,8 @@ class FailureHandling:
             self._dispatch.put_back(batch)
 
     def _handle(self, batch: Batch, failed: Sequence[Failed]) -> None:
-        letters, in_place = [], []
+        letters: list[Letter] = []
+        in_place: list[tuple[Message, int]] = []
         for one in failed:
             origin = origin_of(one.message)
             attempt = batch.attempt if self._rules.in_place else origin.attempt
