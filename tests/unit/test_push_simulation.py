@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.simulation.push.push_world import Plan, PushWorld
 
-WORLDS = int(os.environ.get("PUSH_WORLDS", "40"))
+WORLDS = int(os.environ.get("PUSH_WORLDS", "200"))
 """Worlds with seeds in a row; `PUSH_WORLDS=2000` runs more."""
 FIRST = int(os.environ.get("PUSH_FIRST", "0"))
 

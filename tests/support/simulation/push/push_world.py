@@ -34,7 +34,6 @@ from wakeroll.topic_filters import TopicFilters
 
 REVOKE_TIMEOUT_S = 10.0
 SESSION_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 4.0
 SLACK_S = 3.0
 """How much longer than its timeout `run` may take to return."""
 CALM_S = 900.0
@@ -68,6 +67,7 @@ class Plan:
     switches_at_locks: float
     fails: float
     """Part of the attempts that fail."""
+    stop_timeout_s: float
 
     @classmethod
     def draw(cls, seed: int) -> "Plan":
@@ -92,6 +92,7 @@ class Plan:
             steps=rng.choice([4, 8, 16]),
             switches_at_locks=rng.choice([0.0, 0.05, 0.3]),
             fails=rng.choice([0.0, 0.1, 0.4]),
+            stop_timeout_s=rng.choice([4.0, 40.0]),
         )
 
 
@@ -467,7 +468,7 @@ class SimulatedClient:
         scheduler = self._world.scheduler
         wanted_s = max(scheduler.now_s, *(thread.frozen_until_s for thread in scheduler.threads))
         self._thread.join()
-        assert scheduler.now_s < wanted_s + STOP_TIMEOUT_S + SLACK_S + 3 * SLICE_S, (
+        assert scheduler.now_s < wanted_s + self._world.plan.stop_timeout_s + SLACK_S + 3 * SLICE_S, (
             f"run() of {self.client_id} returned after {scheduler.now_s - wanted_s:.1f} s"
         )
         self.has_left = True
@@ -506,7 +507,7 @@ class SimulatedClient:
                 name=self.client_id,
             )
             try:
-                self._loop.run(self._goes_on, lambda: STOP_TIMEOUT_S)
+                self._loop.run(self._goes_on, lambda: self._world.plan.stop_timeout_s)
             except Crash:
                 pass
             except WakerollError as problem:
