@@ -261,7 +261,8 @@ class Consumer:
         ``dlq.<group>`` (see ``wakeroll dlq``). `origin_of` returns where a message comes from. A message counts as
         processed when it is stored there, so none is lost; if this process dies in between, it is both stored and
         delivered again. In a group that is ``orderly`` or broadcasts, messages wait in place instead, for a second by
-        default, and the process does not remember the attempts when it ends.
+        default, and the process does not remember the attempts when it ends. In order, messages of the call after a
+        retried one come again with it, also those that the handler returned as `DeadLetter`.
 
         >>> def handle(messages):
         ...     for message in messages:

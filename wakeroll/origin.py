@@ -56,6 +56,8 @@ def origin_of(message: Message) -> Origin:
 
     A handler of `Consumer.run` uses it to tell topics apart and to recognize repetitions, because `Message.topic`,
     `partition` and `offset` are those of the retry topic when a message is retried.
+    Headers with an origin count only in retry topics and dead letter topics: in any other topic, the application that
+    produced the message may have copied them.
 
     >>> def handle(messages):  # doctest: +SKIP
     ...     for message in messages:
