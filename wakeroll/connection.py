@@ -11,6 +11,8 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.kafka_clients import clients_of
+from wakeroll.retry_clock import RetryClock
 
 MURMUR2 = "murmur2_random"
 """The partitioner of Kafka's Java clients and of Spark; librdkafka's default (CRC32) chooses other partitions."""
@@ -83,6 +85,11 @@ class Connection:
             if found is None or not 0 < int(found["port"]) < 65_536:
                 raise InvalidUsage(f"bootstrap is {self.bootstrap!r}; it must be host:port[,host:port]")
 
+    @property
+    def clock(self) -> RetryClock:
+        """The clock by which failed messages wait for their next attempt."""
+        return clients_of(self.bootstrap).clock
+
     def producer(self, **settings: Any) -> Producer:
         """Create a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients.
 
@@ -98,7 +105,7 @@ class Connection:
             "linger.ms": 0,
             "partitioner": MURMUR2,
         }
-        return self._make(Producer, ours | settings)
+        return self._make(clients_of(self.bootstrap).producer, ours | settings)
 
     def consumer(self, **settings: Any) -> Consumer:
         """Create a consumer for `assign`; Kafka's own groups and offsets are not used.
@@ -113,7 +120,7 @@ class Connection:
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 500,
         }
-        return self._make(Consumer, ours | settings)
+        return self._make(clients_of(self.bootstrap).consumer, ours | settings)
 
     def operators_consumer(self) -> Consumer:
         """Create a consumer for an operator's queries: it reads the oldest record if its position was deleted.
@@ -132,7 +139,7 @@ class Connection:
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
         """
-        return self._make(AdminClient, settings)
+        return self._make(clients_of(self.bootstrap).admin, settings)
 
     @contextmanager
     def answering(self, timeout: float) -> Iterator[None]:

@@ -332,6 +332,7 @@ class Consumer:
                 orderly=self._orderly,
                 on_revoked=self._on_revoked,
                 name=f"wakeroll-{self.client_id}",
+                clock=self._connection.clock,
             )
             self._loop.run(
                 lambda: not self._stopping and not self._closed,

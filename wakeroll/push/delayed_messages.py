@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from model.config import NEVER_MS
 from model.queue import Queue
 from model.retry_topics import delay_ms_of
 from wakeroll.push.queue_work import QueueWork
@@ -20,6 +21,11 @@ class DelayedMessages:
 
     def __contains__(self, queue: Queue) -> bool:
         return queue in self._waiting
+
+    @property
+    def next_due_ms(self) -> int:
+        """When the next message is due, by the SDK's clock; `NEVER_MS` if none waits."""
+        return min((waiting[0][0] for _, waiting in self._waiting.values()), default=NEVER_MS)
 
     def add(self, work: QueueWork, messages: list[Message], now_ms: int, wall_ms: int) -> None:
         """Hold these messages until they are due.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from confluent_kafka import Message
 
 from wakeroll.push.queue_work import Batch, QueueWork
+from wakeroll.retry_clock import RetryClock
 
 
 class Dispatch:
@@ -17,16 +18,22 @@ class Dispatch:
     everything else that is done for a batch.
     """
 
-    def __init__(self, may_handle: Callable[[QueueWork], bool]) -> None:
-        """Begin without batches; `may_handle` is called before each batch that a worker receives."""
+    def __init__(self, may_handle: Callable[[QueueWork], bool], clock: RetryClock) -> None:
+        """Begin without batches.
+
+        Args:
+            may_handle: called before each batch that a worker receives.
+            clock: decides when a call takes too long.
+        """
         self.lock = threading.Lock()
         self.problem: BaseException | None = None
         """The first exception of the handler; no batch is handed out afterwards."""
         self.advanced: set[QueueWork] = set()
         """Queues whose position may have advanced since it was reported."""
         self._may_handle = may_handle
-        self._begun_s: dict[Batch, float] = {}
-        """Batch at work -> when its call began, by the monotonic clock."""
+        self._now_ms = clock.now_ms
+        self._begun_ms: dict[Batch, int] = {}
+        """Batch at work -> when its call began."""
         self._ready: deque[Batch] = deque()
         self._work = threading.Condition(self.lock)
         """Notified when a batch is ready, or on `close`."""
@@ -83,9 +90,9 @@ class Dispatch:
         Returns:
             Each batch, and whether it is to be retried from here; see `fail`.
         """
-        before_s = time.monotonic() - timeout
+        before_ms = self._now_ms() - timeout * 1_000
         with self.lock:
-            late = [batch for batch, begun_s in self._begun_s.items() if begun_s < before_s]
+            late = [batch for batch, begun_ms in self._begun_ms.items() if begun_ms < before_ms]
             for batch in late:
                 batch.is_overdue = True
         return [(batch, self.fail(batch)) for batch in late]
@@ -145,7 +152,7 @@ class Dispatch:
             self._abandon(batch)
             return False
         with self.lock:
-            self._begun_s.pop(batch, None)
+            self._begun_ms.pop(batch, None)
             return batch.work.fail(batch)
 
     def finish(self, batch: Batch) -> None:
@@ -181,12 +188,12 @@ class Dispatch:
         while self._ready and not self._is_closed and self.problem is None:
             batch = self._ready.popleft()
             if batch.work.begin(batch):
-                self._begun_s[batch] = time.monotonic()
+                self._begun_ms[batch] = self._now_ms()
                 return batch
         return None
 
     def _finish(self, batch: Batch) -> None:
-        self._begun_s.pop(batch, None)
+        self._begun_ms.pop(batch, None)
         following = batch.work.finish(batch)
         if following is not None and self.problem is None:
             self._ready.append(following)
@@ -196,7 +203,7 @@ class Dispatch:
 
     def _abandon(self, batch: Batch) -> None:
         with self.lock:
-            self._begun_s.pop(batch, None)
+            self._begun_ms.pop(batch, None)
             if batch.state in ("running", "failed"):
                 batch.work.abandon(batch)
             self._progress.notify_all()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Message
 
-from model.config import MAX_FAILURES
+from model.config import MAX_FAILURES, NEVER_MS
 from model.events import Failure
 from model.queue import Queue
 from model.retry_topics import DELAYS_S, MAX_RETRIES, level_after
@@ -18,6 +18,7 @@ from wakeroll.push.dispatch import Dispatch
 from wakeroll.push.outcomes import Failed, failed_in
 from wakeroll.push.queue_work import Batch
 from wakeroll.push.send_back import Letter, SendsBack, new_trace_id
+from wakeroll.retry_clock import RetryClock
 
 log = logging.getLogger("wakeroll")
 
@@ -61,7 +62,9 @@ class RetryRules:
 class FailureHandling:
     """Decides for each failed message of one `run` when it is delivered again, or whether it is dead."""
 
-    def __init__(self, dispatch: Dispatch, sender: SendsBack, rules: RetryRules, client_id: str) -> None:
+    def __init__(
+        self, dispatch: Dispatch, sender: SendsBack, rules: RetryRules, client_id: str, clock: RetryClock
+    ) -> None:
         """Begin without failed messages.
 
         Args:
@@ -69,6 +72,7 @@ class FailureHandling:
             sender: stores failed messages in other topics.
             rules: of this run.
             client_id: the member whose handler fails.
+            clock: decides when a message that waits in place is due.
         """
         self.report = FailureReport()
         """Failed messages that were not reported to the coordinator yet."""
@@ -76,9 +80,10 @@ class FailureHandling:
         self._sender = sender
         self._rules = rules
         self._client_id = client_id
+        self._clock = clock
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, Batch]] = []
-        """Batches that are retried in place, with the time of their next attempt by the SDK's clock (ms)."""
+        """Batches that are retried in place, with the time of their next attempt by that clock (ms)."""
         self._log = _FailureLog()
 
     def handle(self, batch: Batch, result: object) -> None:
@@ -108,11 +113,17 @@ class FailureHandling:
             self._handle(batch, [Failed(message, 0, False, error) for message in batch.messages])
         return [batch for batch, _ in late]
 
+    @property
+    def next_due_ms(self) -> int:
+        """When the next attempt in place is due, by the clock of retries; `NEVER_MS` if none waits."""
+        with self._lock:
+            return min((due_ms for due_ms, _ in self._waiting), default=NEVER_MS)
+
     def put_back_due(self) -> None:
         """Hand out batches again whose next attempt in place is due."""
         if not self._waiting:
             return
-        now = now_ms()
+        now = self._clock.now_ms()
         with self._lock:
             due = [batch for due_ms, batch in self._waiting if due_ms <= now]
             self._waiting = [waiting for waiting in self._waiting if waiting[0] > now]
@@ -147,9 +158,9 @@ class FailureHandling:
         if self._rules.is_orderly:  # those after the first failed one must come after it again
             messages = batch.messages[batch.messages.index(messages[0]) :]
         delay_s = max(DELAYS_S[level - 1] for _, level in failed)
-        if self._dispatch.wait_again(batch, messages):
-            with self._lock:
-                self._waiting.append((now_ms() + delay_s * 1_000, batch))
+        with self._lock:  # so that whoever sees that the batch waits, also sees until when
+            if self._dispatch.wait_again(batch, messages):
+                self._waiting.append((self._clock.now_ms() + delay_s * 1_000, batch))
 
     def _level_after(self, attempt: int) -> int:
         return IN_PLACE_LEVEL if self._rules.in_place else level_after(attempt)

@@ -8,7 +8,6 @@ from model.client_actions import Give
 from model.config import NEVER_MS
 from model.queue import Queue
 from model.retry_topics import retry_topic_of
-from wakeroll import epoch_ms
 from wakeroll.errors import InvalidUsage
 from wakeroll.heartbeat_thread import Control
 from wakeroll.monotonic_clock import now_ms
@@ -21,6 +20,7 @@ from wakeroll.push.send_back import SendsBack
 from wakeroll.push.workers import Handler, start_workers
 from wakeroll.queue_starts import OnQueues, QueueStarts
 from wakeroll.reader import Reader
+from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
 from wakeroll.topic_filters import TopicFilters
 
 log = logging.getLogger("wakeroll")
@@ -57,6 +57,7 @@ class PushLoop:
         orderly: bool,
         on_revoked: OnQueues | None,
         name: str,
+        clock: RetryClock = SYSTEM_CLOCK,
     ) -> None:
         """Start the workers.
 
@@ -72,6 +73,7 @@ class PushLoop:
             orderly: whether a queue's messages are handled in order of offset.
             on_revoked: called with queues that are released or lost, when no call is at work on them.
             name: of the workers' threads.
+            clock: decides when failed messages are due.
         """
         self._control = control
         self._reader = reader
@@ -87,10 +89,15 @@ class PushLoop:
         self._paused: dict[Queue, QueueWork] = {}
         self._largest = 0
         """Bytes of the largest message so far; 0 if there was none."""
+        self._clock = clock
+        self._is_read = False
+        """Whether there was nothing to read in the last round, and no queue that was full is read on since."""
         self._delayed = DelayedMessages()
         self._retry_topic = retry_topic_of(control.group_id)
-        self._dispatch = Dispatch(self._may_handle)
-        self._failures = None if rules is None else FailureHandling(self._dispatch, sender, rules, control.client_id)
+        self._dispatch = Dispatch(self._may_handle, clock)
+        self._failures = (
+            None if rules is None else FailureHandling(self._dispatch, sender, rules, control.client_id, clock)
+        )
         self._report_due_ms = 0
         self._sender = sender
         on_failure = self._fail if self._failures is None else self._failures.handle
@@ -108,6 +115,7 @@ class PushLoop:
         try:
             while goes_on() and self._dispatch.problem is None:
                 self._control.check()
+                self._clock.on_round(self.idle_until_ms)
                 self._follow()
                 self._take()
                 self._resume()
@@ -132,6 +140,19 @@ class PushLoop:
         with self._dispatch.lock:
             work = self._work.get(queue)
             return None if work is None else work.position
+
+    def idle_until_ms(self) -> int | None:
+        """Return when the next failed message is due, by the clock of retries; for the loop's thread.
+
+        `NEVER_MS` if none waits; None if there is other work to do now.
+        """
+        if not self._is_read or self._leaving or self._control.changed.is_set() or self._starts.is_due or self._low():
+            return None
+        with self._dispatch.lock:
+            if self._dispatch.is_ready or any(work.running for work in self._work.values()):
+                return None
+        in_place = NEVER_MS if self._failures is None else self._failures.next_due_ms
+        return min(in_place, self._delayed.next_due_ms)
 
     def end(self, problem: BaseException) -> None:
         """End the loop because of an error; any thread may call it."""
@@ -177,16 +198,18 @@ class PushLoop:
 
     def _take(self) -> None:
         """Read messages, and let the workers have those that may be handled now."""
+        self._is_read = True
         if self._reader.is_idle:
             self._control.changed.wait(SLICE_S)
             return
         touched, delayed = [], []
         for give, messages in self._reader.take(self._limits.most_at_once(self._largest), SLICE_S):
+            self._is_read = False
             work = self._work.get(give.queue)
             if work is None:
                 work = self._work[give.queue] = self._new_work(give, offset_of(messages[0]))
             if give.queue.topic == self._retry_topic:
-                self._delayed.add(work, messages, now_ms(), epoch_ms.now_ms())
+                self._delayed.add(work, messages, self._clock.now_ms(), self._clock.epoch_ms())
                 delayed.append(work)
                 continue
             end = offset_of(messages[-1]) + 1
@@ -204,7 +227,7 @@ class PushLoop:
 
     def _retry(self) -> None:
         """Let the workers have messages whose next attempt is due, and process calls that take too long."""
-        for work, messages in self._delayed.due(now_ms()):
+        for work, messages in self._delayed.due(self._clock.now_ms()):
             self._dispatch.add(work, messages, offset_of(messages[-1]) + 1)
             self._largest = max(self._largest, work.largest)
         if self._failures is None:
@@ -232,17 +255,22 @@ class PushLoop:
         self._paused |= still_full
 
     def _resume(self) -> None:
+        low = self._low()
+        self._reader.go_on(low)
+        for queue in low:
+            self._is_read = False
+            del self._paused[queue]
+
+    def _low(self) -> list[Queue]:
+        """Return the paused queues that can be read on."""
         if not self._paused:
-            return
+            return []
         with self._dispatch.lock:
-            low = [
+            return [
                 queue
                 for queue, work in self._paused.items()
                 if queue not in self._delayed and self._limits.is_low(work.messages, work.bytes, work.span)
             ]
-        self._reader.go_on(low)
-        for queue in low:
-            del self._paused[queue]
 
     def _release(self) -> None:
         """Release revoked queues on which no call is at work, and those on which calls take too long."""

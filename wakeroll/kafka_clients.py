@@ -1,0 +1,44 @@
+"""The Kafka clients of an address: those of confluent-kafka or, in tests, those of a broker in memory.
+
+`wakeroll.testing` registers its brokers here, so that the whole SDK runs unchanged on them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
+
+
+@dataclass(frozen=True)
+class KafkaClients:
+    """How to create clients of one broker, each from librdkafka's settings."""
+
+    producer: Callable[[dict[str, Any]], Producer] = Producer
+    consumer: Callable[[dict[str, Any]], Consumer] = Consumer
+    admin: Callable[[dict[str, Any]], AdminClient] = AdminClient
+    clock: RetryClock = SYSTEM_CLOCK
+    """The clock by which failed messages wait for their next attempt."""
+
+
+_KAFKA = KafkaClients()
+_in_memory: dict[str, KafkaClients] = {}
+"""Address of a broker in memory -> its clients."""
+
+
+def clients_of(bootstrap: str) -> KafkaClients:
+    """Return how to create clients of the broker at this address."""
+    return _in_memory.get(bootstrap, _KAFKA)
+
+
+def register(bootstrap: str, clients: KafkaClients) -> None:
+    """Create the clients of this address in this way from now on."""
+    _in_memory[bootstrap] = clients
+
+
+def unregister(bootstrap: str) -> None:
+    """Forget an address."""
+    _in_memory.pop(bootstrap, None)

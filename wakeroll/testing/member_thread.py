@@ -1,0 +1,186 @@
+"""A member of a group in a test: a real consumer, and a thread in which it runs the application's handler."""
+
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from confluent_kafka import Message
+
+from model.queue import Queue
+from wakeroll.consumer import Consumer
+from wakeroll.push.workers import Handler
+
+STOP_S = 10.0
+"""How long `stop` waits for the handler (s)."""
+
+OnCall = Callable[["Member", list[Message], float, object], None]
+"""Called when a call has ended: the member, the messages, when the call began (s), and its result or exception."""
+
+
+class Member:
+    """A member of a group that runs a handler in a thread; `MemoryBroker.join` creates it."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        handler: Handler,
+        now_s: Callable[[], float],
+        on_call: OnCall,
+        cut_off: Callable[["Member"], None],
+        *,
+        commits: bool,
+        **run_arguments: Any,
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            consumer: a member of the group.
+            handler: the application's handler.
+            now_s: returns the broker's time (s).
+            on_call: called when a call of the handler has ended.
+            cut_off: called by `crash`, to disconnect the consumer.
+            commits: whether the consumer commits at an interval.
+            run_arguments: of `Consumer.run`.
+        """
+        self.consumer = consumer
+        """The real consumer."""
+        self.problem: BaseException | None = None
+        """The error that ended `Consumer.run`; None if there is none."""
+        self.is_crashed = False
+        """Whether `crash` was called."""
+        self.commits = commits
+        self.is_raised = False
+        """Whether the test has seen `problem`."""
+        self._now_s = now_s
+        self._on_call = on_call
+        self._cut_off = cut_off
+        self._calls = 0
+        self._lock = threading.Lock()
+        self._handler = self._watched(handler)
+        self._run_arguments = run_arguments
+        self._thread = threading.Thread(target=self._run, name=f"member-{consumer.client_id}", daemon=True)
+        self._thread.start()
+
+    @property
+    def client_id(self) -> str:
+        """The member's name in the group."""
+        return self.consumer.client_id
+
+    @property
+    def group_id(self) -> str:
+        """The group."""
+        return self.consumer.group_id
+
+    @property
+    def assignment(self) -> list[Queue]:
+        """The queues that the member reads now, with those of the retry topic."""
+        return self.consumer.assignment()
+
+    @property
+    def calls(self) -> int:
+        """Number of calls of the handler that have not returned."""
+        return self._calls
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the member is in its group and runs the handler."""
+        return self._thread.is_alive() and not self.is_crashed and self.problem is None
+
+    @property
+    def thread_id(self) -> int | None:
+        """Identifier of the thread of `Consumer.run`."""
+        return self._thread.ident
+
+    def stop(self, timeout: float = STOP_S) -> None:
+        """Let the calls at work return, commit, and leave the group.
+
+        Raises:
+            TimeoutError: a call of the handler did not return within `timeout` seconds; the member is crashed instead.
+            BaseException: what ended `Consumer.run`, such as an exception of the handler with ``on_error="raise"``.
+        """
+        self.consumer.stop()
+        self._thread.join(timeout)
+        if self._thread.is_alive() and not self.is_crashed:
+            calls = self._calls
+            self.crash()
+            raise TimeoutError(f"{self.client_id}: {calls} calls of the handler did not return within {timeout:g} s")
+        if not self.is_crashed:
+            self.consumer.close()
+        self.raise_problem()
+
+    def crash(self) -> None:
+        """End as a process does that is killed: nothing more is committed, and the session ends.
+
+        Calls of the handler that are at work go on, because a thread cannot be killed, but their results are lost.
+        """
+        if self.is_crashed:
+            return
+        self.is_crashed = True
+        self._cut_off(self)
+        self.consumer.stop()
+
+    def raise_problem(self) -> None:
+        """Raise what ended `Consumer.run`, once.
+
+        Raises:
+            BaseException: what a callback, the handler or the consumer raised.
+        """
+        if self.problem is not None and not self.is_raised and not self.is_crashed:
+            self.is_raised = True
+            raise self.problem
+
+    def _run(self) -> None:
+        try:
+            self.consumer.run(self._handler, **self._run_arguments)
+        except BaseException as problem:
+            self.problem = problem
+        finally:
+            if self.is_crashed:
+                self.consumer.close(timeout=0.1)
+
+    def _watched(self, handler: Handler) -> Handler:
+        """Return the handler with a note of each call."""
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+            asynchronous = cast(Callable[[list[Message]], Awaitable[object]], handler)
+
+            async def call_async(messages: list[Message]) -> object:
+                began_s = self._begin()
+                try:
+                    result = await asynchronous(messages)
+                except BaseException as problem:
+                    self._end(messages, began_s, problem)
+                    raise
+                self._end(messages, began_s, result)
+                return result
+
+            return call_async
+
+        def call(messages: list[Message]) -> object:
+            began_s = self._begin()
+            try:
+                result = handler(messages)
+            except BaseException as problem:
+                self._end(messages, began_s, problem)
+                raise
+            self._end(messages, began_s, result)
+            return result
+
+        return call
+
+    def _begin(self) -> float:
+        if self.is_crashed:
+            raise Crashed(self.client_id)
+        with self._lock:
+            self._calls += 1
+        return self._now_s()
+
+    def _end(self, messages: list[Message], began_s: float, result: object) -> None:
+        with self._lock:
+            self._calls -= 1
+        if not self.is_crashed:
+            self._on_call(self, messages, began_s, result)
+
+
+class Crashed(BaseException):
+    """The process of this member does not exist any more; it ends the threads that call the handler."""

@@ -1,0 +1,175 @@
+"""The coordinator of a broker in memory: the real machine, which decides as soon as an event is stored."""
+
+import time
+import uuid
+
+import msgspec
+
+from model import config
+from model.decisions import TO_A_CLIENT, AnyDecision, Wake
+from model.events import (
+    AnyEvent,
+    Arrival,
+    Event,
+    Heartbeat,
+    Pull,
+    Reset,
+    ResetOffset,
+    Route,
+    RoutedQueue,
+    Tick,
+    Unregister,
+)
+from model.group import Group
+from model.queue import Queue
+from model.records import Record, read_event
+from model.replay import encode_decision
+from model.shard import Shard
+from wakeroll.connection import Topics
+from wakeroll.testing.memory_log import MemoryLog, Stored
+
+TICK_S = 0.02
+"""Shortest time between two ticks (s)."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class MemoryCoordinator:
+    """One shard of groups and one of queues. It has no thread: it runs in those that store events or read an inbox.
+
+    Its clock is the machine's. It skips the time that a group waits after a join, before it computes a new target.
+    """
+
+    def __init__(self, log: MemoryLog) -> None:
+        """Create the control topics."""
+        self._log = log
+        self._names = Topics()
+        self._began_s = time.monotonic()
+        self._ticked_s = 0.0
+        self._start_ms = time.time_ns() // 1_000_000
+        self._skipped_ms = 0
+        self._pulled: set[Queue] = set()
+        """Queues for which a pull was sent."""
+        self._beats: dict[tuple[str, str], Heartbeat] = {}
+        """Group and client -> its last heartbeat."""
+        self._shards = {topic: Shard(topic, 0, 1, raises=True) for topic in self._names.control}
+        for topic in self._names.all:
+            log.create(topic, 1)
+        log.on_created = self._created
+        log.on_appended = self._appended
+        log.on_poll = self._polled
+        self._tick()
+
+    def group(self, group_id: str) -> Group | None:
+        """Return the state of a group; None if it never had a member."""
+        return self._shards[self._names.groups].group(group_id)
+
+    def is_settled(self, group_id: str, client_ids: set[str]) -> bool:
+        """Return whether these are the members, and all of them have received the assignments that they should have."""
+        group = self.group(group_id)
+        if group is None or set(group.members) != client_ids or group.pending:
+            return False
+        if any(
+            member.revoking or member.sent_epoch < 0 or member.shown_epoch < member.sent_epoch
+            for member in group.members.values()
+        ):
+            return False
+        return group.mode == "broadcasting" or group.owners == group.target
+
+    def assignment(self, group_id: str) -> dict[str, list[Queue]]:
+        """Return the queues that each member owns."""
+        group = self.group(group_id)
+        return {} if group is None else {name: sorted(member.owned) for name, member in group.members.items()}
+
+    def evict(self, group_id: str, client_id: str) -> None:
+        """Let the session of a member end, as if it had been silent for as long; the other members stay."""
+        with self._log.lock:
+            self._beats.pop((group_id, client_id), None)
+            step = 0
+            while (group := self.group(group_id)) is not None and client_id in group.members:
+                if not step % 10:
+                    for beat in list(self._beats.values()):
+                        self._append(beat)
+                step += 1
+                self._skip()
+
+    def reset(self, group_id: str, offsets: dict[Queue, int]) -> None:
+        """Set committed offsets, as an operator does."""
+        entries = [ResetOffset(queue=queue, offset=offset) for queue, offset in sorted(offsets.items())]
+        if entries:
+            self._append(Reset(request_id=uuid.uuid4().hex, group_id=group_id, offsets=entries, by="test"))
+
+    # --- the log ---
+
+    def _created(self, topic: str, partitions: int) -> None:
+        queues = [RoutedQueue(topic=topic, broker="", queue_id=number) for number in range(partitions)]
+        self._append(Route(topic=topic, queues=queues, version="1"))
+
+    def _appended(self, topic: str, number: int, record: Stored) -> None:
+        if topic not in self._names.all:
+            self._log.note_change()
+            queue = Queue(topic, "", number)
+            if queue in self._pulled:
+                self._append(Arrival(queue=queue, next_offset=record.offset + 1))
+        elif topic in self._shards:
+            self._decide(Record(topic, 0, record.offset, self._now_ms(), record.key, record.value))
+
+    def _polled(self, topic: str) -> None:
+        if topic == self._names.inbox and time.monotonic() > self._ticked_s + TICK_S:
+            with self._log.lock:
+                self._tick()
+
+    def _append(self, event: Event) -> None:
+        """Append an event without an entity to both topics, any other one where it belongs."""
+        topics = self._names.control if isinstance(event, Tick) else (self._names.groups,)
+        key: bytes | None = None
+        if isinstance(event, Heartbeat | Reset):
+            key = event.group_id.encode()
+        elif isinstance(event, Arrival):
+            topics, key = (self._names.queues,), event.queue.key.encode()
+        for topic in topics:
+            self._log.append(topic, 0, key, _encode(event), [], self._now_ms())
+
+    def _tick(self) -> None:
+        self._ticked_s = time.monotonic()
+        self._append(Tick())
+
+    def _skip(self) -> None:
+        """Skip one second, which is what a tick counts for at most."""
+        self._skipped_ms += config.UNTIMED_STEP_MS
+        self._tick()
+
+    def _now_ms(self) -> int:
+        return self._start_ms + round((time.monotonic() - self._began_s) * 1_000) + self._skipped_ms
+
+    # --- decisions ---
+
+    def _decide(self, record: Record) -> None:
+        event = read_event(record, 1)
+        for decision in self._shards[record.topic].apply(record):
+            self._publish(decision)
+        if isinstance(event, Pull):
+            self._pulled.add(event.queue)
+        if isinstance(event, Heartbeat | Unregister):
+            self._follow(event)
+
+    def _follow(self, event: AnyEvent) -> None:
+        """Skip the time before the next target when a member joins, changes its topics or leaves."""
+        assert isinstance(event, Heartbeat | Unregister)
+        place = event.group_id, event.client_id
+        before = self._beats.pop(place, None)
+        if isinstance(event, Heartbeat):
+            self._beats[place] = event
+        self._log.note_change()
+        group = self.group(event.group_id)
+        is_new = before is None or not isinstance(event, Heartbeat) or before.subscriptions != event.subscriptions
+        if group is not None and group.pending and is_new:
+            self._skip()
+
+    def _publish(self, decision: AnyDecision) -> None:
+        value = encode_decision(decision)
+        key = decision.queue.key if isinstance(decision, Wake) else decision.group_id or decision.shard
+        self._log.append(self._names.decisions, 0, key.encode(), value, [], self._now_ms())
+        if isinstance(decision, TO_A_CLIENT) and decision.client_id:
+            self._log.append(self._names.inbox, 0, decision.client_id.encode(), value, [], self._now_ms())
+            self._log.changed.notify_all()
