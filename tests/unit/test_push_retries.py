@@ -10,7 +10,8 @@ from random import Random
 import pytest
 from confluent_kafka import Message
 
-from tests.support.systems.memory_plane import MemoryPlane, PushClient
+from model.retry_topics import retry_topic_of
+from tests.support.systems.memory_plane import GROUP, MemoryPlane, PushClient
 from tests.support.waiting import wait_until
 from wakeroll import DeadLetter, InvalidUsage, Origin, Retry, origin_of
 from wakeroll.push.failure_handling import RetryRules
@@ -63,7 +64,7 @@ class Application:
     def ended(self) -> set[Place]:
         """Return the messages that are processed, or dead."""
         with self._lock:
-            dead = {(letter.origin.partition, letter.origin.offset) for letter in list(self._plane.dead)}
+            dead = {(letter.partition, letter.offset) for letter in self._plane.dead}
             return set(self.processed) | dead
 
     def is_complete(self) -> bool:
@@ -72,10 +73,7 @@ class Application:
 
     def _check(self, number: int, offset: int) -> None:
         stored = {
-            (origin.partition, origin.offset)
-            for messages in list(self._plane.messages.values())
-            for origin in map(origin_of, list(messages))
-            if origin.attempt > 1
+            (origin.partition, origin.offset) for origin in map(origin_of, self._plane.messages(retry_topic_of(GROUP)))
         }
         ended = self.ended() | stored
         missing = [at for at in range(offset) if (number, at) not in ended]
@@ -118,7 +116,7 @@ def test_while_clients_come_and_go_every_failed_message_is_retried_until_it_is_p
 
     assert application.faults == []
     assert set(application.processed.values()) == {1}
-    assert {(letter.origin.partition, letter.origin.offset) for letter in plane.dead} == hopeless
+    assert {(letter.partition, letter.offset) for letter in plane.dead} == hopeless
     assert len(plane.dead) == len(hopeless)
     for place, origins in application.attempts.items():
         assert [origin.attempt for origin in origins] == list(
@@ -159,13 +157,11 @@ def test_after_the_last_retry_a_message_is_a_dead_letter(plane):
     wait_until(application.is_complete, "every message has ended")
     client.stop()
 
-    assert sorted((letter.origin.partition, letter.origin.offset) for letter in plane.dead) == [
+    assert sorted((letter.partition, letter.offset) for letter in plane.dead) == [
         (number, 7) for number in range(QUEUES)
     ]
-    assert {(letter.origin.attempt, letter.origin.error) for letter in plane.dead} == {
-        (3, "LookupError: no such order")
-    }
-    assert {letter.origin.client_id for letter in plane.dead} == {"c0"}
+    assert {(letter.attempt, letter.error) for letter in plane.dead} == {(3, "LookupError: no such order")}
+    assert {letter.client_id for letter in plane.dead} == {"c0"}
 
 
 def test_in_order_the_queue_waits_for_a_failed_message_and_other_queues_do_not(plane):
@@ -327,7 +323,7 @@ def test_whatever_the_text_of_an_exception_is_its_message_is_retried(plane, prob
     client.stop()
 
     assert client.problem is None
-    assert {letter.origin.error for letter in plane.dead} == {error}
+    assert {letter.error for letter in plane.dead} == {error}
     assert {one.error for one in plane.failures} == {error}
 
 

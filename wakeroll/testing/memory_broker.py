@@ -56,10 +56,14 @@ class MemoryBroker:
     b'customer-7' b'17'
     """
 
-    def __init__(self) -> None:
-        """Start with no topics except for those of the control plane."""
+    def __init__(self, *, real_time: bool = False) -> None:
+        """Start with no topics except for those of the control plane.
+
+        Args:
+            real_time: whether failed messages also wait by the machine's clock, so that time passes without `advance`.
+        """
         self._log = MemoryLog()
-        self._clock = SkippingClock(self._log)
+        self._clock = SkippingClock(self._log, goes_on=real_time)
         self._coordinator = MemoryCoordinator(self._log)
         self._deliveries = Deliveries()
         self._members: list[Member] = []

@@ -1,5 +1,6 @@
 """Kafka's clients on topics in memory: the parts of confluent-kafka's classes that the SDK uses."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -12,6 +13,9 @@ from wakeroll.testing.memory_log import Headers, MemoryLog, Partition, message_o
 
 FETCHED = 40
 """Most messages of one partition that are returned in a row."""
+
+FLUSH_S = 0.01
+"""How long `flush` waits before it looks for receipts again (s)."""
 
 OnDelivery = Callable[[KafkaError | None, Message], object]
 
@@ -55,7 +59,8 @@ class MemoryProducer(MemoryClient):
     def __init__(self, log: MemoryLog, now_ms: Callable[[], int], config: Mapping[str, Any]) -> None:
         """Connect."""
         super().__init__(log, now_ms, config)
-        self._receipts: list[tuple[OnDelivery, KafkaError | None, Message]] = []
+        self._receipts: list[tuple[float, OnDelivery, KafkaError | None, Message]] = []
+        """Receipts that were not passed on, each with the time from which on that may happen."""
 
     def produce(
         self,
@@ -72,26 +77,38 @@ class MemoryProducer(MemoryClient):
         with self._log.lock:
             error, message = self._store(topic, _bytes_of(value), _bytes_of(key), partition, encoded)
             if on_delivery is not None:
-                self._receipts.append((on_delivery, error, message))
+                at_s = time.monotonic() + self._log.receipt_delay_s(topic)
+                self._receipts.append((at_s, on_delivery, error, message))
                 self._log.changed.notify_all()
 
     def poll(self, timeout: float = -1) -> int:
         """Call the callbacks of stored messages; wait for the first one at most `timeout` seconds."""
         with self._log.lock:
-            if not self._receipts and timeout > 0:
+            if timeout > 0 and not self._has_receipt():
                 self._log.wait(timeout)
-            receipts, self._receipts = self._receipts, []
-        for on_delivery, error, message in receipts:
+            now_s = time.monotonic()
+            receipts = [receipt for receipt in self._receipts if receipt[0] <= now_s]
+            self._receipts = [receipt for receipt in self._receipts if receipt[0] > now_s]
+        for _, on_delivery, error, message in receipts:
             on_delivery(error, message)
         return len(receipts)
 
     def flush(self, timeout: float = -1) -> int:
-        """Call the callbacks of stored messages; none is under way after that."""
+        """Call the callbacks of stored messages; return how many are missing after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
         self.poll(0)
-        return 0
+        while self._receipts and time.monotonic() < deadline:
+            self.poll(FLUSH_S)
+        return len(self._receipts)
 
     def purge(self) -> None:
-        """Do nothing: no message is under way."""
+        """Forget messages whose receipts are missing."""
+        with self._log.lock:
+            self._receipts.clear()
+
+    def _has_receipt(self) -> bool:
+        now_s = time.monotonic()
+        return any(receipt[0] <= now_s for receipt in self._receipts)
 
     def _store(
         self, topic: str, value: bytes | None, key: bytes | None, partition: int, headers: Headers
@@ -118,6 +135,8 @@ class MemoryConsumer(MemoryClient):
         self._paused: set[tuple[str, int]] = set()
         self._at_end: set[tuple[str, int]] = set()
         """Partitions whose end was reported."""
+        self._in_a_row = 0
+        """Messages that the first partition has returned since another one did."""
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions instead of the former ones."""
@@ -199,9 +218,12 @@ class MemoryConsumer(MemoryClient):
         for place in list(self._positions):
             if place in self._paused or place[0] not in self._log.topics:
                 continue
-            messages = self._next(place, min(most - len(found), FETCHED))
-            if messages:
-                found += messages
+            asked = min(most - len(found), FETCHED - self._in_a_row)
+            messages = self._next(place, asked)
+            found += messages
+            self._in_a_row += len(messages)
+            if len(messages) < asked or self._in_a_row == FETCHED:
+                self._in_a_row = 0
                 self._positions[place] = self._positions.pop(place)  # the others come first next time
             if len(found) == most:
                 break

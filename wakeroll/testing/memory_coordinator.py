@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections.abc import Callable
 
 import msgspec
 
@@ -42,6 +43,8 @@ class MemoryCoordinator:
 
     def __init__(self, log: MemoryLog) -> None:
         """Create the control topics."""
+        self.on_decision: Callable[[AnyDecision], object] = lambda _decision: None
+        """Called with each decision."""
         self._log = log
         self._names = Topics()
         self._began_s = time.monotonic()
@@ -167,6 +170,7 @@ class MemoryCoordinator:
             self._skip()
 
     def _publish(self, decision: AnyDecision) -> None:
+        self.on_decision(decision)
         value = encode_decision(decision)
         key = decision.queue.key if isinstance(decision, Wake) else decision.group_id or decision.shard
         self._log.append(self._names.decisions, 0, key.encode(), value, [], self._now_ms())

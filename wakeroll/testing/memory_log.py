@@ -57,6 +57,8 @@ class MemoryLog:
         """Called with topic, partition and record, when a record is stored."""
         self.on_poll: Callable[[str], object] = lambda _topic: None
         """Called with a topic whose reader is about to wait."""
+        self.receipt_delay_s: Callable[[str], float] = lambda _topic: 0.0
+        """Returns how long a producer waits for the receipt of a message of this topic (s)."""
         self._next_partition: dict[str, int] = {}
 
     def create(self, topic: str, partitions: int) -> bool:

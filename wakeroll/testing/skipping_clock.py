@@ -1,6 +1,7 @@
-"""The clock of a broker in memory: it stands still until a test lets time pass."""
+"""The clock of a broker in memory: a test lets time pass."""
 
 import threading
+import time
 from typing import NamedTuple
 
 from model.config import NEVER_MS
@@ -21,12 +22,13 @@ class Round(NamedTuple):
 
 
 class SkippingClock:
-    """Milliseconds that pass by `skip_to` only. Any thread may use it."""
+    """A clock that stands still, or goes on with the machine's, and that can skip time. Any thread may use it."""
 
-    def __init__(self, log: MemoryLog) -> None:
-        """Begin at `START_MS`."""
+    def __init__(self, log: MemoryLog, *, goes_on: bool) -> None:
+        """Begin at `START_MS`; `goes_on`: whether time also passes without `skip_to`."""
         self._log = log
-        self._now_ms = START_MS
+        self._began_s = time.monotonic() if goes_on else None
+        self._skipped_ms = 0
         self._versions: dict[int, int] = {}
         """Thread of a push loop -> version of the log at the beginning of its last round."""
         self.rounds: dict[int, Round] = {}
@@ -36,11 +38,12 @@ class SkippingClock:
 
     def now_ms(self) -> int:
         """Return the time (ms)."""
-        return self._now_ms
+        passed_s = 0.0 if self._began_s is None else time.monotonic() - self._began_s
+        return START_MS + self._skipped_ms + int(passed_s * 1_000)
 
     def epoch_ms(self) -> int:
         """Return the time (epoch ms)."""
-        return self._now_ms
+        return self.now_ms()
 
     def on_round(self, idle_until_ms: IdleUntil) -> None:
         """Note what a push loop has to do."""
@@ -55,5 +58,5 @@ class SkippingClock:
         """Let time pass up to a moment."""
         assert then_ms < NEVER_MS, "nothing is due at that time"
         with self._log.lock:
-            self._now_ms = max(self._now_ms, then_ms)
+            self._skipped_ms += max(then_ms - self.now_ms(), 0)
             self._log.note_change()
