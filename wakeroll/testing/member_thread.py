@@ -28,6 +28,7 @@ class Member:
         now_s: Callable[[], float],
         on_call: OnCall,
         cut_off: Callable[["Member"], None],
+        on_end: Callable[[], bool],
         *,
         commits: bool,
         **run_arguments: Any,
@@ -40,6 +41,7 @@ class Member:
             now_s: returns the broker's time (s).
             on_call: called when a call of the handler has ended.
             cut_off: called by `crash`, to disconnect the consumer.
+            on_end: called by the thread when it ends; returns whether `Consumer.run` had begun to consume.
             commits: whether the consumer commits at an interval.
             run_arguments: of `Consumer.run`.
         """
@@ -49,12 +51,18 @@ class Member:
         """The error that ended `Consumer.run`; None if there is none."""
         self.is_crashed = False
         """Whether `crash` was called."""
+        self.has_begun = True
+        """Whether `Consumer.run` accepted its arguments."""
+        self.has_ended = False
+        """Whether `Consumer.run` has ended."""
         self.commits = commits
+        """Whether the consumer commits at an interval."""
         self.is_raised = False
         """Whether the test has seen `problem`."""
         self._now_s = now_s
         self._on_call = on_call
         self._cut_off = cut_off
+        self._on_end = on_end
         self._calls = 0
         self._lock = threading.Lock()
         self._handler = self._watched(handler)
@@ -85,11 +93,12 @@ class Member:
     @property
     def is_running(self) -> bool:
         """Whether the member is in its group and runs the handler."""
-        return self._thread.is_alive() and not self.is_crashed and self.problem is None
+        return not self.has_ended and not self.is_crashed
 
     @property
-    def thread_id(self) -> int | None:
+    def thread_id(self) -> int:
         """Identifier of the thread of `Consumer.run`."""
+        assert self._thread.ident is not None, "the thread was started when the member was created"
         return self._thread.ident
 
     def stop(self, timeout: float = STOP_S) -> None:
@@ -99,14 +108,15 @@ class Member:
             TimeoutError: a call of the handler did not return within `timeout` seconds; the member is crashed instead.
             BaseException: what ended `Consumer.run`, such as an exception of the handler with ``on_error="raise"``.
         """
+        if self.is_crashed:
+            return
         self.consumer.stop()
         self._thread.join(timeout)
-        if self._thread.is_alive() and not self.is_crashed:
+        if self._thread.is_alive():
             calls = self._calls
             self.crash()
             raise TimeoutError(f"{self.client_id}: {calls} calls of the handler did not return within {timeout:g} s")
-        if not self.is_crashed:
-            self.consumer.close()
+        self.consumer.close()
         self.raise_problem()
 
     def crash(self) -> None:
@@ -136,6 +146,8 @@ class Member:
         except BaseException as problem:
             self.problem = problem
         finally:
+            self.has_begun = self._on_end()
+            self.has_ended = True
             if self.is_crashed:
                 self.consumer.close(timeout=0.1)
 

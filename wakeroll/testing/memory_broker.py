@@ -138,9 +138,15 @@ class MemoryBroker:
             arguments: of `Consumer` and of `Consumer.run`. Unlike there, the default of `consume_from` is ``first``.
 
         Raises:
-            InvalidUsage: there is no such topic, an argument is not valid, or the broker is closed.
+            InvalidUsage: there is no such topic, an argument is not valid, a member of this name runs already, or the
+                broker is closed.
         """
         self._refuse_if_closed()
+        if not callable(handler):
+            raise InvalidUsage(f"handler is {handler!r}; it must be a function of a list of messages")
+        for member in self._running():
+            if member.client_id == arguments.get("client_id"):
+                raise InvalidUsage(f"member {member.client_id!r} of group {member.group_id!r} runs already")
         names = [topics] if isinstance(topics, str) else list(topics)
         for topic in names:
             self._queues_of(topic)
@@ -155,9 +161,16 @@ class MemoryBroker:
             self._now_s,
             self._note,
             self._cut_off,
+            self._clock.forget,
             commits=arguments.get("commit_interval", 5.0) is not None,
             **run_arguments,
         )
+        # `run` refuses wrong arguments in the member's thread.
+        self._wait(
+            lambda: member.thread_id in self._clock.rounds or member.has_ended, "the member has joined", PATIENCE_S
+        )
+        if not member.has_begun:
+            member.raise_problem()
         self._members.append(member)
         return member
 
@@ -360,19 +373,17 @@ class MemoryBroker:
             InvalidUsage: no member runs.
         """
         self._refuse_if_closed()
-        if not any(not member.is_crashed for member in self._members) and not self._running():
-            raise InvalidUsage("no member runs; join() starts one")
         self._wait(self._is_idle, "all that is due is handled", timeout, deadline)
-        if not self._running():
-            raise InvalidUsage("no member runs any more; join() starts one")
         with self._log.lock:
-            rounds = [self._clock.rounds[cast(int, member.thread_id)] for member in self._running()]
-            return min(cast(int, one.idle_until_ms) for one in rounds)
+            rounds = [self._clock.rounds[member.thread_id] for member in self._running()]
+        if not rounds:
+            raise InvalidUsage("no member runs; join() starts one")
+        return min(one.idle_until_ms or NEVER_MS for one in rounds)
 
     def _is_idle(self) -> bool:
         with self._log.lock:
             for member in self._running():
-                last = self._clock.rounds.get(cast(int, member.thread_id))
+                last = self._clock.rounds.get(member.thread_id)
                 if last is None or last.version != self._log.version or last.idle_until_ms is None:
                     return False
             return self._is_settled()

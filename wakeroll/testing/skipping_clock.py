@@ -54,6 +54,13 @@ class SkippingClock:
             if until_ms is not None:
                 self.idle.notify_all()
 
+    def forget(self) -> bool:
+        """Forget the rounds of this thread, which ends; return whether there were any."""
+        thread = threading.get_ident()
+        with self._log.lock:
+            self._versions.pop(thread, None)
+            return self.rounds.pop(thread, None) is not None
+
     def skip_to(self, then_ms: int) -> None:
         """Let time pass up to a moment."""
         assert then_ms < NEVER_MS, "nothing is due at that time"
