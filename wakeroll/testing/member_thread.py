@@ -57,7 +57,7 @@ class Member:
         """Whether `Consumer.run` has ended."""
         self.commits = commits
         """Whether the consumer commits at an interval."""
-        self.is_raised = False
+        self._is_raised = False
         """Whether the test has seen `problem`."""
         self._now_s = now_s
         self._on_call = on_call
@@ -136,8 +136,8 @@ class Member:
         Raises:
             BaseException: what a callback, the handler or the consumer raised.
         """
-        if self.problem is not None and not self.is_raised and not self.is_crashed:
-            self.is_raised = True
+        if self.problem is not None and not self._is_raised and not self.is_crashed:
+            self._is_raised = True
             raise self.problem
 
     def _run(self) -> None:
