@@ -334,6 +334,23 @@ def test_an_exception_of_a_handler_without_retries_is_raised_in_the_test():
         broker.close()
 
 
+def test_when_run_ends_with_an_exception_another_member_gets_the_queues():
+    def handle(_: list[Message]) -> None:
+        raise LookupError("no such order")
+
+    with broker_with(6, queues=2) as broker:
+        broker.join(GROUP, [ORDERS], handle, on_error="raise")
+        with pytest.raises(InvalidUsage, match="batch_size is 0"):
+            broker.join(GROUP, [ORDERS], handle, batch_size=0)
+        with pytest.raises(LookupError):
+            broker.run_until_done()
+        broker.join(GROUP, [ORDERS], lambda _: None, client_id="c2")
+        broker.run_until_done()
+
+        assert list(broker.assignment(GROUP)) == ["c2"]
+        assert sorted(numbers(broker.processed(GROUP))) == list(range(6))
+
+
 def test_in_a_broadcasting_group_each_member_receives_every_message():
     with broker_with(4, queues=2) as broker:
         for name in ("c1", "c2"):

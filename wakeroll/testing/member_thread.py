@@ -148,8 +148,8 @@ class Member:
         finally:
             self.has_begun = self._on_end()
             self.has_ended = True
-            if self.is_crashed:
-                self.consumer.close(timeout=0.1)
+            if self.is_crashed or self.problem is not None:  # as at the end of `with Consumer(...)`
+                self.consumer.close(timeout=0.1 if self.is_crashed else 5.0)
 
     def _watched(self, handler: Handler) -> Handler:
         """Return the handler with a note of each call."""

@@ -165,13 +165,16 @@ class MemoryBroker:
             commits=arguments.get("commit_interval", 5.0) is not None,
             **run_arguments,
         )
-        # `run` refuses wrong arguments in the member's thread.
+        self._members.append(member)
+        # `run` refuses wrong arguments in the member's thread. Problems of other members are not those of this call.
         self._wait(
-            lambda: member.thread_id in self._clock.rounds or member.has_ended, "the member has joined", PATIENCE_S
+            lambda: member.thread_id in self._clock.rounds or member.has_ended,
+            "the member has joined",
+            PATIENCE_S,
+            raises=False,
         )
         if not member.has_begun:
             member.raise_problem()
-        self._members.append(member)
         return member
 
     def settle(self, timeout: float = PATIENCE_S) -> None:
@@ -405,13 +408,22 @@ class MemoryBroker:
         group = self._coordinator.group(member.group_id)
         return group is not None and group.mode == "broadcasting"
 
-    def _wait(self, condition: Callable[[], object], what: str, timeout: float, deadline: float | None = None) -> None:
+    def _wait(
+        self,
+        condition: Callable[[], object],
+        what: str,
+        timeout: float,
+        deadline: float | None = None,
+        *,
+        raises: bool = True,
+    ) -> None:
+        """Wait until a condition is true; `raises`: raise what ends a member meanwhile."""
         deadline = time.monotonic() + timeout if deadline is None else deadline
         with self._log.lock:
             self._log.is_hurried = True
         try:
             while True:
-                for member in self._members:
+                for member in self._members if raises else ():
                     member.raise_problem()
                 if condition():
                     return
