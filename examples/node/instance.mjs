@@ -1,0 +1,150 @@
+/** One instance of a client, as docs/protocol.md describes it, without I/O. "Duty" means "Duties of a client" there. */
+import { createHash, randomUUID } from 'node:crypto'
+import { uptime } from 'node:os'
+
+/** The error of the coordinator's clock, ms. */
+const MARGIN_MS = 5_000
+const DEFAULTS = { heartbeat_ms: 10_000, session_timeout_ms: 45_000 }
+
+/** A clock that also counts while the machine is suspended, ms. */
+export const nowMs = () => uptime() * 1_000
+
+const keyOf = ({ topic, broker, queue_id }) => `${topic}@${broker}@${queue_id}`
+
+/** A queue that the client has. It is a position of `PartitionReader`; `next` is undefined until its start is found. */
+class Owned {
+  constructor({ queue, given, start }) {
+    this.queue = queue
+    this.topic = queue.topic
+    this.partition = queue.queue_id
+    this.given = given
+    this.start = start
+    this.next = start.offset
+    /** Offset behind the last processed message, and the same as Kafka has acknowledged in a commit. */
+    this.done = this.committed = start.offset
+    /** Whether the application works on a message of it. */
+    this.inHand = false
+    /** Whether it must be released. */
+    this.draining = false
+  }
+
+  get isDrained() {
+    return this.draining && !this.inHand && this.next !== undefined && this.done === this.committed
+  }
+}
+
+export class Instance {
+  /** Why it is over; null while it lives. */
+  over = null
+  #secret = randomUUID()
+  #epoch = -1
+  #settings = DEFAULTS
+  #queues = new Map()
+  #answers = true // at once: the first heartbeat
+  #refused = false
+  /** When the last acknowledged heartbeat was sent, and the first one after it; with the session that each states. */
+  #acknowledged = null
+  #sent = null
+  #heardMs = nowMs()
+
+  constructor(groupId, clientId, topics, consumeFrom) {
+    const hash = createHash('sha256').update(this.#secret).digest('hex')
+    this.names = { group_id: groupId, client_id: clientId, instance_id: `h:${hash.slice(0, 40)}` }
+    this.preferences = { subscriptions: topics.map((topic) => ({ topic })), consume_from: consumeFrom }
+  }
+
+  get queues() {
+    return [...this.#queues.values()]
+  }
+
+  /** End when the session has (duty 10), or when the inbox is not heard (duty 11); return whether it lives. */
+  isLive() {
+    const session = this.#settings.session_timeout_ms
+    const ends = [this.#heardMs + session]
+    for (const beat of [this.#acknowledged, this.#sent]) if (beat) ends.push(beat.atMs + beat.sessionMs - MARGIN_MS)
+    if (nowMs() > Math.min(...ends)) this.over ??= 'its session has ended'
+    return this.over === null
+  }
+
+  /** Whether the next message of a queue may be handed out: ask before each one. */
+  mayHandOut(owned) {
+    return this.isLive() && !owned.draining && this.#queues.get(keyOf(owned.queue)) === owned
+  }
+
+  /** The inbox was read up to the end that it had at this time. */
+  heard(atMs) {
+    this.#heardMs = atMs
+  }
+
+  /** Apply a decision of the inbox. */
+  receive(decision) {
+    if (decision.kind === 'assignment') this.#apply(decision)
+    if (decision.kind === 'fenced') this.over ??= decision.reason
+    // After a loss of state: the coordinator does not know the owner before the next heartbeat (duty 8).
+    if (decision.kind === 'rejected' && decision.rule === 'commit') this.#refused = true
+  }
+
+  /** Duties 5 to 7. */
+  #apply({ epoch, queues, ...settings }) {
+    if (epoch < this.#epoch) return
+    const assigned = new Map(queues.map((entry) => [keyOf(entry.queue), entry]))
+    const isMissing = ([key, owned]) => !assigned.has(key) && !owned.draining
+    const isNewer = ([key, entry]) => entry.given > (this.#queues.get(key)?.given ?? 0)
+    const revoked = [...this.#queues].filter(isMissing)
+    const begun = [...assigned].filter(isNewer)
+    this.#answers ||= epoch > this.#epoch || revoked.length + begun.length > 0
+    this.#epoch = epoch
+    this.#settings = settings
+    for (const [, owned] of revoked) owned.draining = true
+    // What was done under an older `given` is not committed any more: an operator may have reset the offset.
+    for (const [key, entry] of begun) this.#queues.set(key, new Owned(entry))
+  }
+
+  /** Stop handing out, for ever. */
+  drain() {
+    for (const owned of this.queues) owned.draining = true
+  }
+
+  /** Whether nothing is left to do before it unregisters. */
+  get isDrained() {
+    return this.queues.every((owned) => owned.isDrained)
+  }
+
+  /** Whether a heartbeat is due: an answer, a release, or the next one. */
+  get isHeartbeatDue() {
+    const sentMs = this.#acknowledged?.atMs ?? -Infinity
+    return this.#answers || this.queues.some((owned) => owned.isDrained) || nowMs() - sentMs >= this.#settings.heartbeat_ms
+  }
+
+  /** Return the next heartbeat. A drained queue is not in it: that releases the queue. */
+  heartbeat() {
+    for (const [key, owned] of this.#queues) if (owned.isDrained) this.#queues.delete(key)
+    this.#answers = false
+    const session_timeout_ms = this.#settings.session_timeout_ms
+    this.#sent = { atMs: nowMs(), sessionMs: session_timeout_ms }
+    const owned = this.queues.map(({ queue }) => queue)
+    return { type: 'heartbeat', ...this.names, epoch: this.#epoch, session_timeout_ms, owned, ...this.preferences }
+  }
+
+  /** Kafka has acknowledged the heartbeat. */
+  heartbeatAcknowledged() {
+    if (!this.isLive()) return
+    this.#acknowledged = this.#sent
+    this.#sent = null
+    if (this.#refused) for (const owned of this.queues) owned.committed = undefined
+    this.#refused = false
+  }
+
+  /** Return the commit that is due, and the function to call when Kafka has acknowledged it; null if none is due. */
+  commit() {
+    const due = this.queues.filter(({ done, committed }) => done !== committed).map((owned) => [owned, owned.done])
+    if (!due.length) return null
+    const offsets = due.map(([{ queue }, offset]) => ({ queue, offset }))
+    const acknowledged = () => due.forEach(([owned, offset]) => (owned.committed = offset))
+    return [{ type: 'commit', ...this.names, epoch: this.#epoch, offsets }, acknowledged]
+  }
+
+  unregister() {
+    return { type: 'unregister', ...this.names, secret: this.#secret }
+  }
+}
