@@ -1,4 +1,4 @@
-/** A member of a wakeroll group: calls a function with the messages of the queues that the coordinator assigns to it. */
+/** A member of a wakeroll group: it calls a function with the messages of the queues that are assigned to it. */
 import { setImmediate as otherTasks, setTimeout as sleep } from 'node:timers/promises'
 import { Instance, nowMs } from './instance.mjs'
 import { BEGINNING, END, PartitionReader, RecordWriter, report } from './kafka.mjs'
@@ -50,10 +50,15 @@ export class Client {
       await Promise.all([this.#listen(instance, inbox), this.#consume(instance, handle), this.#write(instance)])
       report(`instance ${instance.names.instance_id} is over: ${instance.over}`)
       if (instance.over === 'duplicate') throw new Duplicate(`another live process uses the client_id ${clientId}`)
-      for (let ms = 0; instance.over === 'refused' && ms < REFUSED_MS && !this.#leaving; ms += LOOK_MS) await sleep(LOOK_MS)
+      if (instance.over === 'refused') await this.#wait(REFUSED_MS)
       previous = instance
     }
     await Promise.all([this.#inboxReader.close(), this.#reader.close(), this.#writer.close()])
+  }
+
+  async #wait(ms) {
+    const untilMs = nowMs() + ms
+    while (!this.#leaving && nowMs() < untilMs) await sleep(LOOK_MS)
   }
 
   /** Return the end of the client's inbox partition as a position. */
@@ -69,22 +74,30 @@ export class Client {
     }
   }
 
-  /** Follow the inbox partition, which has decisions for other clients, too. */
+  /** Follow the inbox partition; it has decisions for other clients, too. */
   async #listen(instance, inbox) {
     while (instance.isLive()) {
       const askedMs = nowMs()
       for (const { messages, next, end } of await this.#inboxReader.fetch([inbox], FETCH_MS)) {
-        for (const { value } of messages) this.#receive(instance, JSON.parse(value))
+        for (const { key, value } of messages) {
+          if (key?.toString() === instance.names.client_id) this.#receive(instance, value)
+        }
         inbox.next = next
         if (next >= end) instance.heard(askedMs)
       }
     }
   }
 
-  #receive(instance, decision) {
+  #receive(instance, value) {
     const { group_id, client_id, instance_id } = instance.names
-    if (decision.group_id !== group_id || decision.client_id !== client_id) return
-    if ((decision.instance_id ?? instance_id) !== instance_id) return // a rejected record's instance is not named
+    let decision
+    try {
+      decision = JSON.parse(value)
+    } catch {
+      return // nothing that a coordinator wrote
+    }
+    if (decision?.group_id !== group_id || decision.client_id !== client_id) return
+    if ((decision.instance_id ?? instance_id) !== instance_id) return // `rejected` does not name the instance
     if (!this.#isNew(decision)) return
     if (decision.kind === 'rejected') report(`rejected (${decision.rule}): ${decision.detail}`)
     instance.receive(decision)
@@ -142,7 +155,8 @@ export class Client {
     let committedMs = nowMs()
     while (instance.isLive()) {
       if (this.#leaving) instance.drain()
-      if (nowMs() - committedMs >= COMMIT_MS || instance.isHeartbeatDue || instance.queues.some((one) => one.draining)) {
+      const isUrgent = instance.isHeartbeatDue || instance.queues.some((owned) => owned.isCommitUrgent)
+      if (isUrgent || nowMs() - committedMs >= COMMIT_MS) {
         await this.#commit(instance)
         committedMs = nowMs()
       }

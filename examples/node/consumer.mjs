@@ -13,14 +13,19 @@ const USAGE = `usage: node consumer.mjs GROUP TOPIC --bootstrap HOST:PORT [optio
   --client-id ID        name of this member (default: a new one at each start)
   --from first|last     where a queue without a committed offset starts (default: last)`
 
+const OPTIONS = {
+  bootstrap: { type: 'string' },
+  prefix: { type: 'string', default: 'wakeroll' },
+  'client-id': { type: 'string' },
+  from: { type: 'string', default: 'last' },
+}
 const LEAVE_MS = 30_000
 
 function readArguments() {
   try {
-    const options = { bootstrap: {}, prefix: { default: 'wakeroll' }, 'client-id': {}, from: { default: 'last' } }
-    for (const option of Object.values(options)) option.type = 'string'
-    const { positionals, values } = parseArgs({ options, allowPositionals: true })
-    if (positionals.length !== 2 || !values.bootstrap || !['first', 'last'].includes(values.from)) throw new Error(USAGE)
+    const { positionals, values } = parseArgs({ options: OPTIONS, allowPositionals: true })
+    const isComplete = positionals.length === 2 && values.bootstrap && ['first', 'last'].includes(values.from)
+    if (!isComplete) throw new Error(USAGE)
     return { groupId: positionals[0], topics: [positionals[1]], ...values }
   } catch (error) {
     report(error.message)

@@ -31,6 +31,11 @@ class Owned {
   get isDrained() {
     return this.draining && !this.inHand && this.next !== undefined && this.done === this.committed
   }
+
+  /** Whether to commit at once: its first offset, or the last one before its release. */
+  get isCommitUrgent() {
+    return this.done !== this.committed && (this.draining || this.committed === undefined)
+  }
 }
 
 export class Instance {
@@ -41,7 +46,8 @@ export class Instance {
   #settings = DEFAULTS
   #queues = new Map()
   #answers = true // at once: the first heartbeat
-  #refused = false
+  #shard = null
+  #mustCommitAgain = false
   /** When the last acknowledged heartbeat was sent, and the first one after it; with the session that each states. */
   #acknowledged = null
   #sent = null
@@ -59,8 +65,7 @@ export class Instance {
 
   /** End when the session has (duty 10), or when the inbox is not heard (duty 11); return whether it lives. */
   isLive() {
-    const session = this.#settings.session_timeout_ms
-    const ends = [this.#heardMs + session]
+    const ends = [this.#heardMs + this.#settings.session_timeout_ms]
     for (const beat of [this.#acknowledged, this.#sent]) if (beat) ends.push(beat.atMs + beat.sessionMs - MARGIN_MS)
     if (nowMs() > Math.min(...ends)) this.over ??= 'its session has ended'
     return this.over === null
@@ -80,27 +85,37 @@ export class Instance {
   receive(decision) {
     if (decision.kind === 'assignment') this.#apply(decision)
     if (decision.kind === 'fenced') this.over ??= decision.reason
-    // After a loss of state: the coordinator does not know the owner before the next heartbeat (duty 8).
-    if (decision.kind === 'rejected' && decision.rule === 'commit') this.#refused = true
+    // After a loss of state, the coordinator does not know the owner before the next heartbeat (duty 8).
+    if (decision.kind === 'rejected' && decision.rule === 'commit') this.#mustCommitAgain = true
   }
 
   /** Duties 5 to 7. */
-  #apply({ epoch, queues, ...settings }) {
+  #apply({ epoch, queues, shard, ...settings }) {
     if (epoch < this.#epoch) return
     const assigned = new Map(queues.map((entry) => [keyOf(entry.queue), entry]))
-    const isMissing = ([key, owned]) => !assigned.has(key) && !owned.draining
-    const isNewer = ([key, entry]) => entry.given > (this.#queues.get(key)?.given ?? 0)
-    const revoked = [...this.#queues].filter(isMissing)
-    const begun = [...assigned].filter(isNewer)
-    this.#answers ||= epoch > this.#epoch || revoked.length + begun.length > 0
+    let isChanged = epoch > this.#epoch
+    for (const [key, owned] of this.#queues) {
+      if (assigned.has(key) || owned.draining) continue
+      owned.draining = isChanged = true
+    }
+    for (const [key, entry] of assigned) {
+      const owned = this.#queues.get(key)
+      if (entry.given <= (owned?.given ?? 0)) continue
+      if (entry.start.offset === undefined && owned?.done !== undefined) {
+        owned.given = entry.given // read already: the coordinator has lost its offset, and means no other start
+      } else {
+        this.#queues.set(key, new Owned(entry)) // what was done under the older `given` is not committed any more
+        isChanged = true
+      }
+    }
+    this.#answers ||= isChanged
+    this.#mustCommitAgain ||= this.#shard !== null && this.#shard !== shard // another era
+    this.#shard = shard
     this.#epoch = epoch
     this.#settings = settings
-    for (const [, owned] of revoked) owned.draining = true
-    // What was done under an older `given` is not committed any more: an operator may have reset the offset.
-    for (const [key, entry] of begun) this.#queues.set(key, new Owned(entry))
   }
 
-  /** Stop handing out, for ever. */
+  /** Hand out nothing more: the client leaves. */
   drain() {
     for (const owned of this.queues) owned.draining = true
   }
@@ -110,10 +125,10 @@ export class Instance {
     return this.queues.every((owned) => owned.isDrained)
   }
 
-  /** Whether a heartbeat is due: an answer, a release, or the next one. */
+  /** Whether a heartbeat is due: the answer to an assignment, a release, or the next one. */
   get isHeartbeatDue() {
-    const sentMs = this.#acknowledged?.atMs ?? -Infinity
-    return this.#answers || this.queues.some((owned) => owned.isDrained) || nowMs() - sentMs >= this.#settings.heartbeat_ms
+    const dueMs = (this.#acknowledged?.atMs ?? -Infinity) + this.#settings.heartbeat_ms
+    return this.#answers || this.queues.some((owned) => owned.isDrained) || nowMs() >= dueMs
   }
 
   /** Return the next heartbeat. A drained queue is not in it: that releases the queue. */
@@ -131,8 +146,8 @@ export class Instance {
     if (!this.isLive()) return
     this.#acknowledged = this.#sent
     this.#sent = null
-    if (this.#refused) for (const owned of this.queues) owned.committed = undefined
-    this.#refused = false
+    if (this.#mustCommitAgain) for (const owned of this.queues) owned.committed = undefined
+    this.#mustCommitAgain = false
   }
 
   /** Return the commit that is due, and the function to call when Kafka has acknowledged it; null if none is due. */

@@ -4,7 +4,8 @@ import { Consumer, Producer, compatibilityPartitioner, murmur2 } from '@platform
 
 export const END = -1n
 export const BEGINNING = -2n
-const PAUSE_MS = 250
+const PAUSE_MS = 500
+const REQUEST_MS = 10_000 // shorter than a session: a connection may hang
 const PARTITION_BYTES = 1024 * 1024
 const OFFSET_OUT_OF_RANGE = 1
 const IS_TRANSACTIONAL = 1 << 4
@@ -15,11 +16,14 @@ export const report = (text) => console.error(text)
 
 /** Reads partitions from positions `{topic, partition, next}`; `next` is the offset to read next. */
 export class PartitionReader {
+  #options
   #consumer
 
   constructor(bootstrap, clientId) {
     // The library requires a groupId. Kafka never sees it, because this consumer joins no group of Kafka's.
-    this.#consumer = new Consumer({ clientId, groupId: clientId, bootstrapBrokers: bootstrap.split(','), retries: 0 })
+    const names = { clientId, groupId: clientId, bootstrapBrokers: bootstrap.split(',') }
+    this.#options = { ...names, retries: 0, requestTimeout: REQUEST_MS }
+    this.#consumer = new Consumer({ ...this.#options })
   }
 
   /** Return the partition of `topic` to which `key` belongs. */
@@ -66,35 +70,38 @@ export class PartitionReader {
       await this.recover(error.message)
     }
     for (const [position, { errorCode }] of found) {
-      if (errorCode === OFFSET_OUT_OF_RANGE) await this.#skipDeleted(position)
-      else if (errorCode) await this.recover(`${position.topic}-${position.partition}: error code ${errorCode} of Kafka`)
+      if (errorCode === OFFSET_OUT_OF_RANGE) await this.#beginAgain(position)
+      else if (errorCode) await this.recover(`${position.topic}-${position.partition} has Kafka's error ${errorCode}`)
     }
-    return found.filter(([, { errorCode }]) => !errorCode).map(([position, partition]) => committed(position, partition))
+    return found.filter(([, { errorCode }]) => !errorCode).map((one) => committed(...one))
   }
 
   close() {
     return this.#consumer.close(true)
   }
 
-  /** Go on at the first message if the one to read is deleted. Beyond the end, wait: the coordinator corrects that. */
-  async #skipDeleted(position) {
-    const first = await this.offsetAt(position, BEGINNING).catch(() => 0)
-    report(`${position.topic}-${position.partition} does not have offset ${position.next}; its first one is ${first}`)
-    position.next = Math.max(position.next, first)
+  /** After an error: begin with new connections, and with the partitions' present leaders. */
+  async recover(error) {
+    report(`cannot read: ${error}; will read again`)
+    await this.#consumer.close(true).catch(() => {})
+    this.#consumer = new Consumer({ ...this.#options })
     await sleep(PAUSE_MS)
   }
 
-  /** After an error: pause, and learn the leaders again, because one that has moved or gone is the usual reason. */
-  async recover(error) {
-    report(`cannot read: ${error}; will read again`)
-    await sleep(PAUSE_MS)
-    this.#consumer.clearMetadata()
+  /** The offset to read is deleted, or beyond the end of a topic made again: reading twice is better than losing. */
+  async #beginAgain(position) {
+    report(`${position.topic}-${position.partition} does not have offset ${position.next}; its first one is read`)
+    try {
+      position.next = await this.offsetAt(position, BEGINNING)
+    } catch (error) {
+      await this.recover(error.message)
+    }
   }
 }
 
 function toFetch(topicId, { partition, next }) {
-  const epochs = { currentLeaderEpoch: -1, lastFetchedEpoch: -1 }
-  return { topicId, partitions: [{ partition, fetchOffset: BigInt(next), partitionMaxBytes: PARTITION_BYTES, ...epochs }] }
+  const position = { partition, fetchOffset: BigInt(next), currentLeaderEpoch: -1, lastFetchedEpoch: -1 }
+  return { topicId, partitions: [{ ...position, partitionMaxBytes: PARTITION_BYTES }] }
 }
 
 /** Leave out control records and aborted transactions: the library leaves out some of the latter only. */
@@ -110,11 +117,12 @@ function committed(position, { records = [], abortedTransactions, highWatermark 
     if (attributes & IS_CONTROL) aborted.delete(producerId)
     else if (!(attributes & IS_TRANSACTIONAL && aborted.has(producerId))) {
       for (const { offsetDelta, key, value } of batch) {
-        messages.push({ topic, partition, offset: Number(firstOffset) + offsetDelta, key, value })
+        const offset = Number(firstOffset) + offsetDelta
+        if (offset >= position.next) messages.push({ topic, partition, offset, key, value })
       }
     }
   }
-  return { position, messages: messages.filter(({ offset }) => offset >= position.next), next, end: Number(highWatermark) }
+  return { position, messages, next, end: Number(highWatermark) }
 }
 
 /** Appends records in the order of the calls. Await each call: the library numbers one record at a time correctly. */
@@ -124,7 +132,7 @@ export class RecordWriter {
 
   constructor(bootstrap, clientId) {
     // The library's default partitioner is another one for keys whose hash is negative.
-    const order = { idempotent: true, partitioner: compatibilityPartitioner }
+    const order = { idempotent: true, partitioner: compatibilityPartitioner, requestTimeout: REQUEST_MS }
     this.#options = { clientId, bootstrapBrokers: bootstrap.split(','), ...order }
     this.#producer = new Producer({ ...this.#options })
   }
