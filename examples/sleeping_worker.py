@@ -1,6 +1,6 @@
 """A worker that ends when there is nothing to do; `wakeroll wake` starts it again at the next message.
 
-    wakeroll wake billing --topic orders --exec 'python examples/sleeping_worker.py localhost:9092'
+    wakeroll wake billing --topic orders --exec 'python examples/sleeping_worker.py localhost:9092 orders'
 
 It commits and leaves the group before it ends, so nobody waits for its session.
 """
@@ -22,9 +22,10 @@ def handle(message: Message) -> None:
     print(f"{message.topic()}-{message.partition()} at {message.offset()}: {message.value()!r}", flush=True)
 
 
-def main(bootstrap: str, group: str) -> None:
+def main(bootstrap: str, topic: str) -> None:
     """Handle messages until none comes for a while."""
-    with Consumer(group, ["orders"], bootstrap, consume_from="first") as consumer:
+    group = os.environ.get("WOKEN_GROUP", "billing")
+    with Consumer(group, [topic], bootstrap, consume_from="first") as consumer:
         idle_since = time.monotonic()
         while time.monotonic() - idle_since < IDLE_S:
             if not consumer.assignment():
@@ -35,4 +36,4 @@ def main(bootstrap: str, group: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], os.environ.get("WOKEN_GROUP", "billing"))
+    main(*sys.argv[1:])

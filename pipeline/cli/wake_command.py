@@ -61,7 +61,7 @@ def wake(
     """Start a worker when a group without members has messages to read.  Runs until it is stopped."""
     from model.sleeping_group import WakeRules
     from wakeroll.wake.group_waker import GroupWaker
-    from wakeroll.wake.workers import CommandStarter, HttpStarter
+    from wakeroll.wake.worker_starters import CommandStarter, HttpStarter
 
     if (command is None) == (http is None):
         raise InvalidUsage("name either --exec or --http: how a worker is started")

@@ -245,3 +245,15 @@ def test_dead_letters_are_sent_again_or_dropped_by_their_errors(plane, tmp_path)
 
 def test_the_tests_of_a_handler_pass_without_a_broker():
     assert re.match(r"4 passed in ", own_tests_of("handler_with_tests"))
+
+
+def test_a_sleeping_worker_ends_by_itself_and_goes_on_where_it_was(plane, tmp_path):
+    """Twice, with a message each time: the second one must not receive the first message again."""
+    topic, log = plane.topic(1), tmp_path / "worker.log"
+    for number in range(2):
+        produce(plane, topic, (None, f"order {number}"))
+        child = started("sleeping_worker", log, plane.connection.bootstrap, topic)
+        wait_until(lambda child=child: not child.is_running, "the worker has ended", state=child.log_tail)
+        wait_until(lambda: plane.members("billing") == [], "the worker has left")
+
+    assert re.findall(r"at (\d+): b'(.*)'", log.read_text()) == [("0", "order 0"), ("1", "order 1")]

@@ -21,7 +21,7 @@ from wakeroll.monotonic_clock import now_ms
 from wakeroll.partition_offsets import Positions
 from wakeroll.puller import Puller
 from wakeroll.wake.lease import Lease
-from wakeroll.wake.workers import GroupSize, Starter, Worker
+from wakeroll.wake.worker_starters import GroupSize, Starter, Worker
 
 log = logging.getLogger("wakeroll")
 
