@@ -101,11 +101,14 @@ def test_a_strategy_knows_nothing_of_the_machine():
 
 
 def test_an_application_does_not_need_spark():
-    """`pip install wakeroll` brings msgspec and a Kafka client, no JVM."""
-    assert (
-        strangers(files_of("wakeroll"), {*sys.stdlib_module_names, "msgspec", "confluent_kafka", "model", "wakeroll"})
-        == []
-    )
+    """`pip install wakeroll` brings msgspec and a Kafka client, no JVM; `wakeroll.telemetry` is an extra."""
+    installed = {*sys.stdlib_module_names, "msgspec", "confluent_kafka", "model", "wakeroll"}
+    optional = [path for path in files_of("wakeroll") if path.name == "telemetry.py"]
+    others = [path for path in files_of("wakeroll") if path not in optional]
+
+    assert strangers(others, installed) == []
+    assert strangers(optional, installed | {"opentelemetry"}) == []
+    assert [path for path in others if "wakeroll.telemetry" in imports_of(path)] == []
 
 
 def test_nothing_points_back():

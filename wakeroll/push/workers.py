@@ -40,6 +40,11 @@ class Workers(Protocol):
         """End the workers, after `Dispatch.close`; a thread whose handler does not return ends when it does."""
 
 
+def is_async(handler: Handler) -> bool:
+    """Return whether a handler is an ``async`` function, or an object that is called like one."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
 def start_workers(handler: Handler, count: int, dispatch: Dispatch, on_failure: OnFailure, name: str) -> Workers:
     """Start workers of the kind that the handler needs.
 
@@ -50,7 +55,7 @@ def start_workers(handler: Handler, count: int, dispatch: Dispatch, on_failure: 
         on_failure: processes failed batches.
         name: of the threads.
     """
-    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+    if is_async(handler):
         asynchronous = cast(Callable[[list[Message]], Awaitable[object]], handler)
         return _Tasks(asynchronous, count, dispatch, on_failure, name)
     return _Threads(handler, count, dispatch, on_failure, name)

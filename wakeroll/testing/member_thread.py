@@ -1,6 +1,5 @@
 """A member of a group in a test: a real consumer, and a thread in which it runs the application's handler."""
 
-import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -9,7 +8,7 @@ from confluent_kafka import Message
 
 from model.queue import Queue
 from wakeroll.consumer import Consumer
-from wakeroll.push.workers import Handler
+from wakeroll.push.workers import Handler, is_async
 
 STOP_S = 10.0
 """How long `stop` waits for the handler (s)."""
@@ -153,7 +152,7 @@ class Member:
 
     def _watched(self, handler: Handler) -> Handler:
         """Return the handler with a note of each call."""
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+        if is_async(handler):
             asynchronous = cast(Callable[[list[Message]], Awaitable[object]], handler)
 
             async def call_async(messages: list[Message]) -> object:

@@ -1,0 +1,110 @@
+"""OpenTelemetry spans for the calls of a handler. Optional: install the extra ``telemetry``.
+
+The application configures OpenTelemetry; without that, the spans cost little and go nowhere. Names and attributes
+follow OpenTelemetry's semantic conventions for messaging.
+
+>>> from wakeroll.telemetry import trace_properties, traced  # doctest: +SKIP
+>>> producer.send("orders", b"17", properties=trace_properties())  # doctest: +SKIP
+>>> consumer.run(traced(handle, "billing"))  # doctest: +SKIP
+"""
+
+import functools
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from confluent_kafka import Message
+from opentelemetry import propagate, trace
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+
+from wakeroll.errors import InvalidUsage
+from wakeroll.headers import pairs_of, texts_of
+from wakeroll.origin import origin_of
+from wakeroll.push.outcomes import failed_in
+from wakeroll.push.workers import Handler, is_async
+
+__all__ = ["trace_properties", "traced"]
+
+SYSTEM = "kafka"
+
+
+def trace_properties() -> dict[str, str]:
+    """Return the current span as properties of a message, for `Producer.send`; empty if there is no span.
+
+    A handler of `traced` links its span to it, also when the message is retried.
+    """
+    properties: dict[str, str] = {}
+    propagate.inject(properties)
+    return properties
+
+
+def traced(handler: Handler, group_id: str, *, provider: TracerProvider | None = None) -> Handler:
+    """Return a handler for `Consumer.run` whose calls are spans; it is ``async`` if the given one is.
+
+    A span is linked to the spans in which its messages were produced. It has the status error if the call raises, or if
+    the handler returns that messages failed; the attribute ``wakeroll.failed`` is their number.
+
+    Args:
+        handler: the handler.
+        group_id: the consumer's group, for the attribute ``messaging.consumer.group.name``.
+        provider: provider of the tracer; None: the global one.
+    """
+    tracer = trace.get_tracer("wakeroll", tracer_provider=provider)
+
+    @contextmanager
+    def span_of(messages: list[Message]) -> Iterator[Callable[[object], object]]:
+        first = origin_of(messages[0])
+        attributes: dict[str, str | int] = {
+            "messaging.system": SYSTEM,
+            "messaging.operation.type": "process",
+            "messaging.operation.name": "process",
+            "messaging.destination.name": first.topic,
+            "messaging.destination.partition.id": str(first.partition),
+            "messaging.kafka.offset": first.offset,
+            "messaging.consumer.group.name": group_id,
+            "messaging.batch.message_count": len(messages),
+            "wakeroll.attempt": max(origin_of(message).attempt for message in messages),
+        }
+        links = [link for message in messages if (link := _link_to(message)) is not None]
+        with tracer.start_as_current_span(
+            f"process {first.topic}", kind=SpanKind.CONSUMER, attributes=attributes, links=links
+        ) as span:
+            yield lambda result: _note(span, messages, result)
+
+    if is_async(handler):
+        call_async = cast("Callable[[list[Message]], Awaitable[object]]", handler)
+
+        @functools.wraps(call_async)
+        async def handle_async(messages: list[Message]) -> object:
+            with span_of(messages) as note:
+                return note(await call_async(messages))
+
+        return handle_async
+
+    @functools.wraps(handler)
+    def handle(messages: list[Message]) -> object:
+        with span_of(messages) as note:
+            return note(handler(messages))
+
+    return handle
+
+
+def _link_to(message: Message) -> Link | None:
+    """Return a link to the span that produced a message; None if its headers name none."""
+    headers = {name: text for name, text in texts_of(pairs_of(message)).items() if text is not None}
+    context = trace.get_current_span(propagate.extract(headers)).get_span_context()
+    return Link(context) if context.is_valid else None
+
+
+def _note(span: Span, messages: list[Message], result: object) -> object:
+    """Note the messages that failed, and return the result."""
+    try:
+        failed = failed_in(messages, result)
+    except InvalidUsage as problem:  # `run` will end with it
+        span.record_exception(problem)
+        span.set_status(Status(StatusCode.ERROR, str(problem)))
+        return result
+    span.set_attribute("wakeroll.failed", len(failed))
+    if failed:
+        span.set_status(Status(StatusCode.ERROR, failed[0].error))
+    return result
