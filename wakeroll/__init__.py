@@ -2,6 +2,7 @@
 
 from model.queue import Queue
 from wakeroll.admin import Admin
+from wakeroll.async_consumer import AsyncConsumer
 from wakeroll.consumer import Consumer
 from wakeroll.dead_letters import DeadLetters
 from wakeroll.epoch_ms import EpochMs
@@ -15,6 +16,7 @@ from wakeroll.topic_filters import Sql92
 
 __all__ = [
     "Admin",
+    "AsyncConsumer",
     "Consumer",
     "ConsumerFenced",
     "DeadLetter",

@@ -354,6 +354,11 @@ class Consumer:
             self._control.subscribe([*self._subscriptions, *retries])
             self._has_retries = with_retries
 
+    @property
+    def is_running(self) -> bool:
+        """Whether `run` is at work."""
+        return self._loop is not None
+
     def stop(self) -> None:
         """Let `run` return when the calls at work have returned; any thread and any signal handler may call it.
 
@@ -431,6 +436,20 @@ class Consumer:
         if self._loop is not None and not self._starts.is_telling:
             raise InvalidUsage("seek() was called during run(); call it in on_assigned, or use poll()")
         self._reader.seek(named, offset)
+
+    def put_back(self) -> None:
+        """Let the next `poll` return the last message again, as if it had not been delivered; in the polling thread.
+
+        It does nothing without a last message, or if its queue was lost meanwhile.
+
+        Raises:
+            InvalidUsage: the consumer is closed, or is used by a second thread or a forked process.
+        """
+        self._refuse_who_must_not_poll()
+        handed, self._handed = self._handed, None
+        if handed is not None:
+            give, next_offset = handed
+            self._reader.set_back([(give, next_offset - 1)])
 
     def position(self, queue: QueueName) -> int:
         """Return the offset of the next message of a queue; during `run`, of the first one that is not processed.

@@ -2,11 +2,13 @@
 
 import json
 import re
+import socket
 import socketserver
 import sqlite3
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -45,6 +47,12 @@ def started(name: str, log: Path, *arguments: str) -> Child:
     child = Child(name, [sys.executable, "-u", str(EXAMPLES / f"{name}.py"), *arguments], log=log, folder=ROOT)
     child.start()
     return child
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def own_tests_of(name: str) -> str:
@@ -257,3 +265,25 @@ def test_a_sleeping_worker_ends_by_itself_and_goes_on_where_it_was(plane, tmp_pa
         wait_until(lambda: plane.members("billing") == [], "the worker has left")
 
     assert re.findall(r"at (\d+): b'(.*)'", log.read_text()) == [("0", "order 0"), ("1", "order 1")]
+
+
+def test_a_web_service_consumes_while_it_serves(plane, tmp_path):
+    """It leaves the group in good order when it is stopped, so another one has its queues at once."""
+    topic, port = plane.topic(2), free_port()
+    produce(plane, topic, ("mia", "3"), ("tom", "4"), ("mia", "5"))
+    child = started("fastapi_worker", tmp_path / "service.log", plane.connection.bootstrap, topic, str(port))
+
+    def answer(path: str) -> object:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as response:
+                return json.load(response)
+        except OSError:
+            return None
+
+    try:
+        wait_until(lambda: answer("/health") == "consuming", "it serves", state=child.log_tail)
+        wait_until(lambda: (answer("/sums/mia"), answer("/sums/tom")) == (8, 4), "it consumes", state=child.log_tail)
+    finally:
+        child.stop()
+    wait_until(lambda: plane.offsets("sums-service", topic) and plane.members("sums-service") == [], "it has left")
+    assert sum(plane.offsets("sums-service", topic).values()) == 3

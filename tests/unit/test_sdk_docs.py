@@ -53,6 +53,7 @@ def test_a_program_uses_what_there_is(program):
             assert [alias.name for alias in node.names if alias.name not in module.__all__] == []
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = name.removeprefix("Async")  # its arguments are those of Consumer
             known = [getattr(kind, name) for kind in CLASSES if hasattr(kind, name)] or [getattr(wakeroll, name, None)]
             named = {keyword.arg for keyword in node.keywords if keyword.arg}
             if named and known[0] is not None and name not in ("configure", "join"):

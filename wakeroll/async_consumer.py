@@ -1,0 +1,201 @@
+"""A consumer for asyncio: the same consumer in a thread of its own, and coroutines that wait for it."""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import Message
+
+from model.queue import Queue
+from wakeroll.consumer import Consumer, QueueName
+from wakeroll.errors import InvalidUsage
+from wakeroll.fetch import Fetched
+
+SLICE_S = 0.2
+"""How long the thread polls at once (s): a cancelled `poll` and `close` wait at most as long."""
+
+_Result = TypeVar("_Result")
+
+
+class AsyncConsumer:
+    """A member of a group in an asyncio program; its methods are those of `Consumer`, as coroutines.
+
+    ``async with`` joins and leaves; ``async for`` returns the messages. All methods are for one event loop. The
+    callbacks `on_assigned` and `on_revoked` are ordinary functions, and run in the thread of this consumer.
+
+    >>> async def main():
+    ...     async with AsyncConsumer("billing", ["orders"], "localhost:9092") as consumer:
+    ...         async for message in consumer:
+    ...             print(message.value())
+    """
+
+    def __init__(self, group_id: str, topics: Iterable[str] | dict[str, str], bootstrap: str, **settings: Any) -> None:
+        """Prepare; ``async with`` joins the group. The arguments are those of `Consumer`."""
+        self._make = functools.partial(Consumer, group_id, topics, bootstrap, **settings)
+        self._consumer: Consumer | None = None
+        self._thread = ThreadPoolExecutor(1, "wakeroll-async")
+        """Its one thread makes all calls of the consumer, in order."""
+        self._closed = False
+
+    @property
+    def group_id(self) -> str:
+        """The group."""
+        return self._joined.group_id
+
+    @property
+    def client_id(self) -> str:
+        """This member's name."""
+        return self._joined.client_id
+
+    async def poll(self, timeout: float = 1.0) -> Message | None:
+        """Return the next message, or None if none came in time; the previous message counts as processed.
+
+        If the task is cancelled, no message is lost: the next `poll` returns it.
+
+        Raises:
+            InvalidUsage: the consumer is closed, or has not joined.
+            ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
+        """
+        consumer = self._joined
+        if not timeout >= 0:
+            raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds (math.inf waits forever)")
+        deadline = asyncio.get_running_loop().time() + timeout
+        while True:
+            left = max(deadline - asyncio.get_running_loop().time(), 0.0)
+            polled = self._thread.submit(consumer.poll, min(left, SLICE_S))
+            try:
+                message = await asyncio.shield(asyncio.wrap_future(polled))
+            except asyncio.CancelledError:
+                self._thread.submit(self._put_back, consumer, polled)
+                raise
+            if message is not None or not left:
+                return message
+            consumer = self._joined
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        """Return the messages until the consumer is closed."""
+        return self._messages()
+
+    async def run(self, handler: Callable[[list[Message]], Awaitable[object]], **options: Any) -> None:
+        """Call a coroutine function with batches of messages in this event loop; see `Consumer.run`.
+
+        It returns after `stop`. If the task is cancelled, the calls at work end first, as after `stop`.
+        """
+        if not inspect.iscoroutinefunction(handler):
+            raise InvalidUsage(f"the handler is {handler!r}; it must be an async function")
+        loop, consumer = asyncio.get_running_loop(), self._joined
+
+        async def handle(messages: list[Message]) -> object:
+            call: Future[object] = asyncio.run_coroutine_threadsafe(_called(handler, messages), loop)
+            return await asyncio.wrap_future(call)
+
+        running = asyncio.wrap_future(self._thread.submit(consumer.run, handle, **options))
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            consumer.stop()
+            await asyncio.wait([running])
+            raise
+
+    def stop(self) -> None:
+        """Let `run` return when the calls at work have returned."""
+        self._joined.stop()
+
+    async def fetch(self, queue: QueueName, offset: int, wait: float = 20.0, *, max_messages: int = 500) -> Fetched:
+        """Return messages of a queue from an offset on; see `Consumer.fetch`. Several may run at once.
+
+        If the task is cancelled, a thread still waits until `wait` is over, or until `close`.
+        """
+        return await asyncio.to_thread(self._joined.fetch, queue, offset, wait, max_messages=max_messages)
+
+    async def commit(self, timeout: float = 5.0) -> bool:
+        """Commit all delivered messages now; see `Consumer.commit`."""
+        consumer = self._joined
+        if consumer.is_running:  # its thread is occupied, and any thread may commit
+            return await asyncio.to_thread(consumer.commit, timeout)
+        return await self._call(consumer.commit, timeout)
+
+    async def lag(self, timeout: float = 5.0) -> dict[Queue, int]:
+        """Return for each queue the number of offsets to its end; see `Consumer.lag`."""
+        consumer = self._joined
+        if consumer.is_running:
+            return await asyncio.to_thread(consumer.lag, timeout)
+        return await self._call(consumer.lag, timeout)
+
+    async def seek(self, queue: QueueName, offset: int) -> None:
+        """Read a queue from this offset on; see `Consumer.seek`."""
+        await self._call(self._joined.seek, queue, offset)
+
+    def assignment(self) -> list[Queue]:
+        """Return the queues that are being read, sorted."""
+        return self._joined.assignment()
+
+    def pause(self, queues: Iterable[QueueName]) -> None:
+        """Read no further messages of these queues; see `Consumer.pause`."""
+        self._joined.pause(queues)
+
+    def resume(self, queues: Iterable[QueueName]) -> None:
+        """Read queues on that `pause` has stopped."""
+        self._joined.resume(queues)
+
+    def position(self, queue: QueueName) -> int:
+        """Return the offset of the next message of a queue; see `Consumer.position`."""
+        return self._joined.position(queue)
+
+    def committed(self, queue: QueueName) -> int | None:
+        """Return the committed offset of a queue; see `Consumer.committed`."""
+        return self._joined.committed(queue)
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """Commit processed messages and leave the group; see `Consumer.close`. A second call does nothing."""
+        await self._close(lambda consumer: consumer.close(timeout))
+
+    async def __aenter__(self) -> Self:
+        if self._consumer is not None or self._closed:
+            raise InvalidUsage("this AsyncConsumer has been used; create a new one")
+        self._consumer = await self._call(self._make)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close(lambda consumer: consumer.__exit__(kind, problem, trace))
+
+    @property
+    def _joined(self) -> Consumer:
+        if self._closed:
+            raise InvalidUsage("this AsyncConsumer is closed; create a new one")
+        if self._consumer is None:
+            raise InvalidUsage("this AsyncConsumer has not joined; use `async with`")
+        return self._consumer
+
+    async def _messages(self) -> AsyncIterator[Message]:
+        while not self._closed:
+            if (message := await self.poll(SLICE_S)) is not None:
+                yield message
+
+    async def _call(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        """Let the thread make a call, and wait for it, also if this task is cancelled meanwhile."""
+        return await asyncio.shield(asyncio.wrap_future(self._thread.submit(function, *arguments)))
+
+    async def _close(self, leave: Callable[[Consumer], None]) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._consumer is not None:
+            self._consumer.stop()
+            await self._call(leave, self._consumer)
+        self._thread.shutdown(wait=False)
+
+    def _put_back(self, consumer: Consumer, polled: "Future[Message | None]") -> None:
+        """In the thread: take back a message that nobody received."""
+        if polled.exception() is None and polled.result() is not None:
+            consumer.put_back()
+
+
+async def _called(handler: Callable[[list[Message]], Awaitable[object]], messages: list[Message]) -> object:
+    return await handler(messages)
