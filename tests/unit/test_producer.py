@@ -16,7 +16,7 @@ from model.queue import Queue
 from model.queue_machine import step
 from model.shard_clock import Moment
 from model.shard_load import NOTHING
-from wakeroll import InvalidUsage, NotReachable, Producer
+from wakeroll import InvalidUsage, NotReachable, Producer, kafka_clients
 from wakeroll.connection import Connection
 from wakeroll.headers import headers_of, texts_of, wants
 
@@ -244,11 +244,14 @@ def test_a_broker_that_does_not_answer_is_named():
         Producer("127.0.0.1:1", connect_timeout=0.5)
 
 
-def test_a_producer_has_one_request_in_flight(monkeypatch):
+def test_a_producer_has_one_request_in_flight():
     """With more, the first records of a partition that was just created can be lost (see `Connection.producer`)."""
     made = []
-    monkeypatch.setattr("wakeroll.connection.Producer", made.append)
-    Connection("127.0.0.1:1").producer()
+    kafka_clients.register("127.0.0.1:1", kafka_clients.KafkaClients(producer=made.append))
+    try:
+        Connection("127.0.0.1:1").producer()
+    finally:
+        kafka_clients.unregister("127.0.0.1:1")
 
     assert made[0]["enable.idempotence"] is True
     assert made[0]["max.in.flight.requests.per.connection"] == 1

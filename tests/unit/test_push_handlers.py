@@ -20,6 +20,7 @@ from wakeroll.push.failure_handling import RetryRules
 from wakeroll.push.limits import PushLimits
 from wakeroll.push.queue_work import QueueWork
 from wakeroll.push.workers import start_workers
+from wakeroll.retry_clock import SYSTEM_CLOCK
 
 MESSAGES = 20
 SHARED = RetryRules(in_place=False)
@@ -71,7 +72,7 @@ def test_a_handler_may_take_its_list_apart(plane, kind):
     wait_until(lambda: len(processed) == MESSAGES - 1 and plane.dead, "all others are processed", patience_s=20)
     client.stop()
 
-    assert 3 in {letter.origin.offset for letter in plane.dead}
+    assert 3 in {letter.offset for letter in plane.dead}
     assert plane.offsets() == {0: MESSAGES}
 
 
@@ -96,7 +97,7 @@ def test_an_async_call_that_blocks_its_event_loop_does_not_cost_a_worker(plane):
 def test_a_call_that_outlives_its_queue_is_overdue_too():
     """Its messages are not stored, because the next owner has them; but its worker must be replaced."""
     work, mine = new_work(), True
-    dispatch = Dispatch(lambda _: mine)
+    dispatch = Dispatch(lambda _: mine, SYSTEM_CLOCK)
     dispatch.add(work, messages(1), 1)
     batch = dispatch.next(None, wait=False)
     assert batch is not None
@@ -109,7 +110,7 @@ def test_a_call_that_outlives_its_queue_is_overdue_too():
 def test_a_worker_whose_call_became_overdue_as_it_returned_ends():
     """Another one has its place: otherwise each such call would add a thread."""
     work = new_work()
-    dispatch = Dispatch(lambda _: True)
+    dispatch = Dispatch(lambda _: True, SYSTEM_CLOCK)
     dispatch.add(work, messages(2), 2)
     batch = dispatch.next(None, wait=True)
     assert batch is not None
@@ -121,7 +122,7 @@ def test_a_worker_whose_call_became_overdue_as_it_returned_ends():
 def test_many_calls_that_do_not_return_do_not_delay_the_end(let_go):
     """The time to wait for threads is for all together, not for each."""
     count = 8
-    dispatch = Dispatch(lambda _: True)
+    dispatch = Dispatch(lambda _: True, SYSTEM_CLOCK)
     dispatch.add(new_work(), messages(count), count)
     workers = start_workers(lambda _: let_go.wait(60), count, dispatch, lambda *_: None, "w")
     wait_until(lambda: len(dispatch.overdue(-1.0)) == count, "all are at work")
@@ -134,7 +135,7 @@ def test_many_calls_that_do_not_return_do_not_delay_the_end(let_go):
 
 
 def test_no_batch_is_handed_out_after_an_error():
-    dispatch = Dispatch(lambda _: True)
+    dispatch = Dispatch(lambda _: True, SYSTEM_CLOCK)
     dispatch.end(SystemExit())
     dispatch.add(new_work(), messages(1), 1)
 
@@ -207,7 +208,7 @@ def test_a_handler_that_waits_for_a_cancelled_task_has_failed(plane):
     client.stop()
 
     assert client.problem is None
-    assert [(letter.origin.offset, letter.origin.error) for letter in plane.dead] == [(3, "CancelledError")]
+    assert [(letter.offset, letter.error) for letter in plane.dead] == [(3, "CancelledError")]
     assert processed == set(range(MESSAGES)) - {3}
 
 
@@ -240,7 +241,7 @@ def test_a_hand_over_in_order_repeats_nothing_before_the_failed_message(plane):
     second.stop()
 
     assert set(processed.values()) == {1}
-    assert Counter(letter.origin.offset for letter in plane.dead) == {1: 1, 3: 1}
+    assert Counter(letter.offset for letter in plane.dead) == {1: 1, 3: 1}
 
 
 def test_a_batch_that_waits_for_its_next_attempt_does_not_hide_another_one():

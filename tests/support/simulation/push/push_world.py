@@ -1,7 +1,7 @@
 """A world of push consumers made from one seed: what they do to each other, and what must hold whatever happens."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -13,15 +13,20 @@ from zlib import crc32
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from model.client import Client, Preferences
-from model.decisions import AnyDecision
-from model.events import AnyEvent, Commit, Configure, Event, Subscription, Tick
+from model.events import AnyEvent, Commit, Configure, Subscription
 from model.queue import Queue
 from model.retry_topics import dead_letter_topic_of
+from tests.support.simulation.push.push_coordinator import (
+    GROUP,
+    ORDERS,
+    RETRIES,
+    SimulatedCoordinator,
+    SimulatedInbox,
+    SimulatedOutbox,
+)
 from tests.support.simulation.push.scheduled_threads import NEVER_S, Scheduler
 from tests.support.simulation.push.simulated_kafka import SendFaults, SimulatedConsumer, SimulatedProducer
-from tests.support.systems import memory_plane
-from tests.support.systems.memory_plane import GROUP, ORDERS, RETRIES, MemoryPlane
-from wakeroll import DeadLetter, Retry, WakerollError, epoch_ms, heartbeat_thread, origin_of, queue_starts
+from wakeroll import DeadLetter, Retry, WakerollError, heartbeat_thread, origin_of, queue_starts
 from wakeroll.heartbeat_thread import Control
 from wakeroll.push import dispatch, failure_handling, push_loop, queue_work, send_back, workers
 from wakeroll.push.failure_handling import RetryRules
@@ -107,7 +112,7 @@ class Call:
     """Whether another call may have its messages: its client died, froze or lost its session, or it takes too long."""
 
 
-class PushWorld(MemoryPlane):
+class PushWorld(SimulatedCoordinator):
     """The coordinator, the topics, the clients, and the checks."""
 
     def __init__(self, plan: Plan) -> None:
@@ -115,6 +120,7 @@ class PushWorld(MemoryPlane):
         self.rng = Random(f"{plan.seed} world")
         self.scheduler = Scheduler(Random(f"{plan.seed} threads"), plan.switches_at_locks)
         self.threads, self.time = self.scheduler.modules()
+        self.clock: Any = SimpleNamespace(now_ms=self.now_ms, epoch_ms=self.wall_ms, on_round=lambda _: None)
         self.clients: list[SimulatedClient] = []
         self.happened: Counter[str] = Counter()
         self.wall_shift_s = 0.0
@@ -127,21 +133,19 @@ class PushWorld(MemoryPlane):
         self.faults: list[AssertionError] = []
         self.is_calm = False
         self.repeats_allowed = plan.rough
-        self._ticked_s = 0.0
 
     def run(self) -> None:
         """Live through the history."""
         with ExitStack() as stack:
             for module in (dispatch, failure_handling, send_back, workers, heartbeat_thread):
                 stack.enter_context(patch.object(module, "threading", self.threads))
-            for module in (dispatch, send_back, workers, heartbeat_thread, queue_starts, memory_plane):
+            for module in (dispatch, send_back, workers, heartbeat_thread, queue_starts):
                 stack.enter_context(patch.object(module, "time", self.time))
             for module in (push_loop, failure_handling, heartbeat_thread):
                 stack.enter_context(patch.object(module, "now_ms", self.now_ms))
             for module in (push_loop, heartbeat_thread):
                 stack.enter_context(patch.object(module, "SLICE_S", SLICE_S))
             stack.enter_context(patch.object(queue_work, "hash", crc32, create=True))  # the same in every process
-            stack.enter_context(patch.object(epoch_ms, "now_ms", self.wall_ms))
             self.scheduler.run(self._history)
 
     def now_ms(self) -> int:
@@ -154,7 +158,7 @@ class PushWorld(MemoryPlane):
 
     def _history(self) -> None:
         plan, rng = self.plan, self.rng
-        super().__init__(plan.queues)
+        super().__init__(plan.queues, self.scheduler)
         self.append(
             Configure(
                 group_id=GROUP,
@@ -311,14 +315,6 @@ class PushWorld(MemoryPlane):
                     )
         super().append(event)
 
-    def heard(self, client_id: str) -> list[AnyDecision]:
-        if self.scheduler.now_s >= self._ticked_s + 0.5:
-            self._ticked_s = self.scheduler.now_s
-            self.append(Tick())
-        found = list(self._inboxes[client_id])
-        self._inboxes[client_id].clear()
-        return found
-
     def _is_ended(self, message: Message) -> bool:
         """Return whether a message of any topic needs no further attempt from where it is."""
         origin = origin_of(message)
@@ -370,7 +366,7 @@ class PushWorld(MemoryPlane):
             assert excused or not other.lanes & lanes, (
                 f"two calls at once: {client.client_id} and {other.client.client_id}"
             )
-        owner = self._shard.group(GROUP)
+        owner = self.shard.group(GROUP)
         assert owner is not None
         assert client.is_excused or owner.owners.get(queue, client.client_id) == client.client_id, (
             f"{client.client_id} begins a call of {queue}, of which {owner.owners[queue]} is the owner"
@@ -443,7 +439,8 @@ class SimulatedClient:
         self.reader = Reader(connection)
         self._connection = connection
         self._filters = TopicFilters(subscriptions)
-        self._control = Control(client, _Inbox(world, client_id), _Outbox(world, self), lambda _: None)  # type: ignore[arg-type]
+        outbox = SimulatedOutbox(world, lambda: self.cut_until_s)
+        self._control = Control(client, SimulatedInbox(world, client_id), outbox, lambda _: None)  # type: ignore[arg-type]
         self._starts = QueueStarts(self._control, self.reader, self._assigned)
         self._stopping = self._leaving = False
         self._stopped_s = NEVER_S
@@ -505,6 +502,7 @@ class SimulatedClient:
                 orderly=plan.orderly,
                 on_revoked=None,
                 name=self.client_id,
+                clock=self._world.clock,
             )
             try:
                 self._loop.run(self._goes_on, lambda: self._world.plan.stop_timeout_s)
@@ -580,22 +578,3 @@ class SimulatedClient:
         finally:
             if call in world.calls:
                 world.calls.remove(call)
-
-
-class _Inbox(memory_plane._Inbox):
-    def poll(self, timeout: float) -> list[AnyDecision]:
-        if not (found := self._plane.heard(self._client_id)):
-            assert isinstance(self._plane, PushWorld)
-            self._plane.scheduler.sleep(timeout)
-        return found
-
-
-class _Outbox(memory_plane._Outbox):
-    def __init__(self, world: PushWorld, client: SimulatedClient) -> None:
-        super().__init__(world)
-        self._world = world
-        self._client = client
-
-    def send(self, event: Event, on_delivered: Callable[[], None] | None = None) -> None:
-        if self._world.scheduler.now_s >= self._client.cut_until_s:
-            super().send(event, on_delivered)
