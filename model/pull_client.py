@@ -50,6 +50,8 @@ class Pulls:
         self._number = 0
         self._waiting: dict[str, tuple[Pull, int]] = {}
         """Request id -> the pull, and when it ends by itself."""
+        self._of_queue: dict[Queue, Pull] = {}
+        """The same pulls by queue: some clients wait for thousands of queues."""
 
     def pull(self, queue: Queue, from_offset: int, timeout_ms: int, subscription: Subscription, now_ms: int) -> Pull:
         """Return the pull to append: it waits for messages of `queue` from `from_offset` on, by this subscription.
@@ -70,6 +72,7 @@ class Pulls:
             expression_type=subscription.expression_type,
         )
         self._waiting[pull.request_id] = pull, now_ms + timeout_ms + PATIENCE_MS
+        self._of_queue[queue] = pull
         return pull
 
     def hear(self, answer: Wake | Rejected) -> PullEnded | None:
@@ -82,7 +85,7 @@ class Pulls:
             return self._refused(answer)
         if answer.request_id not in self._waiting:
             return None
-        pull, _ = self._waiting.pop(answer.request_id)
+        pull = self._end(answer.request_id)
         return PullEnded(pull, answer.reason, answer.next_offset)
 
     def cancel(self, queue: Queue) -> Cancel | None:
@@ -90,14 +93,14 @@ class Pulls:
         pull = self.waiting(queue)
         if pull is None:
             return None
-        del self._waiting[pull.request_id]
+        self._end(pull.request_id)
         return Cancel(request_id=pull.request_id, group_id=self._group_id, client_id=self._client_id, queue=queue)
 
     def on_time(self, now_ms: int) -> list[PullEnded]:
         """End the pulls that have timed out, the oldest first."""
         late = [pull for pull, due_ms in self._waiting.values() if due_ms <= now_ms]
         for pull in late:
-            del self._waiting[pull.request_id]
+            self._end(pull.request_id)
         return [PullEnded(pull, "lost", pull.from_offset) for pull in late]
 
     def next_due_ms(self) -> int:
@@ -106,12 +109,17 @@ class Pulls:
 
     def waiting(self, queue: Queue) -> Pull | None:
         """Return the pull that waits for messages of a queue; None if there is none."""
-        return next((pull for pull, _ in self._waiting.values() if pull.queue == queue), None)
+        return self._of_queue.get(queue)
+
+    def _end(self, request_id: str) -> Pull:
+        pull, _ = self._waiting.pop(request_id)
+        del self._of_queue[pull.queue]
+        return pull
 
     def _refused(self, refusal: Rejected) -> PullEnded | None:
         """End the pull that a rejection quotes. It names no request; it contains the first bytes of the record."""
         for request_id, (pull, _) in self._waiting.items():
             if base64.b64encode(_encode(pull)[:MAX_RAW_BYTES]).decode() == refusal.raw:
-                del self._waiting[request_id]
+                self._end(request_id)
                 return PullEnded(pull, "refused", pull.from_offset, refusal.rule, refusal.detail)
         return None

@@ -5,6 +5,7 @@ clock, in milliseconds.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Struct
 
@@ -22,8 +23,11 @@ SETTLE_MS = 10_000
 """How long after the end of a worker its last decisions (commits, and that it left) may arrive, ms."""
 
 FRUITLESS = 3
-"""After so many workers that ended successfully without a commit, the rest of a queue needs no further one: it consists
-of records that nobody commits. Fewer would not do, because a worker may end before its first message arrives."""
+"""After so many workers that joined and ended successfully without a commit, the rest of a queue probably consists of
+records that nobody commits. Fewer would not do, because a worker may end before its first message arrives."""
+RECHECK_MS = 3_600_000
+"""After this time one more worker is started for such a rest, ms: the messages may have been unreadable for a while,
+for example because their partition had no leader."""
 
 
 class WakeRules(Struct, frozen=True, kw_only=True):
@@ -57,6 +61,13 @@ class _Unread(Struct):
     """Number of workers in a row that ended successfully without a commit in this queue."""
 
 
+class _Settled(Struct):
+    end: int
+    """End up to which workers found nothing more to do."""
+    recheck_ms: int
+    """When one more worker is to look."""
+
+
 class SleepingGroup:
     """The state of a group whose workers run only while there is something to read. It begins without knowledge."""
 
@@ -74,9 +85,13 @@ class SleepingGroup:
         self._rules = rules
         self._committed: dict[Queue, int] = {}
         self._unread: dict[Queue, _Unread] = {}
-        self._settled: dict[Queue, int] = {}
-        """Queue -> end up to which workers found nothing more to do. Kafka's own records, such as those that end a
-        transaction, are behind the last message and are never committed."""
+        self._settled: dict[Queue, _Settled] = {}
+        """Queues whose rest needs no worker for now. Kafka's own records, such as those that end a transaction, are
+        behind the last message and are never committed."""
+        self._sought: set[Queue] = set()
+        """Queues for which the workers of now were started. Others may have messages that are not due yet."""
+        self._has_joined = False
+        """Whether the group had a member since the last worker was started."""
         self._first: dict[Queue, int] = {}
         """Queue -> its first message that is not deleted, as far as known."""
         self._progressed: set[Queue] = set()
@@ -89,6 +104,7 @@ class SleepingGroup:
 
     def has_members(self, members: int | None, now_ms: int) -> None:
         """Note the number of members; None if it is not known."""
+        self._has_joined |= bool(members)
         if members != self.members:
             self.members, self._asleep_since_ms = members, now_ms
 
@@ -103,7 +119,7 @@ class SleepingGroup:
             return
         self._committed[queue] = offset
         self._progressed.add(queue)
-        if offset < self._settled.get(queue, 0):
+        if queue in self._settled and offset < self._settled[queue].end:
             del self._settled[queue]
         if (unread := self._unread.get(queue)) is not None:
             unread.since_ms, unread.fruitless = now_ms, 0
@@ -125,24 +141,44 @@ class SleepingGroup:
             else:
                 before.end = max(before.end, end)
 
-    def deleted_up_to(self, queue: Queue, first: int) -> None:
-        """Note the offset of a queue's first message; earlier ones are deleted."""
+    def found(self, queue: Queue, first: int, end: int, delay_ms: int, now_ms: int) -> None:
+        """Note the first offset and the end of a queue as Kafka returns them; they replace what was believed."""
         self._first[queue] = first
+        if end < self._committed.get(queue, 0):  # the topic was recreated
+            del self._committed[queue]
+            self._settled.pop(queue, None)
+        if queue in self._settled and end < self._settled[queue].end:  # the end was a wrong hint
+            del self._settled[queue]
+        if (unread := self._unread.get(queue)) is not None:
+            unread.end = end
+            if end <= self.read_up_to(queue):
+                del self._unread[queue]
+        self.grown(queue, end, delay_ms, now_ms)
+
+    def keep_only(self, queues: Iterable[Queue]) -> None:
+        """Forget the messages of all other queues: their topics are deleted."""
+        kept = set(queues)
+        of_queue: dict[Queue, Any]
+        for of_queue in (self._unread, self._settled, self._first):
+            for queue in of_queue.keys() - kept:
+                del of_queue[queue]
 
     def read_up_to(self, queue: Queue) -> int:
         """Return the offset from which a message of this queue needs a worker.
 
         A queue without a committed offset counts from its first message.
         """
-        return max(of_queue.get(queue, 0) for of_queue in (self._committed, self._settled, self._first))
+        settled = self._settled.get(queue)
+        return max(self._committed.get(queue, 0), self._first.get(queue, 0), settled.end if settled else 0)
 
     def asleep(self, queues: Iterable[Queue]) -> dict[Queue, int]:
         """Return those of these queues that have no unread messages, with the offset from which to wait for some."""
         return {queue: self.read_up_to(queue) for queue in queues if queue not in self._unread}
 
     def wanted(self, now_ms: int) -> Wanted | None:
-        """Return whether one more worker must be started now, and for which queues."""
+        """Return whether one more worker must be started now, and for which queues. The caller then starts it."""
         self._settle(now_ms)
+        self._recheck(now_ms)
         if self.running >= self._rules.most_workers or now_ms < self._not_before_ms:
             return None
         patience_ms = self._patience_ms()
@@ -152,6 +188,7 @@ class SleepingGroup:
             if unread.due_ms <= now_ms and now_ms - unread.since_ms >= patience_ms
         )
         if len(queues) > self.running:
+            self._sought.update(queues)
             return Wanted(tuple(queues))
         slept_ms = now_ms - self._asleep_since_ms
         is_alone = not self.members and not self.running
@@ -161,25 +198,23 @@ class SleepingGroup:
         """Note that a worker was started."""
         self.running += 1
         self._finished_ms = None
+        self._has_joined = bool(self.members)
         self._progressed.clear()
 
     def ended(self, *, succeeded: bool, now_ms: int) -> int:
         """Note that a worker has ended; return the pause before the next one, ms.
 
         Another one is started after a pause if this one failed, or if it succeeded without a commit. After three of
-        the latter, none is started before there are further messages.
+        the latter that had joined, none is started for an hour, unless there are further messages.
         """
         self.running -= 1
-        self._asleep_since_ms = now_ms
         if succeeded:
-            self._failures, self._finished_ms = 0, now_ms
+            self._finished_ms = now_ms
             # The remaining workers were enough; without a pause, others would come and go.
             pause_ms = SETTLE_MS if self.running else 0
         else:
-            self._failures = 1 if self._progressed else self._failures + 1
             self._finished_ms = None
-            # The shift is bounded, because a group may fail for months.
-            pause_ms = min(self._rules.first_backoff_ms << min(self._failures - 1, 32), self._rules.longest_backoff_ms)
+            pause_ms = self._next_backoff_ms()
         self._not_before_ms = now_ms + pause_ms
         return pause_ms
 
@@ -187,15 +222,34 @@ class SleepingGroup:
         """If the last worker found nothing to do, pause before the next one, or wait for further messages."""
         if self._finished_ms is None or self.running or self.members:
             return
-        if now_ms - self._finished_ms <= SETTLE_MS:
-            for queue in self._unread.keys() - self._progressed:
+        if not (self._has_joined or self._progressed):  # it cannot have looked: there may be no coordinator
+            self._not_before_ms = self._finished_ms + self._next_backoff_ms()
+        elif now_ms - self._finished_ms <= SETTLE_MS:
+            self._failures = 0
+            for queue in self._sought & (self._unread.keys() - self._progressed):
                 unread = self._unread[queue]
                 unread.fruitless += 1
-                self._not_before_ms = now_ms + (self._rules.first_backoff_ms << (unread.fruitless - 1))
-                if unread.fruitless == FRUITLESS:
-                    self._settled[queue] = unread.end
+                pause_ms = self._rules.first_backoff_ms << (unread.fruitless - 1)
+                self._not_before_ms = max(self._not_before_ms, now_ms + pause_ms)
+                if unread.fruitless >= FRUITLESS:
+                    self._settled[queue] = _Settled(unread.end, now_ms + RECHECK_MS)
                     del self._unread[queue]
         self._finished_ms = None
+        self._sought.clear()
+
+    def _recheck(self, now_ms: int) -> None:
+        """Let one more worker look for messages where others found none long ago."""
+        if self.members:
+            return
+        for queue in [queue for queue, settled in self._settled.items() if settled.recheck_ms <= now_ms]:
+            end = self._settled.pop(queue).end
+            if end > self.read_up_to(queue):
+                self._unread[queue] = _Unread(end, now_ms, now_ms, FRUITLESS - 1)
+
+    def _next_backoff_ms(self) -> int:
+        self._failures = 1 if self._progressed else self._failures + 1
+        # The shift is bounded, because a group may fail for months.
+        return min(self._rules.first_backoff_ms << min(self._failures - 1, 32), self._rules.longest_backoff_ms)
 
     def _patience_ms(self) -> int:
         """Return how long messages must be unread before a worker is started."""

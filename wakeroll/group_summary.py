@@ -19,7 +19,10 @@ class History:
         self._assigned: dict[str, Assignment] = {}
         """client_id -> newest assignment; only clients that are members now."""
         self.members: set[str] | None = None
-        """Clients that are members now; None if no decision about a member is left."""
+        """Clients that are members now; None if that is not known: the decisions about members that joined long ago are
+        deleted, and those of a new era rejoin after its begin. If some are known, there may be others."""
+        self._is_complete = False
+        """Whether all members are known."""
         self.joins = 0
         """Number of members that joined."""
         self.newest_ms = 0
@@ -37,7 +40,8 @@ class History:
     def learn(self, decision: Decision) -> None:
         """Process one more decision."""
         if decision.shard != self._shard:  # another era, which begins without members
-            self._shard, self.members = decision.shard, None if self.members is None else set()
+            self._shard, self.members = decision.shard, None if self.members or not self._is_complete else set()
+            self._is_complete = self.members is not None
         self.newest_ms = max(self.newest_ms, decision.at_ms)
         match decision:
             case Offset():
@@ -54,14 +58,16 @@ class History:
             case Membership(change="forgotten"):
                 self.committed.clear()
                 self._assigned.clear()
-                self.members = set()
+                self.members, self._is_complete = set(), True
+            case Membership(change="emptied"):
+                self.members, self._is_complete = set(), True
             case Membership():
                 self._count(decision)
             case _:
                 pass
 
     def _count(self, membership: Membership) -> None:
-        members = self.members = self.members or set()
+        members = self.members or set()
         match membership.change:
             case "joined":
                 members.add(membership.client_id)
@@ -70,6 +76,7 @@ class History:
                 members.discard(membership.client_id)
             case _:
                 pass
+        self.members = members if members or self._is_complete else None
 
     @property
     def topics(self) -> list[str]:

@@ -80,6 +80,28 @@ class Positions:
                 self._refuse_outside(place, wanted)
                 return dict.fromkeys(wanted, place)
 
+    def ranges(self, queues: Iterable[Queue]) -> dict[Queue, tuple[int, int]]:
+        """Return the first offset and the end offset of those of these queues that Kafka returns offsets for now."""
+        wanted = self._with_leader(queues)
+        found: list[dict[Queue, int]] = []
+        for place in (OFFSET_BEGINNING, OFFSET_END) if wanted else ():
+            asked = [TopicPartition(queue.topic, queue.queue_id, place) for queue in wanted]
+            answers = self._consumer.offsets_for_times(asked, timeout=self._timeout)
+            found.append({Queue(at.topic, "", at.partition): at.offset for at in answers if at.error is None})
+        return {queue: (found[0][queue], found[1][queue]) for queue in wanted if all(queue in each for each in found)}
+
+    def _with_leader(self, queues: Iterable[Queue]) -> list[Queue]:
+        """Leave out queues without a leader: a query that contains one waits for it until the timeout, and fails."""
+        leaders: dict[str, set[int]] = {}
+        kept = []
+        for queue in queues:
+            if queue.topic not in leaders:
+                found = self._consumer.list_topics(queue.topic, self._timeout).topics[queue.topic]
+                leaders[queue.topic] = {number for number, at in found.partitions.items() if at.leader >= 0}
+            if queue.queue_id in leaders[queue.topic]:
+                kept.append(queue)
+        return kept
+
     def _refuse_outside(self, offset: int, queues: list[Queue]) -> None:
         """Reject an offset that a queue does not have, as RocketMQ's admin command does: no consumer could read it."""
         first, end = self.at("first", queues), self.at("last", queues)

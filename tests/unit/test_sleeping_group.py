@@ -99,6 +99,8 @@ def end_without_progress(group: SleepingGroup, now_ms: int) -> int:
             return count
         now_ms = moment_ms
         group.started()
+        group.has_members(1, now_ms)
+        group.has_members(0, now_ms)
         group.ended(succeeded=True, now_ms=now_ms)
     raise AssertionError("workers are started for ever")
 
@@ -195,8 +197,7 @@ def test_an_offset_that_was_reset_counts():
 
 def test_messages_that_are_deleted_need_no_worker():
     group = empty_group()
-    group.deleted_up_to(A, 50)
-    group.grown(A, 50, 0, 0)
+    group.found(A, first=50, end=50, delay_ms=0, now_ms=0)
     assert queues(group, 0) is None
     assert group.asleep([A]) == {A: 50}
 

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterable
 
 from confluent_kafka import KafkaException
@@ -33,6 +34,8 @@ REFRESH_MS = 30_000
 """How often the queues of the topics are looked up."""
 RETRY_MS = 2_000
 """Pause before the next pull of a queue for which a pull cannot wait now."""
+QUERY_MS = 1_000
+"""Kafka is queried for the ends of queues at most once in this time, for all queues together."""
 LEAVE_S = 5.0
 
 
@@ -63,7 +66,7 @@ class GroupWaker:
             timeout: seconds to wait for a broker.
 
         Raises:
-            InvalidUsage: an argument is not valid, or no topic of the group is known.
+            InvalidUsage: an argument is not valid, no topic of the group is known, or it is a broadcasting group.
             NotReachable: no broker answered in time, or it has no control plane.
         """
         self._group_id = argument_checks.group_id_of(group_id)
@@ -78,10 +81,14 @@ class GroupWaker:
                 self._log = DecisionLog.of_group(connection, self._consumer, group_id, timeout)
                 self._log.from_the_start()
                 self._history = History.of(self._log.until_now())
+                self._refuse_broadcasting()
+                self._topics = self._known_topics()
                 self._queues = self._look_up()
             client_id = argument_checks.client_id_of(None)
             self._puller = Puller(connection, own_group, client_id)
-            self._lease = Lease(connection, own_group, client_id, self._topics()[0], timeout, self._puller.hear)
+            # All wakers need the same topic. The topics of the group may differ between them, or be deleted.
+            topic = connection.topics.decisions
+            self._lease = Lease(connection, own_group, client_id, topic, timeout, self._puller.hear)
         except BaseException:
             self._consumer.close()
             raise
@@ -97,18 +104,22 @@ class GroupWaker:
         """Queue -> when its next pull may be sent."""
         self._doubtful: set[Queue] = set()
         """Queues whose end must be queried."""
+        self._query_ms = 0
+        """When that may be done again."""
         self._is_stale = True
         """Whether pulls may have to be sent or cancelled. With thousands of queues, looking takes a while."""
         self._workers: list[Worker] = []
         self._refresh_ms = now_ms() + REFRESH_MS
         self._refusals: set[str] = set()
         self._was_held = False
+        self._heard = time.monotonic()
 
     def run(self, stop: threading.Event) -> None:
         """Watch the group until `stop` is set; then stop the workers and wait until they have ended.
 
         Raises:
             WakerollError: the coordinator removed this process from the group of the wakers.
+            InvalidUsage: the group has become a broadcasting group.
         """
         try:
             while not stop.is_set():
@@ -119,7 +130,8 @@ class GroupWaker:
     def _round(self) -> None:
         for decision in self._log.wait(SLICE_S):
             self._learn(decision)
-            self._is_stale = True
+            self._is_stale, self._heard = True, time.monotonic()
+        self._refuse_broadcasting()
         self._look_after_workers()
         is_held = self._lease.is_held()
         if is_held != self._was_held:
@@ -157,7 +169,14 @@ class GroupWaker:
         members = self._history.members
         return None if members is None else len(members)
 
-    def _topics(self) -> list[str]:
+    def _refuse_broadcasting(self) -> None:
+        if self._history.mode == "broadcasting":
+            raise InvalidUsage(
+                f"group {self._group_id!r} is broadcasting: each of its clients must read every message, so its "
+                "workers must always run; wake a clustering group"
+            )
+
+    def _known_topics(self) -> list[str]:
         found = list(self._named) or self._history.topics
         if not found:
             raise InvalidUsage(
@@ -165,19 +184,21 @@ class GroupWaker:
                 "its topics with --topic"
             )
         retries = retry_topic_of(self._group_id)
-        known = {queue.topic for _, queue in self._history.committed}
-        return [*dict.fromkeys([name for name in found if name != retries]), *([retries] if retries in known else [])]
+        return [*dict.fromkeys([name for name in found if name != retries]), retries]
 
     def _look_up(self) -> list[Queue]:
-        return [queue for topic in self._topics() for queue in self._positions.queues(topic)]
+        return [queue for topic in self._topics for queue in self._positions.queues(topic)]
 
     def _refresh(self) -> None:
         """Look up the queues again when that is due: topics are created, deleted and extended."""
         if now_ms() < self._refresh_ms:
             return
         self._refresh_ms = now_ms() + REFRESH_MS
+        if self._history.topics:  # a group that is forgotten keeps its topics here
+            self._topics = self._known_topics()
         try:
             self._queues, self._is_stale = self._look_up(), True
+            self._group.keep_only(self._queues)
         except (KafkaException, NotReachable) as problem:
             log.debug("the queues of %s are not known: %s", self._group_id, problem)
 
@@ -191,7 +212,10 @@ class GroupWaker:
             self._hear(ended, now)
             self._is_stale = True
         self._look_at_doubtful()
-        if not self._is_stale and not any(due_ms <= now for due_ms in self._paused.values()):
+        for queue in [queue for queue, due_ms in self._paused.items() if due_ms <= now]:
+            del self._paused[queue]
+            self._is_stale = True
+        if not self._is_stale:
             return
         self._is_stale = False
         asleep = self._group.asleep(self._queues)
@@ -200,8 +224,7 @@ class GroupWaker:
                 self._puller.cancel(queue)
                 del self._waiting[queue]
         for queue, offset in asleep.items():
-            if queue not in self._waiting and self._paused.get(queue, now) <= now:
-                self._paused.pop(queue, None)
+            if queue not in self._waiting and queue not in self._paused:
                 self._puller.begin(queue, offset, HOLD_MS, Subscription(topic=queue.topic))
                 self._waiting[queue] = offset
 
@@ -218,29 +241,36 @@ class GroupWaker:
             log.warning("the coordinator rejected a pull of %s (%s): %s", queue, ended.rule, ended.detail)
         if ended.reason == "arrival" and ended.next_offset > ended.pull.from_offset:
             self._grown(queue, ended.next_offset, now)
-        elif ended.reason != "timeout":
-            # The coordinator may not know the end of the queue, for example because nobody has pulled it yet.
-            self._doubtful.add(queue)
+            return
+        # The coordinator may not know the end of the queue, for example because nobody has pulled it yet, or because it
+        # was recreated.
+        self._doubtful.add(queue)
+        if ended.reason != "timeout":
             self._paused[queue] = now + RETRY_MS
 
     def _grown(self, queue: Queue, end: int, now: int) -> None:
-        # The retry topic has a queue for each delay, and a message may be read when its delay is over.
-        delay_ms = delay_ms_of(queue.queue_id) if queue.topic == retry_topic_of(self._group_id) else 0
-        self._group.grown(queue, end, delay_ms, now)
+        self._group.grown(queue, end, self._delay_ms(queue), now)
+
+    def _delay_ms(self, queue: Queue) -> int:
+        """Return how long a message waits: the retry topic has a queue for each delay."""
+        return delay_ms_of(queue.queue_id) if queue.topic == retry_topic_of(self._group_id) else 0
 
     def _look_at_doubtful(self) -> None:
         """Query Kafka for the first offset and the end of queues whose pulls got no useful answer."""
-        doubtful, self._doubtful = self._doubtful & set(self._queues), set()
-        if not doubtful:
+        if not self._doubtful or now_ms() < self._query_ms:
             return
+        doubtful, self._doubtful = sorted(self._doubtful & set(self._queues)), set()
         try:
-            first, end = self._positions.at("first", doubtful), self._positions.at("last", doubtful)
-        except (KafkaException, NotReachable) as problem:
+            found = self._positions.ranges(doubtful)
+        except KafkaException as problem:
             log.debug("the ends of the queues of %s are not known: %s", self._group_id, problem)
-            return
-        for queue in doubtful:
-            self._group.deleted_up_to(queue, first[queue])
-            self._grown(queue, end[queue], now_ms())
+            found = {}
+        self._query_ms = now_ms() + QUERY_MS
+        # A partition without a leader must not hide the messages of the others.
+        self._doubtful.update(queue for queue in doubtful if queue not in found)
+        for queue, (first, end) in found.items():
+            self._group.found(queue, first, end, self._delay_ms(queue), now_ms())
+        self._is_stale = True
 
     # --- its workers ---
 
@@ -270,7 +300,7 @@ class GroupWaker:
             log.log(logging.INFO if succeeded else logging.WARNING, "%s: %s %s", self._group_id, worker, outcome)
 
     def _size(self) -> GroupSize:
-        return GroupSize(self._members() or 0, self._history.joins)
+        return GroupSize(self._members() or 0, self._history.joins, self._heard)
 
     def _close(self) -> None:
         for worker in self._workers:

@@ -8,21 +8,31 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
 import time
 import urllib.request
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 from model.queue import Queue
+from model.sleeping_group import STUCK_MS
 from wakeroll.errors import InvalidUsage
 
 log = logging.getLogger("wakeroll")
 
+SLICE_S = 0.05
+"""How often `Process.wait` looks whether the process has ended (s)."""
+
 STOP_S = 30.0
 """How long a command may take to end after SIGTERM before it is killed (s): the default revoke timeout."""
 REQUEST_S = 30.0
-"""How long to wait for the answer to a request (s)."""
+"""How long to wait for the answer to a request (s): for each read, and twice as long for all of them."""
+STUCK_S = STUCK_MS / 1_000
+"""A requested worker counts as ended after this time without a decision about the group (s): it may be gone without a
+decision that says so, if the coordinator lost its state."""
+NAMED_BYTES = 64 * 1024
+"""Longest value of WOKEN_QUEUES, bytes; Linux starts no process with a variable of more than 128 KiB."""
 
 
 class GroupSize(NamedTuple):
@@ -30,6 +40,8 @@ class GroupSize(NamedTuple):
 
     members: int
     joins: int
+    heard: float = 0.0
+    """When the newest decision about the group arrived (s, monotonic clock)."""
 
 
 class Worker(Protocol):
@@ -76,12 +88,12 @@ class CommandStarter:
         self._timeout = timeout
 
     def start(self, group_id: str, queues: Sequence[Queue], _: GroupSize) -> "Process":
-        """Start the command; WOKEN_GROUP and WOKEN_QUEUES are in its environment.
+        """Start the command; WOKEN_GROUP and WOKEN_QUEUES are in its environment, of thousands of queues the first.
 
         Raises:
             OSError: the process cannot be started.
         """
-        environment = {"WOKEN_GROUP": group_id, "WOKEN_QUEUES": " ".join(map(str, queues))}
+        environment = {"WOKEN_GROUP": group_id, "WOKEN_QUEUES": _listed(queues)}
         return Process(self._argv, os.environ | environment, self._timeout)
 
 
@@ -101,6 +113,10 @@ class Process:
         """Return whether the process ended with status 0; None while it runs."""
         status = self._process.poll()
         if status is not None:
+            if self._kill_at is not None and self._is_there():  # its children
+                if time.monotonic() <= self._kill_at:
+                    return None
+                self._signal(signal.SIGKILL)
             if status:
                 log.warning("%s ended with %s", self, _in_words(status))
             return status == 0
@@ -119,15 +135,28 @@ class Process:
             self._signal(signal.SIGTERM)
 
     def wait(self) -> None:
-        """Wait until the process has ended."""
+        """Wait until the process and its children have ended; kill them when their time after `stop` is over."""
+        kill_at = time.monotonic() + STOP_S if self._kill_at is None else self._kill_at
+        while self._is_there():
+            if time.monotonic() > kill_at:
+                self._signal(signal.SIGKILL)
+                break
+            time.sleep(SLICE_S)
+        self._process.wait()
+
+    def _is_there(self) -> bool:
+        """Return whether the process runs, or a child of it does."""
+        self._process.poll()  # else it would exist as a zombie
         try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
-            self._process.wait()
+            os.killpg(self._process.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:  # they run as another user
+            return self._process.returncode is None
+        return True
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
 
@@ -148,18 +177,33 @@ class HttpStarter:
             raise InvalidUsage(f"the address is {url!r}; it must begin with http:// or https://")
         self._url = url
         self._lease = lease
-        self._pool = ThreadPoolExecutor(thread_name_prefix="wake")
+        self._opener = urllib.request.build_opener(_NoRedirect)
 
     def start(self, group_id: str, queues: Sequence[Queue], group: GroupSize) -> "Request":
         """Send the request; its body is JSON: ``{"group": ..., "queues": [{"topic": ..., "queue_id": ...}]}``."""
         named = [{"topic": queue.topic, "queue_id": queue.queue_id} for queue in queues]
         body = json.dumps({"group": group_id, "queues": named}).encode()
-        return Request(self._pool.submit(self._send, body), group.joins, self._lease)
+        answer: Future[None] = Future()
+        # A daemon: the end of this process does not wait for a server that does not answer.
+        threading.Thread(target=self._send, args=(body, answer), name="wake", daemon=True).start()
+        return Request(answer, group.joins, self._lease)
 
-    def _send(self, body: bytes) -> None:
-        request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"}, method="POST")
-        with urllib.request.urlopen(request, timeout=REQUEST_S):
-            pass
+    def _send(self, body: bytes, answer: Future[None]) -> None:
+        try:
+            request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"}, method="POST")
+            with self._opener.open(request, timeout=REQUEST_S):
+                pass
+        except Exception as problem:
+            answer.set_exception(problem)
+        else:
+            answer.set_result(None)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error: the request would be repeated as GET, which starts no worker."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Follow no redirect."""
 
 
 class Request:
@@ -170,21 +214,26 @@ class Request:
         self._joins = joins
         self._lease = lease
         self._answered: float | None = None
+        self._sent = time.monotonic()
 
     def __str__(self) -> str:
         return "the request"
 
     def result(self, group: GroupSize) -> bool | None:
         """Return whether members joined and are gone again; False after an error or the lease; None before that."""
+        now = time.monotonic()
         if not self._answer.done():
-            return None
+            if now - self._sent < 2 * REQUEST_S:
+                return None
+            log.warning("the request failed: no complete answer within %g s", 2 * REQUEST_S)
+            return False
         if (problem := self._answer.exception()) is not None:
             log.warning("the request failed: %s", problem)
             return False
         if group.joins > self._joins:
-            return True if not group.members else None
-        self._answered = self._answered or time.monotonic()
-        if time.monotonic() - self._answered < self._lease:
+            return True if not group.members or now - group.heard > STUCK_S else None
+        self._answered = self._answered or now
+        if now - self._answered < self._lease:
             return None
         log.warning("the request was answered, but no member joined the group within %g s", self._lease)
         return False
@@ -194,6 +243,12 @@ class Request:
 
     def wait(self) -> None:
         """Do not wait either."""
+
+
+def _listed(queues: Sequence[Queue]) -> str:
+    """Return the queues, separated by spaces, as far as there is room for them in the environment of a process."""
+    text = " ".join(map(str, queues))
+    return text if len(text) <= NAMED_BYTES else text[:NAMED_BYTES].rpartition(" ")[0]
 
 
 def _in_words(status: int) -> str:
