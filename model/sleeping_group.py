@@ -177,7 +177,8 @@ class SleepingGroup:
 
     def wanted(self, now_ms: int) -> Wanted | None:
         """Return whether one more worker must be started now, and for which queues. The caller then starts it."""
-        self._settle(now_ms)
+        if self._is_settling(now_ms):
+            return None
         self._recheck(now_ms)
         if self.running >= self._rules.most_workers or now_ms < self._not_before_ms:
             return None
@@ -218,17 +219,23 @@ class SleepingGroup:
         self._not_before_ms = now_ms + pause_ms
         return pause_ms
 
-    def _settle(self, now_ms: int) -> None:
-        """If the last worker found nothing to do, pause before the next one, or wait for further messages."""
-        if self._finished_ms is None or self.running or self.members:
-            return
+    def _is_settling(self, now_ms: int) -> bool:
+        """If the last worker found nothing to do, pause before the next one, or wait for further messages.
+
+        Return whether its last decisions are still missing.
+        """
+        if self._finished_ms is None or self.running:
+            return False
+        is_late = now_ms - self._finished_ms > SETTLE_MS
+        if self.members and not is_late:
+            return True
         if not (self._has_joined or self._progressed):  # it cannot have looked: there may be no coordinator
             self._not_before_ms = self._finished_ms + self._next_backoff_ms()
-        elif now_ms - self._finished_ms <= SETTLE_MS:
+        elif self.members or not is_late:  # other members did not read these messages either
             self._failures = 0
             for queue in self._sought & (self._unread.keys() - self._progressed):
                 unread = self._unread[queue]
-                unread.fruitless += 1
+                unread.since_ms, unread.fruitless = now_ms, unread.fruitless + 1
                 pause_ms = self._rules.first_backoff_ms << (unread.fruitless - 1)
                 self._not_before_ms = max(self._not_before_ms, now_ms + pause_ms)
                 if unread.fruitless >= FRUITLESS:
@@ -236,6 +243,7 @@ class SleepingGroup:
                     del self._unread[queue]
         self._finished_ms = None
         self._sought.clear()
+        return False
 
     def _recheck(self, now_ms: int) -> None:
         """Let one more worker look for messages where others found none long ago."""
