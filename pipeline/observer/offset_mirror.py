@@ -68,8 +68,9 @@ class OffsetMirror:
                 "error_cb": lambda _: None,
             }
         )
-        self._newest: dict[str, tuple[int, int]] = {}
-        """Shard without its era -> place of the newest offset read; see `model.decision_order`."""
+        self._newest: dict[tuple[int, str], tuple[int, int]] = {}
+        """Partition and shard without its era -> place of the newest offset read; see `model.decision_order`.
+        Partitions are read in any order."""
         self._read: dict[int, int] = {}
         """Partition -> offset of the next decision to read."""
         self._committed: dict[int, int] = {}
@@ -89,8 +90,8 @@ class OffsetMirror:
                     self._begin()
                     caught_up = self._hear()
                     if caught_up and time.monotonic() >= due_s:
+                        due_s = time.monotonic() + WRITE_EVERY_S  # also if Kafka does not answer
                         self._write()
-                        due_s = time.monotonic() + WRITE_EVERY_S
                     self._silence.ended()
                 except NotReachable as problem:
                     if not self._stop.is_set():
@@ -118,7 +119,10 @@ class OffsetMirror:
         self._read = {place.partition: max(place.offset, 0) for place in places}
 
     def _hear(self) -> bool:
-        """Read some decisions; return whether there are no more now."""
+        """Read some decisions; return whether there are no more now.
+
+        Offsets of a backlog may be older than those that another mirror, or this one before a restart, has written.
+        """
         messages = take(self._consumer, _AT_ONCE, _SLICE_S)
         errors = [error for message in messages if (error := message.error()) is not None]
         for message in messages:
@@ -126,7 +130,15 @@ class OffsetMirror:
                 self._note(message)
         if errors:
             raise NotReachable(f"cannot read {self._topic}: {errors[0].str()}")
-        return len(messages) < _AT_ONCE
+        return not messages or (len(messages) < _AT_ONCE and self._is_at_end())
+
+    def _is_at_end(self) -> bool:
+        """Return whether the partitions are read to their ends as of the last answers of their brokers."""
+        for partition, offset in self._read.items():
+            place = TopicPartition(self._topic, partition)
+            if self._consumer.get_watermark_offsets(place, cached=True)[1] > offset:
+                return False
+        return True
 
     def _note(self, message: Message) -> None:
         partition, offset, value = message.partition(), message.offset(), message.value() or b""
@@ -139,7 +151,7 @@ class OffsetMirror:
             decision = _decode(value)
         except UNREADABLE:
             return
-        shard, place = decision.shard.rpartition(".")[0], order_of(decision.shard, decision.seq)
+        shard, place = (partition, decision.shard.rpartition(".")[0]), order_of(decision.shard, decision.seq)
         # Delivery is at least once, and a repetition has older offsets.
         if place <= self._newest.get(shard, (0, 0)):
             return

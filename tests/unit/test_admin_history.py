@@ -1,5 +1,7 @@
 """What the decisions tell an operator about a group, against what the coordinator itself knows."""
 
+from typing import Any
+
 from hypothesis import given
 
 from model.decisions import Membership
@@ -130,3 +132,27 @@ def test_a_forgotten_group_has_no_offsets():
     history.learn(Membership(group_id="billing", client_id="", change="forgotten", epoch=2))
 
     assert (history.committed, history.topics) == ({}, [])
+
+
+def change(client_id: str, what: Any, era: int = 1) -> Membership:
+    return Membership(group_id="billing", client_id=client_id, change=what, epoch=1, shard=f"groups-0.{era}")
+
+
+def test_members_whose_decisions_are_deleted_may_remain_when_another_one_leaves():
+    """Three joined a month ago; if the group counted as empty, a worker would be started beside them."""
+    history = History.of([change("new", "joined"), change("new", "left")])
+    assert history.members is None
+
+    history.learn(change("", "emptied"))
+    assert history.members == set()
+
+
+def test_members_are_not_known_between_the_begin_of_an_era_and_their_return():
+    """The coordinator restores them from their heartbeats."""
+    history = History.of([change("", "emptied"), change("a", "joined")])
+    assert history.members == {"a"}
+    history.learn(change("a", "agreed", era=2))
+    assert history.members is None
+
+    history.learn(change("a", "joined", era=2))
+    assert history.members == {"a"}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.queue import Queue
-from model.sleeping_group import FRUITLESS, SETTLE_MS, STUCK_MS, UNKNOWN_MS, SleepingGroup, WakeRules
+from model.sleeping_group import FRUITLESS, RECHECK_MS, SETTLE_MS, STUCK_MS, UNKNOWN_MS, SleepingGroup, WakeRules
 
 A, B, C = (Queue("orders", "", number) for number in range(3))
 
@@ -239,3 +239,120 @@ def test_the_pause_is_bounded(failures):
         group.started()
         pause_ms = group.ended(succeeded=False, now_ms=0)
     assert pause_ms <= 300_000
+
+
+def run_worker(group: SleepingGroup, now_ms: int) -> None:
+    """Let a worker join, commit nothing, leave and end."""
+    group.started()
+    group.has_members(1, now_ms)
+    group.has_members(0, now_ms)
+    group.ended(succeeded=True, now_ms=now_ms)
+
+
+def test_a_message_that_is_not_due_yet_is_not_settled_by_workers_for_others():
+    """A retry in half an hour was lost if three workers read other queues in between."""
+    group = empty_group()
+    group.grown(A, 1, 1_800_000, 0)
+    for number in range(1, 6):
+        now_ms = number * 60_000
+        group.grown(B, number, 0, now_ms)
+        assert queues(group, now_ms) == (B,)
+        group.started()
+        group.has_members(1, now_ms)
+        group.committed(B, number, now_ms)
+        group.has_members(0, now_ms)
+        group.ended(succeeded=True, now_ms=now_ms)
+        assert queues(group, now_ms) is None
+
+    assert queues(group, 1_800_000) == (A,)
+
+
+def test_workers_that_never_joined_did_not_find_out_that_there_is_nothing_to_do():
+    """Without a coordinator they end for want of messages; the pauses grow, and the last one is bounded."""
+    group = empty_group(first_backoff_ms=1_000, longest_backoff_ms=60_000)
+    group.grown(A, 1, 0, 0)
+    starts, now_ms = 0, 0
+    while now_ms < 3_600_000:
+        if group.wanted(now_ms) is not None:
+            group.started()
+            group.ended(succeeded=True, now_ms=now_ms)
+            starts += 1
+        now_ms += 1_000
+
+    assert 60 <= starts <= 70
+
+
+def test_an_hour_after_workers_found_nothing_one_more_looks():
+    """The messages may have been unreadable, because their partition had no leader."""
+    group = empty_group()
+    group.grown(A, 1, 0, 0)
+    end_without_progress(group, 0)
+    assert queues(group, RECHECK_MS - 1) is None
+
+    assert queues(group, RECHECK_MS + 60_000) == (A,)
+    run_worker(group, RECHECK_MS + 60_000)
+    assert queues(group, RECHECK_MS + 60_100) is None
+    assert queues(group, RECHECK_MS + 120_000) is None
+
+
+def test_a_wrong_hint_does_not_hide_later_messages():
+    """A producer announced an offset that the queue never reached."""
+    group = empty_group()
+    group.committed(A, 5, 0)
+    group.grown(A, 1_000, 0, 0)
+    end_without_progress(group, 0)
+    assert group.asleep([A]) == {A: 1_000}
+
+    group.found(A, first=0, end=5, delay_ms=0, now_ms=100_000)
+    assert group.asleep([A]) == {A: 5}
+    group.found(A, first=0, end=6, delay_ms=0, now_ms=200_000)
+    assert queues(group, 200_000) == (A,)
+
+
+def test_the_messages_of_a_recreated_topic_count_from_its_first_one():
+    group = empty_group()
+    group.committed(A, 100, 0)
+    group.found(A, first=90, end=100, delay_ms=0, now_ms=0)
+    assert queues(group, 0) is None
+
+    group.found(A, first=0, end=3, delay_ms=0, now_ms=1_000)
+
+    assert queues(group, 1_000) == (A,)
+
+
+def test_a_deleted_topic_needs_no_worker():
+    """A command that fails because of it would be repeated for ever."""
+    group = empty_group()
+    group.grown(A, 1, 0, 0)
+    group.grown(B, 1, 0, 0)
+
+    group.keep_only([B])
+
+    assert queues(group, 0) == (B,)
+
+
+def test_a_rest_that_live_members_do_not_commit_does_not_start_one_worker_after_another():
+    """The record that ends a transaction is older than the longest session, and the members have nothing to do."""
+    group = empty_group()
+    group.has_members(1, 0)
+    group.grown(A, 1, 0, 0)
+    starts = 0
+    for now_ms in range(STUCK_MS, STUCK_MS + 600_000, 1_000):
+        if group.wanted(now_ms) is not None:
+            starts += 1
+            group.started()
+            group.has_members(2, now_ms)
+            group.has_members(1, now_ms)
+            group.ended(succeeded=True, now_ms=now_ms)
+
+    assert starts == 1
+
+
+def test_the_worker_that_keeps_the_group_is_repeated_when_it_failed():
+    """The next attempt half a week later would be too late: the group is forgotten by then."""
+    group = empty_group(longest_sleep_ms=100_000, first_backoff_ms=1_000)
+    assert queues(group, 100_000) == ()
+    group.started()
+    group.ended(succeeded=False, now_ms=100_500)
+
+    assert queues(group, 101_500) == ()

@@ -1,7 +1,7 @@
 """The waker in a world made from one seed: Kafka, the coordinator and the workers fail, and every message is read.
 
-The waker is the real one. The clock, the decisions, the pulls, the offsets and the lease are simulated; one round takes a
-second of virtual time.
+The waker is the real one. The clock, the decisions, the pulls, the offsets and the lease are simulated; one round takes
+a second of virtual time.
 """
 
 import random
@@ -80,7 +80,7 @@ class Worker:
 
 
 class World:
-    """Everything outside the waker. It is the log of decisions, the pulls, the offsets and the lease of the waker too."""
+    """Everything outside the waker. It also is its log of decisions, its pulls, its offsets and its lease."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -204,6 +204,7 @@ class World:
     def start(self, group_id: str, queues: Sequence[Queue], _: GroupSize) -> Worker:
         """Start a worker."""
         assert group_id == GROUP
+        assert set(queues) <= self.ends.keys()
         self.starts.append(self.now_ms)
         fates = ["good"] * 4 + ["crash at start", "crash at work", "too short", "never joins"]
         if self.is_lossy and self.random.random() < 0.1:
@@ -278,6 +279,10 @@ class World:
     def is_held(self) -> bool:
         """Whether this waker has the lease."""
         return not self.is_lossy or self.random.random() < 0.98
+
+    def move(self, topic: str) -> None:
+        """Check the topic of the lease."""
+        assert topic == "orders"
 
     def give_back(self) -> None:
         """Do nothing: the lease comes back."""

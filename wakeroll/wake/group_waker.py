@@ -86,9 +86,7 @@ class GroupWaker:
                 self._queues = self._look_up()
             client_id = argument_checks.client_id_of(None)
             self._puller = Puller(connection, own_group, client_id)
-            # All wakers need the same topic. The topics of the group may differ between them, or be deleted.
-            topic = connection.topics.decisions
-            self._lease = Lease(connection, own_group, client_id, topic, timeout, self._puller.hear)
+            self._lease = Lease(connection, own_group, client_id, self._lease_topic(), timeout, self._puller.hear)
         except BaseException:
             self._consumer.close()
             raise
@@ -133,12 +131,12 @@ class GroupWaker:
             self._is_stale, self._heard = True, time.monotonic()
         self._refuse_broadcasting()
         self._look_after_workers()
+        self._refresh()
         is_held = self._lease.is_held()
         if is_held != self._was_held:
             self._was_held = is_held
             log.info("%s: %s", self._group_id, "this process has the lease" if is_held else "another process may wake")
         if is_held:
-            self._refresh()
             if (wanted := self._group.wanted(now_ms())) is not None:
                 self._wake(wanted)
             self._watch()
@@ -189,6 +187,11 @@ class GroupWaker:
     def _look_up(self) -> list[Queue]:
         return [queue for topic in self._topics for queue in self._positions.queues(topic)]
 
+    def _lease_topic(self) -> str:
+        """Return the topic that stands for the lease: the same one for all wakers that know the same topics."""
+        # A deleted topic has no queue that a waker could own.
+        return min({queue.topic for queue in self._queues} - {retry_topic_of(self._group_id)}, default=self._topics[0])
+
     def _refresh(self) -> None:
         """Look up the queues again when that is due: topics are created, deleted and extended."""
         if now_ms() < self._refresh_ms:
@@ -199,6 +202,7 @@ class GroupWaker:
         try:
             self._queues, self._is_stale = self._look_up(), True
             self._group.keep_only(self._queues)
+            self._lease.move(self._lease_topic())
         except (KafkaException, NotReachable) as problem:
             log.debug("the queues of %s are not known: %s", self._group_id, problem)
 

@@ -64,6 +64,12 @@ class Lease:
         give = self._control.view()[0].get(self._queue)
         return give is not None and self._control.may_hand_out(give)
 
+    def move(self, topic: str) -> None:
+        """Let the first queue of another topic stand for the lease; do nothing if it does already."""
+        if topic != self._queue.topic:
+            self._queue = Queue(topic, "", 0)
+            self._control.subscribe([Subscription(topic=topic)])
+
     def give_back(self) -> None:
         """Let another process have the lease, if the coordinator wants that."""
         if draining := self._control.view()[1]:
