@@ -229,7 +229,13 @@ class Admin:
         there = {queue for topic in topics for queue in self._positions.queues(topic)}
         kept = {queue: offset for queue, offset in sorted(offsets.items()) if queue in there}
         notes = [f"there is no queue {queue} any more; it is left out" for queue in sorted(offsets.keys() - there)]
-        first, end = self._positions.at("first", kept), self._positions.at("last", kept)
+        # Consumers that read the messages of open transactions commit behind the end that others see.
+        uncommitted = self._connection.operators_consumer(**{"isolation.level": "read_uncommitted"})
+        try:
+            positions = Positions(uncommitted, self._timeout)
+            first, end = positions.at("first", kept), positions.at("last", kept)
+        finally:
+            uncommitted.close()
         for queue, offset in kept.items():
             if not first[queue] <= offset <= end[queue]:
                 notes.append(f"{queue} has no offset {offset} any more; its first message is {first[queue]}")

@@ -122,7 +122,7 @@ class Connection:
         }
         return self._make(clients_of(self.bootstrap).consumer, ours | settings)
 
-    def operators_consumer(self) -> Consumer:
+    def operators_consumer(self, **settings: Any) -> Consumer:
         """Create a consumer for an operator's queries: it reads the oldest record if its position was deleted.
 
         It logs no errors of Kafka's client, because exceptions report them.
@@ -131,7 +131,7 @@ class Connection:
             InvalidUsage: Kafka's client rejects the settings.
         """
         quiet = {"error_cb": lambda _: None, "log_level": 0}
-        return self.consumer(**{"auto.offset.reset": "earliest", "fetch.wait.max.ms": 100, **quiet})
+        return self.consumer(**{"auto.offset.reset": "earliest", "fetch.wait.max.ms": 100, **quiet, **settings})
 
     def admin(self, **settings: Any) -> AdminClient:
         """Create a client that describes and creates topics.

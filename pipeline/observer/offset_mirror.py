@@ -54,12 +54,13 @@ class OffsetMirror:
         """
         self._topic = connection.topics.decisions
         self._groups = groups
+        self._own_group = f"{connection.topics.prefix}.offset-mirror"
         self._stop = stop
         self._cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
         self._kafka = KafkaGroups(connection, _ANSWER_S)
         self._consumer = connection.consumer(
             **{
-                "group.id": f"{connection.topics.prefix}.offset-mirror",
+                "group.id": self._own_group,
                 # If the oldest decisions were deleted meanwhile, the remaining ones have newer offsets.
                 "auto.offset.reset": "earliest",
                 "message.max.bytes": MAX_RECORD_BYTES,
@@ -157,7 +158,9 @@ class OffsetMirror:
             return
         self._newest[shard] = place
         # In a broadcasting group every client has offsets of its own, which Kafka's groups cannot represent.
-        if decision.mode == "clustering" and self._groups.fullmatch(decision.group_id):
+        if decision.mode != "clustering" or decision.group_id == self._own_group:
+            return
+        if self._groups.fullmatch(decision.group_id):
             of_group = self._pending.setdefault(decision.group_id, {})
             of_group[decision.queue] = (decision.offset, partition, offset)
 

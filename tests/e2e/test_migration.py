@@ -263,3 +263,37 @@ def test_the_command_shows_a_plan_and_carries_it_out(coordinator, kafka, topic, 
     code, _, complaint = wakeroll("import-offsets", f"no-{group_id}", *where)
     assert code == 2
     assert "has no offsets of an existing topic; is the name correct?" in " ".join(complaint.split())
+
+
+def test_an_offset_in_an_open_transaction_is_kept(coordinator, admin, kafka, topic, group_id):
+    """Consumers that read uncommitted messages commit there; the import must not go back to the first message."""
+    connection = coordinator.connection
+    producer = connection.producer(**{"transactional.id": group_id})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    for _ in range(5):
+        producer.produce(topic, b"x", partition=0)
+    producer.flush(PATIENCE_S)
+    try:
+        assert kafka.write({group_id: {Queue(topic, "", 0): OF_A_QUEUE + 2}}) == {}
+
+        plan = admin.plan_import(group_id)
+
+        assert [row.offset for row in plan.rows] == [OF_A_QUEUE + 2]
+        assert plan.notes == ()
+    finally:
+        producer.abort_transaction(PATIENCE_S)
+
+
+def test_the_mirror_follows_a_reset_backwards_and_leaves_its_own_position_alone(coordinator, admin, kafka, topic):
+    """A regular expression for all groups matches the group of the mirror too."""
+    connection = coordinator.connection
+    own = f"{connection.topics.prefix}.offset-mirror"
+    queue = Queue(topic, "", 0)
+    group_id = f"back-{topic}"
+    with mirror(connection, ".*"):
+        for offset in (20, 5):
+            for group in (group_id, own):
+                admin.reset(admin.plan_reset(group, offset, queue=queue))
+            wait_until(lambda offset=offset: kafka.read(group_id).offsets == {queue: offset}, "it follows")
+    assert queue not in kafka.read(own).offsets

@@ -7,11 +7,13 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from model.events import Pull
 from pipeline.local.child_process import Child
@@ -272,3 +274,63 @@ def test_a_mistake_gets_a_sentence(coordinator, wakeroll, options, sentence):
 
     assert code == 2
     assert sentence in " ".join(complaint.split())
+
+
+def test_a_broadcasting_group_is_refused(coordinator, sink, group_id, wakeroll):
+    """Each of its clients has to read every message, so no worker stands for another."""
+    connection = coordinator.connection
+    topic = coordinator.topic(1)
+    with Consumer(
+        group_id, [topic], connection.bootstrap, prefix=connection.topics.prefix, mode="broadcasting"
+    ) as consumer:
+        wait_until(consumer.assignment, "it has joined", between=lambda: consumer.poll(0.05))
+    sink.wait_until_left(consumer.client_id)
+    where = ["--bootstrap", connection.bootstrap, "--prefix", connection.topics.prefix]
+
+    code, _, complaint = wakeroll("wake", group_id, "--exec", "true", "--topic", topic, *where)
+
+    assert code == 2
+    assert "is broadcasting" in " ".join(complaint.split())
+
+
+def test_a_waker_goes_on_when_the_topic_of_its_lease_is_deleted(coordinator, workers):
+    """The lease is a queue of the group's first topic; without it, no waker would wake for the other topics."""
+    first = f"a-{workers.topic}"
+    brokers = coordinator.connection.admin()
+    brokers.create_topics([NewTopic(first, 1, 1)])[first].result(PATIENCE_S)
+    waker = workers.wake("--topic", first, "--topic", workers.topic)
+    workers.wait_for(lambda: "has the lease" in waker.log_tail(), "the waker has the lease")
+
+    brokers.delete_topics([first])[first].result(PATIENCE_S)
+    workers.wait_for(lambda: "another process may wake" in waker.log_tail(), "the lease is gone")
+    workers.send()
+
+    workers.wait_for(lambda: len(workers.read()) == 1 and workers.is_asleep(), "it was handled")
+
+
+def test_a_waker_that_was_frozen_for_longer_than_its_session_wakes_again(coordinator, workers):
+    """A machine was suspended: the waker returns to its group, and the messages of that time are read."""
+    waker = workers.wake()
+    workers.wait_for(lambda: "has the lease" in waker.log_tail(), "the waker has the lease")
+    os.kill(waker.pid, signal.SIGSTOP)
+    try:
+        workers.wait_for(lambda: not coordinator.members(f"wake.{workers.group_id}"), "its session has ended")
+        workers.send()
+    finally:
+        os.kill(waker.pid, signal.SIGCONT)
+
+    workers.wait_for(lambda: len(workers.read()) == 1 and workers.is_asleep(), "it was handled")
+
+
+def test_a_waker_and_its_workers_end_at_sigterm(workers):
+    waker = workers.wake(idle_s=300.0)
+    workers.send()
+    workers.wait_for(lambda: len(workers.read()) == 1, "a worker runs")
+    worker = int(workers.lines("started")[0][0])
+
+    began = time.monotonic()
+    waker.stop()
+
+    assert time.monotonic() - began < 45.0
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
