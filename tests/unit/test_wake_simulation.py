@@ -5,6 +5,7 @@ a second of virtual time.
 """
 
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
@@ -337,3 +338,24 @@ def test_every_message_is_read_whatever_was_lost_late_or_repeated(waker_of, seed
         go_on()
     assert len(world.starts) == started, "workers are started although there is nothing to read"
     assert started <= most * CHAOS_MS / 2_000
+
+
+def test_ten_thousand_queues_are_watched_at_a_bounded_cost(waker_of):
+    """All pulls end at the same time, and are sent again; a search through all of them for each would take minutes."""
+    world = World(0)
+    world.calm_down()
+    world.ends = {Queue("orders", "", number): 0 for number in range(10_000)}
+    waker = waker_of(world)
+    began = time.monotonic()
+
+    for _ in range(200):
+        world.step()
+        waker._round()
+    assert len(world._held) == 10_000
+    world.produce(Queue("orders", "", 7_777))
+    for _ in range(60):
+        world.step()
+        waker._round()
+
+    assert world.is_read(Queue("orders", "", 7_777))
+    assert time.monotonic() - began < 60.0
