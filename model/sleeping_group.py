@@ -15,6 +15,8 @@ from model.queue import Queue
 UNKNOWN_MS = 15_000
 """How long messages stay unread before a worker is started, if it is not known whether the group has members, ms. A
 member commits three times in this time by default."""
+RETURN_MS = 120_000
+"""How long members may take to return after the coordinator lost its state, ms: the longest session of a profile."""
 STUCK_MS = 1_800_000
 """The same if the group has members, ms: the longest session. The members can be gone without a decision that says so,
 if the coordinator lost its state."""
@@ -106,6 +108,8 @@ class SleepingGroup:
         """Note the number of members; None if it is not known."""
         self._has_joined |= bool(members)
         if members != self.members:
+            if members is None:
+                self._not_before_ms = max(self._not_before_ms, now_ms + RETURN_MS)
             self.members, self._asleep_since_ms = members, now_ms
 
     def member_expired(self) -> None:

@@ -13,12 +13,12 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from model.decisions import Membership, Offset
+from model.decisions import Membership, Offset, Rejected
 from model.events import Pull, Subscription
 from model.pull_client import PullEnded, Pulls
 from model.queue import Queue
 from model.retry_topics import delay_ms_of
-from model.sleeping_group import RECHECK_MS, STUCK_MS, WakeRules
+from model.sleeping_group import RECHECK_MS, RETURN_MS, STUCK_MS, WakeRules
 from wakeroll.connection import Connection
 from wakeroll.decision_log import Said
 from wakeroll.wake import group_waker
@@ -94,7 +94,9 @@ class World:
         self.has_coordinator = True
         self.is_lossy = True
         self.is_leader = True
+        self.has_live_member = False
         self.era = 1
+        self.era_ms = 0
         self.members: set[str] = set()
         self.workers: list[Worker] = []
         self.starts: list[int] = []
@@ -172,24 +174,27 @@ class World:
                 self.produce(self.random.choice(queues))
             case 4:
                 self.produce(RETRIES)
-            case 5:
+            case 5 if not (self.has_live_member and self.now_ms < self.era_ms + RETURN_MS):
                 self.has_coordinator = not self.has_coordinator
-            case 6:  # the coordinator lost its state; offsets are restored from the decisions
+            case 6 if self.has_coordinator:  # it lost its state; offsets are restored from the decisions
                 self.era += 1
+                self.era_ms = self.now_ms
                 self.members = set()
-            case 7:
+            case 7 if self.has_coordinator:
                 queue = self.random.choice(queues)
                 self.set_offset(queue, self.random.randint(0, self.ends[queue]))
             case 8:
                 self.unreadable ^= {self.random.choice(queues)}
             case 9:
                 self.is_leader = not self.is_leader
-            case 10:  # deleted and recreated
+            case 10 if self.has_coordinator:  # deleted and recreated
                 queue = self.random.choice(queues[:3])
                 self.ends[queue] = self.random.randint(0, 2)
+                if self.has_live_member:  # its subscription makes the coordinator see that
+                    self.set_offset(queue, 0)
             case 11:
                 self.ends.setdefault(Queue("orders", "", len(self.ends)), 1)
-            case 12 if self.has_coordinator and not self.members:
+            case 12 if self.has_coordinator and not self.members and not self.has_live_member:
                 self.decide(Membership(group_id=GROUP, client_id="", change="forgotten", epoch=1))
                 self.committed.clear()
             case _:
@@ -338,6 +343,54 @@ def test_every_message_is_read_whatever_was_lost_late_or_repeated(waker_of, seed
         go_on()
     assert len(world.starts) == started, "workers are started although there is nothing to read"
     assert started <= most * CHAOS_MS / 2_000
+
+
+class Member:
+    """A live member: it heartbeats, joins again after the coordinator lost its state, reads and commits."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._beat_ms = 0
+
+    def step(self) -> None:
+        """Let time pass."""
+        world = self._world
+        if not world.has_coordinator:
+            return
+        if "live" not in world.members:
+            if world.now_ms < self._beat_ms:
+                # Its commit is rejected, which is the first decision of the era about the group.
+                world.decide(Rejected(rule="member", detail="", group_id=GROUP))
+                return
+            world.change("live", "joined")
+        if world.now_ms >= self._beat_ms:
+            self._beat_ms = world.now_ms + 10_000
+        world.read_all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_group_with_a_live_member_is_never_woken(waker_of, seed):
+    """Whatever happens to the coordinator and to its answers, as long as the decisions show the member at first.
+
+    The exception: the coordinator loses its state, and fails again before the member has returned.
+    """
+    world = World(seed)
+    world.has_live_member = True
+    world.change("live", "joined")
+    world.now_ms += 60_000
+    waker = waker_of(world)
+    member = Member(world)
+
+    for second in range(3 * 3_600):
+        if second == CHAOS_MS // 1_000:
+            world.calm_down()
+        elif second < CHAOS_MS // 1_000:
+            world.disturb()
+        world.step()
+        member.step()
+        waker._round()
+
+    assert world.starts == []
 
 
 def test_ten_thousand_queues_are_watched_at_a_bounded_cost(waker_of):

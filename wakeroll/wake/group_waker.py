@@ -137,7 +137,12 @@ class GroupWaker:
             self._was_held = is_held
             log.info("%s: %s", self._group_id, "this process has the lease" if is_held else "another process may wake")
         if is_held:
-            if (wanted := self._group.wanted(now_ms())) is not None:
+            wanted = self._group.wanted(now_ms())
+            if wanted is not None and self._size().members > self._group.running:
+                # Live members do not read messages that do not exist: their announcement may have been wrong.
+                self._look_at(wanted.queues)
+                wanted = self._group.wanted(now_ms())
+            if wanted is not None:
                 self._wake(wanted)
             self._watch()
         else:
@@ -264,17 +269,21 @@ class GroupWaker:
         if not self._doubtful or now_ms() < self._query_ms:
             return
         doubtful, self._doubtful = sorted(self._doubtful & set(self._queues)), set()
+        # A partition without a leader must not hide the messages of the others.
+        self._doubtful.update(set(doubtful) - self._look_at(doubtful))
+        self._query_ms = now_ms() + QUERY_MS
+
+    def _look_at(self, queues: Iterable[Queue]) -> set[Queue]:
+        """Query Kafka for the first offset and the end of queues; return those that it answered for."""
         try:
-            found = self._positions.ranges(doubtful)
+            found = self._positions.ranges(queues)
         except KafkaException as problem:
             log.debug("the ends of the queues of %s are not known: %s", self._group_id, problem)
-            found = {}
-        self._query_ms = now_ms() + QUERY_MS
-        # A partition without a leader must not hide the messages of the others.
-        self._doubtful.update(queue for queue in doubtful if queue not in found)
+            return set()
         for queue, (first, end) in found.items():
             self._group.found(queue, first, end, self._delay_ms(queue), now_ms())
         self._is_stale = True
+        return set(found)
 
     # --- its workers ---
 
