@@ -23,7 +23,7 @@ from wakeroll.connection import Connection
 from wakeroll.decision_log import Said
 from wakeroll.wake import group_waker
 from wakeroll.wake.group_waker import GroupWaker
-from wakeroll.wake.workers import GroupSize
+from wakeroll.wake.worker_starters import GroupSize
 
 GROUP = "billing"
 RETRIES = Queue("retry.billing", "", 5)

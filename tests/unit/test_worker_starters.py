@@ -11,8 +11,8 @@ import pytest
 
 from model.queue import Queue
 from tests.support.waiting import wait_until
-from wakeroll.wake import workers
-from wakeroll.wake.workers import STUCK_S, CommandStarter, GroupSize, HttpStarter
+from wakeroll.wake import worker_starters
+from wakeroll.wake.worker_starters import STUCK_S, CommandStarter, GroupSize, HttpStarter
 
 QUEUE = Queue("orders", "", 0)
 NOBODY = GroupSize(0, 0)
@@ -20,8 +20,8 @@ NOBODY = GroupSize(0, 0)
 
 @pytest.fixture(autouse=True)
 def _short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "STOP_S", 0.5)
-    monkeypatch.setattr(workers, "REQUEST_S", 0.3)
+    monkeypatch.setattr(worker_starters, "STOP_S", 0.5)
+    monkeypatch.setattr(worker_starters, "REQUEST_S", 0.3)
 
 
 def is_there(pid: int) -> bool:
