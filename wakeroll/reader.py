@@ -26,6 +26,10 @@ FETCH_WAIT_MS = 100
 """How long a broker may hold a fetch that finds nothing (ms). Requests behind it on the same connection, such as the
 fetch of a new queue or the query of its start, wait as long. Measured: with 500 ms, a reassigned queue is read 0.4 s
 later."""
+FETCH_BACKOFF_MS = 20
+"""How long Kafka's client waits until it checks again whether its local queue, by default 64 MiB or 100,000 messages of
+a partition, has room (ms). Its default of 1 s is longer than the queue lasts. Measured with 2 million messages in 8
+queues: with 1 s, `Consumer.run` waits for 12 of 14 seconds; with 20 ms, it is ten times as fast."""
 
 
 class Reader:
@@ -37,7 +41,9 @@ class Reader:
         Raises:
             InvalidUsage: Kafka's client rejects the settings of the connection.
         """
-        self._consumer = connection.consumer(**{"fetch.wait.max.ms": FETCH_WAIT_MS})
+        self._consumer = connection.consumer(
+            **{"fetch.wait.max.ms": FETCH_WAIT_MS, "fetch.queue.backoff.ms": FETCH_BACKOFF_MS}
+        )
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}
         """Assignments by topic and partition, looked up for each message."""
