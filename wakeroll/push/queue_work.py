@@ -1,6 +1,6 @@
 """The messages of one queue between Kafka and the handler: which may be handled now, and which are processed."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -30,14 +30,14 @@ class Batch:
 
     __slots__ = ("attempt", "bytes", "first", "is_overdue", "lane", "last", "messages", "state", "work")
 
-    def __init__(self, work: "QueueWork", lane: int | None, messages: list[Message], size: int) -> None:
+    def __init__(self, work: "QueueWork", lane: int | None, messages: list[Message]) -> None:
         """Create a batch; `lane`: batches of one lane are handled one after the other, None: it waits for nobody."""
         self.work = work
         self.lane = lane
         self.messages = messages
         self.first = offset_of(messages[0])
         self.last = offset_of(messages[-1])
-        self.bytes = size
+        self.bytes = sum(map(len, messages))
         self.state: State = "waiting"
         self.attempt = 1
         """Number of this attempt; counted here only for messages that are retried in place."""
@@ -120,17 +120,16 @@ class QueueWork:
         self._end = end
         if not messages:
             return []
-        sizes = list(map(len, messages))
         self.messages += len(messages)
-        self.bytes += sum(sizes)
-        self.largest = max(self.largest, *sizes)
+        self.largest = max(self.largest, *map(len, messages))
         keys = None if self._orderly else list(map(Message.key, messages))
         if keys is None:
-            batches = self._slices(_WHOLE_QUEUE, messages, sizes)
+            batches = self._slices(_WHOLE_QUEUE, messages)
         elif keys.count(None) == len(keys):
-            batches = self._slices(None, messages, sizes)
+            batches = self._slices(None, messages)
         else:
-            batches = self._by_key(keys, messages, sizes)
+            batches = self._by_key(keys, messages)
+        self.bytes += sum(batch.bytes for batch in batches)
         self._batches += batches
         return [batch for batch in batches if self._is_next(batch)]
 
@@ -238,22 +237,17 @@ class QueueWork:
         else:
             batch.state = "finished"  # there is nothing in it, and the position is at most `_end`
 
-    def _by_key(self, keys: Sequence[bytes | str | None], messages: list[Message], sizes: list[int]) -> list[Batch]:
-        lanes: dict[int | None, tuple[list[Message], list[int]]] = {}
+    def _by_key(self, keys: Sequence[bytes | str | None], messages: list[Message]) -> list[Batch]:
+        lanes: defaultdict[int | None, list[Message]] = defaultdict(list)
         count = self._lanes
-        for key, message, size in zip(keys, messages, sizes, strict=True):
-            some, their_sizes = lanes.setdefault(None if key is None else hash(key) % count, ([], []))
-            some.append(message)
-            their_sizes.append(size)
-        batches = [batch for lane, (some, sizes) in lanes.items() for batch in self._slices(lane, some, sizes)]
+        for key, message in zip(keys, messages, strict=True):
+            lanes[None if key is None else hash(key) % count].append(message)
+        batches = [batch for lane, some in lanes.items() for batch in self._slices(lane, some)]
         return sorted(batches, key=_first)
 
-    def _slices(self, lane: int | None, messages: list[Message], sizes: list[int]) -> list[Batch]:
+    def _slices(self, lane: int | None, messages: list[Message]) -> list[Batch]:
         most = self._batch_size
-        return [
-            Batch(self, lane, messages[at : at + most], sum(sizes[at : at + most]))
-            for at in range(0, len(messages), most)
-        ]
+        return [Batch(self, lane, messages[at : at + most]) for at in range(0, len(messages), most)]
 
     def _is_next(self, batch: Batch) -> bool:
         """Return whether a new batch may be handled at once; otherwise let it wait for its lane."""
