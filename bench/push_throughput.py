@@ -1,7 +1,7 @@
 """The throughput of `Consumer.run`, compared with a bare Kafka consumer of the same broker in the same run.
 
 ``python -m bench.push_throughput [--messages 2000000]`` writes `push.json` and `docs/performance.md`. It takes about
-five minutes: both read the same messages in turn, while the whole system runs.
+five minutes: all read the same messages in turn, while the whole system runs.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import statistics
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from confluent_kafka import Consumer as KafkaConsumer
@@ -25,6 +25,7 @@ from pipeline.local.broker import EmbeddedBroker
 from wakeroll import Consumer
 from wakeroll.connection import Connection
 from wakeroll.push.limits import BATCH_SIZE
+from wakeroll.reader import FETCH_SETTINGS
 
 MESSAGES = 2_000_000
 VALUE = b"x" * 100
@@ -58,15 +59,18 @@ def measure(folder: Path, messages: int) -> Pushed:
             topic = f"messages-{keys}"
             _fill(connection, topic, messages, keys)
             cases = [(False, BATCH_SIZE), (False, AT_ONCE), (True, BATCH_SIZE)]
-            rounds: dict[tuple[bool, int] | None, list[float]] = {None: [], **{case: [] for case in cases}}
+            bare: list[float] = []
+            tuned: list[float] = []
+            pushed: dict[tuple[bool, int], list[float]] = {case: [] for case in cases}
             for _ in range(ROUNDS):
-                rounds[None].append(_bare(connection, topic, messages))
+                bare.append(_bare(connection, topic, messages, {}))
+                tuned.append(_bare(connection, topic, messages, FETCH_SETTINGS))
                 for orderly, batch_size in cases:
-                    rounds[orderly, batch_size].append(_push(connection, topic, messages, orderly, batch_size))
-            medians = {case: statistics.median(seconds) for case, seconds in rounds.items()}
+                    pushed[orderly, batch_size].append(_push(connection, topic, messages, orderly, batch_size))
+            bare_per_s, tuned_per_s = (messages / statistics.median(seconds) for seconds in (bare, tuned))
             ways += [
-                Way(keys, orderly, batch_size, messages / medians[None], messages / medians[orderly, batch_size])
-                for orderly, batch_size in cases
+                Way(keys, orderly, batch_size, bare_per_s, messages / statistics.median(seconds), tuned_per_s)
+                for (orderly, batch_size), seconds in pushed.items()
             ]
     return Pushed(machine, messages, len(VALUE), QUEUES, ROUNDS, ways)
 
@@ -87,9 +91,9 @@ def _fill(connection: Connection, topic: str, messages: int, keys: int) -> None:
     assert producer.flush(120) == 0
 
 
-def _bare(connection: Connection, topic: str, messages: int) -> float:
+def _bare(connection: Connection, topic: str, messages: int, settings: Mapping[str, int]) -> float:
     """Return the seconds from the first message to the last one of a consumer that does nothing else."""
-    consumer: KafkaConsumer = connection.consumer()
+    consumer: KafkaConsumer = connection.consumer(**settings)
     consumer.assign([TopicPartition(topic, number, 0) for number in range(QUEUES)])
     count, began_s = 0, 0.0
     while count < messages:
