@@ -64,11 +64,11 @@ class Inbox:
         if now >= self._look_due_ms:
             self._look_due_ms = now + LOOK_MS
             try:
-                _, end = ends_of(self._consumer, TopicPartition(self._topic, self._partition), LOOK_TIMEOUT_S)
+                first, end = ends_of(self._consumer, TopicPartition(self._topic, self._partition), LOOK_TIMEOUT_S)
+                self._hearing.look(end, now_ms(), first)
             except KafkaException as problem:
                 log.debug("cannot read the end offset of %s-%s: %s", self._topic, self._partition, problem)
-                end = None
-            self._hearing.look(end, now_ms())
+                self._hearing.look(None, now_ms())
         return self._hearing.is_deaf(now_ms(), session_timeout_ms)
 
     def close(self) -> None:

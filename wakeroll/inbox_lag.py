@@ -18,11 +18,13 @@ class Hearing:
         self._heard_ms = self._looked_ms = now_ms
         self._mark: int | None = None
 
-    def look(self, end: int | None, now_ms: int) -> None:
+    def look(self, end: int | None, now_ms: int, first: int = 0) -> None:
         """Process the end offset of the partition as of now; None if the brokers did not return it.
 
-        After a suspension of the process, the measurement starts again.
+        After a suspension of the process, the measurement starts again. Records before the offset `first` are deleted:
+        they are not waited for. If the client missed a decision by that, the coordinator repeats it.
         """
+        self.next_offset = max(self.next_offset, first)
         if now_ms - self._looked_ms > PAUSE_MS:
             self._heard_ms, self._mark = now_ms, None
         self._looked_ms = now_ms

@@ -52,3 +52,20 @@ def test_a_reader_that_is_behind_a_busy_partition_still_hears():
         hearing.next_offset = number * 1_000 - 10
 
     assert not hearing.is_deaf(100 * 5_000, SESSION_MS)
+
+
+def test_records_that_were_deleted_before_they_were_read_are_not_waited_for():
+    """As by a short retention, while the process was frozen; nothing may come after them for a long time."""
+    hearing = Hearing(7, 0)
+    for now_ms in range(5_000, 600_000, 5_000):
+        hearing.look(57, now_ms, first=57)
+
+        assert not hearing.is_deaf(now_ms, SESSION_MS)
+
+
+def test_records_behind_the_deleted_ones_are_waited_for():
+    hearing = Hearing(7, 0)
+    for now_ms in range(5_000, 60_000, 5_000):
+        hearing.look(58, now_ms, first=57)
+
+    assert hearing.is_deaf(60_000, SESSION_MS)
