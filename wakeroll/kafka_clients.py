@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
+from wakeroll.steady_consumer import SteadyConsumer
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class KafkaClients:
     """How to create clients of one broker, each from librdkafka's settings."""
 
     producer: Callable[[dict[str, Any]], Producer] = Producer
-    consumer: Callable[[dict[str, Any]], Consumer] = Consumer
+    consumer: Callable[[dict[str, Any]], Consumer] = SteadyConsumer
     admin: Callable[[dict[str, Any]], AdminClient] = AdminClient
     clock: RetryClock = SYSTEM_CLOCK
     """The clock by which failed messages wait for their next attempt."""
