@@ -104,7 +104,16 @@ class QueueReader:
                 error = problem.args[0]
                 if time.monotonic() > deadline:
                     raise NotReachable(f"cannot read the end offset of {queue}: {error.str()}") from None
+                if error.code() == KafkaError._UNKNOWN_PARTITION:
+                    self._learn_partitions(queue.topic)
             self._consumer.poll(RETRY_S)
+
+    def _learn_partitions(self, topic: str) -> None:
+        """Query the partitions of a topic: Kafka's client itself learns of new ones only every five minutes."""
+        try:
+            self._consumer.list_topics(topic, timeout=ANSWER_S)
+        except KafkaException as problem:
+            self._note(problem.args[0])
 
     def _take(self, offset: int, most: int) -> Read | None:
         """Return received messages from `offset` on, or wait one slice for them; None if nothing arrived."""

@@ -286,12 +286,25 @@ class Reader:
         try:
             answers = self._consumer.offsets_for_times(partitions, timeout=RESOLVE_S)
         except KafkaException as problem:
-            self._note(problem.args[0], None)
+            error = problem.args[0]
+            if error.code() == KafkaError._UNKNOWN_PARTITION:
+                self._learn_partitions({queue.topic for queue in wanted})
+            else:
+                self._note(error, None)
             return {}
         for answer in answers:
             if answer.error is not None:
                 self._note(answer.error, answer.topic)
         return {Queue(answer.topic, "", answer.partition): answer.offset for answer in answers if answer.error is None}
+
+    def _learn_partitions(self, topics: Iterable[str]) -> None:
+        """Query the partitions of topics: Kafka's client itself learns of new ones only every five minutes."""
+        for topic in topics:
+            try:
+                self._consumer.list_topics(topic, timeout=RESOLVE_S)
+            except KafkaException as problem:
+                self._note(problem.args[0], topic)
+                return
 
     def _handle(self, error: KafkaError, topic: str | None, give: Give | None) -> None:
         if error.fatal():

@@ -46,9 +46,11 @@ PATIENCE_S = 120.0
 class Coordinator(threading.Thread):
     """Reads the control topics, runs the shards, writes the inbox; the observer's ticks and routes come from it too."""
 
-    def __init__(self, connection: Connection, keys: Keys = DEV_KEYS) -> None:
+    def __init__(self, connection: Connection, keys: Keys = DEV_KEYS, *, observes: bool = True) -> None:
+        """Prepare; `observes` is False if an observer appends ticks and routes."""
         super().__init__(name="coordinator", daemon=True)
         self.connection = connection
+        self._observes = observes
         self._keys = keys
         self._ticker = new_signer(key_to_sign(keys, "observer"))
         self._reporter = new_signer(key_to_sign(keys, "observer"))  # of the tests' own thread: a signer counts
@@ -72,7 +74,7 @@ class Coordinator(threading.Thread):
         """Tick and decide until `stop`."""
         ticked = 0.0
         while not self._stopping.is_set():
-            if time.monotonic() - ticked > TICK_S:
+            if self._observes and time.monotonic() - ticked > TICK_S:
                 ticked = time.monotonic()
                 self.everywhere(Tick(), self._ticker)
             message = self._consumer.poll(0.02)
@@ -190,7 +192,7 @@ class Coordinator(threading.Thread):
         event = read_event(record, CONTROL_PARTITIONS)
         if isinstance(event, AnyEvent) and not isinstance(event, Tick):
             self.heard.append(event)
-            if isinstance(event, Heartbeat):
+            if self._observes and isinstance(event, Heartbeat):
                 self._route_retries(event)
         decisions = self._shards[record.topic, record.partition].apply(record)
         self.decided += decisions
