@@ -15,6 +15,7 @@ from model.instance_secrets import provable_id
 from model.queue import Queue
 from wakeroll.errors import ConsumerFenced, WakerollError
 from wakeroll.inbox import Inbox
+from wakeroll.membership_log import MembershipLog
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
 
@@ -47,6 +48,7 @@ class Control:
         self.changed = threading.Event()
         """Set when the application's thread must apply a change of the assignment."""
         self._client = client
+        self._log = MembershipLog(client.group_id, client.client_id)
         self._inbox = inbox
         self._outbox = outbox
         self._on_answer = on_answer
@@ -54,6 +56,7 @@ class Control:
         self._delivered = threading.Condition(self._lock)
         """Notified of each commit that Kafka acknowledged, and of the end of an instance."""
         self._stopping = threading.Event()
+        self._is_leaving = False
         self._ended: Dropped | None = None
         self._failure: Exception | None = None
         self._refusal = ""
@@ -156,7 +159,11 @@ class Control:
     def leave(self, timeout: float) -> None:
         """Commit, leave the group and end the thread; wait at most `timeout` seconds for Kafka's acknowledgement."""
         with self._lock:
-            self._do(self._client.leave(now_ms()))
+            outputs = self._client.leave(now_ms())
+            if outputs:
+                self._log.leaves()
+                self._is_leaving = True
+            self._do(outputs)
         self._stopping.set()
         if not self._outbox.flush(timeout):
             log.warning(
@@ -207,6 +214,7 @@ class Control:
 
     def _do(self, outputs: list[Output]) -> None:
         """Execute the client's actions in order. The caller holds the lock."""
+        self._log.changed(outputs)
         for output in outputs:
             match output:
                 case Send(Heartbeat() as event, sent_ms):
@@ -229,17 +237,19 @@ class Control:
     def _drop(self, dropped: Dropped) -> None:
         self.changed.set()
         self._delivered.notify_all()
+        if not self._is_leaving:  # the coordinator confirms that a member has left
+            self._log.ended(dropped, self._sentence(dropped))
         if not dropped.comes_back:
             self._ended = dropped
             return
-        level = logging.WARNING if dropped.queues else logging.DEBUG
-        log.log(level, "%s; %s of its queues dropped; rejoining", self._sentence(dropped), len(dropped.queues))
         self._join()
 
     def _join(self) -> None:
         """Join with a new instance that only this process can unregister."""
         secret = uuid.uuid4().hex
-        self._do(self._client.join(provable_id(secret), now_ms(), secret))
+        instance_id = provable_id(secret)
+        self._log.joins(instance_id)
+        self._do(self._client.join(instance_id, now_ms(), secret))
 
     def _sentence(self, dropped: Dropped) -> str:
         """Describe why an instance ended."""

@@ -2,7 +2,7 @@
 
 import logging
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 
 from model.client_actions import Give
 from model.config import NEVER_MS
@@ -10,6 +10,7 @@ from model.queue import Queue
 from model.retry_topics import retry_topic_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.heartbeat_thread import Control
+from wakeroll.membership_log import names_of
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.push.delayed_messages import DelayedMessages
 from wakeroll.push.dispatch import Dispatch
@@ -284,9 +285,10 @@ class PushLoop:
                 for queue, leaving in self._leaving.items()
                 if leaving.is_settled or (queue in draining and now >= leaving.until_ms)
             }
-            for queue, leaving in ended.items():
+            for leaving in ended.values():
                 leaving.halt()
-                leaving.say(queue, queue in draining, now)
+            if ended:
+                _log_the_end(ended, draining, now)
         if not ended:
             return
         self.report()
@@ -334,8 +336,9 @@ class _Leaving:
     def __init__(self, work: QueueWork | None, since_ms: int, until_ms: int) -> None:
         self.work = work
         self.until_ms = until_ms
-        self._since_ms = since_ms
-        self._left = 0
+        self.since_ms = since_ms
+        self.left = 0
+        """Messages that were read, and that no call received."""
 
     @property
     def running(self) -> int:
@@ -349,25 +352,40 @@ class _Leaving:
 
     def stop(self) -> None:
         if self.work is not None:
-            self._left += self.work.stop()
+            self.left += self.work.stop()
             self.work.until_ms = self.until_ms
 
     def halt(self) -> None:
         if self.work is not None:
             self.work.halt()
 
-    def say(self, queue: Queue, is_revoked: bool, now: int) -> None:
-        """Log how it ended."""
-        after_s = (now - self._since_ms) / 1_000
-        if not is_revoked:
-            log.info("%s was lost; messages that were only read: %d", queue, self._left)
-        elif self.running:
-            log.warning(
-                "gave up %s after %.1f s: calls of the handler are still at work on it: %d; "
-                "their messages will be delivered again to the next owner",
-                queue,
-                after_s,
-                self.running,
-            )
-        else:
-            log.info("released %s after %.1f s; messages that were only read: %d", queue, after_s, self._left)
+
+def _log_the_end(ended: Mapping[Queue, _Leaving], draining: Container[Queue], now_ms: int) -> None:
+    """Log how these queues ended: one line for those that were lost, one for those released, one per queue given up."""
+    lost = sorted(queue for queue in ended if queue not in draining)
+    given_up = sorted(queue for queue, leaving in ended.items() if queue in draining and leaving.running)
+    released = sorted(ended.keys() - {*lost, *given_up})
+
+    def read_only(queues: list[Queue]) -> int:
+        return sum(ended[queue].left for queue in queues)
+
+    def longest_s(queues: list[Queue]) -> float:
+        return max(now_ms - ended[queue].since_ms for queue in queues) / 1_000
+
+    if lost:
+        log.info("lost %s; messages that were only read: %d", names_of(lost), read_only(lost))
+    if released:
+        log.info(
+            "released %s after %.1f s; messages that were only read: %d",
+            names_of(released),
+            longest_s(released),
+            read_only(released),
+        )
+    for queue in given_up:
+        log.warning(
+            "gave up %s after %.1f s: calls of the handler are still at work on it: %d; "
+            "their messages will be delivered again to the next owner",
+            queue,
+            longest_s([queue]),
+            ended[queue].running,
+        )
