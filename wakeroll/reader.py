@@ -22,6 +22,8 @@ _Result = TypeVar("_Result")
 
 RESOLVE_S = 2.0
 """How long to wait until the broker resolves a policy to an offset (s); the next poll retries."""
+LEARN_S = 0.5
+"""How long to wait for the partitions of a topic (s); an answer that is later counts for the next query."""
 FETCH_WAIT_MS = 100
 """How long a broker may hold a fetch that finds nothing (ms). Requests behind it on the same connection, such as the
 fetch of a new queue or the query of its start, wait as long. Measured: with 500 ms, a reassigned queue is read 0.4 s
@@ -301,7 +303,7 @@ class Reader:
         """Query the partitions of topics: Kafka's client itself learns of new ones only every five minutes."""
         for topic in topics:
             try:
-                self._consumer.list_topics(topic, timeout=RESOLVE_S)
+                self._consumer.list_topics(topic, timeout=LEARN_S)
             except KafkaException as problem:
                 self._note(problem.args[0], topic)
                 return

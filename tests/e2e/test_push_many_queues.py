@@ -5,11 +5,12 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
+from confluent_kafka.admin import TopicMetadata
 
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.local.broker import EmbeddedBroker
@@ -67,7 +68,8 @@ def test_one_consumer_reads_ten_thousand_queues_and_leaves_in_time(tmp_path):
         coordinator.start()
         timer = _Timer()
         topics = [coordinator.topic(QUEUES, f"orders-{number}", is_pulled=False) for number in range(TOPICS)]
-        timer.say("topics are created")
+        admin = connection.admin()
+        timer.wait(lambda: _are_there(admin.list_topics(timeout=60).topics, topics), "all topics have leaders")
         everything = {(topic, number, offset) for topic in topics for number in range(QUEUES) for offset in range(2)}
         first = {place for place in everything if place[2] == 0}
         _send(coordinator, topics)
@@ -119,12 +121,24 @@ class _Timer:
 
 
 def _send(coordinator: Coordinator, topics: list[str]) -> None:
+    lost: list[KafkaError] = []
     producer = coordinator.connection.producer(**{"linger.ms": 50})
     for topic in topics:
         for number in range(QUEUES):
-            producer.produce(topic, b"", partition=number)
+            producer.produce(
+                topic, b"", partition=number, on_delivery=lambda error, _: lost.append(error) if error else None
+            )
         producer.poll(0)
     assert producer.flush(PATIENCE_S) == 0
+    assert lost == []
+
+
+def _are_there(known: Mapping[str, TopicMetadata], topics: list[str]) -> bool:
+    """Return whether each queue has a leader; the broker needs half a minute for so many."""
+    return all(
+        topic in known and sum(one.leader >= 0 for one in known[topic].partitions.values()) == QUEUES
+        for topic in topics
+    )
 
 
 def _committed(coordinator: Coordinator, topics: list[str]) -> Counter[int]:
