@@ -18,8 +18,9 @@ from wakeroll.connection import Connection, Topics
 from wakeroll.decision_log import DecisionLog
 from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll.group_summary import History
-from wakeroll.kafka_groups import KafkaGroups, named
+from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.keys import key_to_sign, read_keys
+from wakeroll.name_lists import names_of
 from wakeroll.operator_name import this_user
 from wakeroll.operator_requests import RequestRefused, ResetOutcome, append, await_reset, await_target
 from wakeroll.partition_offsets import Positions
@@ -120,7 +121,7 @@ class Admin:
         found = KafkaGroups(self._connection, self._timeout).read(source)
         if found.members:
             raise InvalidUsage(
-                f"Kafka's group {source!r} has members ({named(found.members)}); "
+                f"Kafka's group {source!r} has members ({names_of(found.members)}); "
                 "stop them first: they would go on committing, and read the same messages"
             )
         with self._connection.answering(self._timeout):

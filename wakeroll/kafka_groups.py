@@ -1,7 +1,7 @@
 """Kafka's own consumer groups: their members and committed offsets, read and written from outside the group."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
@@ -127,14 +127,3 @@ class KafkaGroups:
             if error.code() in _UNREACHABLE:
                 raise NotReachable(f"no Kafka broker answered at {self._bootstrap} ({error.str()})") from None
             return error
-
-
-def named(members: Iterable[str], most: int = 3) -> str:
-    """Return the first names of a list, and how many more there are.
-
-    >>> named(["a", "b", "c", "d", "e"])
-    'a, b, c and 2 more'
-    """
-    names = list(members)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -1,26 +1,11 @@
 """Lines of the log about one membership: joined, assigned, revoked, ended, left. Each change is one short line."""
 
 import logging
-from collections.abc import Iterable
 
 from model.client_actions import Dropped, Give, Output, Take
-from model.queue import Queue
+from wakeroll.name_lists import names_of
 
 log = logging.getLogger("wakeroll")
-
-SHOWN = 5
-"""Number of queues that a line names."""
-
-
-def names_of(queues: Iterable[Queue]) -> str:
-    """Return the names of the first few queues, and how many others there are.
-
-    >>> names_of(Queue("orders", "", number) for number in range(7))
-    'orders-0, orders-1, orders-2, orders-3, orders-4 and 2 others'
-    """
-    names = [str(queue) for queue in queues]
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} other{'s' * (more > 1)}" if more > 0 else "")
 
 
 class MembershipLog:

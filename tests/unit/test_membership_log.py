@@ -7,7 +7,8 @@ import pytest
 from model.client_actions import Dropped
 from model.queue import Queue
 from wakeroll import Consumer, ConsumerFenced
-from wakeroll.membership_log import MembershipLog, names_of
+from wakeroll.membership_log import MembershipLog
+from wakeroll.name_lists import names_of
 from wakeroll.testing import MemoryBroker
 
 

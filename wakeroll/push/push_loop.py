@@ -10,8 +10,8 @@ from model.queue import Queue
 from model.retry_topics import retry_topic_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.heartbeat_thread import Control
-from wakeroll.membership_log import names_of
 from wakeroll.monotonic_clock import now_ms
+from wakeroll.name_lists import names_of
 from wakeroll.push.delayed_messages import DelayedMessages
 from wakeroll.push.dispatch import Dispatch
 from wakeroll.push.failure_handling import FailureHandling, RetryRules

@@ -1,0 +1,17 @@
+"""Lists of names in messages, which stay short however many names there are."""
+
+from collections.abc import Iterable
+
+SHOWN = 5
+"""Number of names that a list shows."""
+
+
+def names_of(things: Iterable[object]) -> str:
+    """Return the names of the first few things, and how many others there are.
+
+    >>> names_of(f"orders-{number}" for number in range(7))
+    'orders-0, orders-1, orders-2, orders-3, orders-4 and 2 others'
+    """
+    names = [str(thing) for thing in things]
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} other{'s' * (more > 1)}" if more > 0 else "")
