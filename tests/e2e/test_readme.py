@@ -40,10 +40,13 @@ RUN_BY_A_TEST = {
     "wakeroll run --bootstrap host:9092",
     "wakeroll restore --bootstrap host:9092",
     "wakeroll tap orders --bootstrap host:9092",
-    # these three in test_admin.py
+    # these four in test_admin.py
     "wakeroll reset-offsets billing --to-time 2026-07-01T03:00:00Z --topic orders --bootstrap host:9092",
     "wakeroll reset-offsets billing --to-first --bootstrap host:9092 --execute",
     "wakeroll configure billing --profile rocketmq --bootstrap host:9092",
+    "wakeroll import-offsets billing --bootstrap host:9092",
+    # in test_migration.py
+    "wakeroll observe --mirror-offsets billing --bootstrap host:9092",
     "wakeroll groups --home .wakeroll/demo",
     "wakeroll describe billing --home .wakeroll/demo",
     "wakeroll state --home .wakeroll/demo --checkpoints checkpoints/demo",
