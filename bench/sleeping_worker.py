@@ -60,8 +60,8 @@ def main() -> int:
         waker = [sys.executable, "-m", "pipeline.cli", "wake", "sleeping", "--exec", shlex.join(argv["sleeping"])]
         options = ["--bootstrap", where[0], "--prefix", where[1]]
         processes = {
-            "wakeroll wake": stack.enter_context(_running([*waker, *options])),
-            "a consumer that waits": stack.enter_context(_running(argv["awake"])),
+            "wakeroll wake": stack.enter_context(subprocess.Popen([*waker, *options])),
+            "a consumer that waits": stack.enter_context(subprocess.Popen(argv["awake"])),
         }
         time.sleep(20.0)  # both have started
         _print_costs(connection, processes)
@@ -74,10 +74,6 @@ def main() -> int:
             process.terminate()
             process.wait()
     return 0
-
-
-def _running(argv: list[str]) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(argv)
 
 
 def _print_costs(connection: Connection, processes: dict[str, "subprocess.Popen[bytes]"]) -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from model import config
 from model.client_actions import Dropped, DropReason, EventRefused, Give, Output, Send, Take
 from model.client_queues import Holding
-from model.decision_order import order_of
+from model.decision_order import order_of, without_era
 from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, Rejected
 from model.events import Commit, Failure, Failures, Heartbeat, Mode, Policy, Subscription, Unregister
 from model.queue import Queue
@@ -144,7 +144,7 @@ class Client:
         The sink delivers at least once. A client reads one partition of the inbox, so the order of a shard, (era, seq),
         is enough to recognize a repetition. A coordinator of an older era that still publishes is ignored.
         """
-        shard, place = decision.shard.rpartition(".")[0], order_of(decision.shard, decision.seq)
+        shard, place = without_era(decision.shard), order_of(decision.shard, decision.seq)
         if place <= self._seen.get(shard, (0, 0)):
             return []
         self._seen[shard] = place

@@ -27,6 +27,15 @@ def era_of(shard: str) -> int:
     return int(era) if era.isascii() and era.isdecimal() else 0
 
 
+def without_era(shard: str) -> str:
+    """Return the name of a shard without its era.
+
+    >>> without_era("groups-1.10")
+    'groups-1'
+    """
+    return shard.rpartition(".")[0]
+
+
 def order_of(shard: str, seq: int) -> tuple[int, int]:
     """Return the place of a decision among all decisions of its shard, in any era: (era, seq).
 

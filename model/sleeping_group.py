@@ -15,15 +15,13 @@ from model.queue import Queue
 UNKNOWN_MS = 15_000
 """How long messages stay unread before a worker is started, if it is not known whether the group has members, ms. A
 member commits three times in this time by default."""
+STUCK_MS = 1_800_000
+"""How long messages stay unread before a worker is started, if the group has members, ms: the longest session. The
+members can be gone without a decision that says so, if the coordinator lost its state."""
 RETURN_MS = 120_000
 """How long members may take to return after the coordinator lost its state, ms: the longest session of a profile."""
-STUCK_MS = 1_800_000
-"""The same if the group has members, ms: the longest session. The members can be gone without a decision that says so,
-if the coordinator lost its state."""
-
 SETTLE_MS = 10_000
 """How long after the end of a worker its last decisions (commits, and that it left) may arrive, ms."""
-
 FRUITLESS = 3
 """After so many workers that joined and ended successfully without a commit, the rest of a queue probably consists of
 records that nobody commits. Fewer would not do, because a worker may end before its first message arrives."""

@@ -2,8 +2,7 @@
 
 import asyncio
 import functools
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -14,6 +13,7 @@ from model.queue import Queue
 from wakeroll.consumer import Consumer, QueueName
 from wakeroll.errors import InvalidUsage
 from wakeroll.fetch import Fetched
+from wakeroll.push.workers import is_async
 
 SLICE_S = 0.2
 """How long the thread polls at once (s): a cancelled `poll` and `close` wait at most as long."""
@@ -80,18 +80,17 @@ class AsyncConsumer:
         """Return the messages until the consumer is closed."""
         return self._messages()
 
-    async def run(self, handler: Callable[[list[Message]], Awaitable[object]], **options: Any) -> None:
+    async def run(self, handler: Callable[[list[Message]], Coroutine[Any, Any, object]], **options: Any) -> None:
         """Call a coroutine function with batches of messages in this event loop; see `Consumer.run`.
 
         It returns after `stop`. If the task is cancelled, the calls at work end first, as after `stop`.
         """
-        if not inspect.iscoroutinefunction(handler):
+        if not is_async(handler):
             raise InvalidUsage(f"the handler is {handler!r}; it must be an async function")
         loop, consumer = asyncio.get_running_loop(), self._joined
 
         async def handle(messages: list[Message]) -> object:
-            call: Future[object] = asyncio.run_coroutine_threadsafe(_called(handler, messages), loop)
-            return await asyncio.wrap_future(call)
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(handler(messages), loop))
 
         running = asyncio.wrap_future(self._thread.submit(consumer.run, handle, **options))
         try:
@@ -114,17 +113,11 @@ class AsyncConsumer:
 
     async def commit(self, timeout: float = 5.0) -> bool:
         """Commit all delivered messages now; see `Consumer.commit`."""
-        consumer = self._joined
-        if consumer.is_running:  # its thread is occupied, and any thread may commit
-            return await asyncio.to_thread(consumer.commit, timeout)
-        return await self._call(consumer.commit, timeout)
+        return await self._call_beside_run(self._joined.commit, timeout)
 
     async def lag(self, timeout: float = 5.0) -> dict[Queue, int]:
         """Return for each queue the number of offsets to its end; see `Consumer.lag`."""
-        consumer = self._joined
-        if consumer.is_running:
-            return await asyncio.to_thread(consumer.lag, timeout)
-        return await self._call(consumer.lag, timeout)
+        return await self._call_beside_run(self._joined.lag, timeout)
 
     async def seek(self, queue: QueueName, offset: int) -> None:
         """Read a queue from this offset on; see `Consumer.seek`."""
@@ -182,6 +175,12 @@ class AsyncConsumer:
         """Let the thread make a call, and wait for it, also if this task is cancelled meanwhile."""
         return await asyncio.shield(asyncio.wrap_future(self._thread.submit(function, *arguments)))
 
+    async def _call_beside_run(self, function: Callable[[float], _Result], timeout: float) -> _Result:
+        """Make a call that any thread may make during `run`, which occupies the thread."""
+        if self._joined.is_running:
+            return await asyncio.to_thread(function, timeout)
+        return await self._call(function, timeout)
+
     async def _close(self, leave: Callable[[Consumer], None]) -> None:
         if self._closed:
             return
@@ -195,7 +194,3 @@ class AsyncConsumer:
         """In the thread: take back a message that nobody received."""
         if polled.exception() is None and polled.result() is not None:
             consumer.put_back()
-
-
-async def _called(handler: Callable[[list[Message]], Awaitable[object]], messages: list[Message]) -> object:
-    return await handler(messages)

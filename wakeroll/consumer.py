@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import Message
 
 from model.client import Client
 from model.client_actions import Give
@@ -134,11 +134,6 @@ class Consumer:
         try:
             partitions = look(connection, [subscription.topic for subscription in subscriptions], connect_timeout)
             inbox = Inbox(connection, client_id, partitions, connect_timeout)
-        except KafkaException as problem:
-            self._reader.close()
-            raise NotReachable(
-                f"cannot read the end offset of {connection.topics.inbox} at {bootstrap}: {problem}"
-            ) from None
         except NotReachable:
             self._reader.close()
             raise

@@ -8,7 +8,7 @@ from typing import Self
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from model.decision_order import order_of
+from model.decision_order import order_of, without_era
 from model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
 from model.partitioner import partition_of
 from model.records import UNREADABLE
@@ -123,7 +123,7 @@ class DecisionLog:
             decision = _decoder.decode(message.value() or b"")
         except UNREADABLE:
             return None
-        shard, place = decision.shard.rpartition(".")[0], order_of(decision.shard, decision.seq)
+        shard, place = without_era(decision.shard), order_of(decision.shard, decision.seq)
         if place <= self._seen.get(shard, (0, 0)):
             return None
         self._seen[shard] = place

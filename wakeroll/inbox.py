@@ -9,6 +9,7 @@ from model.decisions import Assignment, Fenced, Rejected, Wake
 from model.partitioner import partition_of
 from model.records import UNREADABLE
 from wakeroll.connection import Connection, take
+from wakeroll.errors import NotReachable
 from wakeroll.inbox_lag import Hearing
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.partition_offsets import ends_of
@@ -39,7 +40,7 @@ class Inbox:
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings of the connection.
-            KafkaException: the broker does not return the end offset.
+            NotReachable: the broker does not return the end offset.
         """
         self._key = client_id.encode()
         self._topic, self._partition = connection.topics.inbox, partition_of(self._key, partitions)
@@ -49,9 +50,11 @@ class Inbox:
             self._hearing = Hearing(end, now_ms())
             self._look_due_ms = now_ms() + LOOK_MS
             self._consumer.assign([TopicPartition(self._topic, self._partition, end)])
-        except KafkaException:
+        except KafkaException as problem:
             self._consumer.close()
-            raise
+            raise NotReachable(
+                f"cannot read the end offset of {connection.topics.inbox} at {connection.bootstrap}: {problem}"
+            ) from None
 
     def poll(self, timeout: float) -> list[ToAClient]:
         """Return new decisions for this client, in order; wait at most `timeout` seconds for the first one."""

@@ -46,7 +46,9 @@ QueueName = Annotated[
 ]
 FromGroup = Annotated[
     str | None,
-    typer.Option("--from", metavar="GROUP", help="Kafka's group that has the offsets; default: the one named alike."),
+    typer.Option(
+        "--from", metavar="GROUP", help="Kafka's group that has the offsets; default: the one with the same name."
+    ),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Carry out the plan; default: show it only.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing (the default).")]

@@ -7,6 +7,7 @@ import msgspec
 import typer
 from rich.table import Table
 
+from model.decision_order import without_era
 from pipeline.cli.open_ledger import ledger
 from pipeline.cli.options import ConfigFile, Home, settings_of
 from pipeline.cli.output import Output
@@ -65,7 +66,7 @@ def replay(
     differences = sum(one.differences for one in checks)
     if differences:
         out.print(_differences_table(checks))
-    shards = len({one.shard.rpartition(".")[0] for one in checks})
+    shards = len({without_era(one.shard) for one in checks})
     counts = f"{shards} shards" if shards > 1 else "1 shard"
     counts += f", {_sum(checks, 'events')} events, {_sum(checks, 'compared')} decisions compared"
     out.print(f"{counts}: [red]{differences} differ[/]" if differences else f"{counts}: [green]equal[/]")

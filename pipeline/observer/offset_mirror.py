@@ -16,7 +16,7 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 from model.config import MAX_RECORD_BYTES
-from model.decision_order import order_of
+from model.decision_order import order_of, without_era
 from model.decisions import Offset
 from model.queue import Queue
 from model.records import UNREADABLE
@@ -152,7 +152,7 @@ class OffsetMirror:
             decision = _decode(value)
         except UNREADABLE:
             return
-        shard, place = (partition, decision.shard.rpartition(".")[0]), order_of(decision.shard, decision.seq)
+        shard, place = (partition, without_era(decision.shard)), order_of(decision.shard, decision.seq)
         # Delivery is at least once, and a repetition has older offsets.
         if place <= self._newest.get(shard, (0, 0)):
             return

@@ -7,7 +7,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from model.decision_order import ERA_SQL, SHARD_SQL, order_of
+from model.decision_order import ERA_SQL, SHARD_SQL, order_of, without_era
 from model.decisions import Assignment, Handover, Offset
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, Table
 from pipeline.ledger.schemas import checks_of, schema_of
@@ -83,7 +83,7 @@ def position_of(table: Table, stream: tuple[object, ...], position: int) -> tupl
     if table is EVENTS:
         return stream, (0, position)
     partition, shard = stream
-    return (partition, str(shard).rpartition(".")[0]), order_of(str(shard), position)
+    return (partition, without_era(str(shard))), order_of(str(shard), position)
 
 
 def newest_of(table: Table, highest: Mapping[tuple[object, ...], int]) -> Positions:

@@ -7,6 +7,8 @@ import pytest
 
 from pipeline.kafka.control_topics import ensure_topics
 from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.systems.decision_sink import Sink
+from wakeroll import Admin
 from wakeroll.connection import Connection, Topics
 
 
@@ -19,6 +21,23 @@ def coordinator(broker) -> Iterator[Coordinator]:
     thread.start()
     yield thread
     thread.stop()
+
+
+@pytest.fixture(scope="module")
+def sink(coordinator: Coordinator) -> Iterator[Sink]:
+    """The decisions of this module's coordinator on record."""
+    sink = Sink(coordinator)
+    sink.start()
+    yield sink
+    sink.stop()
+
+
+@pytest.fixture(scope="module")
+def admin(coordinator: Coordinator) -> Iterator[Admin]:
+    """The operator's tools for this module's control plane."""
+    connection = coordinator.connection
+    with Admin(connection.bootstrap, prefix=connection.topics.prefix) as admin:
+        yield admin
 
 
 @pytest.fixture

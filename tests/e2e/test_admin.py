@@ -25,29 +25,13 @@ from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.keys import add_key, new_key, read_keys
 from wakeroll.outbox import Outbox
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sink")]
 
 PATIENCE_S = 120.0
 MORNING_MS = 1_782_874_800_000
 """2026-07-01T03:00:00Z."""
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^wakeroll (?:reset-offsets|configure|import-offsets) .*$", README, flags=re.MULTILINE)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def sink(coordinator) -> Iterator[Sink]:
-    """The decisions of this module's coordinator on record."""
-    sink = Sink(coordinator)
-    sink.start()
-    yield sink
-    sink.stop()
-
-
-@pytest.fixture(scope="module")
-def admin(coordinator) -> Iterator[Admin]:
-    connection = coordinator.connection
-    with Admin(connection.bootstrap, prefix=connection.topics.prefix) as admin:
-        yield admin
 
 
 class Reader:

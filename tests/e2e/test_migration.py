@@ -17,13 +17,12 @@ from model.queue import Queue
 from pipeline.local.child_process import Child
 from pipeline.observer.offset_mirror import OffsetMirror
 from tests.support.systems.coordinator_thread import Coordinator
-from tests.support.systems.decision_sink import Sink
 from tests.support.waiting import wait_until
-from wakeroll import Admin, Consumer, InvalidUsage
+from wakeroll import Consumer, InvalidUsage
 from wakeroll.connection import Connection
 from wakeroll.kafka_groups import KafkaGroups
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sink")]
 
 PATIENCE_S = 120.0
 OF_A_QUEUE = 30
@@ -31,22 +30,6 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 
 Offsets = dict[int, list[int]]
 """Queue number -> offsets of the messages that were received."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def sink(coordinator: Coordinator) -> Iterator[Sink]:
-    """The decisions of this module's coordinator on record."""
-    sink = Sink(coordinator)
-    sink.start()
-    yield sink
-    sink.stop()
-
-
-@pytest.fixture(scope="module")
-def admin(coordinator: Coordinator) -> Iterator[Admin]:
-    connection = coordinator.connection
-    with Admin(connection.bootstrap, prefix=connection.topics.prefix) as admin:
-        yield admin
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from tests.support.systems.decision_sink import Sink
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sink")]
 
 PATIENCE_S = 120.0
 WORKER = """
@@ -43,15 +43,6 @@ with Consumer(os.environ["WOKEN_GROUP"], [topic], bootstrap, **how) as consumer:
             idle_since = time.monotonic()
 print("ended", os.getpid(), file=log)
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def sink(coordinator: Coordinator) -> Iterator[Sink]:
-    """The decisions of this module's coordinator on record."""
-    sink = Sink(coordinator)
-    sink.start()
-    yield sink
-    sink.stop()
 
 
 @pytest.fixture(scope="module", autouse=True)

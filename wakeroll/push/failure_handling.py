@@ -158,7 +158,7 @@ class FailureHandling:
         if self._rules.is_orderly:  # those after the first failed one must come after it again
             messages = batch.messages[batch.messages.index(messages[0]) :]
         delay_s = max(DELAYS_S[level - 1] for _, level in failed)
-        with self._lock:  # so that whoever sees that the batch waits, also sees until when
+        with self._lock:  # `next_due_ms` must not miss a batch that waits already
             if self._dispatch.wait_again(batch, messages):
                 self._waiting.append((self._clock.now_ms() + delay_s * 1_000, batch))
 

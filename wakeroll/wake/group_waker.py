@@ -19,6 +19,7 @@ from wakeroll.decision_log import DecisionLog, Said
 from wakeroll.errors import InvalidUsage, NotReachable
 from wakeroll.group_summary import History
 from wakeroll.monotonic_clock import now_ms
+from wakeroll.name_lists import names_of
 from wakeroll.partition_offsets import Positions
 from wakeroll.puller import Puller
 from wakeroll.wake.lease import Lease
@@ -289,7 +290,7 @@ class GroupWaker:
 
     def _wake(self, wanted: Wanted) -> None:
         queues = wanted.queues
-        reason = f"{len(queues)} queues with messages: {queues[0]}, ..." if queues else "long without members"
+        reason = f"messages in {names_of(queues)}" if queues else "long without members"
         try:
             worker = self._starter.start(self._group_id, queues, self._size())
         except OSError as problem:

@@ -2,15 +2,12 @@
 
 from collections.abc import Callable
 
-from confluent_kafka import KafkaException
-
 from model.client import Client, Preferences
 from model.decisions import Rejected, Wake
 from model.events import Subscription
 from model.queue import Queue
 from wakeroll.broker_check import look
 from wakeroll.connection import Connection
-from wakeroll.errors import NotReachable
 from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
 from wakeroll.outbox import Outbox
@@ -46,10 +43,7 @@ class Lease:
         """
         self._queue = Queue(topic, "", 0)
         partitions = look(connection, [topic], timeout)
-        try:
-            inbox = Inbox(connection, client_id, partitions, timeout)
-        except KafkaException as problem:
-            raise NotReachable(f"cannot read the end offset of {connection.topics.inbox}: {problem}") from None
+        inbox = Inbox(connection, client_id, partitions, timeout)
         client = Client(group_id, client_id, Preferences(subscriptions=[Subscription(topic=topic)]), None)
         self._control = Control(client, inbox, Outbox(connection, group_id), on_answer)
         self._control.start()
