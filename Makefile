@@ -82,7 +82,7 @@ endif
 	@pwd -P > $@
 
 .venv/.installed: .venv/.made pyproject.toml constraints.txt
-	@$(PIP) --constraint constraints.txt --editable '.[spark]' $(OR_SAY_SO)
+	@$(PIP) --constraint constraints.txt --editable '.[spark,serve]' $(OR_SAY_SO)
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
