@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,7 +58,7 @@ def check(
             f"`check` needs the extra `quality` ({error.name} is missing); "
             "install it with: pip install 'wakeroll[quality]'"
         ) from error
-    from pipeline.ledger.tables import open_views
+    from pipeline.ledger.tables import commits_of, open_views
     from pipeline.ledger.time_travel import versions_when
     from pipeline.questions.quality.all_rules import all_rules, check
 
@@ -71,7 +72,7 @@ def check(
     warehouse = warehouse_of(settings)
     with session(settings, out, for_minutes=True) as spark:
         asked = None if version is None or table is None else (table, version)
-        versions = versions_when(spark, warehouse, asked, at_ms)
+        versions = versions_when(partial(commits_of, spark, warehouse), asked, at_ms)
         open_views(spark, warehouse, versions)
         gate = Gate(docs or Path(settings.home).absolute() / "quality")
         outcomes = check(spark, gate, None if table is None else {table})

@@ -6,8 +6,8 @@ import typer
 from rich.table import Table
 
 from pipeline.cli.open_ledger import ledger
-from pipeline.cli.options import ConfigFile, GroupOption, Home, LogAt, settings_of
-from pipeline.cli.output import Output
+from pipeline.cli.options import AsJson, ConfigFile, EngineName, GroupOption, Home, LogAt, settings_of
+from pipeline.cli.output import Output, write_document
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.reset import queue_of, time_of
 
@@ -19,13 +19,24 @@ OfQueue = Annotated[
 ]
 
 
-def explain(group: GroupOption, queue: OfQueue, at: LogAt = None, home: Home = None, config: ConfigFile = None) -> None:
+def explain(
+    group: GroupOption,
+    queue: OfQueue,
+    at: LogAt = None,
+    as_json: AsJson = False,
+    engine: EngineName = "duckdb",
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
     """Show the owner of a queue and the steps that led to it, with times: event, rebalance, hand-over, assignment."""
-    asked, at_ms = queue_of(queue), None if at is None else int(time_of(at))
-    with ledger(settings_of(config, home=home), out) as spark:
-        from pipeline.questions.explain import explain as explained
+    from pipeline.questions.explain import explain as explained
 
-        found = explained(spark, group, asked, at_ms)
+    asked, at_ms = queue_of(queue), None if at is None else int(time_of(at))
+    with ledger(settings_of(config, home=home), out, engine) as opened:
+        found = explained(opened, group, asked, at_ms)
+    if as_json:
+        write_document({"answer": found.answer, "steps": [step._asdict() for step in found.steps]})
+        return
     out.print(found.answer, style="bold")
     table = Table(box=None, show_header=False, pad_edge=False)
     for _ in ("when", "what", "which record"):

@@ -1,17 +1,14 @@
 """The pulls of a group that the coordinator holds, and the reasons that ended its earlier pulls."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from rich.table import Table
 
 from model.queue import Queue
 from model.shard import Shard
-from pipeline.settings import Settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from pipeline.cli.output import clock_text, seconds_text
+from pipeline.ledger.ledger import Ledger, Row
 
 
 class HeldPulls(Struct, frozen=True):
@@ -25,6 +22,26 @@ class HeldPulls(Struct, frozen=True):
     """Duration until the earliest deadline."""
     next_offset: int
     """End offset of the queue, as far as the coordinator knows it."""
+
+
+class Held(Struct, frozen=True):
+    """The held pulls of a group at a moment."""
+
+    pulls: list[HeldPulls]
+    at_ms: int
+    """Log time (epoch ms) of the last tick that the answer includes."""
+
+
+def held_when(ledger: Ledger, partitions: int, group_id: str) -> Held:
+    """Return the held pulls of a group at the end of the archived log: from the newest snapshots and the log since.
+
+    Raises:
+        InvalidUsage: the archived log lacks records.
+    """
+    from pipeline.ledger.archived_log import shards_of
+
+    shards = shards_of(ledger, partitions, kinds=("queues",))
+    return Held(waiting_of(shards, group_id), max((shard.tick_ms for shard in shards), default=0))
 
 
 def waiting_of(shards: Iterable[Shard], group_id: str) -> list[HeldPulls]:
@@ -47,53 +64,39 @@ def waiting_of(shards: Iterable[Shard], group_id: str) -> list[HeldPulls]:
     return sorted(found, key=lambda waiting: waiting.queue)
 
 
-def holds_tables(spark: "SparkSession", settings: Settings, group_id: str) -> list[Table]:
-    """Return a table of the held pulls (from the checkpoint) and one of the recorded ends of pulls (from Delta).
-
-    Raises:
-        InvalidUsage: there is no checkpoint with a committed batch.
-    """
-    from pipeline.recovery.checkpoint_state import read_shards
-
-    held = Table(title="pulls that are held")
-    held.add_column("queue")
+def held_table(held: Held) -> Table:
+    """Return a table with one row per queue."""
+    table = Table(title=f"pulls that were held at {clock_text(held.at_ms or None)}")
+    table.add_column("queue")
     for name in ("pulls", "oldest", "next deadline", "queue ends at"):
-        held.add_column(name, justify="right")
-    for waiting in waiting_of(read_shards(spark, settings), group_id):
-        held.add_row(
+        table.add_column(name, justify="right")
+    for waiting in held.pulls:
+        table.add_row(
             str(waiting.queue),
             str(waiting.pulls),
-            _seconds(waiting.oldest_ms),
-            _seconds(waiting.next_ms),
+            seconds_text(waiting.oldest_ms),
+            seconds_text(waiting.next_ms),
             str(waiting.next_offset),
         )
-    return [held, _wakes_table(spark, group_id)]
+    return table
 
 
-def _wakes_table(spark: "SparkSession", group_id: str) -> Table:
-    from pyspark.sql import functions as f
-
-    rows = spark.table("wakes")
-    counted = (
-        rows.where(rows.group_id == group_id)
-        .groupBy("reason")
-        .agg(
-            f.count("*").alias("pulls"),
-            f.percentile("held_ms", 0.5).alias("held_ms"),
-            f.percentile("arrival_to_wake_ms", 0.5).alias("delay_ms"),
-        )
-        .orderBy("reason")
-        .collect()
+def waits_of(ledger: Ledger, group_id: str) -> list[Row]:
+    """Return the number and the median durations (ms) of the ended pulls of a group, one row per reason."""
+    return ledger.rows(
+        "select reason, count(*) as pulls, median(held_ms) as held_ms, median(arrival_to_wake_ms) as delay_ms "
+        "from wakes where group_id = $group_id group by reason order by reason",
+        group_id=group_id,
     )
+
+
+def waits_table(waits: Sequence[Row]) -> Table:
+    """Return a table with one row per reason."""
     table = Table(title="what ended a wait")
     table.add_column("reason")
     for name in ("pulls", "held, p50", "from arrival to wake, p50"):
         table.add_column(name, justify="right")
-    for row in counted:
+    for row in waits:
         delay = "-" if row.delay_ms is None else f"{row.delay_ms:.0f} ms"
-        table.add_row(row.reason, str(row.pulls), _seconds(row.held_ms), delay)
+        table.add_row(row.reason, str(row.pulls), seconds_text(row.held_ms), delay)
     return table
-
-
-def _seconds(duration_ms: float) -> str:
-    return f"{duration_ms / 1_000:.1f} s"

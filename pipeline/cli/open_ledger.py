@@ -1,15 +1,18 @@
-"""Spark sessions for the commands that read the Delta tables.
+"""The ledger of a home, and Spark sessions, for the commands that need them.
 
-PySpark is imported in the functions that need it: a help text does not wait one second for it.
+DuckDB, deltalake and PySpark are imported in the functions that need them: a help text does not wait for them.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.view_queries import Engine
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 
@@ -25,9 +28,14 @@ def session(settings: Settings, out: Console, *, for_minutes: bool = False) -> I
         settings: of the deployment.
         out: shows a spinner while a new session starts and works.  Spark's own output goes to a log file.
         for_minutes: passed to `start_brief_session`.
-    """
-    from pyspark.sql import SparkSession
 
+    Raises:
+        InvalidUsage: PySpark is not installed.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        raise InvalidUsage("Spark is not installed; install it with: pip install 'wakeroll[spark]'") from None
     from pipeline.spark.session import start_brief_session
 
     running = SparkSession.getActiveSession()
@@ -45,30 +53,52 @@ def session(settings: Settings, out: Console, *, for_minutes: bool = False) -> I
 
 @contextmanager
 def ledger(
-    settings: Settings, out: Console, version: tuple[str, int] | None = None, at_ms: int | None = None
-) -> Iterator["SparkSession"]:
-    """Provide a Spark session that has the tables and views of a home.
+    settings: Settings,
+    out: Console,
+    engine: Engine = "duckdb",
+    version: tuple[str, int] | None = None,
+    at_ms: int | None = None,
+) -> Iterator[Ledger]:
+    """Open the ledger of a home.
 
     Args:
         settings: of the deployment; they name the home.
-        out: shows a spinner while Spark works.
+        out: shows a spinner while the engine works.
+        engine: program that reads the tables.
         version: a table and its Delta version; the other tables are read as of the same moment.  None: the newest.
         at_ms: moment as of which all tables are read (epoch ms); None: the newest versions.
 
     Raises:
-        InvalidUsage: the home has no tables, or no versions of that moment.
+        InvalidUsage: the home has no tables, or no versions of that moment; the tables are too large for DuckDB in one
+            process; the engine is not installed.
     """
-    from pipeline.ledger.tables import open_views
     from pipeline.ledger.time_travel import versions_when
 
     warehouse = warehouse_of(settings)
-    with session(settings, out) as spark:
-        open_views(spark, warehouse, versions_when(spark, warehouse, version, at_ms))
-        yield spark
+    if engine == "spark":
+        with session(settings, out) as spark:
+            from pipeline.ledger import tables
+            from pipeline.ledger.spark_ledger import SparkLedger
+
+            commits = partial(tables.commits_of, spark, warehouse)
+            tables.open_views(spark, warehouse, versions_when(commits, version, at_ms))
+            yield SparkLedger(spark)
+        return
+    try:
+        from pipeline.ledger.duck_ledger import commits_of, duck_ledger
+    except ModuleNotFoundError as error:
+        raise InvalidUsage(
+            f"reading the tables needs the extra `ask` ({error.name} is missing); "
+            "install it with: pip install 'wakeroll[ask]'"
+        ) from None
+    with out.status("reading"):
+        versions = versions_when(partial(commits_of, warehouse), version, at_ms)
+        with duck_ledger(warehouse, versions) as opened:
+            yield opened
 
 
 def warehouse_of(settings: Settings) -> Path:
-    """Return the folder of the tables; check that it exists before Spark starts.
+    """Return the folder of the tables; check that it exists before an engine starts.
 
     Raises:
         InvalidUsage: the folder does not exist.

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import structs
 
+from pipeline.ledger.view_queries import Engine
 from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings, load
 
@@ -97,6 +98,16 @@ TablesAt = Annotated[
     ),
 ]
 """Moment in the commit times of the Delta versions. It can be any moment whose versions are still kept."""
+
+
+EngineName = Annotated[
+    Engine,
+    typer.Option(
+        "--engine",
+        help="Program that reads the tables: duckdb, in this process, or spark, for tables that are too large for one.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
 def settings_of(config: Path | None, *, look_for_run: bool = True, **given: Any) -> Settings:

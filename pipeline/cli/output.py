@@ -9,11 +9,14 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct, structs
 from rich.console import Console, ConsoleDimensions
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.ledger.ledger import Row
+from wakeroll.epoch_ms import EpochMs, now_ms
 from wakeroll.errors import InvalidUsage
 
 _UNLIMITED = 10_000
@@ -67,12 +70,35 @@ def plain(value: Any) -> Any:
             return value.decode("utf-8", errors="backslashreplace")
         case float() if not math.isfinite(value):
             return str(value)
+        case Row():
+            return plain(value.as_dict())
+        case Struct():
+            return plain(structs.asdict(value))
         case dict():
             return {str(name): plain(one) for name, one in value.items()}
         case list():
             return [plain(one) for one in value]
         case _:
             return value
+
+
+def write_document(value: Any) -> None:
+    """Write a value as one JSON document: the answer to ``--json``."""
+    print(_encode(plain(value)).decode())
+
+
+def clock_text(at_ms: int | None) -> str:
+    """Return a time (epoch ms) in UTC as text, without the date if that is today; ``-`` for None."""
+    if at_ms is None:
+        return "-"
+    date, _, time = str(EpochMs(at_ms)).partition("T")
+    today, _, _ = str(EpochMs(now_ms())).partition("T")
+    return time if date == today else f"{date} {time}"
+
+
+def seconds_text(duration_ms: float) -> str:
+    """Return a duration as text: ``1.5 s``."""
+    return f"{duration_ms / 1_000:.1f} s"
 
 
 def write_table(answer: Answer) -> None:

@@ -9,12 +9,14 @@ from rich.table import Table
 
 from model.decision_order import without_era
 from pipeline.cli.open_ledger import ledger
-from pipeline.cli.options import ConfigFile, Home, settings_of
-from pipeline.cli.output import Output
+from pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
+from pipeline.cli.output import Output, write_document
+from pipeline.ledger.ledger import Ledger
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 
 if TYPE_CHECKING:
+    from pipeline.ledger.archived_log import Period
     from pipeline.questions.replay_check import Checked, Difference
 
 out = Output(highlight=False)
@@ -44,26 +46,36 @@ OnlyGroup = Annotated[
 
 
 def replay(
-    from_: From = None, to: To = None, group: OnlyGroup = None, home: Home = None, config: ConfigFile = None
+    from_: From = None,
+    to: To = None,
+    group: OnlyGroup = None,
+    as_json: AsJson = False,
+    engine: EngineName = "duckdb",
+    home: Home = None,
+    config: ConfigFile = None,
 ) -> None:
     """Decide again from the archived log, and compare with the recorded decisions byte for byte.
 
     The exit code is 1 if a decision differs or cannot be compared.
     """
     from pipeline.ledger.archived_log import Period
-    from pipeline.questions.replay_check import replay_all, replay_group
+    from pipeline.questions.replay_check import replay_group
 
     period = Period(*(None if text is None else int(time_of(text)) for text in (from_, to)))
     if period.from_ms is not None and period.to_ms is not None and period.from_ms >= period.to_ms:
         raise InvalidUsage(f"the period is empty ({period}); --from must be before --to")
     settings = settings_of(config, home=home)
-    with ledger(settings, out) as spark:
+    with ledger(settings, out, engine) as opened:
         if group is None:
-            checks = replay_all(spark, settings.partitions, period)
+            checks = _replay_all(opened, settings.partitions, period)
         else:
-            checks = replay_group(spark, settings.partitions, period, group)
-    out.print(_shards_table(checks))
+            checks = replay_group(opened, settings.partitions, period, group)
     differences = sum(one.differences for one in checks)
+    code = 1 if differences or _sum(checks, "unknown") else 0
+    if as_json:
+        write_document({"is_equal": code == 0, "shards": checks})
+        raise typer.Exit(code)
+    out.print(_shards_table(checks))
     if differences:
         out.print(_differences_table(checks))
     shards = len({without_era(one.shard) for one in checks})
@@ -75,7 +87,21 @@ def replay(
             out.print(f"{one.shard}: {one.unknown} decisions cannot be compared: {one.why}", soft_wrap=True)
     if not_recorded := _sum(checks, "not_recorded"):
         out.print(f"the log leads to {not_recorded} more decisions that the tables do not hold yet")
-    raise typer.Exit(1 if differences or _sum(checks, "unknown") else 0)
+    raise typer.Exit(code)
+
+
+def _replay_all(opened: Ledger, partitions: int, period: "Period") -> "list[Checked]":
+    if opened.engine == "spark":
+        from pipeline.ledger.spark_ledger import SparkLedger
+        from pipeline.questions.replay_in_spark import replay_in_spark
+
+        assert isinstance(opened, SparkLedger)
+        return replay_in_spark(opened, partitions, period)
+    from pipeline.ledger.duck_ledger import DuckLedger
+    from pipeline.questions.replay_here import replay_here
+
+    assert isinstance(opened, DuckLedger)
+    return replay_here(opened, partitions, period)
 
 
 def _sum(checks: "Sequence[Checked]", name: str) -> int:

@@ -13,8 +13,8 @@ from model.events import Configure
 from model.strategies import StrategyError, find
 from model.what_if import NotPlayable, Prediction, Situation, Variation, predict
 from pipeline.cli.open_ledger import ledger
-from pipeline.cli.options import ConfigFile, GroupOption, Home, LogAt, settings_of
-from pipeline.cli.output import Output
+from pipeline.cli.options import AsJson, ConfigFile, EngineName, GroupOption, Home, LogAt, settings_of
+from pipeline.cli.output import Output, write_document
 from pipeline.questions.assignment_svg import Panel, svg_of
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
@@ -70,6 +70,8 @@ def what_if(
     settings: GroupSettings = None,
     at: LogAt = None,
     picture: Picture = None,
+    as_json: AsJson = False,
+    engine: EngineName = "duckdb",
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
@@ -82,19 +84,51 @@ def what_if(
     changes = _changes(strategy or [], add, remove or [], queues or [], settings or [])
     at_ms = None if at is None else int(time_of(at))
     deployment = settings_of(config, home=home)
-    with ledger(deployment, out) as spark:
-        shard = shard_at(spark, place_of(spark, group, deployment.partitions), deployment.partitions, at_ms)
+    with ledger(deployment, out, engine) as opened:
+        shard = shard_at(opened, place_of(opened, group, deployment.partitions), deployment.partitions, at_ms)
     try:
         answers = {_words(change): predict(shard, group, change) for change in changes}
     except NotPlayable as error:
         raise InvalidUsage(str(error)) from None
+    if picture is not None:
+        picture.write_text(_drawn(answers), encoding="utf-8")
+    if as_json:
+        write_document({"at_ms": shard.tick_ms, "predictions": _document(answers)})
+        return
     out.print(_table(f"{group} at {EpochMs(shard.tick_ms)}", answers))
     for words, answer in answers.items():
         for note in _notes(answer):
             out.print(f"{words}: {note}", markup=False)
     if picture is not None:
-        picture.write_text(_drawn(answers), encoding="utf-8")
         out.print(f"wrote the drawing to {picture}", markup=False)
+
+
+def _document(answers: dict[str, Prediction]) -> list[dict[str, Any]]:
+    """Return the predictions for ``--json``; queues are named as in the tables, such as ``orders-3``."""
+    return [
+        {
+            "change": words,
+            "now": _situation(answer.now),
+            "then": _situation(answer.then),
+            "moved": [str(queue) for queue in answer.moved],
+            "handovers": len(answer.handovers),
+            "took_ms": answer.took_ms,
+            "notes": _notes(answer),
+        }
+        for words, answer in answers.items()
+    ]
+
+
+def _situation(situation: Situation) -> dict[str, Any]:
+    return {
+        "epoch": situation.epoch,
+        "strategy": situation.strategy,
+        "clients": situation.clients,
+        "owners": {str(queue): client_id for queue, client_id in situation.owners.items()},
+        "unowned": [str(queue) for queue in situation.unowned],
+        "lag_messages": {str(queue): lag for queue, lag in situation.lag_messages.items()},
+        "spread": situation.spread,
+    }
 
 
 def _changes(

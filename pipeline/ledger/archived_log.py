@@ -1,22 +1,19 @@
 """The archived log of each shard, its eras, and the snapshots from which a replay can begin.
 
-The functions read the views that `open_views` has opened.
+The functions ask an open ledger (`pipeline.ledger.ledger`), in SQL that both engines run.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import reduce
-from operator import and_, or_
 from typing import NamedTuple
 
 from msgspec import Struct, structs
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as f
 
 from model.partitioner import ControlPartition, partition_of
 from model.records import Record, kind_of_topic
 from model.shard import VERSION, Shard
 from model.signing import OnRecord
 from pipeline.ledger.known_groups import refuse_unknown_group
+from pipeline.ledger.ledger import Ledger, any_of, one_row
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 
@@ -32,10 +29,11 @@ class Period(NamedTuple):
         return (self.from_ms is None or at_ms >= self.from_ms) and (self.to_ms is None or at_ms < self.to_ms)
 
     @property
-    def condition(self) -> Column:
-        """Spark condition that selects the rows whose `at_ms` is in the period."""
-        after = f.lit(True) if self.from_ms is None else f.col("at_ms") >= self.from_ms
-        return after if self.to_ms is None else after & (f.col("at_ms") < self.to_ms)
+    def condition(self) -> str:
+        """SQL condition that selects the rows whose `at_ms` is in the period."""
+        parts = [] if self.from_ms is None else [f"at_ms >= {self.from_ms}"]
+        parts += [] if self.to_ms is None else [f"at_ms < {self.to_ms}"]
+        return " and ".join(parts) or "true"
 
     def __str__(self) -> str:
         """Return the period as words: ``from 2026-07-01T03:00:00.000Z to the end of the log``."""
@@ -105,18 +103,18 @@ class _Era(NamedTuple):
     """Last offset under which an earlier era decided other records; -1 if there is none."""
 
 
-def stretches_of(spark: SparkSession, asked: Mapping[ControlPartition, tuple[int, int]]) -> Replayable:
+def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int]]) -> Replayable:
     """Return the shortest stretches that replay the requested records.
 
     Snapshots of another version of the state machines are ignored.  Era 1 begins with the empty state, a later era with
     its first snapshot.  After a gap in the archive, a replay begins with the next snapshot.
 
     Args:
-        spark: session with the views of the tables.
+        ledger: the open ledger.
         asked: shard -> the first and the last offset of the requested records.
     """
-    decided, snapshots = _decided(spark), _snapshots(spark)
-    logs = _archived(spark, asked)
+    decided, snapshots = _decided(ledger), _snapshots(ledger)
+    logs = _archived(ledger, asked)
     found = Replayable([], [])
     for place, (first, last) in sorted(asked.items()):
         its = {era: offsets for (topic, partition, era), offsets in snapshots.items() if (topic, partition) == place}
@@ -128,7 +126,7 @@ def stretches_of(spark: SparkSession, asked: Mapping[ControlPartition, tuple[int
                 begin, end = max(first, era.first, run.first), min(last, era.last, run.last)
                 if begin <= end:
                     _add(found, place, era, (begin, end), run, refused)
-    bodies = _bodies(spark, found.stretches)
+    bodies = _bodies(ledger, found.stretches)
     return found._replace(
         stretches=[
             structs.replace(one, body=bodies.get((one.topic, one.partition, one.era, one.after)))
@@ -202,50 +200,50 @@ def _add(
         )
 
 
-def cut_logs(spark: SparkSession) -> dict[ControlPartition, int]:
+def cut_logs(ledger: Ledger) -> dict[ControlPartition, int]:
     """Return the shards whose archived log retention has shortened, each with its first archived offset.
 
     Such a log begins after a snapshot (see `pipeline.ledger.retention`).  A complete log begins before all snapshots.
     """
-    snapshots = spark.table("snapshots").groupBy("topic", "partition").agg(f.min("offset").alias("snapshot"))
-    rows = (
-        spark.table("events")
-        .groupBy("topic", "partition")
-        .agg(f.min("offset").alias("first"))
-        .join(snapshots, on=["topic", "partition"], how="inner")
-        .where((f.col("snapshot") < f.col("first")) & (f.col("first") > 0))
-        .collect()
-    )
-    return {(row.topic, row.partition): row.first for row in rows}
+    rows = ledger.rows("""
+        with logs as (
+            select topic, partition, min(events.offset) as first_offset from events group by topic, partition
+        ),
+        states as (
+            select topic, partition, min(snapshots.offset) as snapshot from snapshots group by topic, partition
+        )
+        select topic, partition, first_offset
+        from logs join states using (topic, partition)
+        where snapshot < first_offset and first_offset > 0
+    """)
+    return {(row.topic, row.partition): row.first_offset for row in rows}
 
 
-def records_of(spark: SparkSession, stretches: Collection[Stretch]) -> DataFrame:
-    """Return the archived records that a replay of these stretches needs, unordered."""
+def records_query(stretches: Collection[Stretch]) -> str:
+    """Return the query of the archived records that a replay of these stretches needs, unordered.
+
+    Its columns are those of `model.records.Record`, in this order.
+    """
     places: dict[ControlPartition, list[Stretch]] = {}
     for stretch in stretches:
         places.setdefault((stretch.topic, stretch.partition), []).append(stretch)
     wanted = [
-        (f.col("topic") == topic)
-        & (f.col("partition") == partition)
-        & (f.col("offset") > min(stretch.after for stretch in its))
-        & (f.col("offset") <= max(stretch.last for stretch in its))
+        f"(topic = '{topic}' and partition = {partition} and events.offset > {min(one.after for one in its)} "
+        f"and events.offset <= {max(one.last for one in its)})"
         for (topic, partition), its in sorted(places.items())
     ]
     return (
-        spark.table("events")
-        .where(reduce(or_, wanted, f.lit(False)))
-        .select("topic", "partition", "offset", "at_ms", "key", "value")
+        f"select topic, partition, events.offset, at_ms, key, value from events where {' or '.join(wanted) or 'false'}"
     )
 
 
-def in_order(records: DataFrame) -> Iterator[Record]:
-    """Yield the records of one shard in the order of their offsets; the driver process reads them."""
-    for row in records.orderBy("offset").toLocalIterator():
-        key, value = (None if column is None else bytes(column) for column in (row.key, row.value))
-        yield Record(row.topic, row.partition, row.offset, row.at_ms, key, value)
+def records_in_order(ledger: Ledger, stretch: Stretch) -> Iterator[Record]:
+    """Yield the archived records that a replay of a stretch needs, in the order of their offsets."""
+    for row in ledger.stream(f"{records_query([stretch])} order by events.offset"):
+        yield Record(*row)
 
 
-def place_of(spark: SparkSession, group_id: str, partitions: int) -> ControlPartition:
+def place_of(ledger: Ledger, group_id: str, partitions: int) -> ControlPartition:
     """Return the shard of a group, as the tables show it.
 
     Raises:
@@ -253,17 +251,14 @@ def place_of(spark: SparkSession, group_id: str, partitions: int) -> ControlPart
             likely mistake.
     """
     home = partition_of(group_id.encode(), partitions)
-    cause = f.col("cause")
-    rows = (
-        spark.table("decisions")
-        .where((f.col("group_id") == group_id) & (f.col("kind") == "rebalance"))
-        .select(cause["topic"].alias("topic"), cause["partition"].alias("partition"))
-        .distinct()
-        .collect()
+    rows = ledger.rows(
+        "select distinct cause.topic as topic, cause.partition as partition from decisions "
+        "where group_id = $group_id and kind = 'rebalance'",
+        group_id=group_id,
     )
     found = sorted((row.topic, row.partition) for row in rows if kind_of_topic(row.topic) == "groups")
     if not found:
-        refuse_unknown_group(spark, group_id)
+        refuse_unknown_group(ledger, group_id)
         raise InvalidUsage(f"the tables hold no rebalance of group {group_id!r}")
     for topic, partition in found:
         if partition == home:
@@ -274,11 +269,11 @@ def place_of(spark: SparkSession, group_id: str, partitions: int) -> ControlPart
     )
 
 
-def shard_at(spark: SparkSession, place: ControlPartition, partitions: int, at_ms: int | None = None) -> Shard:
+def shard_at(ledger: Ledger, place: ControlPartition, partitions: int, at_ms: int | None = None) -> Shard:
     """Return a shard in its state after its last archived record, or after the last record up to a moment.
 
     Args:
-        spark: session with the views of the tables.
+        ledger: the open ledger.
         place: topic and partition of the shard.
         partitions: number of partitions of the topic.
         at_ms: the moment in log time (epoch ms), inclusive; None: the end of the log.
@@ -288,21 +283,50 @@ def shard_at(spark: SparkSession, place: ControlPartition, partitions: int, at_m
     """
     topic, partition = place
     until = Period(None, None if at_ms is None else at_ms + 1)
-    events = spark.table("events").where((f.col("topic") == topic) & (f.col("partition") == partition))
-    last = events.where(until.condition).agg(f.max("offset").alias("offset")).collect()[0].offset
-    if last is None:
-        begin = events.agg(f.min("at_ms").alias("at_ms")).collect()[0].at_ms
-        raise InvalidUsage(
-            f"no archived record of {topic}-{partition} {until}; its archived log begins at {EpochMs(begin)}"
-        )
-    found = stretches_of(spark, {place: (last, last)})
+    of_shard = "from events where topic = $topic and partition = $partition"
+    last = one_row(
+        ledger,
+        f"select max(events.offset) as last_offset {of_shard} and {until.condition}",
+        topic=topic,
+        partition=partition,
+    )
+    assert last is not None, "an aggregate without groups has one row"
+    if last.last_offset is None:
+        [begin] = ledger.rows(f"select min(at_ms) as at_ms {of_shard}", topic=topic, partition=partition)
+        begins = "" if begin.at_ms is None else f"; its archived log begins at {EpochMs(begin.at_ms)}"
+        raise InvalidUsage(f"no archived record of {topic}-{partition} {until}{begins}")
+    [shard] = _shards(ledger, {place: last.last_offset}, partitions, until)
+    return shard
+
+
+def shards_of(ledger: Ledger, partitions: int, kinds: Collection[str] = ("groups", "queues")) -> list[Shard]:
+    """Return the shards in their states after their last archived records, sorted by name.
+
+    Args:
+        ledger: the open ledger.
+        partitions: number of partitions of each control topic.
+        kinds: kinds of the control topics; see `model.records.kind_of_topic`.
+
+    Raises:
+        InvalidUsage: the archived log of a shard lacks records.
+    """
+    rows = ledger.rows(
+        "select topic, partition, max(events.offset) as last_offset from events group by topic, partition"
+    )
+    places = {(row.topic, row.partition): row.last_offset for row in rows if kind_of_topic(row.topic) in kinds}
+    return sorted(_shards(ledger, places, partitions, Period()), key=lambda shard: shard.name)
+
+
+def _shards(ledger: Ledger, places: Mapping[ControlPartition, int], partitions: int, until: Period) -> Iterator[Shard]:
+    """Yield the shards in these places in their states after these offsets."""
+    found = stretches_of(ledger, {place: (last, last) for place, last in places.items()})
     for unknown in found.unknown:
         raise InvalidUsage(f"the state of {unknown.shard_name} cannot be rebuilt {until}: {unknown.why}")
-    [stretch] = found.stretches
-    shard = stretch.shard(partitions)
-    for record in in_order(records_of(spark, [stretch])):
-        shard.apply(record)
-    return shard
+    for stretch in found.stretches:
+        shard = stretch.shard(partitions)
+        for record in records_in_order(ledger, stretch):
+            shard.apply(record)
+        yield shard
 
 
 class _Decided(NamedTuple):
@@ -318,32 +342,28 @@ class _Decided(NamedTuple):
     """Offset -> recorded reason why the signature of that record was rejected."""
 
 
-def _decided(spark: SparkSession) -> dict[ControlPartition, list[_Decided]]:
+def _decided(ledger: Ledger) -> dict[ControlPartition, list[_Decided]]:
     """Return the eras of each shard that have decisions."""
-    cause = f.col("cause")
-    # `when` parses the JSON of the few rejected rows only.
-    is_refusal = (f.col("kind") == "rejected") & (f.get_json_object("json", "$.rule") == "signature")
-    refusal = f.struct(cause["offset"].alias("offset"), f.get_json_object("json", "$.detail").alias("detail"))
-    rows = (
-        spark.table("decisions")
-        .groupBy(
-            cause["topic"].alias("topic"),
-            cause["partition"].alias("partition"),
-            "era",
-        )
-        .agg(
-            f.min(cause["offset"]).alias("first"),
-            f.max(cause["offset"]).alias("last"),
-            f.max("seq").alias("last_seq"),
-            f.collect_list(f.when(is_refusal, refusal)).alias("refused"),
-        )
-        .collect()
-    )
+    refused: dict[tuple[str, int, int], dict[int, str]] = {}
+    for row in ledger.rows("select cause, era, detail from rejections where rule = 'signature'"):
+        its = refused.setdefault((row.cause.topic, row.cause.partition, row.era), {})
+        its[row.cause.offset] = row.detail
+    rows = ledger.rows("""
+        select
+            cause.topic as topic,
+            cause.partition as partition,
+            era,
+            min(cause.offset) as first_offset,
+            max(cause.offset) as last_offset,
+            max(seq) as last_seq
+        from decisions
+        group by cause.topic, cause.partition, era
+    """)
     eras: dict[ControlPartition, list[_Decided]] = {}
     for row in rows:
-        refused = {refusal.offset: refusal.detail for refusal in row.refused}
-        its = _Decided(row.era, row.first, row.last, row.last_seq, refused)
-        eras.setdefault((row.topic, row.partition), []).append(its)
+        its = refused.get((row.topic, row.partition, row.era), {})
+        one = _Decided(row.era, row.first_offset, row.last_offset, row.last_seq, its)
+        eras.setdefault((row.topic, row.partition), []).append(one)
     return eras
 
 
@@ -356,32 +376,43 @@ class _Run(NamedTuple):
     """Whether the run begins at the start of the shard's log."""
 
 
-def _archived(spark: SparkSession, asked: Collection[ControlPartition]) -> dict[ControlPartition, list[_Run]]:
+def _archived(ledger: Ledger, asked: Collection[ControlPartition]) -> dict[ControlPartition, list[_Run]]:
     """Return the runs of archived records of each shard, ascending."""
-    events = spark.table("events")
-    rows = (
-        events.groupBy("topic", "partition")
-        .agg(f.min("offset").alias("first"), f.max("offset").alias("last"), f.count("offset").alias("count"))
-        .collect()
-    )
-    cut = cut_logs(spark) if any(row.first > 0 for row in rows if (row.topic, row.partition) in asked) else {}
+    rows = ledger.rows("""
+        select
+            topic,
+            partition,
+            min(events.offset) as first_offset,
+            max(events.offset) as last_offset,
+            count(*) as records
+        from events
+        group by topic, partition
+    """)
+    its = [row for row in rows if (row.topic, row.partition) in asked]
+    cut = cut_logs(ledger) if any(row.first_offset > 0 for row in its) else {}
     runs = {
-        (row.topic, row.partition): [_Run(row.first, row.last, is_first=(row.topic, row.partition) not in cut)]
+        (row.topic, row.partition): [
+            _Run(row.first_offset, row.last_offset, is_first=(row.topic, row.partition) not in cut)
+        ]
         for row in rows
     }
-    if all(row["count"] > row.last - row.first for row in rows if (row.topic, row.partition) in asked):
+    if all(row.records > row.last_offset - row.first_offset for row in its):
         return runs
-    before = f.lag("offset").over(Window.partitionBy("topic", "partition").orderBy("offset"))
-    gaps = (
-        events.select("topic", "partition", "offset", before.alias("before"))
-        .where(f.col("offset") > f.col("before") + 1)
-        .orderBy("offset")
-        .collect()
-    )
+    gaps = ledger.rows("""
+        with places as (
+            select
+                topic,
+                partition,
+                events.offset as after_gap,
+                lag(events.offset) over (partition by topic, partition order by events.offset) as before_gap
+            from events
+        )
+        select * from places where after_gap > before_gap + 1 order by after_gap
+    """)
     for row in gaps:
-        its = runs[row.topic, row.partition]
-        run = its.pop()
-        its += [run._replace(last=row.before), _Run(row.offset, run.last, is_first=False)]
+        of_shard = runs[row.topic, row.partition]
+        run = of_shard.pop()
+        of_shard += [run._replace(last=row.before_gap), _Run(row.after_gap, run.last, is_first=False)]
     return runs
 
 
@@ -389,25 +420,27 @@ def _name(place: ControlPartition, era: int) -> str:
     return f"{kind_of_topic(place[0])}-{place[1]}.{era}"
 
 
-def _snapshots(spark: SparkSession) -> dict[tuple[str, int, int], list[int]]:
+def _snapshots(ledger: Ledger) -> dict[tuple[str, int, int], list[int]]:
     """Return (topic, partition, era) -> ascending offsets of the snapshots that this version can read."""
-    rows = (
-        spark.table("snapshots")
-        .where(f.col("version") == VERSION)
-        .groupBy("topic", "partition", "era")
-        .agg(f.collect_set("offset").alias("offsets"))
-        .collect()
+    rows = ledger.rows(
+        "select distinct topic, partition, era, snapshots.offset as at_offset from snapshots "
+        "where version = $version order by at_offset",
+        version=VERSION,
     )
-    return {(row.topic, row.partition, row.era): sorted(row.offsets) for row in rows}
+    found: dict[tuple[str, int, int], list[int]] = {}
+    for row in rows:
+        found.setdefault((row.topic, row.partition, row.era), []).append(row.at_offset)
+    return found
 
 
-def _bodies(spark: SparkSession, stretches: Collection[Stretch]) -> dict[tuple[str, int, int, int], bytes]:
+def _bodies(ledger: Ledger, stretches: Collection[Stretch]) -> dict[tuple[str, int, int, int], bytes]:
     """Return (topic, partition, era, offset) -> bytes of the snapshot with which a stretch begins."""
-    columns = ("topic", "partition", "era", "offset", "version")
-    wanted = [
-        reduce(and_, (f.col(name) == value for name, value in zip(columns, values, strict=True)))
-        for one in stretches
-        for values in [(one.topic, one.partition, one.era, one.after, VERSION)]
-    ]
-    rows = spark.table("snapshots").where(reduce(or_, wanted, f.lit(False))).select(*columns, "body").collect()
-    return {(row.topic, row.partition, row.era, row.offset): bytes(row.body) for row in rows}
+    begins = [(one.topic, one.partition, one.era, one.after) for one in stretches]
+    is_begin, values = any_of(("topic", "partition", "era", "snapshots.offset"), begins)
+    rows = ledger.rows(
+        "select topic, partition, era, snapshots.offset as at_offset, body from snapshots "
+        f"where version = $version and {is_begin}",
+        version=VERSION,
+        **values,
+    )
+    return {(row.topic, row.partition, row.era, row.at_offset): row.body for row in rows}

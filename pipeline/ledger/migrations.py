@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from model.rows import Table
-from pipeline.ledger.schemas import checks_of, schema_of
+from pipeline.ledger.column_types import checks_of
+from pipeline.ledger.schemas import schema_of
 from wakeroll.errors import InvalidUsage
 
 CHECK = "delta.constraints."

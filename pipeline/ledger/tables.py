@@ -4,36 +4,22 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from model import config, decisions
+from model import config
 from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES, Table
+from pipeline.ledger.column_types import checks_of
 from pipeline.ledger.migrations import CHECK, evolve, properties_there
-from pipeline.ledger.schemas import checks_of, schema_of
+from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.view_queries import views
 from wakeroll.errors import InvalidUsage
 
 log = logging.getLogger("wakeroll.tables")
-
-KINDS: Mapping[str, type[decisions.Decision]] = {
-    "memberships": decisions.Membership,
-    "rebalances": decisions.Rebalance,
-    "handovers": decisions.Handover,
-    "locks": decisions.LockAnswer,
-    "failed_messages": decisions.FailedMessages,
-    "wake_decisions": decisions.Wake,
-    "rejections": decisions.Rejected,
-    "fencings": decisions.Fenced,
-}
-"""View -> kind of decision that it shows, with one column per field and the column `era`."""
-
-_SQL_VIEWS = ("current_assignments", "current_offsets", "current_members", "groups", "wakes")
-"""Names of the views whose queries are in the folder `views`; each may read the views before it."""
 
 
 def path_of(warehouse: Path, table: Table) -> Path:
@@ -103,6 +89,13 @@ def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dic
     return {tuple(row[column] for column in table.stream): row["highest"] for row in rows}
 
 
+def commits_of(spark: SparkSession, warehouse: Path, table: str) -> dict[int, int]:
+    """Return version -> time of its commit (epoch ms), for the versions that can still be read."""
+    history = DeltaTable.forPath(spark, str(path_of(warehouse, TABLES[table]))).history()
+    rows = history.select("version", f.unix_millis("timestamp").alias("at_ms")).collect()
+    return {row.version: row.at_ms for row in rows}
+
+
 def with_era(rows: DataFrame) -> DataFrame:
     """Add the column `era` after `shard`; the order of decisions needs it (`model.decision_order.ORDER`)."""
     era = f.expr(ERA_SQL).alias("era", metadata={"comment": "era of the shard; (era, seq) is the order of decisions"})
@@ -132,7 +125,7 @@ def open_views(spark: SparkSession, warehouse: Path, versions: Mapping[str, int]
         rows = reader.load(str(path))
         (with_era(rows) if table.key == DECIDED else rows).createOrReplaceTempView(table.name)
     names = [*TABLES]
-    for name, sql in views():
+    for name, sql in views("spark"):
         spark.sql(f"create or replace temporary view {name} as {sql}")
         names.append(name)
     return names
@@ -147,23 +140,3 @@ def read_once(spark: SparkSession, names: Iterable[str]) -> Iterator[None]:
     finally:
         for frame in frames:
             frame.unpersist()
-
-
-def views() -> Iterator[tuple[str, str]]:
-    """Yield name and query of each view; each may read the views before it.
-
-    The queries expect the column `era` in the tables with rows of decisions: see `with_era`.
-    """
-    for name, declared in KINDS.items():
-        fields = schema_of(declared)
-        tag = declared.__struct_config__.tag
-        said = [f"said.`{field.name}`" for field in fields]
-        said.insert(fields.names.index("shard") + 1, "era")
-        yield (
-            name,
-            f"select {', '.join(said)}, published_ms from ("
-            f"select from_json(json, '{fields.simpleString()}') as said, era, published_ms "
-            f"from decisions where kind = '{tag}')",
-        )
-    for name in _SQL_VIEWS:
-        yield name, resources.files("pipeline.ledger").joinpath("views", f"{name}.sql").read_text(encoding="utf-8")

@@ -10,7 +10,8 @@ from pyspark.sql import functions as f
 from model.decision_order import ERA_SQL, SHARD_SQL, order_of, without_era
 from model.decisions import Assignment, Handover, Offset
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, Table
-from pipeline.ledger.schemas import checks_of, schema_of
+from pipeline.ledger.column_types import checks_of
+from pipeline.ledger.schemas import schema_of
 
 
 def event_rows(records: DataFrame) -> DataFrame:

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
-from pyspark.sql import functions as f
-
-from model.decision_order import ORDER, SHARD_SQL
+from model.decision_order import SHARD_SQL, without_era
 from model.queue import Queue
 from pipeline.ledger.known_groups import refuse_unknown_group
+from pipeline.ledger.ledger import Ledger, Row, Value, any_of, one_row
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 
@@ -40,11 +38,15 @@ class Explanation(NamedTuple):
     steps: list[Step]
 
 
-def explain(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None = None) -> Explanation:
+_NEWEST = "order by era desc, seq desc"
+_BEFORE = "(era < $era or (era = $era and seq < $seq))"
+
+
+def explain(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None = None) -> Explanation:
     """Explain who owned a queue at a moment, and why.
 
     Args:
-        spark: session with the tables and views of the ledger (`pipeline.ledger.tables.open_views`).
+        ledger: the open ledger.
         group_id: a group in clustering mode.
         queue: a queue of one of its topics.
         at_ms: the moment in log time (epoch ms), inclusive; None: the end of the recorded log.
@@ -53,15 +55,21 @@ def explain(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None 
         InvalidUsage: the group does not exist, or the queue never had an owner in it; the message names the groups or
             the topics that exist.
     """
-    until = f.lit(True) if at_ms is None else f.col("at_ms") <= at_ms
-    handovers = _of_queue(spark.table("handovers"), group_id, queue)
-    last = _newest(handovers.where(until))
+    until = "" if at_ms is None else f" and at_ms <= {at_ms}"
+    last = one_row(
+        ledger, f"select * from handovers where {_OF_QUEUE}{until} {_NEWEST}", **_queue_values(group_id, queue)
+    )
     if last is None:
-        refuse_unknown_group(spark, group_id)
-        raise InvalidUsage(_why_not(spark, group_id, queue, at_ms))
+        refuse_unknown_group(ledger, group_id)
+        raise InvalidUsage(_why_not(ledger, group_id, queue, at_ms))
     asked = f"{queue} of {group_id}"
     when = "" if at_ms is None else f", as of {EpochMs(at_ms)}"
-    later = _newest(_later_eras(spark, last).where(until))
+    later = one_row(
+        ledger,
+        f"select era from decisions where {SHARD_SQL} = $shard and era > $era{until} {_NEWEST}",
+        shard=without_era(last.shard),
+        era=last.era,
+    )
     if later is not None:
         answer = (
             f"{asked} has no owner since era {later.era} began: the coordinator lost its state, and no member has "
@@ -72,20 +80,24 @@ def explain(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None 
         answer = f"{asked} has no owner since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
     else:
         answer = f"{asked} is owned by {last.to} since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
-    steps = [*_rebalance_steps(spark, last), *_handover_steps(spark, last, handovers)]
+    steps = [*_rebalance_steps(ledger, last), *_handover_steps(ledger, last, queue)]
     if last.to is None:
-        steps += _unassigned_steps(spark, group_id, queue, at_ms)
+        steps += _unassigned_steps(ledger, group_id, queue, until)
     return Explanation(answer, [step for _, step in sorted(steps, key=itemgetter(0))])
 
 
-def _rebalance_steps(spark: SparkSession, last: Row) -> Iterator[Placed]:
+def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:
     """Yield the rebalance whose target includes this hand-over, and the events that caused it."""
-    rebalances = spark.table("rebalances").where((f.col("group_id") == last.group_id) & (f.col("epoch") <= last.epoch))
-    rebalance = _newest(rebalances.where(_is_before(last)))
+    rebalance = one_row(
+        ledger,
+        f"select * from rebalances where group_id = $group_id and epoch <= $epoch and {_BEFORE} {_NEWEST}",
+        epoch=last.epoch,
+        **_before(last),
+    )
     if rebalance is None:
         return
     asked = [_place(cause) for cause in rebalance.causes or [rebalance.cause]]
-    yield from _events(spark, last.group_id, asked)
+    yield from _events(ledger, last.group_id, asked)
     what = (
         f"rebalance to epoch {rebalance.epoch} by {rebalance.trigger}: {rebalance.strategy} shares "
         f"{_many(rebalance.queues, 'queue')} among {_many(rebalance.clients, 'client')}, {rebalance.moved} must move"
@@ -94,15 +106,16 @@ def _rebalance_steps(spark: SparkSession, last: Row) -> Iterator[Placed]:
     yield rebalance.cause.offset, Step(rebalance.at_ms, what, _record(rebalance.cause))
 
 
-def _handover_steps(spark: SparkSession, last: Row, handovers: DataFrame) -> Iterator[Placed]:
-    """Yield revocation, release and assignment of the queue; `handovers` holds all hand-overs of the queue."""
+def _handover_steps(ledger: Ledger, last: Row, queue: Queue) -> Iterator[Placed]:
+    """Yield revocation, release and assignment of the queue."""
     owner, freed = last["from"], last
     if last.released_ms not in (None, last.at_ms):
         # The queue was not assigned when it was released: the hand-over before this one released it.
-        freed = _newest(handovers.where(_is_before(last))) or last
+        before = f"select * from handovers where {_OF_QUEUE} and {_BEFORE} {_NEWEST}"
+        freed = one_row(ledger, before, **{**_queue_values(last.group_id, queue), **_before(last)}) or last
     if last.revoked_ms is not None and owner is not None:
-        told_then = f.col("at_ms") == last.revoked_ms
-        asked = _newest(_assignments(spark, last.group_id, owner).where(_is_before(last) & told_then)) or freed
+        told_then = f"{_TOLD} and at_ms = $revoked_ms and {_BEFORE} {_NEWEST}"
+        asked = one_row(ledger, told_then, client_id=owner, revoked_ms=last.revoked_ms, **_before(last)) or freed
         yield asked.cause.offset, Step(last.revoked_ms, f"a revocation was sent to {owner}")
     if last.released_ms is not None and owner is not None:
         how = _HOW.get(last.how, f"{{}} lost the queue ({last.how})").format(owner)
@@ -110,8 +123,9 @@ def _handover_steps(spark: SparkSession, last: Row, handovers: DataFrame) -> Ite
     if last.to is None:
         return
     assigned_ms = last.at_ms if last.assigned_ms is None else last.assigned_ms
-    told = _newest(_caused(_assignments(spark, last.group_id, last.to), [_place(last.cause)]))
-    start = "" if told is None else _start(json.loads(told.json), last.queue)
+    is_caused, values = any_of(_CAUSE, [_place(last.cause)])
+    told = one_row(ledger, f"{_TOLD} and {is_caused} {_NEWEST}", group_id=last.group_id, client_id=last.to, **values)
+    start = "" if told is None else _start(json.loads(told.json), queue)
     first = " as its first owner" if last.how == "first" else ""
     yield (
         last.cause.offset,
@@ -137,10 +151,9 @@ _FROM = {
 }
 
 
-def _unassigned_steps(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None) -> Iterator[Placed]:
+def _unassigned_steps(ledger: Ledger, group_id: str, queue: Queue, until: str) -> Iterator[Placed]:
     """Yield the reason why the newest rebalance leaves the queue without an owner."""
-    rebalances = spark.table("rebalances").where(f.col("group_id") == group_id)
-    newest = _newest(rebalances if at_ms is None else rebalances.where(f.col("at_ms") <= at_ms))
+    newest = one_row(ledger, f"select * from rebalances where group_id = $group_id{until} {_NEWEST}", group_id=group_id)
     if newest is None:
         return
     asked = queue.topic, queue.broker, queue.queue_id
@@ -154,29 +167,21 @@ def _unassigned_steps(spark: SparkSession, group_id: str, queue: Queue, at_ms: i
     yield newest.cause.offset, Step(newest.at_ms, f"epoch {newest.epoch} {says}", _record(newest.cause))
 
 
-def _events(spark: SparkSession, group_id: str, asked: list[tuple[str, int, int]]) -> Iterator[Placed]:
+def _events(ledger: Ledger, group_id: str, asked: list[tuple[str, int, int]]) -> Iterator[Placed]:
     """Yield the events that caused a rebalance, with the changes of members that followed."""
+    is_caused, values = any_of(_CAUSE, asked)
     changes: dict[str, list[str]] = {}
-    memberships = spark.table("memberships").where(f.col("group_id") == group_id)
-    for row in _caused(memberships, asked).orderBy(*ORDER).collect():
+    memberships = f"select * from memberships where group_id = $group_id and {is_caused} order by era, seq"
+    for row in ledger.rows(memberships, group_id=group_id, **values):
         change = f"{row.client_id or 'the group'} {row.change}" + (f" ({row.detail})" if row.detail else "")
         changes.setdefault(_record(row.cause), []).append(change)
-    for row in _caused(spark.table("events"), asked, "").orderBy("offset").collect():
-        where = f"{row.topic}-{row.partition}@{row.offset}"
+    is_event, values = any_of(("topic", "partition", "events.offset"), asked)
+    events = f"select *, events.offset as at_offset from events where {is_event} order by at_offset"
+    for row in ledger.rows(events, **values):
+        where = f"{row.topic}-{row.partition}@{row.at_offset}"
         said = _client(row.value)
         what = f"{row.type or 'a record'}{said}"
-        yield row.offset, Step(row.at_ms, what + "".join(f", {change}" for change in changes.get(where, ())), where)
-
-
-def _caused(rows: DataFrame, asked: list[tuple[str, int, int]], of: str = "cause.") -> DataFrame:
-    """Return the rows whose topic, partition and offset are among those in `asked`."""
-    is_asked = f.lit(False)
-    for where in asked:
-        here = f.lit(True)
-        for name, value in zip(("topic", "partition", "offset"), where, strict=True):
-            here = here & (f.col(of + name) == value)
-        is_asked = is_asked | here
-    return rows.where(is_asked)
+        yield row.at_offset, Step(row.at_ms, what + "".join(f", {change}" for change in changes.get(where, ())), where)
 
 
 def _client(value: bytes | None) -> str:
@@ -189,45 +194,28 @@ def _client(value: bytes | None) -> str:
     return f" of {who}" if isinstance(who, str) else ""
 
 
-def _start(assignment: dict[str, Any], queue: Row) -> str:
+def _start(assignment: dict[str, Any], queue: Queue) -> str:
     for one in assignment["queues"]:
-        if one["queue"] == queue.asDict():
+        if one["queue"] == {"topic": queue.topic, "broker": queue.broker, "queue_id": queue.queue_id}:
             offset, policy = one["start"].get("offset"), one["start"].get("policy")
             return f", from offset {offset}" if offset is not None else f", {_FROM[policy]}"
     return ""
 
 
-def _of_queue(rows: DataFrame, group_id: str, queue: Queue) -> DataFrame:
-    return rows.where(
-        (f.col("group_id") == group_id)
-        & (f.col("queue.topic") == queue.topic)
-        & (f.col("queue.broker") == queue.broker)
-        & (f.col("queue.queue_id") == queue.queue_id)
-    )
+_CAUSE = ("cause.topic", "cause.partition", "cause.offset")
+_OF_QUEUE = "group_id = $group_id and queue.topic = $topic and queue.broker = $broker and queue.queue_id = $queue_id"
+_TOLD = "select * from decisions where kind = 'assignment' and group_id = $group_id and client_id = $client_id"
+"""The assignments that a client received."""
 
 
-def _later_eras(spark: SparkSession, decided: Row) -> DataFrame:
-    """Return the decisions of later eras of the same shard."""
-    shard = decided.shard.rpartition(".")[0]
-    return spark.table("decisions").where((f.expr(SHARD_SQL) == shard) & (f.col("era") > decided.era))
+def _queue_values(group_id: str, queue: Queue) -> dict[str, Value]:
+    """Return the values of `_OF_QUEUE`."""
+    return {"group_id": group_id, "topic": queue.topic, "broker": queue.broker, "queue_id": queue.queue_id}
 
 
-def _assignments(spark: SparkSession, group_id: str, client_id: str) -> DataFrame:
-    """Return the assignments that a client received."""
-    is_its = (f.col("group_id") == group_id) & (f.col("client_id") == client_id)
-    return spark.table("decisions").where((f.col("kind") == "assignment") & is_its)
-
-
-def _newest(rows: DataFrame) -> Row | None:
-    """Return the latest decision among rows about one group; None if there is none."""
-    return rows.orderBy(*map(f.desc, ORDER)).first()
-
-
-def _is_before(decided: Row) -> Column:
-    """Return the condition that a decision about the same group precedes this one."""
-    era, seq = f.col("era"), f.col("seq")
-    is_before: Column = (era < decided.era) | ((era == decided.era) & (seq < decided.seq))
-    return is_before
+def _before(decided: Row) -> dict[str, Value]:
+    """Return the values of `_BEFORE`, the condition that a decision about the same group precedes this one."""
+    return {"group_id": decided.group_id, "era": decided.era, "seq": decided.seq}
 
 
 def _many(count: int, what: str) -> str:
@@ -242,11 +230,14 @@ def _record(cause: Row) -> str:
     return f"{cause.topic}-{cause.partition}@{cause.offset}"
 
 
-def _why_not(spark: SparkSession, group_id: str, queue: Queue, at_ms: int | None) -> str:
+def _why_not(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None) -> str:
     """Return the error for a queue that has no hand-over in an existing group."""
-    handovers = spark.table("handovers").where(f.col("group_id") == group_id)
-    topics = [row.topic for row in handovers.select("queue.topic").distinct().orderBy("topic").limit(20).collect()]
-    if topics:
+    rows = ledger.rows(
+        "select distinct queue.topic as topic from handovers where group_id = $group_id order by topic limit 20",
+        group_id=group_id,
+    )
+    if rows:
         when = "" if at_ms is None else f" until {EpochMs(at_ms)}"
-        return f"{queue} never had an owner in {group_id}{when}; the group has queues of {', '.join(topics)}"
+        topics = ", ".join(row.topic for row in rows)
+        return f"{queue} never had an owner in {group_id}{when}; the group has queues of {topics}"
     return f"no queue has an owner in {group_id}: in a broadcasting group every member reads every queue"

@@ -1,14 +1,9 @@
 """Replay: decide again from the archived log, and compare with the recorded decisions byte for byte."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import msgspec
-import pandas as pd
 from msgspec import Struct
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from model.decision_order import era_of
 from model.partitioner import ControlPartition
@@ -20,11 +15,11 @@ from pipeline.ledger.archived_log import (
     Stretch,
     Unknown,
     cut_logs,
-    in_order,
     place_of,
-    records_of,
+    records_in_order,
     stretches_of,
 )
+from pipeline.ledger.ledger import Ledger
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 
@@ -66,62 +61,73 @@ class Checked(Struct, frozen=True, kw_only=True):
     """Reason why they cannot be replayed; empty if `unknown` is 0."""
 
 
-def replay_all(spark: SparkSession, partitions: int, period: Period) -> list[Checked]:
-    """Replay all decisions of a period in Spark; each shard begins with the nearest earlier snapshot.
+class Recorded(NamedTuple):
+    """A decision in the table."""
+
+    shard: str
+    """Name of the shard with its era."""
+    seq: int
+    offset: int
+    """Offset of the record that caused the decision."""
+    json: str
+
+
+def plan_replay(ledger: Ledger, partitions: int, period: Period, group_id: str | None = None) -> Replayable:
+    """Return the stretches that replay a period: of all shards, or of the shard of a group.
 
     Args:
-        spark: session with the views of the tables.
+        ledger: the open ledger.
         partitions: number of partitions of each control topic.
         period: period of log time.
-
-    Returns:
-        One result per shard and era, sorted.
+        group_id: the group; None: all.
 
     Raises:
-        InvalidUsage: the tables hold no record of this period, or were made with another number of partitions.
+        InvalidUsage: the tables hold no record of this period or no such group, or were made with another number of
+            partitions.
     """
-    asked = _asked(spark, period)
+    if group_id is not None:
+        return stretches_of(ledger, _asked(ledger, period, place_of(ledger, group_id, partitions)))
+    asked = _asked(ledger, period)
     highest = max(partition for _, partition in asked)
     if highest >= partitions:
         raise InvalidUsage(
             f"the tables have records of partition {highest}, but this deployment has {partitions} partitions; "
             "set the number with which the tables were made, with WAKEROLL_PARTITIONS or --config"
         )
-    found = stretches_of(spark, asked)
-    checked = (
-        records_of(spark, found.stretches)
-        .groupBy("topic", "partition")
-        .cogroup(_recorded(spark, period).groupBy("topic", "partition"))
-        .applyInPandas(partial(check_shard, found, partitions, period), "checked binary")
-        .collect()
-    )
-    checks = (msgspec.json.decode(row.checked, type=Checked) for row in checked)
-    return sorted(checks, key=lambda one: (one.shard.rpartition(".")[0], era_of(one.shard), one.after))
+    return stretches_of(ledger, asked)
 
 
-def replay_group(spark: SparkSession, partitions: int, period: Period, group_id: str) -> list[Checked]:
+def replay_group(ledger: Ledger, partitions: int, period: Period, group_id: str) -> list[Checked]:
     """Replay the decisions about a group in a period, in this process, without those about its held pulls.
 
     The whole shard is replayed, because decisions are numbered per shard.  Only those about the group are compared.
 
+    Returns:
+        One result per shard and era, sorted.
+
     Raises:
-        InvalidUsage: the tables hold no record of this period, or the group's shard is not found.
+        InvalidUsage: as `plan_replay`.
     """
-    found = stretches_of(spark, _asked(spark, period, place_of(spark, group_id, partitions)))
-    rows = _recorded(spark, period).where(f.col("group_id") == group_id).collect()
-    recorded = [Recorded(row.shard, row.seq, row.offset, row.json) for row in rows]
-    checks = [
-        check(stretch, partitions, in_order(records_of(spark, [stretch])), _of(stretch, recorded), period, group_id)
-        for stretch in found.stretches
-    ]
-    return [*checks, *_unknown(found, recorded)]
+    found = plan_replay(ledger, partitions, period, group_id)
+    checks = [check_stretch(ledger, stretch, partitions, period, group_id) for stretch in found.stretches]
+    return in_order([*checks, *unknown_of(ledger, found, period, group_id)])
+
+
+def check_stretch(
+    ledger: Ledger, stretch: Stretch, partitions: int, period: Period, group_id: str | None = None
+) -> Checked:
+    """Replay a stretch of a ledger, and compare; the arguments are those of `plan_replay`."""
+    records = records_in_order(ledger, stretch)
+    recorded = f"select seq, json from decisions where {recorded_in(ledger, period, group_id)} and {_is_of(stretch)}"
+    rows = ledger.stream(f"{recorded} order by era, seq", **_value_of(group_id))
+    return check(stretch, partitions, records, rows, period, group_id)
 
 
 def check(
     stretch: Stretch,
     partitions: int,
     records: Iterable[Record],
-    recorded: Mapping[int, str],
+    recorded: Iterable[tuple[int, str]],
     period: Period,
     group_id: str | None = None,
 ) -> Checked:
@@ -131,12 +137,12 @@ def check(
         stretch: records to replay, and the state before them.
         partitions: number of partitions of the control topic.
         records: records of the shard, ordered by offset; those outside of the stretch are skipped.
-        recorded: seq -> JSON of the recorded decisions of this stretch and period.
+        recorded: seq and JSON of the recorded decisions of this stretch and period, ordered by seq.
         period: period whose decisions are compared.
         group_id: group whose decisions are compared; None: all decisions.
     """
     shard = stretch.shard(partitions)
-    left = dict(recorded)
+    left = _InOrder(recorded)
     events = compared = not_recorded = 0
     differences: list[Difference] = []
     for record in records:
@@ -151,7 +157,8 @@ def check(
         for decision in decisions:
             if group_id not in (None, decision.group_id):
                 continue
-            was = left.pop(decision.seq, None)
+            differences += [Difference(seq, was, None) for seq, was in left.before(decision.seq)]
+            was = left.take(decision.seq)
             if was is None and decision.seq > stretch.last_seq:
                 not_recorded += 1
                 continue
@@ -159,58 +166,69 @@ def check(
             now = encode_decision(decision).decode()
             if now != was:
                 differences.append(Difference(decision.seq, was, now))
-    differences += [Difference(seq, was, None) for seq, was in left.items()]
+    differences += [Difference(seq, was, None) for seq, was in left.rest()]
+    only_recorded = sum(one.decided is None for one in differences)
     return Checked(
         shard=stretch.shard_name,
         after=stretch.after,
         events=events,
-        compared=compared + len(left),
+        compared=compared + only_recorded,
         not_recorded=not_recorded,
         differences=len(differences),
-        first=sorted(differences, key=lambda one: one.seq)[:SHOWN],
+        first=differences[:SHOWN],
     )
 
 
-def check_shard(
-    found: Replayable,
-    partitions: int,
-    period: Period,
-    place: tuple[object, ...],
-    records: pd.DataFrame,
-    recorded: pd.DataFrame,
-) -> pd.DataFrame:
-    """Check one shard; Spark calls this function with its topic and partition."""
-    records = records.sort_values("offset")
-    columns = (recorded[name] for name in ("shard", "seq", "offset", "json"))
-    rows = [Recorded(shard, int(seq), int(offset), json) for shard, seq, offset, json in zip(*columns, strict=True)]
-    mine = [stretch for stretch in found.stretches if (stretch.topic, stretch.partition) == place]
-    checks = [check(stretch, partitions, _records(records), _of(stretch, rows), period) for stretch in mine]
-    checks += _unknown(found, rows)
-    return pd.DataFrame({"checked": [msgspec.json.encode(one) for one in checks]})
+class _InOrder:
+    """Recorded decisions, read one after the other beside a replay."""
+
+    def __init__(self, rows: Iterable[tuple[int, str]]) -> None:
+        self._rows = iter(rows)
+        self._next = next(self._rows, None)
+
+    def before(self, seq: int) -> Iterator[tuple[int, str]]:
+        """Yield and pass the decisions with a lower seq."""
+        while self._next is not None and self._next[0] < seq:
+            yield self._next
+            self._next = next(self._rows, None)
+
+    def take(self, seq: int) -> str | None:
+        """Pass the next decision if it has this seq, and return its JSON; otherwise None."""
+        if self._next is None or self._next[0] != seq:
+            return None
+        json = self._next[1]
+        self._next = next(self._rows, None)
+        return json
+
+    def rest(self) -> Iterator[tuple[int, str]]:
+        """Yield all decisions that are left."""
+        while self._next is not None:
+            yield self._next
+            self._next = next(self._rows, None)
 
 
-class Recorded(NamedTuple):
-    """A decision in the table."""
-
-    shard: str
-    """Name of the shard with its era."""
-    seq: int
-    offset: int
-    """Offset of the record that caused the decision."""
-    json: str
+def in_order(checks: Iterable[Checked]) -> list[Checked]:
+    """Return results sorted by shard, era and offset."""
+    return sorted(checks, key=lambda one: (one.shard.rpartition(".")[0], era_of(one.shard), one.after))
 
 
-def _of(stretch: Stretch, recorded: Iterable[Recorded]) -> dict[int, str]:
-    """Return the recorded decisions of a stretch: seq -> JSON."""
-    return {row.seq: row.json for row in recorded if _is_in(stretch, row)}
+def unknown_of(ledger: Ledger, found: Replayable, period: Period, group_id: str | None = None) -> list[Checked]:
+    """Return the counts of recorded decisions of a period that cannot be replayed, because no stretch has them."""
+    in_any = " or ".join(f"({_is_of(stretch)})" for stretch in found.stretches) or "false"
+    rows = ledger.stream(
+        "select shard, seq, cause.offset as at_offset, '' as json from decisions "
+        f"where {recorded_in(ledger, period, group_id)} and not ({in_any})",
+        **_value_of(group_id),
+    )
+    return counts_of_unknown(found, (Recorded(*row) for row in rows))
 
 
-def _unknown(found: Replayable, recorded: Iterable[Recorded]) -> list[Checked]:
-    """Return the counts of recorded decisions outside of all stretches, which cannot be replayed."""
+def counts_of_unknown(found: Replayable, recorded: Iterable[Recorded]) -> list[Checked]:
+    """Return the counts of those recorded decisions that are outside of all stretches, by shard and reason."""
     counts: dict[tuple[str, str], int] = {}
     for row in recorded:
-        if not any(_is_in(stretch, row) for stretch in found.stretches):
-            why = next((one.why for one in found.unknown if _is_in(one, row)), "their records are not archived")
+        if not any(is_in(stretch, row) for stretch in found.stretches):
+            why = next((one.why for one in found.unknown if is_in(one, row)), "their records are not archived")
             counts[row.shard, why] = counts.get((row.shard, why), 0) + 1
     return [
         Checked(
@@ -220,51 +238,50 @@ def _unknown(found: Replayable, recorded: Iterable[Recorded]) -> list[Checked]:
     ]
 
 
-def _is_in(part: Stretch | Unknown, row: Recorded) -> bool:
+def is_in(part: Stretch | Unknown, row: Recorded) -> bool:
+    """Return whether a recorded decision is about a record of a stretch."""
     return part.shard_name == row.shard and part.first <= row.offset <= part.last
 
 
-def _records(rows: pd.DataFrame) -> Iterator[Record]:
-    columns = (rows[name] for name in ("topic", "partition", "offset", "at_ms", "key", "value"))
-    for topic, partition, offset, at_ms, key, value in zip(*columns, strict=True):
-        yield Record(topic, int(partition), int(offset), int(at_ms), key, value)
+def recorded_in(ledger: Ledger, period: Period, group_id: str | None = None) -> str:
+    """Return the SQL condition of the recorded decisions that a replay of a period compares.
+
+    It expects the value ``$group_id`` if a group is named.
+    """
+    # Of the decisions before the start of the archived log, retention keeps only the latest about each subject.
+    begun = [
+        f"not (cause.topic = '{topic}' and cause.partition = {partition} and cause.offset < {first})"
+        for (topic, partition), first in cut_logs(ledger).items()
+    ]
+    return " and ".join([period.condition, *begun, *([] if group_id is None else ["group_id = $group_id"])])
+
+
+def _value_of(group_id: str | None) -> dict[str, str]:
+    return {} if group_id is None else {"group_id": group_id}
+
+
+def _is_of(stretch: Stretch) -> str:
+    """Return the SQL condition of the recorded decisions about records of a stretch."""
+    return f"shard = '{stretch.shard_name}' and cause.offset between {stretch.first} and {stretch.last}"
 
 
 def _asked(
-    spark: SparkSession, period: Period, place: ControlPartition | None = None
+    ledger: Ledger, period: Period, place: ControlPartition | None = None
 ) -> dict[ControlPartition, tuple[int, int]]:
     """Return the shards with records in a period -> offsets of the first and the last of these records.
 
     Raises:
         InvalidUsage: there is no such record; the message names the period of the archived log.
     """
-    events = spark.table("events")
-    if place is not None:
-        events = events.where((f.col("topic") == place[0]) & (f.col("partition") == place[1]))
-    rows = (
-        events.where(period.condition)
-        .groupBy("topic", "partition")
-        .agg(f.min("offset").alias("first"), f.max("offset").alias("last"))
-        .collect()
-    )
+    here = "true" if place is None else f"topic = '{place[0]}' and partition = {place[1]}"
+    rows = ledger.rows(f"""
+        select topic, partition, min(events.offset) as first_offset, max(events.offset) as last_offset
+        from events
+        where {here} and {period.condition}
+        group by topic, partition
+    """)
     if not rows:
-        log = events.agg(f.min("at_ms").alias("begin"), f.max("at_ms").alias("end")).collect()[0]
-        there_is = "" if log.begin is None else f"; it covers {EpochMs(log.begin)} to {EpochMs(log.end)}"
+        [log] = ledger.rows(f"select min(at_ms) as begin_ms, max(at_ms) as end_ms from events where {here}")
+        there_is = "" if log.begin_ms is None else f"; it covers {EpochMs(log.begin_ms)} to {EpochMs(log.end_ms)}"
         raise InvalidUsage(f"the archived log has no record {period}{there_is}")
-    return {(row.topic, row.partition): (row.first, row.last) for row in rows}
-
-
-def _recorded(spark: SparkSession, period: Period) -> DataFrame:
-    """Return the recorded decisions about records of a period."""
-    cause = f.col("cause")
-    # Of the decisions before the start of the archived log, retention keeps only the latest about each subject.
-    begun = f.lit(True)
-    for (topic, partition), first in cut_logs(spark).items():
-        begun = begun & ~((cause["topic"] == topic) & (cause["partition"] == partition) & (cause["offset"] < first))
-    return (
-        spark.table("decisions")
-        .where(period.condition & begun)
-        .select(
-            *(cause[name].alias(name) for name in ("topic", "partition", "offset")), "shard", "seq", "group_id", "json"
-        )
-    )
+    return {(row.topic, row.partition): (row.first_offset, row.last_offset) for row in rows}

@@ -23,6 +23,7 @@ TIME = re.compile(r"(?:^|_)(?:at|ms)$")
 BY_TIME = {
     # What is said of a queue's end stands in records of several partitions; these have no order but their times.
     ("dbt_like_sql/models/marts/consumer_lag.sql", "seen_at"),
+    ("pipeline/ledger/views/lag.sql", "at_ms"),
     ("dbt_like_sql/models/marts/rebalance_cost.sql", "seen_at"),
     ("dbt_like_sql/models/marts/queue_health.sql", "at"),
     # Lists for people, of several groups.

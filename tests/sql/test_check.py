@@ -18,7 +18,8 @@ from pyspark.sql.types import StructType
 
 from model.decisions import AnyDecision, Kind
 from model.rows import DECIDED, TABLES
-from pipeline.ledger.schemas import plain_type, schema_of
+from pipeline.ledger.column_types import plain_type
+from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.tables import KINDS, open_views
 from pipeline.questions.quality import model_rules
 from pipeline.questions.quality.all_rules import all_rules, check

@@ -208,9 +208,9 @@ def table_of(frame: Any) -> str:
 def test_dbt_is_told_the_ledgers_views_as_they_are(request):
     """It cannot read our declarations; ``pytest --rewrite`` writes them down for it."""
     if request.config.getoption("--rewrite"):
-        marts.VIEWS.write_text(marts.views_macro(), encoding="utf-8")
+        marts.VIEWS_MACRO.write_text(marts.views_macro(), encoding="utf-8")
 
-    assert marts.VIEWS.read_text(encoding="utf-8") == marts.views_macro()
+    assert marts.VIEWS_MACRO.read_text(encoding="utf-8") == marts.views_macro()
 
 
 INCREMENTAL = ("ownership_timeline", "rebalance_cost")

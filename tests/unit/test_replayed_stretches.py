@@ -8,7 +8,8 @@ from model.partitioner import partition_of
 from model.records import Record
 from model.replay import encode_decision
 from pipeline.ledger.archived_log import Period, Replayable, Stretch, Unknown
-from pipeline.questions.replay_check import Checked, Difference, check, check_shard
+from pipeline.questions.replay_check import Checked, Difference, check
+from pipeline.questions.replay_in_spark import check_shard
 from tests.support.control_log import START_MS
 from tests.support.ledgers import PARTITIONS, Story
 
@@ -54,7 +55,7 @@ def whole(story: Story) -> Stretch:
 def test_the_same_log_leads_to_the_same_decisions():
     story = a_minute()
 
-    done = check(whole(story), PARTITIONS, records(story), recorded(story), Period())
+    done = check(whole(story), PARTITIONS, records(story), recorded(story).items(), Period())
 
     assert (done.shard, done.events, done.differences) == (f"groups-{HOME}.1", len(records(story)), 0)
     assert done.compared == len(recorded(story)) > 10
@@ -68,8 +69,10 @@ def test_a_snapshot_spares_what_was_before_it():
     [(after, body)] = [(row[2], row[6]) for row in story.snapshots if row[:2] == (GROUPS, HOME)]
     stretch = structs.replace(whole(story), first=first, after=after, body=bytes(body))
 
-    from_snapshot = check(stretch, PARTITIONS, records(story)[after + 1 :], recorded(story, period=period), period)
-    from_start = check(whole(story), PARTITIONS, records(story), recorded(story, period=period), period)
+    from_snapshot = check(
+        stretch, PARTITIONS, records(story)[after + 1 :], recorded(story, period=period).items(), period
+    )
+    from_start = check(whole(story), PARTITIONS, records(story), recorded(story, period=period).items(), period)
 
     assert from_snapshot.differences == 0
     assert structs.replace(from_snapshot, after=-1) == from_start
@@ -83,7 +86,7 @@ def test_what_was_changed_lost_or_added_differs():
     del said[5]
     said[9_999] = "{}"
 
-    done = check(whole(story), PARTITIONS, records(story), said, Period())
+    done = check(whole(story), PARTITIONS, records(story), said.items(), Period())
 
     assert done.first == [
         Difference(3, true[3].replace("c1", "c7"), true[3]),
@@ -98,7 +101,7 @@ def test_what_the_table_does_not_reach_yet_is_no_difference():
     story = a_minute()
     behind = {seq: json for seq, json in recorded(story).items() if seq <= 6}
 
-    done = check(structs.replace(whole(story), last_seq=6), PARTITIONS, records(story), behind, Period())
+    done = check(structs.replace(whole(story), last_seq=6), PARTITIONS, records(story), behind.items(), Period())
 
     assert (done.compared, done.differences) == (6, 0)
     assert done.not_recorded == len(recorded(story)) - 6
@@ -112,7 +115,7 @@ def test_only_one_group_is_compared():
     story.join("billing", "c3", "orders")
     its = {d.seq: encode_decision(d).decode() for d in story.decisions if d.group_id == "billing"}
 
-    done = check(whole(story), PARTITIONS, records(story), its, Period(), "billing")
+    done = check(whole(story), PARTITIONS, records(story), its.items(), Period(), "billing")
 
     assert (done.compared, done.differences, done.not_recorded) == (len(its), 0, 0)
 
@@ -127,7 +130,7 @@ def test_a_new_era_keeps_quiet_about_what_was_decided_before_it():
     last = records(story)[-1].offset
     stretch = structs.replace(whole(story), era=2, first=begin, last_seq=max(recorded(story, 2)), last=last, body=body)
 
-    done = check(stretch, PARTITIONS, records(story), recorded(story, 2), Period())
+    done = check(stretch, PARTITIONS, records(story), recorded(story, 2).items(), Period())
 
     assert min(recorded(story, 2)) == 1
     assert (done.compared, done.differences) == (len(recorded(story, 2)), 0)
@@ -137,7 +140,7 @@ def test_decisions_whose_records_are_lost_cannot_be_made_again():
     """A shard of which no event is left is not equal because there is nothing to compare."""
     events = pd.DataFrame(columns=["topic", "partition", "offset", "at_ms", "key", "value"])
     decisions = pd.DataFrame(
-        {"shard": ["groups-1.1"] * 3, "seq": [1, 2, 3], "offset": [0, 7, 8], "json": ["{}", "{}", "{}"]}
+        {"shard": ["groups-1.1"] * 3, "seq": [1, 2, 3], "at_offset": [0, 7, 8], "json": ["{}", "{}", "{}"]}
     )
     found = Replayable([], [Unknown(shard_name="groups-1.1", first=7, last=9, why="of a gap before them")])
 

@@ -5,7 +5,7 @@ with causes as (
     select
         topic,
         partition,
-        offset,
+        events.offset,
         type
     from events
 )

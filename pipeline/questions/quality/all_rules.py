@@ -6,7 +6,8 @@ from contextlib import nullcontext
 from pyspark.sql import SparkSession
 
 from model.rows import DECIDED, TABLES
-from pipeline.ledger.tables import KINDS, read_once
+from pipeline.ledger.tables import read_once
+from pipeline.ledger.view_queries import KINDS
 from pipeline.questions.quality.comparison_rules import broken_rows, history_rules
 from pipeline.questions.quality.expectation_suites import Gate, RuleResult
 from pipeline.questions.quality.rule import HISTORY, Rule

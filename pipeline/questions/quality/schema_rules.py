@@ -9,8 +9,9 @@ from pyspark.sql.types import StructField
 
 from model.decisions import Fenced, Handover, Membership
 from model.rows import DECIDED, TABLES, AssignmentRow, Table
-from pipeline.ledger.schemas import plain_type, schema_of
-from pipeline.ledger.tables import KINDS
+from pipeline.ledger.column_types import plain_type
+from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.view_queries import KINDS
 from pipeline.questions.quality.rule import Rule
 
 FORMER_WORDS: Mapping[type[Struct], Mapping[str, Sequence[str]]] = {

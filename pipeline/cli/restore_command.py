@@ -1,0 +1,57 @@
+"""The `restore` command: the next `run` starts from the snapshots."""
+
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.open_ledger import session
+from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Machines, Prefix, settings_of
+from pipeline.cli.output import Output
+from wakeroll.errors import InvalidUsage
+
+out = Output()
+
+FromLog = Annotated[
+    bool,
+    typer.Option(
+        "--from-log",
+        help="Rebuild the state from the log in Kafka, without snapshots; records beyond its retention are lost.",
+    ),
+]
+
+
+def restore(
+    from_log: FromLog = False,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    prefix: Prefix = None,
+    machines: Machines = None,
+    home: Home = None,
+    checkpoints: Checkpoints = None,
+    config: ConfigFile = None,
+) -> None:
+    """Let the next `run` start from the snapshots in the tables, after a loss of the checkpoints or of the log."""
+    from pipeline.recovery.restore_plan import prepare_restore
+    from pipeline.recovery.snapshots import NO_TABLES
+
+    settings = settings_of(
+        config,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        prefix=prefix,
+        machines=machines,
+        home=home,
+        checkpoints=checkpoints,
+    )
+    if not settings.warehouse.is_dir() and not from_log:
+        raise InvalidUsage(f"no tables in {settings.warehouse}; {NO_TABLES}")
+    with session(settings, out) as spark:
+        restored = prepare_restore(spark, settings, from_log=from_log)
+    for plan in restored.plans.values():
+        out.print(plan.text, soft_wrap=True, highlight=False)
+    for note in restored.notes:
+        out.print(note, soft_wrap=True, highlight=False)
+    if restored.plans:
+        same = sum(not plan.is_new_era for plan in restored.plans.values())
+        out.print(f"{same} of {len(restored.plans)} shards continue in their era")
+    out.print("next: wakeroll run" + ("" if settings.machines == "both" else f" --machines {settings.machines}"))

@@ -1,0 +1,173 @@
+"""A ledger that DuckDB answers for, in this process and without Java.
+
+`deltalake` reads the Delta log: it finds the Parquet files of a version of a table.  DuckDB reads these files.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from model.decision_order import ERA_SQL
+from model.rows import DECIDED, TABLES, Table
+from pipeline.ledger.column_types import columns_of, in_duckdb
+from pipeline.ledger.ledger import Row, Value, row_of
+from pipeline.ledger.view_queries import Engine, views
+from wakeroll.errors import InvalidUsage
+
+_FETCHED = 10_000
+"""Rows that `stream` fetches at once."""
+
+_FUNCTIONS = {
+    "timestamp_millis": "(ms) as make_timestamptz(ms * 1000)",
+    "unix_millis": "(at_time) as epoch_ms(at_time)",
+}
+"""Functions of Spark's SQL that the queries of the documentation use, as macros of DuckDB."""
+
+
+class DuckLedger:
+    """The tables and views of a warehouse, in the versions that they had when it was opened.
+
+    A thread that shares it with others uses a `cursor` of its own.
+    """
+
+    engine: Engine = "duckdb"
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, warehouse: Path, versions: Mapping[str, int]) -> None:
+        """Answer from a connection that has the views; use `open_ledger`."""
+        self.connection = connection
+        self.warehouse = warehouse
+        self.versions = versions
+        """Table -> the Delta version that is read."""
+
+    def rows(self, sql: str, /, **values: Value) -> list[Row]:
+        """Return the rows of a query: see `pipeline.ledger.ledger.Ledger`."""
+        found = self.connection.execute(sql, values)
+        names = [column[0] for column in found.description or ()]
+        return [Row(names, tuple(map(row_of, row))) for row in found.fetchall()]
+
+    def stream(self, sql: str, /, **values: Value) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query one by one: see `pipeline.ledger.ledger.Ledger`."""
+        found = self.connection.cursor().execute(sql, values)
+        while rows := found.fetchmany(_FETCHED):
+            yield from rows
+
+    def open_marts(self) -> list[str]:
+        """Add the newest versions of the marts that `wakeroll marts` has built; return their names."""
+        folders = sorted(log.parent for log in (self.warehouse / "marts").glob("*/_delta_log"))
+        for folder in folders:
+            files = ", ".join(map(_literal, DeltaTable(str(folder)).file_uris()))
+            self.connection.execute(
+                f"create or replace view {folder.name} as select * from read_parquet([{files}], union_by_name = true)"
+            )
+        return [folder.name for folder in folders]
+
+    def cursor(self) -> "DuckLedger":
+        """Return a ledger with the same tables for another thread."""
+        return DuckLedger(self.connection.cursor(), self.warehouse, self.versions)
+
+    def close(self) -> None:
+        """Free the memory."""
+        self.connection.close()
+
+
+@contextmanager
+def duck_ledger(warehouse: Path, versions: Mapping[str, int] | None = None) -> Iterator[DuckLedger]:
+    """Open the ledger of a warehouse, and close it at the end: see `open_ledger`."""
+    ledger = open_ledger(warehouse, versions)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def open_ledger(warehouse: Path, versions: Mapping[str, int] | None = None) -> DuckLedger:
+    """Open the ledger of a warehouse.
+
+    Args:
+        warehouse: folder of the tables.
+        versions: table -> Delta version to read; None: the newest of each.
+
+    Raises:
+        InvalidUsage: the warehouse lacks a table; the message names both.
+    """
+    connection = duckdb.connect()
+    _configure(connection)
+    read: dict[str, int] = {}
+    for table in TABLES.values():
+        delta = delta_table(warehouse, table, None if versions is None else versions[table.name])
+        read[table.name] = delta.version()
+        connection.execute(f"create view {table.name} as {_reading(table, delta.file_uris())}")
+        for column in columns_of(table.row):
+            connection.execute(f'comment on column {table.name}."{column.name}" is {_literal(column.comment)}')
+    for name, sql in views("duckdb"):
+        connection.execute(f"create view {name} as {sql}")
+    return DuckLedger(connection, warehouse, read)
+
+
+def delta_table(warehouse: Path, table: Table, version: int | None = None) -> DeltaTable:
+    """Return a table of the ledger at a version; None: the newest.
+
+    Raises:
+        InvalidUsage: there is no such table; the message names it and the warehouse.
+    """
+    try:
+        return DeltaTable(str(warehouse / table.name), version=version)
+    except TableNotFoundError:
+        raise InvalidUsage(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?") from None
+
+
+def commits_of(warehouse: Path, table: str) -> dict[int, int]:
+    """Return version -> time of its commit (epoch ms), for the versions that the log of a table still has.
+
+    Raises:
+        InvalidUsage: as `delta_table`.
+    """
+    return {commit["version"]: commit["timestamp"] for commit in delta_table(warehouse, TABLES[table]).history()}
+
+
+def _configure(connection: duckdb.DuckDBPyConnection) -> None:
+    settings = {
+        # As in Spark: null comes first, and last in descending order.
+        "default_null_order": "nulls_first_on_asc_last_on_desc",
+        "TimeZone": "UTC",
+        # By default DuckDB creates a folder in the working folder for what does not fit into memory.
+        "temp_directory": str(Path(tempfile.gettempdir()) / f"wakeroll-duckdb-{os.getpid()}"),
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    for name, value in settings.items():
+        connection.execute(f"set {name} = {_literal(value)}")
+    for name, definition in _FUNCTIONS.items():
+        connection.execute(f"create macro {name}{definition}")
+
+
+def _reading(table: Table, files: list[str]) -> str:
+    """Return the query of a table's rows.
+
+    The first part has no rows.  It gives every column its type, also one that was added to the table after the files
+    were written.
+    """
+    columns = columns_of(table.row)
+    typed = ", ".join(f'null::{in_duckdb(column.type)} as "{column.name}"' for column in columns)
+    rows = f"select {typed} where false"
+    if files:
+        listed = ", ".join(map(_literal, files))
+        rows += f" union all by name select * from read_parquet([{listed}], union_by_name = true)"
+    names = []
+    for column in columns:
+        names.append(f'"{column.name}"')
+        if column.name == "shard" and table.key == DECIDED:
+            names.append(f"{ERA_SQL} as era")
+    return f"select {', '.join(names)} from ({rows}) as files"
+
+
+def _literal(value: object) -> str:
+    escaped = str(value).replace("'", "''")
+    return f"'{escaped}'"

@@ -1,0 +1,77 @@
+-- How far behind is each group?  One row per (group_id, topic, broker, queue_id, client_id).
+--
+-- client_id is null unless the group broadcasts: then each client has offsets of its own.  "Now" is the newest log time
+-- in the tables.  lag_ms is the age of the oldest report of an end offset that is above the committed offset.
+with clock as (select max(at_ms) as as_of_ms from events),
+
+ends as (
+    select
+        topic,
+        broker,
+        queue_id,
+        -- The newest end offset, not the largest: a topic may be truncated.
+        max_by(end_offset, at_ms) as end_offset
+    from end_offsets
+    group by topic, broker, queue_id
+),
+
+committed as (
+    select
+        group_id,
+        topic,
+        broker,
+        queue_id,
+        case when mode = 'broadcasting' then client_id end as client_id,
+        committed_offset,
+        at_ms as committed_ms
+    from current_offsets
+),
+
+behind as (
+    select
+        committed.*,
+        ends.end_offset,
+        greatest(ends.end_offset - committed.committed_offset, 0) as lag_messages
+    from committed
+    inner join ends using (topic, broker, queue_id)
+),
+
+waiting as (
+    select
+        behind.group_id,
+        behind.topic,
+        behind.broker,
+        behind.queue_id,
+        behind.client_id,
+        min(end_offsets.at_ms) as since_ms
+    from behind
+    inner join end_offsets using (topic, broker, queue_id)
+    where behind.lag_messages > 0 and end_offsets.end_offset > behind.committed_offset
+    group by behind.group_id, behind.topic, behind.broker, behind.queue_id, behind.client_id
+),
+
+final as (
+    select
+        behind.group_id,
+        behind.topic,
+        behind.broker,
+        behind.queue_id,
+        behind.client_id,
+        behind.committed_offset,
+        behind.end_offset,
+        behind.lag_messages,
+        coalesce(clock.as_of_ms - waiting.since_ms, 0) as lag_ms,
+        behind.committed_ms,
+        clock.as_of_ms
+    from behind
+    cross join clock
+    left join waiting
+        on
+            behind.group_id = waiting.group_id
+            and behind.topic = waiting.topic
+            and behind.broker = waiting.broker
+            and behind.queue_id = waiting.queue_id
+            and coalesce(behind.client_id, '') = coalesce(waiting.client_id, '')
+)
+
+select * from final
