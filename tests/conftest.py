@@ -16,6 +16,8 @@ from pipeline.spark.jars import ensure_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pipeline.ledger.ledger import Ledger
+
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
@@ -44,6 +46,27 @@ def spark(engine: "SparkSession") -> Iterator["SparkSession"]:
     yield session
     for query in session.streams.active:
         query.stop()
+
+
+@pytest.fixture(scope="module", params=["duckdb", "spark"])
+def open_in(request: pytest.FixtureRequest, spark: "SparkSession") -> Iterator[Callable[[Path], "Ledger"]]:
+    """Open a warehouse in each engine: a test that uses this runs twice."""
+    from pipeline.ledger.duck_ledger import open_ledger
+    from pipeline.ledger.spark_ledger import SparkLedger
+    from pipeline.ledger.tables import open_views
+
+    opened = []
+
+    def open_in(warehouse: Path) -> "Ledger":
+        if request.param == "spark":
+            open_views(spark, warehouse)
+            return SparkLedger(spark)
+        opened.append(open_ledger(warehouse))
+        return opened[-1]
+
+    yield open_in
+    for ledger in opened:
+        ledger.close()
 
 
 @pytest.fixture(scope="session")

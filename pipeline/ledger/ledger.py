@@ -39,6 +39,11 @@ class Row:
 
     __getitem__ = __getattr__
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the columns; a column of this name is available as an item only."""
+        return self._names
+
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the values."""
         return iter(self._values)

@@ -49,7 +49,8 @@ RUN_BY_A_TEST = {
     "wakeroll observe --mirror-offsets billing --bootstrap host:9092",
     "wakeroll groups --home .wakeroll/demo",
     "wakeroll describe billing --home .wakeroll/demo",
-    "wakeroll state --home .wakeroll/demo --checkpoints checkpoints/demo",
+    "wakeroll lag --home .wakeroll/demo",
+    "wakeroll state --home .wakeroll/demo",
     "wakeroll explain --group billing --queue orders-3 --home .wakeroll/demo",
     "wakeroll replay --home .wakeroll/demo",
     "wakeroll what-if --group billing --strategy SPREAD --strategy BALANCED --home .wakeroll/demo",
@@ -141,7 +142,7 @@ def test_describe_and_state_tell_of_the_storys_group(story: str, ask: Callable[.
 
     assert "orders-3" in described
     assert "leave" in described
-    assert re.search(r"groups-\d+ +│ billing", ask("state", "--checkpoints", "checkpoints/demo"))
+    assert re.search(r"groups-\d+ +│ billing", ask("state"))
 
 
 def test_what_the_story_decided_is_explained_and_decided_again(story: str, ask: Callable[..., str]):

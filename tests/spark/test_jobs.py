@@ -13,9 +13,10 @@ from rich.console import Console
 from model.config import CONTROL_PARTITIONS
 from model.rows import TABLES
 from model.signing import DEV_KEYS
-from pipeline.cli.held_pulls import holds_tables
+from pipeline.cli.held_pulls import held_table, held_when, waits_of, waits_table
 from pipeline.jobs import coordinate, record
 from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.spark_ledger import SparkLedger
 from pipeline.ledger.tables import ensure_tables, open_views, path_of
 from pipeline.recovery.checkpoint_state import read_shards
 from pipeline.settings import Settings
@@ -189,10 +190,11 @@ def test_a_pull_is_answered_through_the_running_query(ledger: SparkSession, sett
 
 
 def test_describe_shows_who_waits_and_what_ended_a_wait(ledger: SparkSession, settings: Settings):
-    """Held pulls are nowhere but in the coordinator's state; those that were answered are rows."""
+    """Held pulls are in no table: the snapshots and the log lead to them.  Those that were answered are rows."""
     console = Console(file=StringIO(), width=100)
-    for table in holds_tables(ledger, settings, "billing"):
-        console.print(table)
+    opened = SparkLedger(ledger)
+    console.print(held_table(held_when(opened, settings.partitions, "billing")))
+    console.print(waits_table(waits_of(opened, "billing")))
     shown = console.file.getvalue()
 
     assert re.search(r"orders-3 +│ +1 │ +\d+\.\d s │ +-?\d+\.\d s │ +9 │", shown), shown

@@ -17,8 +17,9 @@ from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.ledger.archived_log import Period
 from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.spark_ledger import SparkLedger
 from pipeline.ledger.tables import open_views, path_of
-from pipeline.questions.replay_check import replay_all
+from pipeline.questions.replay_in_spark import replay_in_spark
 from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
 from pipeline.recovery.restore_plan import prepare_restore
 from pipeline.recovery.snapshots import take_snapshots
@@ -71,7 +72,7 @@ def eras(spark: SparkSession) -> dict[str, set[str]]:
 
 def assert_replayed(spark: SparkSession, settings: Settings) -> None:
     """Whatever eras there are: all that was decided is decided again, and no identity is used twice."""
-    rows, checks = written(spark), replay_all(spark, settings.partitions, Period())
+    rows, checks = written(spark), replay_in_spark(SparkLedger(spark), settings.partitions, Period())
 
     assert len({(shard, seq) for shard, seq, _ in rows}) == len(rows)
     assert {(one.differences, one.unknown) for one in checks} == {(0, 0)}, checks

@@ -16,9 +16,10 @@ from pipeline.ledger.archived_log import Period, cut_logs
 from pipeline.ledger.maintenance import Upkeep, clean, compact, session_for_upkeep
 from pipeline.ledger.retention import DAY_MS, Past, forget, past_of
 from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.spark_ledger import SparkLedger
 from pipeline.ledger.tables import ensure_tables, highest_positions, open_views, path_of
 from pipeline.questions.quality.comparison_rules import broken_rows
-from pipeline.questions.replay_check import replay_all
+from pipeline.questions.replay_in_spark import replay_in_spark
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
 from tests.support.ledgers import PARTITIONS, three_days
@@ -86,9 +87,9 @@ def test_of_what_was_said_only_the_last_words_are_kept(spark):
 @pytest.mark.usefixtures("kept")
 def test_all_that_is_archived_is_decided_again_alike(spark):
     """The log begins behind a snapshot; the last words of before it are nothing to compare."""
-    cut = cut_logs(spark)
+    cut = cut_logs(SparkLedger(spark))
 
-    done = replay_all(spark, PARTITIONS, Period())
+    done = replay_in_spark(SparkLedger(spark), PARTITIONS, Period())
 
     assert len(cut) == 2 * PARTITIONS
     assert {one.differences for one in done} == {0}
@@ -106,7 +107,7 @@ def test_what_began_with_nothing_that_is_left_is_named_and_the_rest_compared(spa
         f"from delta.`{path_of(kept.warehouse, SNAPSHOTS)}`"
     )
     try:
-        done = replay_all(spark, PARTITIONS, Period())
+        done = replay_in_spark(SparkLedger(spark), PARTITIONS, Period())
     finally:
         open_views(spark, kept.warehouse)
 

@@ -3,7 +3,6 @@
 import pytest
 
 from model.queue import Queue
-from pipeline.ledger.tables import open_views
 from pipeline.questions.explain import Explanation, explain
 from tests.support.control_log import START_MS
 from wakeroll.errors import InvalidUsage
@@ -12,10 +11,9 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def asked(spark, day):
-    """The session that is asked."""
-    open_views(spark, day)
-    return spark
+def asked(open_in, day):
+    """The day's ledger, in each engine."""
+    return open_in(day)
 
 
 def told(explanation: Explanation) -> list[str]:

@@ -3,6 +3,7 @@
 import pytest
 
 from pipeline.ledger.known_groups import refuse_unknown_group
+from pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark
@@ -19,9 +20,9 @@ def test_of_many_groups_every_one_is_known_and_the_first_are_named(spark):
     know(spark, *(("membership" if number % 2 else "rebalance", name) for number, name in enumerate(names)))
 
     for name in (names[0], names[29]):
-        refuse_unknown_group(spark, name)
+        refuse_unknown_group(SparkLedger(spark), name)
     with pytest.raises(InvalidUsage) as refused:
-        refuse_unknown_group(spark, "g30")
+        refuse_unknown_group(SparkLedger(spark), "g30")
 
     assert str(refused.value) == f"no group 'g30'; the groups are: {', '.join(names[:20])}"
 
@@ -30,4 +31,4 @@ def test_a_record_that_was_refused_makes_no_group(spark):
     know(spark, ("rejected", "typo"))
 
     with pytest.raises(InvalidUsage, match="no group 'typo'; the groups are: none yet"):
-        refuse_unknown_group(spark, "typo")
+        refuse_unknown_group(SparkLedger(spark), "typo")

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,7 +17,8 @@ from model.decision_order import ERA_SQL, SHARD_SQL, era_of
 from model.decisions import Handover
 from model.queue import Queue
 from model.rows import RECORDED
-from pipeline.ledger.tables import open_views, views
+from pipeline.ledger.duck_ledger import duck_ledger
+from pipeline.ledger.tables import open_views
 from pipeline.local.story_queries import WHO_OWNED
 from pipeline.questions import marts
 from pipeline.questions.explain import explain
@@ -115,28 +115,27 @@ def test_the_groups_view_shows_the_last_rebalance(asked, story):
     }
 
 
-def test_duckdb_runs_the_views_as_they_stand(asked, story):
-    """They are written in SQL that both engines have."""
-    database = duckdb.connect()
-    for name in ("decisions", "assignments", "offsets", "memberships", "rebalances"):
-        database.register(name, asked.table(name).toArrow())
-    queries = dict(views())
-    for name in ("current_assignments", "current_offsets", "current_members", "groups"):
-        database.execute(f"create view {name} as {queries[name]}")
+def test_the_views_say_the_same_in_both_engines(open_in, eras, story):
+    """With eras above 9 and a clock that stepped back."""
+    opened = open_in(eras)
 
-    check_views(story, lambda sql: database.sql(sql).fetchall())
-    groups = "select group_id, epoch, strategy, members, owned, unowned, last_trigger from groups order by group_id"
-    assert database.sql(groups).fetchall() == [tuple(row) for row in asked.sql(groups).collect()]
+    check_views(story, lambda sql: [tuple(row) for row in opened.rows(sql)])
 
 
 # --- explain ---
 
 
-def test_a_hand_over_at_an_earlier_log_time_is_explained(asked, story):
+@pytest.fixture(scope="module")
+def opened(open_in, eras):
+    """The ledger in each engine."""
+    return open_in(eras)
+
+
+def test_a_hand_over_at_an_earlier_log_time_is_explained(opened, story):
     """The newest one, with its steps in the order of the log, whatever their times."""
     given, back = handovers_of(story, "billing", 3)[-2:]
 
-    explanation = explain(asked, "billing", Queue("orders", "", 3))
+    explanation = explain(opened, "billing", Queue("orders", "", 3))
 
     assert explanation.answer.startswith(f"orders-3 of billing is owned by c2 since {EpochMs(back.at_ms)} ")
     assert [step.what.partition(":")[0] for step in explanation.steps] == [
@@ -145,18 +144,18 @@ def test_a_hand_over_at_an_earlier_log_time_is_explained(asked, story):
         "c3 left the group",
         "the queue was assigned to c2, from offset 30",
     ]
-    before = explain(asked, "billing", Queue("orders", "", 3), back.at_ms - 1)
+    before = explain(opened, "billing", Queue("orders", "", 3), back.at_ms - 1)
     assert before.answer.startswith("orders-3 of billing is owned by c2 since ")
-    assert explain(asked, "billing", Queue("orders", "", 3), given.at_ms).answer.startswith(
+    assert explain(opened, "billing", Queue("orders", "", 3), given.at_ms).answer.startswith(
         f"orders-3 of billing is owned by c2 since {EpochMs(back.at_ms)} "
     )
 
 
-def test_a_hand_over_of_era_10_is_newer_than_one_of_era_9(asked, story):
+def test_a_hand_over_of_era_10_is_newer_than_one_of_era_9(opened, story):
     """At the same log time."""
     back = handovers_of(story, "mail", 1)[-1]
 
-    explanation = explain(asked, "mail", Queue("mails", "", 1))
+    explanation = explain(opened, "mail", Queue("mails", "", 1))
 
     assert explanation.answer.startswith(
         f"mails-1 of mail is owned by m1 since {EpochMs(back.at_ms)} (epoch {back.epoch})"
@@ -164,11 +163,11 @@ def test_a_hand_over_of_era_10_is_newer_than_one_of_era_9(asked, story):
     assert explanation.steps[-1].what == "the queue was assigned to m1, from offset 20"
 
 
-def test_a_queue_that_a_new_era_never_heard_of_is_nobodys(asked, story):
+def test_a_queue_that_a_new_era_never_heard_of_is_nobodys(opened, story):
     """And the owner of before is named."""
     last = handovers_of(story, "ads", 0)[-1]
 
-    explanation = explain(asked, "ads", Queue("orders", "", 0))
+    explanation = explain(opened, "ads", Queue("orders", "", 0))
 
     assert explanation.answer == (
         "orders-0 of ads has no owner since era 10 began: the coordinator lost its state, and no member has claimed "
@@ -277,8 +276,9 @@ def test_the_query_of_the_readme_answers_in_the_order_of_decisions(asked, story)
     assert owners == [one.to for one in handovers_of(story, "billing", 3)]
 
 
-def test_the_demo_answers_in_the_order_of_decisions(asked, story):
-    rows = asked.sql(WHO_OWNED.format(group="billing", queue="orders-3")).collect()
+def test_the_demo_answers_in_the_order_of_decisions(eras, story):
+    with duck_ledger(eras) as opened:
+        rows = opened.rows(WHO_OWNED, group_id="billing", queue="orders-3")
 
     assert [row.owner for row in rows] == [one.to for one in handovers_of(story, "billing", 3)]
     assert [row.until for row in rows] == [row.since for row in rows[1:]] + [None]

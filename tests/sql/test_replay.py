@@ -1,5 +1,6 @@
 """`wakeroll replay` on tables: what they say was decided is decided again - or it is said where not."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -12,24 +13,28 @@ from model.partitioner import partition_of
 from model.rows import DECISIONS, EVENTS
 from model.shard import VERSION
 from pipeline.ledger.archived_log import Period
+from pipeline.ledger.duck_ledger import duck_ledger
+from pipeline.ledger.spark_ledger import SparkLedger
 from pipeline.ledger.tables import open_views, path_of
-from pipeline.questions.replay_check import replay_all
+from pipeline.questions.replay_here import replay_here
+from pipeline.questions.replay_in_spark import replay_in_spark
 from tests.support.control_log import START_MS
 from tests.support.ledgers import PARTITIONS, Story, a_day, write_ledger
 from wakeroll.epoch_ms import EpochMs
 
-# The command asks the Spark that its process runs.
+# With --engine spark, the command asks the Spark that its process runs.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 Command = Callable[..., tuple[int, str]]
 
 
-@pytest.fixture
-def replay(wakeroll) -> Command:
-    """The command, run in this process and on its Spark; it returns the exit code and what it says."""
+@pytest.fixture(params=["duckdb", "spark"])
+def replay(wakeroll, request) -> Command:
+    """The command, run in this process with each engine; it returns the exit code and what it says."""
 
     def replay(warehouse: Path, *arguments: str) -> tuple[int, str]:
-        code, said, complaint = wakeroll("replay", "--home", str(warehouse.parent), *arguments)
+        engine = ("--engine", request.param)
+        code, said, complaint = wakeroll("replay", "--home", str(warehouse.parent), *engine, *arguments)
         return code, said + complaint
 
     return replay
@@ -142,8 +147,10 @@ def test_each_era_is_decided_again_from_where_it_began(tmp_path, spark):
     write_ledger(spark, tmp_path / "warehouse", story, batches=1)
     open_views(spark, tmp_path / "warehouse")
 
-    done = replay_all(spark, PARTITIONS, Period())
+    with duck_ledger(tmp_path / "warehouse") as opened:
+        done = replay_here(opened, PARTITIONS, Period())
 
+    assert replay_in_spark(SparkLedger(spark), PARTITIONS, Period()) == done
     its = {one.shard: one for one in done if one.compared}
     assert set(its) == {f"groups-{home('billing')}.{era}" for era in (1, 2)}
     assert sum(one.compared for one in done) == len(story.decisions)
@@ -171,3 +178,24 @@ def test_behind_records_that_are_not_archived_a_replay_begins_with_the_next_snap
     assert f"{compared} decisions compared: equal" in said
     assert f"{shard}.1: {len(behind)} decisions cannot be compared: records before {first + 6} are not archived" in said
     assert f"{shard}.1: {len(unknown) - len(behind)} decisions cannot be compared: their records are not" in said
+
+
+def test_several_processes_replay_what_one_would(day, monkeypatch):
+    """A large ledger is replayed by one process per core, shard by shard."""
+    with duck_ledger(day) as opened:
+        alone = replay_here(opened, PARTITIONS, Period())
+        monkeypatch.setattr("pipeline.questions.replay_here._WORTH_IT", 0)
+        monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+        assert replay_here(opened, PARTITIONS, Period()) == alone
+    assert sum(one.compared for one in alone) == len(a_day().decisions)
+
+
+def test_a_script_gets_the_whole_result_as_json(corrupted, replay):
+    code, said = replay(corrupted, "--group", "audit", "--json")
+
+    answer = json.loads(said)
+    [shard] = [one for one in answer["shards"] if one["differences"]]
+    assert (code, answer["is_equal"], shard["shard"]) == (1, False, f"groups-{home('audit')}.1")
+    assert shard["first"][0]["seq"] == 4
+    assert shard["first"][0]["recorded"] is None

@@ -10,7 +10,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as f
 
 from model.rows import RECORDED, TABLES
-from pipeline.ledger.tables import views
+from pipeline.ledger.view_queries import VIEWS
 
 pytestmark = pytest.mark.spark
 
@@ -29,11 +29,24 @@ c3,2023-11-14T22:14:36.000Z,5,expired
 """
 
 
-@pytest.fixture
-def ask(engine, day, wakeroll, monkeypatch) -> Ask:
-    """The command about the day, on the Spark of this process; it returns exit code, output and errors."""
+@pytest.fixture(params=["duckdb", "spark"])
+def ask(request, engine, day, wakeroll, monkeypatch) -> Ask:
+    """The command about the day, with each engine; it returns exit code, output and errors."""
     assert engine
     monkeypatch.setenv("COLUMNS", "100")
+    return partial(wakeroll, "sql", "--home", str(day.parent), "--engine", request.param)
+
+
+@pytest.fixture
+def ask_spark(engine, day, wakeroll) -> Ask:
+    """The command about the day, on the Spark of this process."""
+    assert engine
+    return partial(wakeroll, "sql", "--home", str(day.parent), "--engine", "spark")
+
+
+@pytest.fixture
+def ask_duckdb(day, wakeroll) -> Ask:
+    """The command about the day, as it is without an option."""
     return partial(wakeroll, "sql", "--home", str(day.parent))
 
 
@@ -51,7 +64,7 @@ def test_a_question_is_read_from_an_argument_a_file_or_standard_input(ask, tmp_p
 def test_a_table_is_for_people(ask):
     """Null and nothing are told apart; numbers stand to the right."""
     code, said, _ = ask(
-        "select * from values (null, '', '[bold]', 12), ('x', 'y', 'z', 3) as t (a, b, c, d) order by d"
+        "select * from (values (null, '', '[bold]', 12), ('x', 'y', 'z', 3)) as t (a, b, c, d) order by d"
     )
 
     assert code == 0
@@ -71,9 +84,9 @@ def test_rows_that_are_wider_than_the_terminal_are_written_downwards(ask):
     assert said.count("long") == 30
 
 
-def test_json_is_an_object_a_line_with_what_the_columns_hold(ask):
+def test_json_is_an_object_a_line_with_what_the_columns_hold(ask_spark):
     """Structs, lists and maps too; bytes are the text they nearly always are."""
-    code, said, _ = ask(
+    code, said, _ = ask_spark(
         "select 1.50bd as price, cast('nan' as double) as ratio, null as nothing, true as yes, "
         "date'2023-11-14' as day, timestamp_micros(1) as at, timestamp_ntz'2023-11-14 22:13:20' as local, "
         "X'7b7dff' as bytes, array(named_struct('at', timestamp_millis(0))) as list, map('a', 1) as map, "
@@ -97,9 +110,36 @@ def test_json_is_an_object_a_line_with_what_the_columns_hold(ask):
     }
 
 
+def test_json_has_all_types_of_duckdb_too(ask_duckdb):
+    code, said, _ = ask_duckdb(
+        "select 1.50::decimal(5, 2) as price, 'nan'::double as ratio, null as nothing, true as yes, "
+        "date '2023-11-14' as day, timestamp_millis(1) as at, timestamp '2023-11-14 22:13:20' as local, "
+        "'{}\\xff'::blob as bytes, [{'at': timestamp_millis(0)}] as list, map {'a': 1} as map, "
+        "interval 1 day as long, 3::hugeint as huge, uuid '00000000-0000-0000-0000-000000000001' as id",
+        *("--format", "json"),
+    )
+
+    assert code == 0
+    assert json.loads(said) == {
+        "price": 1.5,
+        "ratio": "nan",
+        "nothing": None,
+        "yes": True,
+        "day": "2023-11-14",
+        "at": "1970-01-01T00:00:00.001Z",
+        "local": "2023-11-14T22:13:20.000",
+        "bytes": "{}\\xff",
+        "list": [{"at": "1970-01-01T00:00:00.000Z"}],
+        "map": {"a": 1},
+        "long": "1 day, 0:00:00",
+        "huge": 3,
+        "id": "00000000-0000-0000-0000-000000000001",
+    }
+
+
 def test_more_rows_than_the_limit_are_told_of(ask):
     """Beside the rows, not among them."""
-    three = "select * from values 1, 2, 3 as t (n) order by n"
+    three = "select * from (values (1), (2), (3)) as t (n) order by n"
 
     assert ask(three, "--limit", "2", "--format", "csv") == (
         0,
@@ -130,18 +170,65 @@ def test_tables_and_columns_say_what_they_are(ask):
         "begin select 1; end",
     ],
 )
-def test_what_is_no_question_is_refused(ask, day, statement):
+def test_what_is_no_question_is_refused(ask_spark, day, statement):
     """Before anything has happened."""
     files = sorted(day.rglob("*"))
 
-    assert ask(statement) == (
+    assert ask_spark(statement) == (
         2,
         "",
         "wakeroll: `sql` only reads; it accepts a query, describe, show or explain, "
         f"not {statement.split()[0]!r} ...\n",
     )
     assert sorted(day.rglob("*")) == files
-    assert ask("select count(*) > 0 as there from offsets", "--format", "csv")[1] == "there\ntrue\n"
+    assert ask_spark("select count(*) > 0 as there from offsets", "--format", "csv")[1] == "there\ntrue\n"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "delete from assignments",
+        "insert into offsets select * from offsets",
+        "create table mine as select * from offsets",
+        "drop view offsets",
+        "set threads = 1",
+        "copy offsets to 'offsets.csv'",
+        "attach 'other.db'",
+        "install httpfs",
+    ],
+)
+def test_duckdb_runs_queries_only(ask_duckdb, tmp_path, monkeypatch, statement):
+    """A statement that writes is refused before it runs."""
+    monkeypatch.chdir(tmp_path)
+
+    code, said, complained = ask_duckdb(statement)
+
+    assert (code, said) == (2, "")
+    assert "`sql` only reads; it accepts a query, describe, show or explain" in complained
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        ("selec 1", 'Parser Error: syntax error at or near "selec" (line 1, column 1)'),
+        (
+            "select\n  who from (select client_id from offsets)",
+            'Binder Error: Referenced column "who" not found in FROM clause! Candidate bindings: "client_id" '
+            "(line 2, column 3)",
+        ),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence_of_duckdbs(ask_duckdb, question, reason):
+    assert ask_duckdb(question) == (2, "", f"wakeroll: DuckDB rejects the query: {reason}\n")
+
+
+@pytest.mark.parametrize(("question", "count"), [("select 1; select 2", 2), (" ", 0)])
+def test_one_statement_is_answered_at_a_time(ask_duckdb, question, count):
+    code, said, complained = ask_duckdb(question)
+
+    assert (code, said) == (2, "")
+    assert complained.startswith(f"wakeroll: {count} statements are given; `sql` accepts one query")
 
 
 @pytest.mark.parametrize(
@@ -168,13 +255,13 @@ def test_what_is_no_question_is_refused(ask, day, statement):
         ),
     ],
 )
-def test_a_mistake_is_told_in_one_sentence_of_sparks(ask, question, reason):
+def test_a_mistake_is_told_in_one_sentence_of_sparks(ask_spark, question, reason):
     """Not by a plan, and not by the places in Spark's source that saw it."""
-    assert ask(question) == (2, "", f"wakeroll: Spark rejects the query: {reason}\n")
+    assert ask_spark(question) == (2, "", f"wakeroll: Spark rejects the query: {reason}\n")
 
 
 def test_who_asks_for_another_table_is_told_which_there_are(ask):
-    names = ", ".join(sorted([*TABLES, *(name for name, _ in views())]))
+    names = ", ".join(sorted([*TABLES, *VIEWS]))
 
     assert ask("select * from groops") == (2, "", f"wakeroll: no table or view 'groops'; it must be one of: {names}\n")
 

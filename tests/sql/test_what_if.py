@@ -1,5 +1,6 @@
 """`wakeroll what-if` on tables: the state of any moment, a change, and what would come of it."""
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -12,25 +13,25 @@ from model.partitioner import partition_of
 from model.shard import Shard, ShardState
 from model.what_if import Variation, predict, situation_of
 from pipeline.ledger.archived_log import place_of, shard_at
-from pipeline.ledger.tables import open_views
 from tests.support.control_log import START_MS
 from tests.support.ledgers import PARTITIONS, a_day
 from wakeroll.epoch_ms import EpochMs
 
-# The command asks the Spark that its process runs.
+# With --engine spark, the command asks the Spark that its process runs.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 Command = Callable[..., tuple[int, str]]
 HOME = "wakeroll.groups", partition_of(b"billing", PARTITIONS)
 
 
-@pytest.fixture
-def what_if(day, wakeroll, monkeypatch) -> Command:
-    """The command on the day, run in this process; it returns the exit code and what it says."""
+@pytest.fixture(params=["duckdb", "spark"])
+def what_if(day, wakeroll, monkeypatch, request) -> Command:
+    """The command on the day, run in this process with each engine; it returns the exit code and what it says."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def what_if(*arguments: str) -> tuple[int, str]:
-        code, said, complaint = wakeroll("what-if", "--home", str(day.parent), *arguments)
+        engine = ("--engine", request.param)
+        code, said, complaint = wakeroll("what-if", "--home", str(day.parent), *engine, *arguments)
         return code, said + complaint
 
     return what_if
@@ -43,11 +44,11 @@ def newest() -> Shard:
     return Shard(*HOME, PARTITIONS, body)
 
 
-def test_the_newest_state_is_what_the_log_led_to(spark, day):
+def test_the_newest_state_is_what_the_log_led_to(open_in, day):
     """From the last snapshot and the records behind it."""
-    open_views(spark, day)
+    opened = open_in(day)
 
-    shard = shard_at(spark, place_of(spark, "billing", PARTITIONS), PARTITIONS)
+    shard = shard_at(opened, place_of(opened, "billing", PARTITIONS), PARTITIONS)
 
     assert state_of(shard) == state_of(newest())
 
@@ -59,13 +60,13 @@ def state_of(shard: Shard) -> ShardState:
     return state
 
 
-def test_any_moment_can_be_asked_about(spark, day):
+def test_any_moment_can_be_asked_about(open_in, day):
     """Before the first snapshot and behind it: as many members as there were then."""
-    open_views(spark, day)
+    opened = open_in(day)
     moments = {4: ["c1"], 9: ["c1", "c2"], 25: ["c2", "c3"], 105: ["c3"]}
 
     for seconds, clients in moments.items():
-        shard = shard_at(spark, HOME, PARTITIONS, START_MS + seconds * 1_000)
+        shard = shard_at(opened, HOME, PARTITIONS, START_MS + seconds * 1_000)
         assert situation_of(shard, "billing").clients == clients, seconds
 
 
@@ -146,3 +147,14 @@ def test_a_picture_that_cannot_be_written_is_a_failure(what_if, tmp_path: Path):
 
     assert code == 1
     assert "No such file or directory" in said
+
+
+def test_a_script_gets_the_prediction_as_json(what_if):
+    predicted = predict(newest(), "billing", Variation(add=1))
+
+    code, said = what_if("--group", "billing", "--add", "1", "--json")
+
+    assert code == 0, said
+    [answer] = json.loads(said)["predictions"]
+    assert answer["moved"] == [str(queue) for queue in predicted.moved]
+    assert answer["then"]["owners"] == {str(queue): owner for queue, owner in predicted.then.owners.items()}

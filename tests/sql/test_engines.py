@@ -1,0 +1,77 @@
+"""Both engines give the same rows of every table and view."""
+
+import json
+import shutil
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as f
+
+from model.rows import DECISIONS, EVENTS, TABLES
+from pipeline.ledger.duck_ledger import duck_ledger
+from pipeline.ledger.ledger import Row
+from pipeline.ledger.spark_ledger import SparkLedger
+from pipeline.ledger.tables import open_views, path_of
+from pipeline.ledger.view_queries import VIEWS
+
+pytestmark = pytest.mark.spark
+
+
+def rows_of(ledger, name: str) -> list[str]:
+    """Return all rows of a table or view, as sorted text."""
+    return sorted(
+        json.dumps(one.as_dict(), default=repr, sort_keys=True) for one in ledger.rows(f"select * from {name}")
+    )
+
+
+@pytest.mark.parametrize("home", ["day", "days", "eras", "cut"])
+def test_every_row_of_every_view_is_the_same(request, spark, home):
+    """With eras above 9, a log clock that stepped back, and a log that retention has shortened."""
+    warehouse = request.getfixturevalue(home)
+    open_views(spark, warehouse)
+
+    with duck_ledger(warehouse) as opened:
+        found = {name: rows_of(opened, name) for name in (*TABLES, *VIEWS)}
+
+    assert found == {name: rows_of(SparkLedger(spark), name) for name in found}
+    assert all(found[name] for name in ("handovers", "groups", "current_assignments", "end_offsets", "lag"))
+
+
+def test_records_that_are_no_json_stop_no_view(spark, day, tmp_path):
+    """Anybody who may append to a control topic could otherwise end every answer."""
+    warehouse = tmp_path / "warehouse"
+    shutil.copytree(day, warehouse)
+    spoil(
+        spark, warehouse, EVENTS, "offset", value=[b'{"type":"arrival"', b"\xff\xfe", b'{"queue":7,"next_offset":"x"}']
+    )
+    spoil(spark, warehouse, DECISIONS, "seq", json=["", "{", '{"queue":[],"epoch":"x","trigger":{}}'])
+    open_views(spark, warehouse)
+
+    with duck_ledger(warehouse) as opened:
+        found = {name: rows_of(opened, name) for name in (*TABLES, *VIEWS)}
+
+    assert found == {name: rows_of(SparkLedger(spark), name) for name in found}
+
+
+def spoil(spark, warehouse, table, position: str, **values: list[Any]) -> None:
+    """Append copies of rows of a table with other values in a column, and positions above all."""
+    path = str(path_of(warehouse, table))
+    rows = spark.read.format("delta").load(path)
+    [(column, wrong)] = values.items()
+    types = ["arrival", "route"] if table is EVENTS else ["handover", "rebalance", "membership", "rejected", "wake"]
+    what = "type" if table is EVENTS else "kind"
+    for number, (value, kind) in enumerate((value, kind) for value in wrong for kind in types):
+        copy = rows.limit(1).withColumn(position, f.lit(1_000_000 + number).cast(rows.schema[position].dataType))
+        copy = copy.withColumn(what, f.lit(kind)).withColumn(column, f.lit(value))
+        copy.write.format("delta").mode("append").save(path)
+
+
+def test_a_value_cannot_end_its_place_in_the_query(open_in, day):
+    """Names come from strangers."""
+    opened = open_in(day)
+    names = ["it's", 'a "name"', "back\\slash", "$group_id", "' or 'x' = 'x", "\n", "null", ""]
+
+    found = [opened.rows("select $name as name, $number as number", name=name, number=-7) for name in names]
+
+    assert found == [[Row(("name", "number"), (name, -7))] for name in names]
+    assert opened.rows("select group_id from groups where group_id = $group_id", group_id="' or 'x' = 'x") == []
