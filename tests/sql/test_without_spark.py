@@ -1,0 +1,90 @@
+"""The commands that ask need neither Java nor Spark, nor what comes with it: the extra `ask` is enough."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.running_processes import run_process
+
+pytestmark = pytest.mark.spark  # the tables are made with it
+
+WITHOUT = """
+import sys
+for name in ("pyspark", "py4j", "delta", "pandas", "numpy", "pyarrow", "prometheus_client", "great_expectations", "dbt"):
+    sys.modules[name] = None  # an import fails
+from pipeline.cli import main
+main()
+"""
+
+
+def ask(warehouse: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process that finds no Java and none of these packages."""
+    command = [sys.executable, "-c", WITHOUT, *words, "--home", str(warehouse.parent)]
+    return run_process(command, without=("JAVA_HOME",), PATH="")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("groups", "billing"),
+        ("describe billing --holds", "pulls that were held"),
+        ("lag", "lag of the groups"),
+        ("lag billing", "orders-3"),
+        ("state", "state of 4 shards"),
+        ("explain --group billing --queue orders-3", "orders-3 of billing is owned by c3"),
+        ("replay", "decisions compared: equal"),
+        ("what-if --group billing --add 1", "1 more"),
+        ("sql select+count(*)+as+handovers+from+handovers", "handovers"),
+    ],
+)
+def test_a_question_is_answered(day, words, found):
+    done = ask(day, *(word.replace("+", " ") for word in words.split()))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert found in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("groups", {"groups"}),
+        ("describe billing", {"group", "members", "queues", "rebalances", "last_tick_ms"}),
+        ("lag", {"groups"}),
+        ("lag billing", {"queues"}),
+        ("state", {"at_ms", "members"}),
+        ("explain --group billing --queue orders-3", {"answer", "steps"}),
+        ("replay", {"is_equal", "shards"}),
+        ("what-if --group billing --add 1", {"at_ms", "predictions"}),
+    ],
+)
+def test_an_answer_is_json_on_request(day, wakeroll, words, names):
+    """One document, for a script."""
+    code, said, complaint = wakeroll(*words.split(), "--json", "--home", str(day.parent))
+
+    assert (code, complaint) == (0, "")
+    assert set(json.loads(said)) == names
+
+
+def test_spark_is_asked_for_by_name_only_where_it_is_installed(day):
+    done = ask(day, "groups", "--engine", "spark")
+
+    assert done.returncode == 2
+    assert done.stderr == "wakeroll: Spark is not installed; install it with: pip install 'wakeroll[spark]'\n"
+
+
+def test_lag_counts_messages_and_the_age_of_the_oldest(day, wakeroll):
+    """Of the day: c3 has read half of what the queues hold."""
+    code, said, _ = wakeroll("lag", "billing", "--json", "--home", str(day.parent))
+
+    queues = json.loads(said)["queues"]
+    assert code == 0
+    assert [row["lag_messages"] for row in queues] == sorted((row["lag_messages"] for row in queues), reverse=True)
+    assert all(row["lag_messages"] == max(row["end_offset"] - row["committed_offset"], 0) for row in queues)
+    behind = [row for row in queues if row["lag_messages"]]
+    assert behind
+    assert all(0 < row["lag_ms"] <= row["as_of_ms"] - 1_700_000_000_000 for row in behind)
+    assert re.search("oldest waits for", wakeroll("lag", "billing", "--home", str(day.parent))[1])
