@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark  # the tables are made with it
 
 WITHOUT = """
 import sys
-for name in ("pyspark", "py4j", "delta", "pandas", "numpy", "pyarrow", "prometheus_client", "great_expectations", "dbt"):
+for name in ("pyspark", "py4j", "delta", "pandas", "numpy", "pyarrow", "great_expectations", "dbt"):
     sys.modules[name] = None  # an import fails
 from pipeline.cli import main
 main()
