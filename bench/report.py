@@ -4,6 +4,7 @@ from pathlib import Path
 
 from bench import (
     budgets,
+    change_figures,
     heartbeats,
     holds,
     latency_figures,
@@ -13,6 +14,7 @@ from bench import (
     results,
     strategy_speed,
 )
+from bench.change_figures import Changes
 from bench.latency_figures import Wakes
 from bench.ledger_figures import Growth
 from bench.machine import QUIET_LOAD, Machine
@@ -24,18 +26,26 @@ PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
 def make() -> None:
     """Write the page from the figures that there are."""
-    PAGE.write_text(
-        page(results.read(), latency_figures.read(), ledger_figures.read(), push_figures.read()), encoding="utf-8"
+    made = page(
+        results.read(), latency_figures.read(), ledger_figures.read(), push_figures.read(), change_figures.read()
     )
+    PAGE.write_text(made, encoding="utf-8")
 
 
-def page(found: Results, wakes: Wakes | None, ledger: Growth | None, pushed: Pushed | None) -> str:
-    """Return the page."""
+def page(
+    found: Results,
+    wakes: Wakes | None = None,
+    ledger: Growth | None = None,
+    pushed: Pushed | None = None,
+    changes: Changes | None = None,
+) -> str:
+    """Return the page; None: these figures were not measured yet."""
     machine = found.machine
     chapters = (
         ("Budgets", budgets.section(found, wakes)),
         ("The whole path", latency_figures.section(wakes)),
         ("Push consumption", push_figures.section(pushed)),
+        ("Joins, leaves and crashes", change_figures.section(changes)),
         ("A heartbeat that changes nothing", heartbeats.section(found.heartbeats)),
         ("Sharing queues", strategy_speed.section(found.strategies)),
         ("Replay, and many members", replay_speed.section(found.replay)),
@@ -47,20 +57,23 @@ def page(found: Results, wakes: Wakes | None, ledger: Growth | None, pushed: Pus
 # Performance
 
 This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency`,
-`python -m bench.push_throughput` and `python -m bench.ledger_questions` write it, each from its own figures in
-`bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio is the ratio of two
-medians of one run. No test depends on these figures.
+`python -m bench.push_throughput`, `python -m bench.group_changes` and `python -m bench.ledger_questions` write it, each
+from its own figures in `bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio
+is the ratio of two medians of one run. No test depends on these figures.
 
 Measured on {machine.measured}: {machine.sentence}; load average at the start {machine.load:g}.
-{_warnings(machine, wakes, ledger, pushed)}
+{_warnings(machine, wakes, ledger, pushed, changes)}
 {body}"""
 
 
-def _warnings(machine: Machine, wakes: Wakes | None, ledger: Growth | None, pushed: Pushed | None) -> str:
+def _warnings(
+    machine: Machine, wakes: Wakes | None, ledger: Growth | None, pushed: Pushed | None, changes: Changes | None
+) -> str:
     """Return a warning for each run whose figures do not count."""
     others = (
         ("The run of the whole path", wakes),
         ("The run of push consumption", pushed),
+        ("The run of group changes", changes),
         ("The run of a whole ledger", ledger),
     )
     runs = [("The run", machine), *((name, found.machine) for name, found in others if found is not None)]

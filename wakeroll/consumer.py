@@ -273,8 +273,9 @@ class Consumer:
             batch_size: most messages per call.
             prefetch: most messages of a queue that are read and not processed; the queue is not read on meanwhile. It
                 is not read on either when twice as many offsets lie behind its oldest unprocessed message.
-            prefetch_bytes: most bytes of these messages' values per queue. Kafka's client has up to 64 MiB more for all
-                queues together, its setting ``queued.max.messages.kbytes``.
+            prefetch_bytes: most bytes of these messages' values per queue. Each message takes 0.5 KiB of memory besides
+                its value and key. Kafka's client has up to 16 MiB more for all queues together (its setting
+                ``queued.max.messages.kbytes``), and as much for a fetch from each broker.
             on_error: ``retry``, or ``raise``: an exception of the handler ends this method, and nothing is retried.
             max_retries: retries of a message before it is a dead letter; None: 16, or without limit if ``orderly``.
             handle_timeout: seconds after which the messages of a call that does not return count as failed. An

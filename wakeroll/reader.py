@@ -11,17 +11,15 @@ from typing import Any, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from model.client_actions import Give
-from model.decisions import Start
 from model.queue import Queue
 from wakeroll.connection import Connection, take
 from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
+from wakeroll.start_offsets import StartOffsets
 
 log = logging.getLogger("wakeroll")
 
 _Result = TypeVar("_Result")
 
-RESOLVE_S = 2.0
-"""How long to wait until the broker resolves a policy to an offset (s); the next poll retries."""
 LEARN_S = 0.5
 """How long to wait for the partitions of a topic (s); an answer that is later counts for the next query."""
 FETCH_WAIT_MS = 100
@@ -29,10 +27,18 @@ FETCH_WAIT_MS = 100
 fetch of a new queue or the query of its start, wait as long. Measured: with 500 ms, a reassigned queue is read 0.4 s
 later."""
 FETCH_BACKOFF_MS = 20
-"""How long Kafka's client waits until it checks again whether its local queue, by default 64 MiB or 100,000 messages of
-a partition, has room (ms). Its default of 1 s is longer than the queue lasts. Measured with 2 million messages in 8
+"""How long Kafka's client waits until it checks again whether its local queue, of `QUEUED_KIB` or 100,000 messages, has
+room (ms). Its default of 1 s is longer than the queue lasts. Measured with 2 million messages in 8
 queues: with 1 s, `Consumer.run` waits for 12 of 14 seconds; with 20 ms, it is ten times as fast."""
-FETCH_SETTINGS = {"fetch.wait.max.ms": FETCH_WAIT_MS, "fetch.queue.backoff.ms": FETCH_BACKOFF_MS}
+QUEUED_KIB = 16 * 1024
+"""How much Kafka's client reads ahead, of all queues together (KiB). It fetches when it has less, and then as much from
+each broker: `fetch.max.bytes` follows this setting. Measured with 64 queues: with the default of 64 MiB, which allows
+fetches of 50 MiB, a consumer takes 100 MiB more, and its messages per second are the same."""
+FETCH_SETTINGS = {
+    "fetch.wait.max.ms": FETCH_WAIT_MS,
+    "fetch.queue.backoff.ms": FETCH_BACKOFF_MS,
+    "queued.max.messages.kbytes": QUEUED_KIB,
+}
 """librdkafka's settings of a consumer that reads messages."""
 
 
@@ -46,6 +52,7 @@ class Reader:
             InvalidUsage: Kafka's client rejects the settings of the connection.
         """
         self._consumer = connection.consumer(**FETCH_SETTINGS)
+        self._start_offsets = StartOffsets(connection, self._note)
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}
         """Assignments by topic and partition, looked up for each message."""
@@ -80,8 +87,11 @@ class Reader:
 
         Messages produced after this call are read, also with the policy ``last``.
         """
-        found = self._resolve(gives)
+        found = self._start_offsets.find(gives)
         if found:
+            # Queues that nobody has read yet may be partitions that were just added to a topic.
+            read = {queue.topic for queue in self._reading}
+            self._learn_partitions({give.queue.topic for give, _ in found if give.start.offset is None} & read)
             self._consumer.incremental_assign(
                 [TopicPartition(give.queue.topic, give.queue.queue_id, offset) for give, offset in found]
             )
@@ -217,11 +227,11 @@ class Reader:
         return {queue: max(end.offset - self.position(queue), 0) for queue, end in found.items()}
 
     def set_back(self, positions: Iterable[tuple[Give, int]]) -> None:
-        """Read these assigned queues from these offsets on."""
+        """Read these assigned queues from these offsets on; those that are there already are left alone."""
         offsets = [
             TopicPartition(give.queue.topic, give.queue.queue_id, offset)
             for give, offset in positions
-            if self._reading.get(give.queue) == give
+            if self._reading.get(give.queue) == give and self._positions[give.queue] != offset
         ]
         if offsets:
             self._move(offsets)
@@ -270,35 +280,6 @@ class Reader:
         if others:
             raise InvalidUsage(f"this consumer does not read {', '.join(others)} now; see assignment()")
 
-    def _resolve(self, gives: list[Give]) -> list[tuple[Give, int]]:
-        """Resolve each start to an offset; leave out queues for which the broker does not return one now."""
-        found = [(give, give.start.offset) for give in gives if give.start.offset is not None]
-        asked = {give.queue: give for give in gives if give.start.offset is None}
-        wanted = {queue: _as_time(give.start) for queue, give in asked.items()}
-        while wanted:
-            answers = self._offsets(wanted)
-            found += [(asked[queue], offset) for queue, offset in answers.items() if offset >= 0]
-            # For a time after the last message Kafka returns "the end"; a second query resolves the end to an offset.
-            wanted = {queue: offset for queue, offset in answers.items() if offset == OFFSET_END != wanted[queue]}
-        return found
-
-    def _offsets(self, wanted: dict[Queue, int]) -> dict[Queue, int]:
-        """Query the first offset at or after a time, or the first or last offset: one request per broker."""
-        partitions = [TopicPartition(queue.topic, queue.queue_id, time) for queue, time in wanted.items()]
-        try:
-            answers = self._consumer.offsets_for_times(partitions, timeout=RESOLVE_S)
-        except KafkaException as problem:
-            error = problem.args[0]
-            if error.code() == KafkaError._UNKNOWN_PARTITION:
-                self._learn_partitions({queue.topic for queue in wanted})
-            else:
-                self._note(error, None)
-            return {}
-        for answer in answers:
-            if answer.error is not None:
-                self._note(answer.error, answer.topic)
-        return {Queue(answer.topic, "", answer.partition): answer.offset for answer in answers if answer.error is None}
-
     def _learn_partitions(self, topics: Iterable[str]) -> None:
         """Query the partitions of topics: Kafka's client itself learns of new ones only every five minutes."""
         for topic in topics:
@@ -334,14 +315,3 @@ class Reader:
 
 def _partitions(queues: Iterable[Queue]) -> list[TopicPartition]:
     return [TopicPartition(queue.topic, queue.queue_id) for queue in queues]
-
-
-def _as_time(start: Start) -> int:
-    """Return the argument of Kafka's query for an offset by time; first and last have special values."""
-    match start.policy:
-        case "first":
-            return OFFSET_BEGINNING
-        case "timestamp":
-            return start.ms or 0
-        case _:
-            return OFFSET_END

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -48,7 +48,15 @@ class EmbeddedBroker:
     Topics are not created automatically.
     """
 
-    def __init__(self, folder: Path, *, port: int | None = None, heap: str = "256m", fast_start: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        heap: str = "256m",
+        fast_start: bool = True,
+        settings: Mapping[str, str | int] | None = None,
+    ) -> None:
         """Describe a broker without starting it.
 
         Args:
@@ -56,11 +64,13 @@ class EmbeddedBroker:
             port: port for clients; None means the port of the last start if it is free, else any free port.
             heap: Java heap, in the format of -Xmx.
             fast_start: use only the JVM's fast compiler: ready in 2 s, but not suitable for measuring throughput.
+            settings: more of Kafka's broker settings; they override those of this module.
         """
         self.folder = folder.absolute()
         self._port = port
         self._heap = heap
         self._fast_start = fast_start
+        self._settings = dict(settings or {})
         self._child: Child | None = None
         self._lock: BinaryIO | None = None
 
@@ -131,7 +141,9 @@ class EmbeddedBroker:
         # Another process may take a free port before Kafka binds it; then another port is tried.
         for _ in range(_ATTEMPTS):
             port = self._choose_port()
-            (self.folder / _PROPERTIES).write_text(_properties(port, _free_port(but=port)), encoding="ascii")
+            properties = _properties(port, _free_port(but=port)) | self._settings
+            text = "".join(f"{name}={value}\n" for name, value in properties.items())
+            (self.folder / _PROPERTIES).write_text(text, encoding="ascii")
             cluster_id = _cluster_id(self.folder) or self._format(command)
             self._child = self._jvm([*command, "kafka.Kafka", _PROPERTIES])
             try:
@@ -195,8 +207,8 @@ class EmbeddedBroker:
             self._lock = None
 
 
-def _properties(port: int, controller_port: int) -> str:
-    settings = {
+def _properties(port: int, controller_port: int) -> dict[str, str | int]:
+    return {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@{HOST}:{controller_port}",
@@ -233,7 +245,6 @@ def _properties(port: int, controller_port: int) -> str:
         "num.network.threads": 2,
         "num.io.threads": 4,
     }
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 def _answers(port: int, cluster_id: str) -> Callable[[], bool]:

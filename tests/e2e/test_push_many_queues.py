@@ -1,5 +1,6 @@
 """Push consumption with 10,000 queues that one consumer has alone; it takes about a minute."""
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -29,8 +30,9 @@ IDLE_S = 10.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def _handle(bootstrap: str, topics: list[str], log: Path) -> None:
-    """Write down each message."""
+def _handle(bootstrap: str, topics: list[str], log: Path, warnings: Path) -> None:
+    """Write down each message and each warning."""
+    logging.basicConfig(filename=warnings, level=logging.WARNING)
     with log.open("a", buffering=1) as file:
 
         def handle(messages: list[Message]) -> None:
@@ -74,9 +76,10 @@ def test_one_consumer_reads_ten_thousand_queues_and_leaves_in_time(tmp_path):
         first = {place for place in everything if place[2] == 0}
         _send(coordinator, topics)
         timer.say("one message per queue is produced")
-        log = tmp_path / "log"
+        log, warnings = tmp_path / "log", tmp_path / "warnings"
         log.touch()
-        process = multiprocessing.get_context("spawn").Process(target=_handle, args=(broker.bootstrap, topics, log))
+        arguments = (broker.bootstrap, topics, log, warnings)
+        process = multiprocessing.get_context("spawn").Process(target=_handle, args=arguments)
         process.start()
         pid = process.pid
         assert pid is not None
@@ -103,6 +106,7 @@ def test_one_consumer_reads_ten_thousand_queues_and_leaves_in_time(tmp_path):
             coordinator.stop()
 
     assert set(handled(log).values()) == {1}, "nothing is handled twice"
+    assert warnings.read_text() == "", "no query timed out, and it left the group in time"
 
 
 class _Timer:

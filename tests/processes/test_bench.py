@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from bench import (
+    change_figures,
     latency_figures,
     ledger_figures,
     ledger_questions,
@@ -24,6 +25,7 @@ from bench.__main__ import measure
 from bench.command_memory import CommandFailed, Run, run
 from bench.decision_reader import Answer, Passed
 from bench.deployment_events import Life
+from bench.handed_out import Change, Effect, Handed, LogTail, effect_of
 from bench.latency_figures import Latency, Wakes, Way, latency_of
 from bench.ledger_figures import Floor, Growth, Size, Stored
 from bench.population import Population
@@ -85,7 +87,7 @@ def test_the_page_is_made_from_the_figures(found):
         queryable=Latency(3_000, 4_000, 9_000),
     )
 
-    without, page = report.page(found, None, None, None), report.page(found, wakes, None, None)
+    without, page = report.page(found), report.page(found, wakes)
 
     assert "not measured yet" in without
     assert "| heartbeat to assignment, p50 against the floor's | <= 2.5 times | 2.00 times | yes |" in page
@@ -123,36 +125,108 @@ def test_growth_is_told_without_the_start_and_by_ten_times_the_events(found):
 
     ledgers = Growth(found.machine, 1_000, 4, "1g", [size(1_000, 8, 500), size(100_000, 32, 2_000)])
 
-    page = report.page(found, None, ledgers, None)
+    page = report.page(found, ledger=ledgers)
 
     assert "| `events` | 1,000 (0.0400) | 100,000 (4.00) |" in page
     assert "| `check`: every rule | 18.0 (4.00) | 42.0 (16.0) | x 2.00 |" in page
     assert "| `check`: every rule | 500 (400, 90, 0) | 2,000 (400, 90, 0) | x 2.00 |" in page
-    assert "Not measured yet: `python -m bench.ledger_questions`" in report.page(found, None, None, None)
+    assert "Not measured yet: `python -m bench.ledger_questions`" in report.page(found)
 
 
 def test_the_page_compares_push_consumption_with_a_bare_consumer(found):
     ways = [push_figures.Way(0, False, 32, 100_000, 80_000), push_figures.Way(1_000, True, 500, 100_000, 50_000)]
     pushed = push_figures.Pushed(found.machine, 2_000_000, 100, 8, 3, ways)
 
-    page = report.page(found, None, None, pushed)
+    page = report.page(found, pushed=pushed)
 
     assert "| none | none | 32 | 80,000 | 100,000 | 0.80 |" in page
     assert "| 1,000 | queue | 500 | 50,000 | 100,000 | 0.50 |" in page
-    assert "Not measured yet: `python -m bench.push_throughput`" in report.page(found, None, None, None)
+    assert "Not measured yet: `python -m bench.push_throughput`" in report.page(found)
+
+
+def test_the_page_compares_group_changes_with_those_of_kafkas_groups(found):
+    effects = [Effect(1.5, 0.05, 0.25, 0), Effect(2.5, 0.06, 1.25, 3), Effect(3.5, 0.04, 0.5, 0)]
+    ours = change_figures.Measured("wakeroll", 45_000, 10_000, {"join": effects, "crash": effects[:1]}, lost=0)
+    theirs = change_figures.Measured("Kafka", 18_000, 1_000, {"join": effects[1:2]}, lost=2)
+    changes = change_figures.Changes(found.machine, 3, 12, 300, [ours, theirs])
+
+    page = report.page(found, changes=changes)
+
+    assert "| wakeroll | 45 | 10 | 2.50 / 3.50 s | 0.05 / 0.06 s | 0.50 / 1.25 s | 1 |" in page
+    assert "| Kafka | 18 | 1 | 2.50 / 2.50 s | 0.06 / 0.06 s | 1.25 / 1.25 s | 3 |" in page
+    assert "Lost messages, in all groups together: 2." in page
+    assert "**The fourth consumer leaves**" not in page
+    assert "Not measured yet: `python -m bench.group_changes`" in report.page(found)
+
+
+S = 1_000_000_000
+
+
+def handed(*messages: tuple[float, str, int, int]) -> list[Handed]:
+    """Return messages, given as seconds, client, queue and offset."""
+    return sorted(
+        Handed(round(at_s * S), client_id, queue_id, offset) for at_s, client_id, queue_id, offset in messages
+    )
+
+
+def test_a_join_is_judged_by_the_first_message_of_the_new_consumer():
+    """Queue 0 stays with a, queue 1 moves to b with two repeated messages; what is outside of the time is left out."""
+    messages = handed(
+        *((0.0, "a", 0, 0), (5.0, "a", 0, 1), (9.0, "a", 1, 0), (9.5, "a", 0, 2), (10.2, "a", 1, 1)),
+        *((10.5, "a", 0, 3), (12.0, "b", 1, 0), (12.1, "b", 1, 1), (12.2, "b", 1, 2), (30.0, "b", 1, 2)),
+    )
+
+    effect = effect_of(Change("join", "b", 10 * S, 13 * S), messages)
+
+    assert effect == Effect(first_s=2.0, kept_gap_s=1.0, moved_gap_s=1.8, repeated=2)
+
+
+@pytest.mark.parametrize("kind", ["leave", "crash"])
+def test_the_end_of_a_consumer_is_judged_by_the_last_of_its_queues_that_goes_on(kind):
+    """One queue that waits for long is not hidden by another one that goes on at once."""
+    messages = handed(
+        *((9.0, "b", 0, 7), (9.1, "b", 1, 7), (9.2, "a", 2, 7)),
+        *((10.1, "b", 0, 8), (10.2, "a", 2, 8), (11.0, "a", 0, 9), (14.0, "a", 1, 8)),
+    )
+
+    effect = effect_of(Change(kind, "b", 10 * S, 15 * S), messages)
+
+    assert effect == Effect(first_s=4.0, kept_gap_s=1.0, moved_gap_s=4.9, repeated=0)
+
+
+def test_a_change_without_the_messages_that_it_should_lead_to_is_not_measured():
+    with pytest.raises(ValueError, match="after the crash of b, 1 queues had no message"):
+        effect_of(Change("crash", "b", 10 * S, 15 * S), handed((9.0, "b", 0, 7)))
+
+
+def test_the_log_of_a_killed_consumer_is_read_up_to_its_last_whole_line(tmp_path):
+    """And a log is read on from there, when the rest of the line has come."""
+    log, tail = tmp_path / "c1", LogTail()
+    log.write_text("5 began\n7 orders 3 11\n9 orders 3 1")
+    tail.follow({log: "c1", tmp_path / "none yet": "c2"})
+    assert tail.handed == [Handed(7, "c1", 3, 11)]
+    assert tail.began == {log: 5}
+
+    log.write_text("5 began\n7 orders 3 11\n9 orders 3 12\n10 leaving\n")
+    tail.follow({log: "c1"})
+
+    assert tail.handed == [Handed(7, "c1", 3, 11), Handed(9, "c1", 3, 12)]
+    assert tail.last == {3: Handed(9, "c1", 3, 12)}
+    assert tail.leaving == {log: 10}
 
 
 def test_a_run_on_a_busy_machine_says_that_it_does_not_count(found):
     """Figures measured beside somebody else's work look like any others."""
     busy, quiet = (msgspec.structs.replace(found.machine, load=load) for load in (1.0, 0.99))
 
-    assert "does not count" in report.page(msgspec.structs.replace(found, machine=busy), None, None, None)
-    assert "does not count" not in report.page(msgspec.structs.replace(found, machine=quiet), None, None, None)
+    assert "does not count" in report.page(msgspec.structs.replace(found, machine=busy))
+    assert "does not count" not in report.page(msgspec.structs.replace(found, machine=quiet))
 
 
 def test_the_page_in_docs_is_the_one_that_its_figures_make():
     """Who changes the report, or the figures, makes the page again: `python -m bench --report`."""
-    made = report.page(results.read(), latency_figures.read(), ledger_figures.read(), push_figures.read())
+    figures = (module.read() for module in (latency_figures, ledger_figures, push_figures, change_figures))
+    made = report.page(results.read(), *figures)
 
     assert report.PAGE.read_text(encoding="utf-8") == made
 

@@ -136,12 +136,16 @@ class Coordinator(threading.Thread):
         """
         name = name or f"orders-{uuid.uuid4().hex[:6]}"
         self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_S)
+        for queue in self.announce(name, partitions) if is_pulled else []:
+            self._pull(queue)
+        return name
+
+    def announce(self, name: str, partitions: int) -> list[Queue]:
+        """Tell the route to a topic, which may be made later; return its queues."""
         queues = [RoutedQueue(topic=name, broker="", queue_id=number) for number in range(partitions)]
         self.everywhere(Route(topic=name, queues=queues, version="1"))
         self._routed.add(name)
-        for routed in queues if is_pulled else []:
-            self._pull(routed.queue)
-        return name
+        return [routed.queue for routed in queues]
 
     def produce(self, topic: str, partition: int, count: int) -> None:
         """Append messages to one partition."""

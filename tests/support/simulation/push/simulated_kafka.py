@@ -43,6 +43,13 @@ class SimulatedConsumer:
         assert all(one.offset == OFFSET_BEGINNING for one in partitions)
         return [TopicPartition(one.topic, one.partition, 0) for one in partitions]
 
+    def list_topics(self, topic: str, timeout: float) -> None:
+        assert topic
+        assert timeout > 0
+
+    def close(self) -> None:
+        self._next.clear()
+
     def poll(self, timeout: float) -> Message | None:
         if not (found := self._take(1)):
             self._scheduler.sleep(timeout)

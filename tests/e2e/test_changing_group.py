@@ -1,0 +1,39 @@
+"""What `bench.group_changes` does with one group, with real consumer processes; how long it takes is not judged."""
+
+import pytest
+
+from bench.changing_group import QUEUES, ChangingGroup, NotSettled
+from bench.group_cases import CASES
+from bench.handed_out import effect_of
+
+pytestmark = pytest.mark.e2e
+NAMES = ["wakeroll, short sessions", "Kafka, cooperative-sticky, short sessions"]
+PATIENCE_S = 120.0
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in NAMES], ids=lambda case: case.protocol)
+def test_a_join_and_a_leave_repeat_and_lose_nothing(coordinator, group_id, tmp_path, case):
+    """Both kinds of groups move only the queues that they must."""
+    group = ChangingGroup(coordinator.connection, case, group_id, tmp_path / "group", PATIENCE_S)
+    if case.protocol == "wakeroll":
+        coordinator.announce(group_id, QUEUES)
+    with group:
+        group.start(("c1", "c2", "c3"))
+        changes = [group.join("c4"), group.leave("c4")]
+        lost = group.finish()
+    effects = [effect_of(change, group.handed) for change in changes]
+
+    assert lost == 0
+    assert [effect.repeated for effect in effects] == [0, 0]
+    assert all(effect.first_s > 0 and effect.moved_gap_s > 0 for effect in effects)
+
+
+def test_a_group_that_does_not_settle_in_time_is_named(coordinator, group_id, tmp_path):
+    """A measurement that waits for ever would not be noticed."""
+    [case] = [case for case in CASES if case.name == NAMES[1]]
+
+    with (
+        ChangingGroup(coordinator.connection, case, group_id, tmp_path / "group", limit_s=0.1) as group,
+        pytest.raises(NotSettled, match=r"Kafka, cooperative-sticky, short sessions: not true within 0\.1 s: the fi"),
+    ):
+        group.start(("c1",))
