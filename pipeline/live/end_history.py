@@ -1,0 +1,77 @@
+"""The history of a queue's end offset, from which a lag in messages becomes a lag in time."""
+
+from array import array
+from bisect import bisect_right
+from typing import NamedTuple
+
+MOST = 64
+"""Samples that are kept per queue: those of the last minutes are dense, older ones are thinned out."""
+
+
+class Behind(NamedTuple):
+    """The moment since which messages wait."""
+
+    since_ms: int
+    """Log time (epoch ms) at which the queue ended at the committed offset, so the next message came."""
+    is_longer: bool
+    """Whether the messages wait for longer than that: the history does not reach back to the moment itself."""
+
+
+class EndHistory:
+    """When a queue ended at which offset, at some moments; bounded in size, however long it is kept.
+
+    Between two moments the queue is assumed to grow at a constant rate. A single message that arrived between them is
+    dated too early, by at most the distance of the moments: 60 s where only routes report the end.
+    """
+
+    __slots__ = ("_ends", "_times")
+
+    def __init__(self) -> None:
+        self._times = array("q")
+        self._ends = array("q")
+
+    @property
+    def end(self) -> int | None:
+        """The newest known end; None before the first one."""
+        return self._ends[-1] if self._ends else None
+
+    def note(self, end: int, at_ms: int) -> bool:
+        """Add an end that was known at a log time (epoch ms); return whether it differs from the newest one.
+
+        An end below the newest one means that the queue was truncated or recreated, so the history begins again.
+        """
+        times, ends = self._times, self._ends
+        if not ends:
+            times.append(at_ms)
+            ends.append(end)
+            return True
+        at_ms = max(at_ms, times[-1])  # log times of different partitions have no order
+        if end < ends[-1]:
+            del times[:], ends[:]
+        elif end == ends[-1] and len(ends) > 1 and ends[-2] == end:
+            times[-1] = at_ms
+            return False
+        is_new = not ends or end != ends[-1]
+        times.append(at_ms)
+        ends.append(end)
+        if len(times) > MOST:
+            self._thin()
+        return is_new
+
+    def behind(self, offset: int) -> Behind | None:
+        """Return since when messages from this offset on wait; None if the queue does not reach beyond the offset."""
+        ends, times = self._ends, self._times
+        if not ends or offset >= ends[-1]:
+            return None
+        after = bisect_right(ends, offset)
+        if after == 0:
+            return Behind(times[0], is_longer=True)
+        before = after - 1
+        share = (offset - ends[before]) / (ends[after] - ends[before])
+        return Behind(times[before] + round(share * (times[after] - times[before])), is_longer=False)
+
+    def _thin(self) -> None:
+        """Drop every second sample of the older half; the oldest one stays."""
+        half = MOST // 2
+        for values in (self._times, self._ends):
+            values[:half] = values[:half:2]

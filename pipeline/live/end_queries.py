@@ -1,0 +1,66 @@
+"""A thread that asks the brokers for the ends of the queues of all groups, so that their lag is seconds old.
+
+Routes report every end once per minute. Where the brokers do not answer, as without permission to describe a topic, the
+ends stay those of the routes.
+"""
+
+import logging
+import threading
+import time
+
+from confluent_kafka import KafkaException
+
+from model.queue import Queue
+from pipeline.failure_log import Trouble
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.live.live_model import LiveModel
+from wakeroll.connection import Connection, is_legal
+from wakeroll.errors import NotReachable
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 2.0
+"""Shortest interval between two queries (s)."""
+QUEUES_PER_S = 5_000
+"""With more queues than `EVERY_S` allows at this rate, the queries are less frequent."""
+PATIENCE_S = 5.0
+"""Longest wait for an answer (s)."""
+
+
+class EndQueries(threading.Thread):
+    """Asks for the ends of the queues that the groups of a model follow."""
+
+    def __init__(self, connection: Connection, model: LiveModel) -> None:
+        """Create the client; nothing is asked before `start`.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings.
+        """
+        super().__init__(name="end-queries", daemon=True)
+        self._model = model
+        self._stop_requested = threading.Event()
+        self._cluster = Cluster(connection, patience_s=PATIENCE_S, stop=self._stop_requested)
+        self._trouble = Trouble(log, "the ends of the queues can be queried again")
+
+    def stop(self) -> None:
+        """End the thread, and wait for its end."""
+        self._stop_requested.set()
+        if self.is_alive():
+            self.join()
+
+    def run(self) -> None:
+        """Query until `stop`."""
+        pause_s = EVERY_S
+        while not self._stop_requested.wait(pause_s):
+            began_s = time.monotonic()
+            queues = [queue for queue in self._model.followed_queues() if not queue.broker and is_legal(queue.topic)]
+            try:
+                ends = self._cluster.ends((queue.topic, queue.queue_id) for queue in queues)
+                self._trouble.ended()
+            except (NotReachable, KafkaException) as problem:
+                self._trouble.began(f"cannot query the ends of the queues: {problem}; those of the routes are used")
+                ends = {}
+            with self._model.lock:
+                found = {Queue(topic, "", number): end for (topic, number), end in ends.items()}
+                self._model.note_ends(found, self._model.now_ms)
+            pause_s = max(EVERY_S, len(queues) / QUEUES_PER_S, time.monotonic() - began_s)

@@ -1,0 +1,210 @@
+"""Verdicts: whether a group is healthy, and if not, the reason as a sentence. Pure functions, without thresholds.
+
+The rules about lag are those of Burrow: they judge whether offsets move and whether the lag falls, not how large it is.
+A group of ten messages per hour and one of a million per second are judged alike.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+Kind = Literal["stalled", "unowned", "duplicate", "behind", "rebalancing", "conflict", "learning", "empty", "healthy"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""All verdicts, the most urgent one first."""
+
+WINDOW_MS = 120_000
+"""How long offsets are watched before they are judged (ms): the end of a queue is known at least every 60 s, so a
+window has two ends, and several commits at the default interval of 5 s."""
+SETTLED_MS = 30_000
+"""A queue without owner counts as unowned after this (ms): hand-overs and joins take less, by the default timeouts."""
+STORM_REBALANCES = 3
+STORM_GAP_MS = 60_000
+"""A storm is a series of at least `STORM_REBALANCES` rebalances, less than this apart (ms); as in the mart `storms`."""
+_NAMED = 3
+"""Names that a sentence lists."""
+
+
+class QueueFacts(Struct, frozen=True, kw_only=True):
+    """Facts about a queue that has lag or no owner; times are log times (epoch ms)."""
+
+    name: str
+    owner: str = ""
+    """Client that owns the queue; empty if nobody does."""
+    lag: int = 0
+    grown: int = 0
+    """Messages that arrived since the committed offset last changed."""
+    moved_ms: int = 0
+    """When the committed offset last changed."""
+    not_fallen_ms: int | None = None
+    """Since when the lag has not fallen; None if there is no lag."""
+    behind_ms: int | None = None
+    """Since when messages wait; None if none does."""
+    free_ms: int | None = None
+    """Since when nobody owns the queue; None if a client does."""
+    why_free: str = ""
+    """Why the strategy assigned the queue to nobody; empty if it did not."""
+
+
+class GroupFacts(Struct, frozen=True, kw_only=True):
+    """Facts about a group at a moment."""
+
+    now_ms: int
+    """Log time (epoch ms)."""
+    members: int = 0
+    lag: int | None = None
+    """Messages that wait in all queues; None if it is not known of any queue."""
+    queues: Sequence[QueueFacts] = ()
+    """Queues that have lag or no owner."""
+    rebalances: Sequence[tuple[int, str]] = ()
+    """Log time (epoch ms) and trigger of the last rebalances that moved queues, oldest first; not those that an operator
+    requested."""
+    conflicts: Sequence[str] = ()
+    """Sentences about members whose settings conflict with those of the oldest member."""
+    duplicates: Sequence[str] = ()
+    """Sentences about client ids that two processes use."""
+    is_learning: bool = False
+    """Whether the state is incomplete, because the model has only learned it from the log so far."""
+
+
+class Finding(Struct, frozen=True):
+    """One thing that is wrong with a group, or that it is healthy."""
+
+    kind: Kind
+    reason: str
+
+
+def findings(facts: GroupFacts) -> list[Finding]:
+    """Return the findings about a group, the most urgent one first; never empty."""
+    found = [one for one in _findings(facts) if one is not None]
+    return sorted(found, key=lambda one: KINDS.index(one.kind)) or [Finding("healthy", _healthy(facts))]
+
+
+def _findings(facts: GroupFacts) -> Iterator[Finding | None]:
+    if facts.is_learning:
+        yield Finding("learning", "the state is being rebuilt from the log; owners appear as members report them")
+    if not facts.members:
+        waiting = f"; {_messages(facts.lag)} wait" if facts.lag else ""
+        yield Finding("empty", f"no members{waiting}")
+        return
+    yield _stalled(facts)
+    yield _unowned(facts)
+    yield _behind(facts)
+    yield _rebalancing(facts)
+    if facts.duplicates:
+        yield Finding("duplicate", _first(facts.duplicates))
+    if facts.conflicts:
+        yield Finding("conflict", _first(facts.conflicts))
+
+
+def _stalled(facts: GroupFacts) -> Finding | None:
+    """Find queues that grow while their owner commits nothing."""
+    stuck = [one for one in facts.queues if is_stalled(one, facts.now_ms)]
+    if not stuck:
+        return None
+    longest = min(stuck, key=lambda one: one.moved_ms)
+    return Finding(
+        "stalled",
+        f"{_queues(stuck)} grew by {_messages(sum(one.grown for one in stuck))} while nothing was committed, for "
+        f"{duration(facts.now_ms - longest.moved_ms)}; {_owners(stuck)}",
+    )
+
+
+def is_stalled(queue: QueueFacts, now_ms: int) -> bool:
+    """Return whether a queue has grown and its owner has committed nothing for a window."""
+    return bool(queue.owner) and queue.grown > 0 and now_ms - queue.moved_ms >= WINDOW_MS
+
+
+def _behind(facts: GroupFacts) -> Finding | None:
+    """Find queues whose owners commit, and whose lag does not fall; and queues that are still catching up."""
+    slow = [
+        one
+        for one in facts.queues
+        if one.owner and one.lag and one.not_fallen_ms is not None and not is_stalled(one, facts.now_ms)
+        if facts.now_ms - one.not_fallen_ms >= WINDOW_MS and one.behind_ms is not None
+        if facts.now_ms - one.behind_ms >= WINDOW_MS
+    ]
+    if slow:
+        since_ms = min(one.not_fallen_ms for one in slow if one.not_fallen_ms is not None)
+        text = f"the lag of {_queues(slow)} has not fallen for {duration(facts.now_ms - since_ms)}"
+        return Finding("behind", f"{text}: {_messages(sum(one.lag for one in slow))} wait")
+    late = [
+        one
+        for one in facts.queues
+        if one.owner and one.lag and one.behind_ms is not None and not is_stalled(one, facts.now_ms)
+        if facts.now_ms - one.behind_ms >= WINDOW_MS
+    ]
+    if late:
+        oldest = min(one.behind_ms for one in late if one.behind_ms is not None)
+        text = f"{_queues(late)} is catching up" if len(late) == 1 else f"{_queues(late)} are catching up"
+        return Finding("behind", f"{text}; the oldest message waits for {duration(facts.now_ms - oldest)}")
+    return None
+
+
+def _unowned(facts: GroupFacts) -> Finding | None:
+    """Find queues that have had no owner for longer than a hand-over takes."""
+    free = [one for one in facts.queues if one.free_ms is not None and facts.now_ms - one.free_ms >= SETTLED_MS]
+    if not free:
+        return None
+    why = next((one.why_free for one in free if one.why_free), "")
+    verb = "has" if len(free) == 1 else "have"
+    return Finding("unowned", f"{_queues(free)} {verb} no owner" + (f": {why}" if why else ""))
+
+
+def _rebalancing(facts: GroupFacts) -> Finding | None:
+    """Find a storm that still lasts."""
+    series: list[tuple[int, str]] = []
+    later_ms = facts.now_ms
+    for at_ms, trigger in reversed(facts.rebalances):
+        if later_ms - at_ms >= STORM_GAP_MS:
+            break
+        series.append((at_ms, trigger))
+        later_ms = at_ms
+    if len(series) < STORM_REBALANCES:
+        return None
+    triggers = [trigger for _, trigger in series]
+    counts = ", ".join(f"{name} {triggers.count(name)}" for name in sorted(set(triggers)))
+    took = duration(facts.now_ms - series[-1][0])
+    return Finding("rebalancing", f"{len(series)} rebalances in the last {took} ({counts})")
+
+
+def _healthy(facts: GroupFacts) -> str:
+    if facts.lag is None:
+        return "every queue has an owner; the lag is not known"
+    return f"{_messages(facts.lag)} wait, and are being consumed" if facts.lag else "everything is consumed"
+
+
+def duration(ms: int) -> str:
+    """Return a duration in words: ``42 s``, ``3 min``, ``2 h 5 min``, ``3 d``.
+
+    >>> duration(42_300), duration(200_000), duration(7_500_000), duration(-5)
+    ('42 s', '3 min', '2 h 5 min', '0 s')
+    """
+    seconds = max(ms, 0) // 1_000
+    if seconds < 120:
+        return f"{seconds} s"
+    minutes = seconds // 60
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    return f"{hours // 24} d"
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"
+
+
+def _queues(queues: Sequence[QueueFacts]) -> str:
+    return _first([one.name for one in queues])
+
+
+def _owners(queues: Iterable[QueueFacts]) -> str:
+    owners = sorted({one.owner for one in queues})
+    return ("owner: " if len(owners) == 1 else "owners: ") + _first(owners)
+
+
+def _first(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return ", ".join(texts[:_NAMED]) + more
