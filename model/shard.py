@@ -198,6 +198,11 @@ class Shard:
         return self._state.clock.tick_ms
 
     @property
+    def load(self) -> Load:
+        """The bounded resources that all groups or queues of the shard use together."""
+        return self._state.load
+
+    @property
     def routes(self) -> Routes:
         """The queues of every topic that the shard knows."""
         return self._routes

@@ -107,7 +107,7 @@ def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]
     member = group.members.get(owner)
     wanted = group.target.get(queue, "")
     behind = None if lag is None else lag.behind
-    name = str(queue)
+    name, committed = str(queue), committed_of(group, queue)
     return QueueRow(
         name=name,
         topic=queue.topic,
@@ -117,8 +117,8 @@ def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]
         releasing=member is not None and queue in member.revoking,
         next_owner=wanted if wanted != owner else "",
         given_epoch=None if member is None else member.owned.get(queue),
-        committed_offset=committed_of(group, queue),
-        end_offset=None if lag is None else lag.end,
+        committed_offset=committed,
+        end_offset=max(lag.end, committed or 0) if lag is not None and lag.end is not None else committed,
         lag_messages=None if lag is None else lag.lag,
         behind_since_ms=None if behind is None else behind.since_ms,
         behind_is_longer=behind is not None and behind.is_longer,

@@ -66,16 +66,18 @@ def health_of(facts: SystemFacts) -> Health:
 
 
 def _state(facts: SystemFacts, notices: Sequence[Notice]) -> Literal["starting", "live", "stale", "ledger"]:
-    if facts.source == "ledger":
-        return "ledger"
     if facts.trouble:
         return "stale"
     if not facts.is_begun or facts.read < facts.to_read:
         return "starting"
+    if facts.source == "ledger":
+        return "ledger"
     return "stale" if any(one.level != "info" for one in notices) else "live"
 
 
 def _ledger_notices(facts: SystemFacts) -> Iterator[Notice]:
+    if not facts.is_begun:
+        return
     if not facts.as_of_ms:
         yield Notice(kind="no-log", level="warning", text="the tables hold no records yet")
         return

@@ -40,7 +40,7 @@ _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaE
 
 _decode = msgspec.json.Decoder(AnyDecision).decode
 
-Listener = Callable[[AnyDecision, int, int], None]
+Listener = Callable[[AnyDecision, int, int], object]
 """Receives a decision that was published since the start, its partition, and the log time of its append (epoch ms)."""
 
 

@@ -1,7 +1,7 @@
 """The live model: all shards, what was published about them, and a summary of each group, updated as records come."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -91,8 +91,6 @@ class LiveModel:
         """Groups of which only details changed that no summary shows, such as the time of a heartbeat."""
         self._turn = 0
         self._forgetting = 0
-        self.on_change: Callable[[], None] = lambda: None
-        """Called by the applying thread after a refresh that changed something."""
 
     # --- input ---
 
@@ -177,10 +175,7 @@ class LiveModel:
             self._forgetting = (self._forgetting + 1) % 600
             if self._forgetting == 0:
                 self.feed.forget(self._groups)
-            changed = self.version != before
-        if changed:
-            self.on_change()
-        return changed
+            return self.version != before
 
     def _update(self, name: str, changed: set[Queue] | None, now_ms: int) -> None:
         """Update a group's lags and summary; forget it if its shard has."""
@@ -320,6 +315,18 @@ class LiveModel:
         """Return the version of the model at the last change of a group; -1 if there is no such group."""
         tracked = self._groups.get(group_id)
         return -1 if tracked is None else tracked.version
+
+    def held_pulls(self) -> int:
+        """Return the number of held pulls."""
+        with self.lock:
+            return sum(follower.shard.load.pulls for follower in self.shards.values())
+
+    def offsets_of(self, group_id: str) -> list[tuple[Queue, int, int | None]]:
+        """Return each queue of a group that has a committed offset, the offset, and the lag in messages if known."""
+        with self.lock:
+            tracked = self._groups.get(group_id)
+            lags = {} if tracked is None else tracked.lags.queues
+            return [(queue, lag.committed, lag.lag) for queue, lag in sorted(lags.items()) if lag.committed is not None]
 
     def _held_queue(self, queue: Queue) -> tuple[HeldQueue | None, int]:
         """Return the state of a queue in long polling, and the skew of its shard."""

@@ -57,8 +57,8 @@ class GroupFacts(Struct, frozen=True, kw_only=True):
     queues: Sequence[QueueFacts] = ()
     """Queues that have lag or no owner."""
     rebalances: Sequence[tuple[int, str]] = ()
-    """Log time (epoch ms) and trigger of the last rebalances that moved queues, oldest first; not those that an operator
-    requested."""
+    """Log time (epoch ms) and trigger of the last rebalances that moved queues, oldest first; without those that an
+    operator requested."""
     conflicts: Sequence[str] = ()
     """Sentences about members whose settings conflict with those of the oldest member."""
     duplicates: Sequence[str] = ()

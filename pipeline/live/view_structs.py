@@ -137,6 +137,7 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     given_epoch: int | None
     committed_offset: int | None
     end_offset: int | None
+    """Newest known end; the committed offset, if that is above it or no end is known."""
     lag_messages: int | None
     behind_since_ms: int | None
     behind_is_longer: bool

@@ -1,0 +1,1 @@
+"""The web page for operators, its JSON endpoints, and its metrics."""

@@ -1,0 +1,144 @@
+// Keeps the page current: it receives changed regions as server-sent events, and morphs them into the document.
+
+const QUIET_MS = 15_000; // the server sends an event at least every 5 s
+const body = document.body;
+let source = null;
+let heardAt = Date.now();
+let clock = { log: Number(body.dataset.now), local: Date.now() };
+
+// The log's time now, in epoch ms. An archived log stands still.
+function logNow() {
+  return body.dataset.state === "ledger" ? clock.log : clock.log + (Date.now() - clock.local);
+}
+
+// The same words as the server's.
+function duration(ms) {
+  const seconds = Math.floor(Math.max(ms, 0) / 1000);
+  if (seconds < 120) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 120) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  const rest = minutes % 60;
+  if (hours < 48) return rest ? `${hours} h ${rest} min` : `${hours} h`;
+  return `${Math.floor(hours / 24)} d`;
+}
+
+function showAges() {
+  if (!clock.log) return;
+  const now = logNow();
+  for (const element of document.querySelectorAll("time.age")) {
+    const text = duration(now - Number(element.dataset.at));
+    if (element.textContent !== text) element.textContent = text;
+  }
+  const asOf = document.getElementById("now");
+  if (asOf) asOf.textContent = new Date(clock.log).toISOString().slice(0, 19).replace("T", " ");
+}
+
+function morph(id, html) {
+  const element = document.getElementById(id);
+  if (!element) return;
+  window.Idiomorph.morph(element, html, {
+    morphStyle: "innerHTML",
+    // What the reader has opened stays open.
+    callbacks: { beforeAttributeUpdated: (name) => name !== "open" },
+  });
+}
+
+function connection(state) {
+  if (body.dataset.connection !== state) body.dataset.connection = state;
+}
+
+function update(event) {
+  const { now_ms: now, state, regions } = JSON.parse(event.data);
+  heardAt = Date.now();
+  clock = { log: now, local: Date.now() };
+  body.dataset.state = state;
+  for (const [id, html] of Object.entries(regions)) morph(id, html);
+  connection("open");
+  showAges();
+}
+
+function connect() {
+  if (source) source.close();
+  heardAt = Date.now();
+  const opened = new EventSource(body.dataset.events);
+  source = opened;
+  opened.addEventListener("update", update);
+  opened.addEventListener("gone", () => {
+    opened.close();
+    location.reload();
+  });
+  opened.addEventListener("error", () => {
+    connection("lost");
+    // A browser gives up when the answer is an error.
+    if (opened.readyState === EventSource.CLOSED) setTimeout(() => opened === source && connect(), 2000);
+  });
+}
+
+// Shows another query of the same page without loading it.
+function show(address, { push = true } = {}) {
+  const url = new URL(address, location.href);
+  if (push) history.pushState(null, "", url);
+  else history.replaceState(null, "", url);
+  body.dataset.events = `${body.dataset.events.split("?")[0]}${url.search}`;
+  connect();
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-soft]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
+  const url = new URL(link.href);
+  if (url.pathname !== location.pathname) return;
+  event.preventDefault();
+  const box = document.getElementById("q");
+  if (box && !url.searchParams.has("q")) box.value = "";
+  show(url);
+});
+
+let typing = 0;
+for (const form of document.querySelectorAll("form[data-live-form]")) {
+  const go = () => {
+    const url = new URL(location.href);
+    const text = form.elements.q.value.trim();
+    if (text) url.searchParams.set("q", text);
+    else url.searchParams.delete("q");
+    url.searchParams.delete("page");
+    show(url, { push: false });
+  };
+  form.addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(go, 200);
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    clearTimeout(typing);
+    go();
+  });
+}
+
+document.addEventListener("keydown", (event) => {
+  const box = document.getElementById("q");
+  if (event.key === "/" && box && !/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) {
+    event.preventDefault();
+    box.focus();
+    box.select();
+  }
+});
+window.addEventListener("popstate", () => {
+  const box = document.getElementById("q");
+  if (box) box.value = new URL(location.href).searchParams.get("q") ?? "";
+  show(location.href, { push: false });
+});
+window.addEventListener("pagehide", () => source && source.close());
+window.addEventListener("pageshow", (event) => event.persisted && connect());
+
+setInterval(() => {
+  if (Date.now() - heardAt > QUIET_MS) {
+    connection("lost");
+    connect();
+  }
+  showAges();
+}, 1000);
+
+if (body.dataset.events) connect();
+showAges();

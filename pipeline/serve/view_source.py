@@ -1,0 +1,57 @@
+"""Sources of views: the pages do not know whether a view is live, or the state at a moment of the past."""
+
+import time
+from typing import Protocol
+
+from pipeline.live.live_model import LiveModel
+from pipeline.live.view_structs import GroupsView, GroupView, Health
+
+Stamp = tuple[object, ...]
+"""A view does not change as long as its stamp stays equal."""
+
+
+class ViewSource(Protocol):
+    """Produces views. Any thread may call it."""
+
+    def health(self) -> Health:
+        """Return whether the views are current."""
+
+    def groups(self) -> GroupsView:
+        """Return all groups, sorted by name."""
+
+    def group(self, group_id: str) -> GroupView | None:
+        """Return one group; None if there is no such group."""
+
+    def groups_stamp(self) -> Stamp:
+        """Return the stamp of the list of groups."""
+
+    def group_stamp(self, group_id: str) -> Stamp:
+        """Return the stamp of one group."""
+
+
+class LiveSource:
+    """The views of a live model, which may be replaced by another one, as when the tables are read again."""
+
+    def __init__(self, model: LiveModel) -> None:
+        """Begin with a model."""
+        self.model = model
+
+    def health(self) -> Health:
+        """Return whether the views are current."""
+        return self.model.health(time.monotonic())
+
+    def groups(self) -> GroupsView:
+        """Return all groups, sorted by name."""
+        return self.model.groups_view(time.monotonic())
+
+    def group(self, group_id: str) -> GroupView | None:
+        """Return one group; None if there is no such group."""
+        return self.model.group_view(group_id, time.monotonic())
+
+    def groups_stamp(self) -> Stamp:
+        """Return the stamp of the list of groups."""
+        return id(self.model), self.model.list_version
+
+    def group_stamp(self, group_id: str) -> Stamp:
+        """Return the stamp of one group."""
+        return id(self.model), self.model.group_version(group_id)

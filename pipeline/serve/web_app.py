@@ -1,0 +1,211 @@
+"""The web application: pages, their events, JSON endpoints, health checks and metrics."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from pipeline.live.view_structs import GroupSummary, Health
+from pipeline.serve.event_stream import MOST_STREAMS, events
+from pipeline.serve.page_queries import GroupQuery, GroupsQuery, group_query, groups_query
+from pipeline.serve.page_regions import GROUP_REGIONS, GROUPS_REGIONS, PageRegions, Regions
+from pipeline.serve.security_headers import SecurityHeaders
+from pipeline.serve.templating import link
+from pipeline.serve.view_source import ViewSource
+from wakeroll.errors import InvalidUsage
+
+_STATIC = Path(__file__).parent / "static"
+_MOST_ROWS = 1_000
+"""Most groups in one answer of the JSON endpoint."""
+
+
+class GroupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of ``/api/groups``."""
+
+    health: Health
+    total: int
+    """Number of groups that match."""
+    groups: Sequence[GroupSummary]
+
+
+class WebApp:
+    """The handlers of all routes."""
+
+    def __init__(self, source: ViewSource, registry: CollectorRegistry, hosts: Sequence[str]) -> None:
+        """Prepare.
+
+        Args:
+            source: the views.
+            registry: the metrics of ``/metrics``.
+            hosts: names in the header `Host` that are answered; ``*`` for any.  A page on another site could otherwise
+                read this one by a name that it points to this address.
+        """
+        self._source = source
+        self._regions = PageRegions(source)
+        self._registry = registry
+        self._streams = 0
+        self.stopping = asyncio.Event()
+        """Ends all streams when it is set."""
+        self.app = Starlette(
+            routes=[
+                Route("/", self.groups_page, name="groups"),
+                Route("/groups", lambda _: RedirectResponse("/")),
+                Route("/groups/{group_id}", self.group_page),
+                Route("/events/groups", self.groups_events),
+                Route("/events/groups/{group_id}", self.group_events),
+                Route("/api/groups", self.groups_json),
+                Route("/api/groups/{group_id}", self.group_json),
+                Route("/metrics", self.metrics),
+                Route("/healthz", self.healthz),
+                Route("/readyz", self.readyz),
+                Mount("/static", StaticFiles(directory=_STATIC), name="static"),
+            ],
+            middleware=[Middleware(SecurityHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
+            exception_handlers={InvalidUsage: _refuse, 404: self._missing},
+            lifespan=self._lifespan,
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        yield
+        self.stopping.set()
+
+    # --- pages ---
+
+    async def groups_page(self, request: Request) -> Response:
+        """Return the list of groups."""
+        query = groups_query(request.query_params)
+        regions = self._regions.groups(query)
+        return self._page(request, "groups.html", regions, GROUPS_REGIONS, "/events/groups", query=query)
+
+    async def group_page(self, request: Request) -> Response:
+        """Return the page of one group."""
+        group_id, query = request.path_params["group_id"], group_query(request.query_params)
+        regions = self._regions.group(group_id, query)
+        if regions is None:
+            return self._no_group(request, group_id)
+        path = link(f"/events/groups/{group_id}")
+        return self._page(request, "group.html", regions, GROUP_REGIONS, path, query=query, group_id=group_id)
+
+    def _page(
+        self,
+        request: Request,
+        template: str,
+        regions: Regions,
+        names: Sequence[str],
+        events_path: str,
+        **values: object,
+    ) -> Response:
+        health = self._source.health()
+        html = self._regions.page(
+            template,
+            regions=regions,
+            names=names,
+            health=health,
+            events=f"{events_path}?{request.url.query}" if request.url.query else events_path,
+            **values,
+        )
+        return HTMLResponse(html)
+
+    def _no_group(self, request: Request, group_id: str) -> Response:
+        health = self._source.health()
+        html = self._regions.page("missing.html", health=health, group_id=group_id, path=request.url.path)
+        return HTMLResponse(html, status_code=404)
+
+    async def _missing(self, request: Request, _error: Exception) -> Response:
+        if request.url.path.startswith("/api/"):
+            return PlainTextResponse(f"there is nothing at {request.url.path}\n", status_code=404)
+        return self._no_group(request, "")
+
+    # --- events ---
+
+    async def groups_events(self, request: Request) -> Response:
+        """Stream the changes of the list of groups."""
+        query: GroupsQuery = groups_query(request.query_params)
+        return self._stream(lambda: self._regions.groups(query))
+
+    async def group_events(self, request: Request) -> Response:
+        """Stream the changes of the page of one group."""
+        query: GroupQuery = group_query(request.query_params)
+        group_id = request.path_params["group_id"]
+        return self._stream(lambda: self._regions.group(group_id, query))
+
+    def _stream(self, regions: Callable[[], Regions | None]) -> Response:
+        if self._streams >= MOST_STREAMS:
+            return PlainTextResponse(f"{MOST_STREAMS} pages are open already\n", status_code=503)
+
+        async def counted() -> AsyncIterator[bytes]:
+            self._streams += 1
+            try:
+                async for event in events(regions, self._now, self.stopping):
+                    yield event
+            finally:
+                self._streams -= 1
+
+        return StreamingResponse(counted(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    def _now(self) -> tuple[int, str]:
+        health = self._source.health()
+        return health.as_of_ms, health.state
+
+    # --- JSON, checks, metrics ---
+
+    async def groups_json(self, request: Request) -> Response:
+        """Return the list of groups as JSON, by the parameters of the page; `limit` and `offset` select rows."""
+        query, view = groups_query(request.query_params), self._source.groups()
+        found = query.ordered(query.of_verdict(query.matching(view.groups)))
+        limit = _whole(request.query_params, "limit", 100, _MOST_ROWS)
+        offset = _whole(request.query_params, "offset", 0, 10_000_000)
+        return _json(GroupsAnswer(health=view.health, total=len(found), groups=found[offset : offset + limit]))
+
+    async def group_json(self, request: Request) -> Response:
+        """Return one group as JSON."""
+        group_id = request.path_params["group_id"]
+        view = self._source.group(group_id)
+        if view is None:
+            return _json({"error": f"there is no group {group_id!r}"}, 404)
+        return _json(view)
+
+    async def healthz(self, _request: Request) -> Response:
+        """Return 200 as long as this process answers; it does not depend on the brokers."""
+        return PlainTextResponse("ok\n")
+
+    async def readyz(self, _request: Request) -> Response:
+        """Return 200 when the log was read and the brokers can be reached; else 503 with the reason."""
+        health = self._source.health()
+        if health.state == "starting":
+            return PlainTextResponse(f"reading the log: {health.read} of {health.to_read} records\n", status_code=503)
+        broken = [one.text for one in health.notices if one.kind == "broker-gone"]
+        if broken:
+            return PlainTextResponse(f"{broken[0]}\n", status_code=503)
+        return PlainTextResponse("ready\n" + "".join(f"{one.text}\n" for one in health.notices))
+
+    def metrics(self, _request: Request) -> Response:
+        """Return all metrics in Prometheus' format; in a thread of its own, because there may be many."""
+        return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _json(answer: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(answer), status_code=status, media_type="application/json")
+
+
+def _whole(params: Mapping[str, str], name: str, default: int, most: int) -> int:
+    text = params.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and int(text[:9]) <= most):
+        raise InvalidUsage(f"{name} is {text[:64]!r}; it must be a number from 0 to {most}")
+    return int(text)
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"{error}\n", status_code=400)

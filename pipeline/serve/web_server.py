@@ -1,0 +1,174 @@
+"""The process of `wakeroll serve`: it follows the log or reads the tables, and answers requests."""
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+
+import uvicorn
+from deltalake import DeltaTable
+from msgspec import structs
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
+
+from model.rows import EVENTS
+from pipeline.live.end_queries import EndQueries
+from pipeline.live.kafka_follower import KafkaFollower
+from pipeline.live.ledger_reader import read_ledger
+from pipeline.live.live_model import LiveModel
+from pipeline.metrics.decision_metrics import DecisionMetrics
+from pipeline.metrics.label_caps import LabelCaps
+from pipeline.serve.live_metrics import MOST_GROUPS, LiveMetrics
+from pipeline.serve.view_source import LiveSource
+from pipeline.serve.web_app import WebApp
+from pipeline.settings import Settings
+from wakeroll.connection import Topics
+from wakeroll.epoch_ms import now_ms
+from wakeroll.errors import InvalidUsage
+
+log = logging.getLogger(__name__)
+
+REREAD_S = 10.0
+"""How often the tables are read again if they have changed (s)."""
+_GOODBYE_S = 1
+"""Open streams are cut after this time at a stop (s)."""
+
+
+class ReadLedger(threading.Thread):
+    """Reads the tables, and reads them again when they have a new version."""
+
+    def __init__(self, source: LiveSource, warehouse: Path, topics: Topics, partitions: int) -> None:
+        """Prepare; the source has no groups until the tables are read."""
+        super().__init__(name="ledger-reader", daemon=True)
+        self._source = source
+        self._warehouse = warehouse
+        self._topics = topics
+        self._partitions = partitions
+        self._version = -1
+        self._stop_requested = threading.Event()
+
+    def stop(self) -> None:
+        """End the thread after the current reading."""
+        self._stop_requested.set()
+
+    def run(self) -> None:
+        """Read until `stop`."""
+        while not self._stop_requested.is_set():
+            version = DeltaTable(str(self._warehouse / EVENTS.name)).version()
+            if version != self._version:
+                model = read_ledger(self._warehouse, self._topics, self._partitions)
+                self._source.model, self._version = model, version
+            facts = self._source.model.facts
+            age_ms = max(now_ms() - self._source.model.now_ms, 0)
+            self._source.model.facts = structs.replace(facts, age_ms=age_ms)
+            self._stop_requested.wait(REREAD_S)
+
+
+@contextmanager
+def following(settings: Settings, registry: CollectorRegistry) -> Iterator[LiveSource]:
+    """Provide the views of a deployment: live if a broker is named, else those of the tables.
+
+    Raises:
+        InvalidUsage: neither a broker nor tables are named, or Kafka's client rejects the settings.
+    """
+    with ExitStack() as stack:
+        if settings.bootstrap:
+            yield _follow_brokers(settings, registry, stack)
+            return
+        if not (settings.warehouse / EVENTS.name).is_dir():
+            raise InvalidUsage(
+                f"nothing to show: no broker is named, and there are no tables in {settings.warehouse}; use "
+                "--bootstrap host:port or --home"
+            )
+        topics = Topics(settings.prefix)
+        model = LiveModel(topics, settings.partitions, "ledger")
+        model.facts = structs.replace(model.facts, is_begun=False)
+        source = LiveSource(model)
+        reader = ReadLedger(source, settings.warehouse, topics, settings.partitions)
+        reader.start()
+        stack.callback(reader.stop)
+        yield source
+
+
+def _follow_brokers(settings: Settings, registry: CollectorRegistry, stack: ExitStack) -> LiveSource:
+    connection, keys = settings.connection, settings.read_keys()
+    model = LiveModel(connection.topics, settings.partitions)
+    model.facts = structs.replace(model.facts, is_begun=False)
+    decisions = DecisionMetrics(registry, LabelCaps(registry, MOST_GROUPS))
+    warehouse = settings.warehouse if settings.warehouse.is_dir() else None
+    follower = KafkaFollower(connection, model, keys, warehouse, decisions.count)
+    queries = EndQueries(connection, model)
+    for thread in (follower, queries):
+        thread.start()
+        stack.callback(thread.stop)
+    return LiveSource(model)
+
+
+def serve(settings: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Answer requests until a signal stops the process.
+
+    Args:
+        settings: of the deployment.
+        host: address to listen on.
+        port: port to listen on; 0: one that the system chooses.
+        ready: called with the address of the page when it can be opened.
+
+    Raises:
+        InvalidUsage: the address cannot be used, or there is nothing to show.
+    """
+    registry = CollectorRegistry()
+    for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+        registry.register(collector)
+    with listening(host, port) as listener, following(settings, registry) as source:
+        LiveMetrics(source, registry)
+        web = WebApp(source, registry, hosts_of(host))
+        server = uvicorn.Server(
+            uvicorn.Config(
+                web.app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GOODBYE_S,
+                lifespan="on",
+            )
+        )
+        ready(address_of(host, listener.getsockname()[1]))
+        server.run(sockets=[listener])
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """Provide a socket that listens.
+
+    Raises:
+        InvalidUsage: the address cannot be used; the message gives the reason.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=512)
+    except OSError as error:
+        raise InvalidUsage(f"cannot listen on {address_of(host, port)}: {error.strerror or error}") from None
+    with listener:
+        yield listener
+
+
+def address_of(host: str, port: int) -> str:
+    """Return the address of the page."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def hosts_of(host: str) -> list[str]:
+    """Return the names by which requests may address the page: any name, unless it listens on this machine only."""
+    if host == "localhost" or (_is_address(host) and ip_address(host).is_loopback):
+        return ["localhost", "127.0.0.1", "[::1]", host]
+    return ["*"]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
