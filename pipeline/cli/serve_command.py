@@ -48,5 +48,5 @@ def serve(
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     followed = f"following {settings.bootstrap}" if settings.bootstrap else f"the tables in {settings.warehouse}"
     run_server(
-        settings, host, port, lambda address: out.print(f"{address}  ({followed}; Ctrl-C stops)", soft_wrap=True)
+        settings, host, port, lambda address, _: out.print(f"{address}  ({followed}; Ctrl-C stops)", soft_wrap=True)
     )

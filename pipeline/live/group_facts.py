@@ -18,10 +18,22 @@ _BY_OPERATORS = ("config", "reset")
 def queues_of(group: Group, routes: Routes) -> list[Queue]:
     """Return the queues of a group, sorted: those of the topics that it subscribes, and those with stored offsets."""
     found = {queue for topic in group.topics for queue in routes.queues(topic) or ()}
-    found.update(group.owners)
+    found.update(owners_of(group))
     if not group.members:
         found.update(queue for queue in group.offsets if not routes.lacks(queue))
     return sorted(found)
+
+
+def owners_of(group: Group) -> Mapping[Queue, str]:
+    """Return queue -> its owner.
+
+    While the state is only learned from the log, the model's map of owners is not that of the coordinator: the owner is
+    the member whose last heartbeat lists the queue.
+    """
+    if not group.is_learning:
+        return group.owners
+    members = group.members.items()
+    return {queue: client_id for client_id, one in members for queue in group.listed.get(one.instance_id, ())}
 
 
 def summary_of(
@@ -87,7 +99,7 @@ def summary_of(
 def free_queues(group: Group, queues: list[Queue]) -> Iterator[Queue]:
     """Yield the queues that nobody owns although the group has members; none in a broadcasting group."""
     if group.members and group.mode == "clustering":
-        owners = group.owners
+        owners = owners_of(group)
         yield from (queue for queue in queues if queue not in owners)
 
 
@@ -99,14 +111,14 @@ def _troubled(
     why_free: Mapping[Queue, str],
 ) -> Iterator[QueueFacts]:
     """Yield the facts about the queues that have lag, that grow without commits, or that nobody owns."""
-    broadcasts = group.mode == "broadcasting"
+    broadcasts, owners = group.mode == "broadcasting", owners_of(group)
     for queue in queues:
         lag, free_ms = lags.queues.get(queue), free_since.get(queue)
         if free_ms is None and (lag is None or not (lag.lag or lag.grown)):
             continue
         yield QueueFacts(
             name=str(queue),
-            owner="every member" if broadcasts else group.owners.get(queue, ""),
+            owner="every member" if broadcasts else owners.get(queue, ""),
             lag=0 if lag is None else lag.lag or 0,
             grown=0 if lag is None else lag.grown,
             moved_ms=0 if lag is None else lag.moved_ms,

@@ -1,7 +1,7 @@
 """The view of one group: members, queues, hand-overs, held pulls and settings, as its page shows them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -34,9 +34,11 @@ SHOWN_MOVES = 500
 
 
 class GroupSources(Struct, frozen=True, kw_only=True):
-    """What a view of a group is made from."""
+    """The sources of a view of one group."""
 
     group: Group
+    owners: Mapping[Queue, str]
+    """Queue -> its owner."""
     summary: GroupSummary
     queues: list[Queue]
     lags: GroupLags
@@ -62,7 +64,7 @@ def group_view(sources: GroupSources, health: Health) -> GroupView:
         summary=sources.summary,
         members=[_member_row(sources, client_id, member) for client_id, member in group.members.items()],
         queues=[_queue_row(sources, queue, waiting) for queue in sources.queues],
-        lanes=lanes_of(sources.queues, group.owners, sources.history.handovers, from_ms, now_ms),
+        lanes=lanes_of(sources.queues, sources.owners, sources.history.handovers, from_ms, now_ms),
         lanes_from_ms=from_ms,
         lanes_to_ms=now_ms,
         rebalances=list(_rebalance_rows(sources.history)),
@@ -76,7 +78,7 @@ def group_view(sources: GroupSources, health: Health) -> GroupView:
 def _member_row(sources: GroupSources, client_id: str, member: Member) -> MemberRow:
     group = sources.group
     waits = sum(
-        1 for queue, wanted in group.target.items() if wanted == client_id and group.owners.get(queue) != wanted
+        1 for queue, wanted in group.target.items() if wanted == client_id and sources.owners.get(queue) != wanted
     )
     return MemberRow(
         client_id=client_id,
@@ -103,7 +105,7 @@ def _member_row(sources: GroupSources, client_id: str, member: Member) -> Member
 
 def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]]) -> QueueRow:
     group, lag = sources.group, sources.lags.queues.get(queue)
-    owner = group.owners.get(queue, "")
+    owner = sources.owners.get(queue, "")
     member = group.members.get(owner)
     wanted = group.target.get(queue, "")
     behind = None if lag is None else lag.behind
@@ -133,7 +135,7 @@ def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]
 def _note(sources: GroupSources, queue: Queue) -> str:
     """Return why a queue has no owner; empty if it has one, or the reason is not known."""
     group, history = sources.group, sources.history
-    if queue in group.owners or group.mode == "broadcasting" or not history.rebalances:
+    if queue in sources.owners or group.mode == "broadcasting" or not history.rebalances:
         return ""
     last = history.rebalances[-1].decision
     return next((one.reason for one in last.unassigned if one.queue == queue), "")
@@ -146,7 +148,7 @@ def _holds(sources: GroupSources) -> Iterator[HoldRow]:
         held, skew_ms = sources.held_queue(queue)
         if held is None or not held.holds:
             continue
-        clients = group.members if group.mode == "broadcasting" else filter(None, [group.owners.get(queue)])
+        clients = group.members if group.mode == "broadcasting" else filter(None, [sources.owners.get(queue)])
         for client_id in clients:
             number = held.waiting.of_client(group.group_id, client_id)
             if number is not None:

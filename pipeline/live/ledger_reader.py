@@ -161,10 +161,10 @@ def _refused(warehouse: Path) -> dict[ControlPartition, dict[int, str]]:
 
 def _decisions(warehouse: Path, from_ms: int, end_ms: int) -> Iterator[tuple[AnyDecision, int, int]]:
     query = (
-        "select json, partition, published_ms from decisions "
-        f"where published_ms >= $from and published_ms <= $end order by {_ERA}, seq"
+        f"select json, partition, published_ms, {_ERA} as era from decisions "
+        "where published_ms >= $from and published_ms <= $end order by era, seq"
     )
-    for text, partition, published_ms in _rows(warehouse, DECISIONS, query, {"from": from_ms, "end": end_ms}):
+    for text, partition, published_ms, _ in _rows(warehouse, DECISIONS, query, {"from": from_ms, "end": end_ms}):
         if (decision := _decision(text)) is not None:
             yield decision, partition, published_ms
 

@@ -15,7 +15,7 @@ from model.queue import Queue
 from model.records import UNREADABLE, Record
 from pipeline.live.decision_feed import DecisionFeed
 from pipeline.live.end_history import EndHistory
-from pipeline.live.group_facts import free_queues, queues_of, summary_of
+from pipeline.live.group_facts import free_queues, owners_of, queues_of, summary_of
 from pipeline.live.group_lags import GroupLags
 from pipeline.live.group_page import GroupSources, group_view
 from pipeline.live.health import ShardFacts, SystemFacts, health_of
@@ -41,7 +41,7 @@ _names_of = msgspec.json.Decoder(_Named).decode
 
 
 class TrackedGroup:
-    """What the model keeps about a group beside the state of its shard."""
+    """The lags and the summary of a group, which the model keeps beside the state of its shard."""
 
     __slots__ = ("free_since", "lags", "queues", "summary", "version")
 
@@ -300,6 +300,7 @@ class LiveModel:
                 return None
             sources = GroupSources(
                 group=group,
+                owners=owners_of(group),
                 summary=tracked.summary,
                 queues=tracked.queues,
                 lags=tracked.lags,

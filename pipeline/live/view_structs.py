@@ -22,7 +22,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     level: Level
     text: str
     remedy: str = ""
-    """What an operator can do; empty if nothing."""
+    """Advice for an operator; empty if there is none."""
 
 
 class Health(Struct, frozen=True, kw_only=True):

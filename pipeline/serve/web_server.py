@@ -106,14 +106,15 @@ def _follow_brokers(settings: Settings, registry: CollectorRegistry, stack: Exit
     return LiveSource(model)
 
 
-def serve(settings: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
+def serve(settings: Settings, host: str, port: int, ready: Callable[[str, uvicorn.Server], None]) -> None:
     """Answer requests until a signal stops the process.
 
     Args:
         settings: of the deployment.
         host: address to listen on.
         port: port to listen on; 0: one that the system chooses.
-        ready: called with the address of the page when it can be opened.
+        ready: called with the address of the page when it can be opened, and with the server, which ends when its
+            `should_exit` is set.
 
     Raises:
         InvalidUsage: the address cannot be used, or there is nothing to show.
@@ -134,7 +135,7 @@ def serve(settings: Settings, host: str, port: int, ready: Callable[[str], None]
                 lifespan="on",
             )
         )
-        ready(address_of(host, listener.getsockname()[1]))
+        ready(address_of(host, listener.getsockname()[1]), server)
         server.run(sockets=[listener])
 
 

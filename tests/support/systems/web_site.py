@@ -1,0 +1,25 @@
+"""The web page of a system, served by a thread of this process, for tests that open it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pipeline.serve.web_server import serve
+from pipeline.settings import Settings
+from tests.support.waiting import wait_until
+
+
+@contextmanager
+def served(settings: Settings) -> Iterator[str]:
+    """Serve the page of a deployment on a port that the system chooses; provide its address without the last slash."""
+    told: list[tuple[str, Any]] = []
+    thread = threading.Thread(
+        target=serve, args=(settings, "127.0.0.1", 0, lambda *address: told.append(address)), daemon=True
+    )
+    thread.start()
+    address, server = wait_until(lambda: told and told[0], "the page is served")
+    wait_until(lambda: server.started, "the server answers")
+    yield address.rstrip("/")
+    server.should_exit = True
+    thread.join()

@@ -1,0 +1,200 @@
+"""The live model: it shows what the coordinator knows, from a log that it reads from the start or from a snapshot."""
+
+import time
+
+import msgspec
+import pytest
+
+from model.decisions import AnyDecision, Handover
+from model.queue import Queue
+from model.records import Record
+from model.signing import OnRecord
+from pipeline.live.live_model import LiveModel
+from pipeline.live.shard_follower import ShardFollower
+from tests.support.ledgers import PARTITIONS, Story, a_day, offsets_of, owners_of, two_eras
+from wakeroll.connection import Topics
+
+TOPICS = Topics()
+_decode = msgspec.json.Decoder(AnyDecision).decode
+
+
+def a_model() -> LiveModel:
+    model = LiveModel(TOPICS, PARTITIONS)
+    for topic in TOPICS.control:
+        for partition in range(PARTITIONS):
+            model.put_shard(ShardFollower((topic, partition), PARTITIONS, OnRecord()))
+    return model
+
+
+def follow(model: LiveModel, story: Story, *, publishes: bool = True) -> LiveModel:
+    """Let a model read a story: the records, and the decisions about them."""
+    for row in story.rows:
+        read(model, row, publishes=publishes)
+    model.refresh()
+    return model
+
+
+def read(model: LiveModel, row: tuple, *, publishes: bool = True) -> None:
+    topic, partition, _, at_ms, _, value = row
+    if topic != TOPICS.decisions:
+        model.apply(Record(*row), time.monotonic())
+    elif publishes:
+        model.note_decision(partition, _decode(value), at_ms)
+
+
+def owners(model: LiveModel, group_id: str) -> dict[str, str]:
+    view = model.group_view(group_id, time.monotonic())
+    assert view is not None
+    return {one.name: one.owner for one in view.queues}
+
+
+@pytest.fixture(scope="module")
+def story() -> Story:
+    return a_day()
+
+
+@pytest.fixture(scope="module")
+def model(story: Story) -> LiveModel:
+    return follow(a_model(), story)
+
+
+def test_the_groups_are_those_of_the_log(model):
+    assert [one.group_id for one in model.groups_view(0.0).groups] == ["audit", "billing"]
+
+
+def test_the_owners_are_those_of_the_published_handovers(model, story):
+    """The view comes from the model's own state, the expectation from what the coordinator published."""
+    for (group_id, topic, number), client_id in owners_of(story).items():
+        assert owners(model, group_id)[str(Queue(topic, "", number))] == (client_id or "")
+
+
+def test_the_committed_offsets_are_those_of_the_published_decisions(model, story):
+    for (group_id, topic, number), offset in offsets_of(story).items():
+        view = model.group_view(group_id, 0.0)
+        [row] = [one for one in view.queues if one.queue == Queue(topic, "", number)]
+        assert row.committed_offset == offset
+
+
+def test_the_lag_is_counted_from_the_ends_of_the_newest_routes(model):
+    """There are 10 queues of 2,000 messages; billing committed 300 for 8 of them, and two were added."""
+    [billing] = [one for one in model.groups_view(0.0).groups if one.group_id == "billing"]
+
+    assert billing.lag_messages == 8 * 1_700
+    assert billing.queues == 10
+
+
+def test_every_published_decision_agrees_with_the_models(model):
+    assert [one.name for one in model.shards.values() if one.progress.is_different] == []
+    assert sum(one.progress.pending for one in model.shards.values()) == 0
+
+
+def test_decisions_that_are_not_published_are_pending(story):
+    """The coordinator is dead: the model knows what it will decide, and how much of it."""
+    model = follow(a_model(), story, publishes=False)
+
+    assert sum(one.progress.pending for one in model.shards.values()) == len(story.decisions)
+
+
+def test_a_rebalance_shows_its_cause_and_what_it_moved(model):
+    rebalances = model.group_view("billing", 0.0).rebalances
+    [left] = [one for one in rebalances if one.trigger == "leave"]
+
+    assert "c1" in {move.before for move in left.moves}
+    assert "c1" not in {move.after for move in left.moves}
+    assert "unregistered" in {move.how for move in left.moves}
+    assert left.cause.startswith("wakeroll.groups-")
+
+
+def test_a_held_pull_is_shown_with_its_client():
+    story = Story()
+    story.route("payments", 1, ends=500)
+    story.join("audit", "a1", "payments")
+    story.pass_seconds(5)
+    story.pull("audit", "a1", "payments", 0, 500)
+    story.pull("audit", "a1", "payments", 0, 500)
+    view = follow(a_model(), story).group_view("audit", 0.0)
+
+    assert [(one.queue, one.client_id, one.from_offset) for one in view.holds] == [("payments-0", "a1", 500)]
+    assert [one.is_held for one in view.queues] == [True]
+
+
+def test_a_rejected_record_is_shown_with_its_group():
+    story = Story()
+    story.join("billing", "c1", "orders", session_timeout_ms=1)
+    view = follow(a_model(), story).feed.rejections
+
+    assert [one.decision.rule for one in view] == ["bounds"]
+
+
+def test_a_lane_shows_each_owner_of_a_queue(model, story):
+    """The owners of the lane are those of the hand-overs, in order."""
+    lanes = {one.queue: [each.client_id for each in one.periods] for one in model.group_view("billing", 0.0).lanes}
+    expected: dict[str, list[str]] = {}
+    for one in story.decisions:
+        if isinstance(one, Handover) and one.group_id == "billing":
+            expected.setdefault(str(one.queue), []).append(one.to or "")
+
+    assert lanes.keys() == expected.keys()
+    assert all(lanes[name][-len(expected[name]) :] == expected[name] for name in expected)
+
+
+def test_a_group_that_nothing_concerns_keeps_its_version(model):
+    """Otherwise every open page would be rendered at every tick."""
+    before = model.group_version("audit"), model.group_version("billing")
+    for _ in range(2):
+        model.refresh()
+
+    assert (model.group_version("audit"), model.group_version("billing")) == before
+
+
+def test_a_model_that_begins_with_a_snapshot_ends_as_one_that_read_everything(story):
+    """A start costs the records since the last snapshot only."""
+    model = LiveModel(TOPICS, PARTITIONS)
+    newest = {(topic, partition): bytes(body) for topic, partition, *_, body in story.snapshots}
+    for place in ((topic, partition) for topic in TOPICS.control for partition in range(PARTITIONS)):
+        model.put_shard(ShardFollower(place, PARTITIONS, OnRecord(), body=newest[place]))
+    follow(model, story)
+    whole = follow(a_model(), story)
+
+    for group_id in ("audit", "billing"):
+        assert owners(model, group_id) == owners(whole, group_id)
+    assert [one.name for one in model.shards.values() if one.progress.is_different] == []
+
+
+def test_a_state_that_is_not_the_coordinators_is_noticed(story):
+    """It began in the middle of the log without a snapshot, so its decisions have other numbers."""
+    model = LiveModel(TOPICS, PARTITIONS)
+    for place in ((topic, partition) for topic in TOPICS.control for partition in range(PARTITIONS)):
+        model.put_shard(ShardFollower(place, PARTITIONS, OnRecord(), first=12))
+    follow(model, story)
+
+    assert [one.name for one in model.shards.values() if one.progress.is_different]
+
+
+def test_a_later_era_of_the_coordinator_is_noticed():
+    """Its state is that of a snapshot which the model did not read."""
+    story = two_eras()
+    model = LiveModel(TOPICS, PARTITIONS)
+    for place in ((topic, partition) for topic in TOPICS.control for partition in range(PARTITIONS)):
+        model.put_shard(ShardFollower(place, PARTITIONS, OnRecord(), learns_era=9, first=0))
+    follow(model, story)
+
+    assert set(model.later_eras.values()) == {10}
+
+
+def test_a_shard_that_only_learns_shows_the_owners_that_members_report():
+    """The log's beginning was deleted, and there is no snapshot: heartbeats list what each member owns."""
+    story = a_day()
+    model = LiveModel(TOPICS, PARTITIONS)
+    for place in ((topic, partition) for topic in TOPICS.control for partition in range(PARTITIONS)):
+        model.put_shard(ShardFollower(place, PARTITIONS, OnRecord(), learns_era=1, first=0))
+    follow(model, story)
+    known = {name: client_id for name, client_id in owners(model, "billing").items() if client_id}
+    expected = {
+        str(Queue(topic, "", number)): client_id
+        for (group_id, topic, number), client_id in owners_of(story).items()
+        if group_id == "billing"
+    }
+
+    assert known == expected
+    assert [one.kind for one in model.groups_view(0.0).groups[1].findings if one.kind == "learning"] == ["learning"]

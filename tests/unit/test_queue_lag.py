@@ -1,0 +1,53 @@
+"""The lag of one queue: commits come more often than ends, and only a fresh end shows whether the lag falls."""
+
+from pipeline.live.end_history import EndHistory
+from pipeline.live.queue_lag import QueueLag
+
+
+def lag_after(*steps: tuple[int, int | None, int | None]) -> QueueLag:
+    """Return the lag after (log time, committed offset, end) in order; an end of None means no new one."""
+    history, made = EndHistory(), QueueLag(0)
+    for at_ms, committed, end in steps:
+        if end is not None:
+            history.note(end, at_ms)
+        made.update(committed, history, at_ms)
+    return made
+
+
+def test_the_lag_is_not_known_without_a_committed_offset():
+    """Where such a queue starts is a policy that only its client resolves."""
+    made = lag_after((0, None, 100), (60_000, None, 160))
+
+    assert made.lag is None
+    assert made.grown == 60
+
+
+def test_a_queue_that_grows_faster_than_it_is_consumed_does_not_seem_to_fall_between_two_ends():
+    """Each commit comes nearer to the old end; at the next end the lag is larger than before."""
+    made = lag_after((0, 0, 100), (20_000, 50, None), (40_000, 90, None), (60_000, 120, 300), (120_000, 240, 600))
+
+    assert made.lag == 360
+    assert made.not_fallen_ms == 0
+    assert made.trend == "rising"
+
+
+def test_a_lag_that_falls_begins_to_be_watched_again():
+    made = lag_after((0, 0, 100), (60_000, 150, 200), (120_000, 290, 300))
+
+    assert made.not_fallen_ms == 120_000
+    assert made.trend == "falling"
+
+
+def test_a_queue_that_is_consumed_to_its_end_has_no_trend():
+    made = lag_after((0, 0, 100), (60_000, 200, 200))
+
+    assert made.lag == 0
+    assert made.not_fallen_ms is None
+
+
+def test_messages_since_the_last_commit_are_counted():
+    """A stalled queue is one that grows while its committed offset stays."""
+    made = lag_after((0, 10, 100), (60_000, 10, 150), (120_000, 10, 180))
+
+    assert made.grown == 80
+    assert made.moved_ms == 0
