@@ -1,0 +1,53 @@
+"""The Delta tables of a story, written without Spark."""
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+from deltalake import write_deltalake
+
+from model.decisions import AnyDecision
+from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, Table
+from pipeline.ledger.column_types import columns_of, in_duckdb
+from tests.support.ledgers import Story
+from wakeroll.connection import Topics
+
+_decode: msgspec.json.Decoder[AnyDecision] = msgspec.json.Decoder(AnyDecision)
+
+
+def write_tables(warehouse: Path, story: Story) -> None:
+    """Append the records, decisions and snapshots of a story; the other tables stay empty."""
+    control = [row for row in story.rows if row[0] != Topics().decisions]
+    append(warehouse, EVENTS, [(*row, _type_of(row[5])) for row in control])
+    published = [row for row in story.rows if row[0] == Topics().decisions]
+    append(warehouse, DECISIONS, [_decision_row(row[1], row[3], row[5] or b"") for row in published])
+    append(warehouse, SNAPSHOTS, [(*row[:-1], bytes(row[-1])) for row in story.snapshots])  # type: ignore[call-overload]
+    append(warehouse, ASSIGNMENTS, [])
+    append(warehouse, OFFSETS, [])
+
+
+def append(warehouse: Path, table: Table, rows: list[tuple[Any, ...]]) -> None:
+    """Append rows, whose values have the order of the table's columns."""
+    columns = columns_of(table.row)
+    with duckdb.connect() as connection:
+        typed = ", ".join(f'"{column.name}" {in_duckdb(column.type)}' for column in columns)
+        connection.execute(f"create table made ({typed})")
+        if rows:
+            connection.executemany(f"insert into made values ({', '.join('?' for _ in columns)})", rows)
+        write_deltalake(str(warehouse / table.name), connection.sql("from made").to_arrow_table(), mode="append")
+
+
+def _type_of(value: bytes | None) -> str | None:
+    try:
+        return str(msgspec.json.decode(value or b"")["type"])
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return None
+
+
+def _decision_row(partition: int, published_ms: int, value: bytes) -> tuple[Any, ...]:
+    one = _decode.decode(value)
+    names = getattr(one, "group_id", None), getattr(one, "client_id", None)
+    cause = msgspec.to_builtins(one.cause)
+    kind = one.__struct_config__.tag
+    return (one.shard, one.seq, kind, *names, one.at_ms, cause, published_ms, partition, value.decode())

@@ -1,0 +1,82 @@
+"""The page without a broker: the state at the end of the archived log, or at a moment in it, from the tables alone."""
+
+from pathlib import Path
+
+import pytest
+
+from model.queue import Queue
+from pipeline.live.ledger_reader import newest_snapshots, read_ledger
+from pipeline.live.live_model import LiveModel
+from tests.support.control_log import START_MS
+from tests.support.delta_tables import write_tables
+from tests.support.ledgers import PARTITIONS, Story, a_day, offsets_of, owners_of, two_eras
+from wakeroll.connection import Topics
+from wakeroll.errors import InvalidUsage
+
+
+def tables_of(story: Story, folder: Path) -> Path:
+    warehouse = folder / "it's a warehouse"
+    write_tables(warehouse, story)
+    return warehouse
+
+
+def owners(model: LiveModel) -> dict[tuple[str, str, int], str]:
+    """Return group, topic and queue_id -> owner, as the page shows them."""
+    found = {}
+    for summary in model.groups_view(0.0).groups:
+        view = model.group_view(summary.group_id, 0.0)
+        assert view is not None
+        found |= {(summary.group_id, one.topic, one.queue_id): one.owner for one in view.queues}
+    return found
+
+
+def test_the_end_of_the_log_shows_the_owners_and_offsets_on_record(tmp_path):
+    story = a_day()
+    model = read_ledger(tables_of(story, tmp_path), Topics(), PARTITIONS)
+
+    assert owners(model) == {place: client_id or "" for place, client_id in owners_of(story).items()}
+    for (group_id, topic, number), offset in offsets_of(story).items():
+        rows = {one.queue: one.committed_offset for one in model.group_view(group_id, 0.0).queues}
+        assert rows[Queue(topic, "", number)] == offset
+    assert [one.kind for one in model.health(0.0).notices] == ["ledger"]
+
+
+def test_without_snapshots_the_whole_log_is_read(tmp_path):
+    story = a_day()
+    story.snapshots.clear()
+
+    assert owners(read_ledger(tables_of(story, tmp_path), Topics(), PARTITIONS)) == {
+        place: client_id or "" for place, client_id in owners_of(story).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("second", "members"), [(3, ["c1"]), (8, ["c1", "c2"]), (15, ["c1", "c2", "c3"]), (27, ["c2", "c3"])]
+)
+def test_an_earlier_moment_shows_the_members_of_that_time(tmp_path, second, members):
+    """The newest snapshot is younger than the moment, so an older one, or the start of the log, is used."""
+    model = read_ledger(tables_of(a_day(), tmp_path), Topics(), PARTITIONS, START_MS + second * 1_000)
+
+    assert [one.client_id for one in model.group_view("billing", 0.0).members] == members
+
+
+def test_a_later_era_begins_with_its_own_snapshot(tmp_path):
+    """Era 10 decided otherwise than era 9 would have about the same records."""
+    story = two_eras()
+    warehouse = tables_of(story, tmp_path)
+    model = read_ledger(warehouse, Topics(), PARTITIONS)
+    known = owners(model)
+
+    assert {one.era for one in newest_snapshots(warehouse).values()} == {10}
+    for place, client_id in owners_of(story).items():
+        assert known.get(place, "") == (client_id or "")
+
+
+def test_a_folder_without_tables_is_refused(tmp_path):
+    with pytest.raises(InvalidUsage, match="no table 'events'"):
+        read_ledger(tmp_path, Topics(), PARTITIONS)
+
+
+def test_a_follower_starts_without_tables(tmp_path):
+    """`run` creates them later than `serve` starts."""
+    assert newest_snapshots(tmp_path) == {}
