@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -73,13 +72,7 @@ class WebApp:
             ],
             middleware=[Middleware(SecurityHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
             exception_handlers={InvalidUsage: _refuse, 404: self._missing},
-            lifespan=self._lifespan,
         )
-
-    @asynccontextmanager
-    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
-        yield
-        self.stopping.set()
 
     # --- pages ---
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 REREAD_S = 10.0
 """How often the tables are read again if they have changed (s)."""
 _GOODBYE_S = 1
-"""Open streams are cut after this time at a stop (s)."""
+"""Requests that are still open at a stop are cut after this time (s)."""
 
 
 class ReadLedger(threading.Thread):
@@ -64,6 +64,29 @@ class ReadLedger(threading.Thread):
             age_ms = max(now_ms() - self._source.model.now_ms, 0)
             self._source.model.facts = structs.replace(facts, age_ms=age_ms)
             self._stop_requested.wait(REREAD_S)
+
+
+class PageServer(uvicorn.Server):
+    """Answers the requests of an application, and ends its open streams first when it is stopped."""
+
+    def __init__(self, web: WebApp) -> None:
+        """Prepare."""
+        super().__init__(
+            uvicorn.Config(
+                web.app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GOODBYE_S,
+                lifespan="off",
+            )
+        )
+        self._web = web
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then the connections."""
+        self._web.stopping.set()
+        await super().shutdown(sockets)
 
 
 @contextmanager
@@ -106,7 +129,7 @@ def _follow_brokers(settings: Settings, registry: CollectorRegistry, stack: Exit
     return LiveSource(model)
 
 
-def serve(settings: Settings, host: str, port: int, ready: Callable[[str, uvicorn.Server], None]) -> None:
+def serve(settings: Settings, host: str, port: int, ready: Callable[[str, PageServer], None]) -> None:
     """Answer requests until a signal stops the process.
 
     Args:
@@ -125,16 +148,7 @@ def serve(settings: Settings, host: str, port: int, ready: Callable[[str, uvicor
     with listening(host, port) as listener, following(settings, registry) as source:
         LiveMetrics(source, registry)
         web = WebApp(source, registry, hosts_of(host))
-        server = uvicorn.Server(
-            uvicorn.Config(
-                web.app,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=_GOODBYE_S,
-                lifespan="on",
-            )
-        )
+        server = PageServer(web)
         ready(address_of(host, listener.getsockname()[1]), server)
         server.run(sockets=[listener])
 

@@ -1,11 +1,12 @@
-"""The web page of a system, served by a thread of this process, for tests that open it."""
+"""The web page, served by a thread of this process, for tests that open it."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pipeline.serve.web_server import serve
+from pipeline.serve.web_app import WebApp
+from pipeline.serve.web_server import PageServer, listening, serve
 from pipeline.settings import Settings
 from tests.support.waiting import wait_until
 
@@ -23,3 +24,16 @@ def served(settings: Settings) -> Iterator[str]:
     yield address.rstrip("/")
     server.should_exit = True
     thread.join()
+
+
+@contextmanager
+def answering(web: WebApp) -> Iterator[str]:
+    """Serve an application on a port that the system chooses; provide its address without the last slash."""
+    with listening("127.0.0.1", 0) as listener:
+        server = PageServer(web)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        wait_until(lambda: server.started, "the server answers")
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,242 @@
+"""The web application over HTTP, with the views of a story: JSON, errors, headers, metrics and streams."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from http.client import HTTPResponse
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from model.decisions import AnyDecision
+from model.records import Record
+from model.signing import OnRecord
+from pipeline.live.live_model import LiveModel
+from pipeline.live.shard_follower import ShardFollower
+from pipeline.serve.live_metrics import LiveMetrics
+from pipeline.serve.page_queries import GroupsQuery, groups_query, slice_of
+from pipeline.serve.view_source import LiveSource
+from pipeline.serve.web_app import WebApp
+from tests.support.ledgers import PARTITIONS, Story, a_day
+from tests.support.systems.web_site import answering
+from tests.support.waiting import wait_until
+from wakeroll.connection import Topics
+from wakeroll.errors import InvalidUsage
+
+TOPICS = Topics()
+_decode = msgspec.json.Decoder(AnyDecision).decode
+
+
+def model_of(story: Story) -> LiveModel:
+    model = LiveModel(TOPICS, PARTITIONS)
+    for topic in TOPICS.control:
+        for partition in range(PARTITIONS):
+            model.put_shard(ShardFollower((topic, partition), PARTITIONS, OnRecord()))
+    follow(model, story)
+    model.facts = msgspec.structs.replace(model.facts, is_begun=True)
+    return model
+
+
+def follow(model: LiveModel, story: Story, since: int = 0) -> int:
+    """Let a model read the rows of a story from a place on; return the place behind them."""
+    for topic, partition, offset, at_ms, key, value in story.rows[since:]:
+        if topic == TOPICS.decisions:
+            model.note_decision(partition, _decode(value or b""), at_ms)
+        else:
+            model.apply(Record(topic, partition, offset, at_ms, key, value), time.monotonic())
+    model.refresh()
+    return len(story.rows)
+
+
+def app_of(model: LiveModel) -> WebApp:
+    registry, source = CollectorRegistry(), LiveSource(model)
+    LiveMetrics(source, registry)
+    return WebApp(source, registry, ["127.0.0.1"])
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    with answering(app_of(model_of(a_day()))) as address:
+        yield address
+
+
+def get(address: str, **headers: str) -> tuple[int, HTTPResponse, str]:
+    try:
+        answer = urlopen(Request(address, headers=headers), timeout=60)
+    except HTTPError as error:
+        answer = error
+    with answer:
+        return answer.status, answer, answer.read().decode()
+
+
+def test_the_list_and_a_group_are_json(site):
+    listed = json.loads(get(f"{site}/api/groups?sort=name")[2])
+    group = json.loads(get(f"{site}/api/groups/billing")[2])
+
+    assert [one["group_id"] for one in listed["groups"]] == ["audit", "billing"]
+    assert listed["total"] == 2
+    assert group["summary"] == listed["groups"][1]
+    assert len(group["queues"]) == 10
+    assert sorted(one["client_id"] for one in group["members"]) == ["c3"]
+
+
+def test_the_list_is_cut_by_limit_and_offset(site):
+    answer = json.loads(get(f"{site}/api/groups?sort=name&limit=1&offset=1")[2])
+
+    assert ([one["group_id"] for one in answer["groups"]], answer["total"]) == (["billing"], 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/?sort=size", "sort is 'size'; it must be one of: verdict, name"),
+        ("/api/groups?verdict=ill", "verdict is 'ill'; it must be one of: attention, stalled"),
+        ("/?page=0", "page is '0'; it must be a number from 1"),
+        ("/groups/billing?page=x", "page is 'x'; it must be a number"),
+        ("/api/groups?limit=-1", "limit is '-1'; it must be a number from 0 to 1000"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_with_its_rule(site, path, sentence):
+    status, _, text = get(site + path)
+
+    assert status == 400
+    assert text.startswith(sentence)
+
+
+def test_an_unknown_group_is_not_found(site):
+    assert get(f"{site}/api/groups/nobody")[::2] == (404, '{"error":"there is no group \'nobody\'"}')
+    assert get(f"{site}/groups/nobody")[0] == 404
+    assert get(f"{site}/api/nothing")[0] == 404
+
+
+def test_every_answer_forbids_other_sources_and_inline_scripts(site):
+    for path in ("/", "/groups/billing", "/api/groups", "/static/live.js", "/nothing"):
+        headers = get(site + path)[1].headers
+        assert headers["Content-Security-Policy"].startswith("default-src 'self'; ")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+    page = get(f"{site}/groups/billing")[2]
+    assert "style=" not in page
+    assert "<script>" not in page
+
+
+def test_another_name_for_this_address_is_refused(site):
+    """A page of another site could point its own name to this machine, and read the answer."""
+    assert get(f"{site}/api/groups", Host="evil.example")[0] == 400
+
+
+def test_the_gauges_have_the_names_of_kafkas_exporters(site):
+    families = {one.name: one for one in text_string_to_metric_families(get(f"{site}/metrics")[2])}
+    lag = {
+        (one.labels["consumergroup"], one.labels["topic"], one.labels["partition"]): one.value
+        for one in families["kafka_consumergroup_lag"].samples
+    }
+
+    assert lag["billing", "orders", "0"] == 1_700
+    members = {one.labels["consumergroup"]: one.value for one in families["kafka_consumergroup_members"].samples}
+    assert members == {"audit": 2, "billing": 1}
+    assert all(one.documentation for one in families.values())
+    waits = {one.labels["group"]: one.value for one in families["kafka_consumergroup_group_max_lag_seconds"].samples}
+    assert waits["billing"] > 0
+
+
+def test_the_checks_give_their_reason(site):
+    assert get(f"{site}/healthz")[::2] == (200, "ok\n")
+    assert get(f"{site}/readyz")[2].startswith("ready\n")
+    starting = model_of(Story())
+    starting.facts = msgspec.structs.replace(starting.facts, is_begun=True, read=3, to_read=9)
+    with answering(app_of(starting)) as address:
+        assert get(f"{address}/readyz")[::2] == (503, "reading the log: 3 of 9 records\n")
+    starting.facts = msgspec.structs.replace(starting.facts, read=9, trouble="no Kafka broker answered")
+    with answering(app_of(starting)) as address:
+        assert "no Kafka broker answered" in get(f"{address}/readyz")[2]
+
+
+class Reader:
+    """A browser's event stream, read by hand."""
+
+    def __init__(self, site: str, path: str) -> None:
+        host, port = site.removeprefix("http://").split(":")
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        self._lines = self._socket.makefile("rb")
+
+    def update(self) -> dict:
+        """Return the next event."""
+        for line in self._lines:
+            if line.startswith(b"data: "):
+                return json.loads(line.removeprefix(b"data: "))
+        raise AssertionError("the stream ended")
+
+    def rest(self) -> bytes:
+        """Return everything until the end of the stream."""
+        return self._lines.read()
+
+    def close(self) -> None:
+        self._lines.close()
+        self._socket.close()
+
+
+def test_an_event_has_the_changed_regions_only():
+    story = a_day()
+    model = model_of(story)
+    place = len(story.rows)
+    with answering(app_of(model)) as site:
+        reader = Reader(site, "/events/groups")
+        first = reader.update()
+        story.join("mailing", "m1", "orders")
+        story.pass_seconds(3)
+        follow(model, story, place)
+        second = wait_until(lambda: (found := reader.update())["regions"] and found, "a region changes")
+        reader.close()
+
+    assert set(first["regions"]) == {"status", "filters", "groups"}
+    assert "mailing" not in first["regions"]["groups"]
+    assert "mailing" in second["regions"]["groups"]
+
+
+def test_a_reader_that_does_not_read_does_not_slow_the_others():
+    """Its events are dropped where they are made; when it reads again, it gets the newest state."""
+    story = a_day()
+    model = model_of(story)
+    with answering(app_of(model)) as site:
+        stuck = [Reader(site, "/events/groups/billing") for _ in range(5)]
+        reader = Reader(site, "/events/groups/billing")
+        assert "settings" in reader.update()["regions"]
+        place = len(story.rows)
+        for offset in (301, 302, 303):
+            story.commit("billing", offset)
+            story.pass_seconds(1)
+            place = follow(model, story, place)
+            wait_until(lambda: f">{offset}<" in reader.update()["regions"].get("queues", ""), "the commit is shown")  # noqa: B023
+        for one in (*stuck, reader):
+            one.close()
+
+
+def test_a_stop_ends_open_streams():
+    """A deployment must not wait for browsers."""
+    with answering(app_of(model_of(a_day()))) as site:
+        reader = Reader(site, "/events/groups")
+        reader.update()
+
+    assert reader.rest().endswith(b"0\r\n\r\n")
+    reader.close()
+
+
+def test_a_page_number_beyond_the_last_one_shows_the_last_one():
+    """The list shrinks while somebody reads its last page."""
+    found = slice_of(list(range(250)), 9)
+
+    assert (found.page, found.pages, found.first, found.last, found.rows[0]) == (3, 3, 201, 250, 200)
+
+
+def test_the_query_of_a_page_is_the_query_of_its_address():
+    query = GroupsQuery(q="a b", verdict="stalled", sort="lag", reverse=True, page=2)
+
+    assert groups_query(query.params()) == query
+    with pytest.raises(InvalidUsage, match="must be one of"):
+        groups_query({"sort": "lag'; drop table"})
