@@ -86,6 +86,7 @@ def summary_of(
         members=len(group.members),
         queues=len(queues),
         unowned=len(free_since),
+        moving=sum(len(member.revoking) for member in group.members.values()),
         lag_messages=lags.total,
         lag_queues=sum(1 for lag in lags.queues.values() if lag.lag),
         behind_since_ms=None if oldest is None else oldest.since_ms,

@@ -76,6 +76,14 @@ def _state(facts: SystemFacts, notices: Sequence[Notice]) -> Literal["starting",
 
 
 def _ledger_notices(facts: SystemFacts) -> Iterator[Notice]:
+    if facts.trouble:
+        yield Notice(
+            kind="tables-unreadable",
+            level="error",
+            text=f"the tables cannot be read: {facts.trouble}",
+            remedy="`wakeroll doctor` checks the deployment; the page continues by itself",
+        )
+        return
     if not facts.is_begun:
         return
     if not facts.as_of_ms:

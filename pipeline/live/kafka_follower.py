@@ -34,6 +34,7 @@ HEAL_S = 30.0
 """How often a shard whose state is not the coordinator's looks for a snapshot (s)."""
 _SLICE_S = 0.2
 _RETRY_S = 1.0
+_AFTER_FAILURE_S = 5.0
 _AT_ONCE = 2_000
 _RESTARTED = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
@@ -114,6 +115,12 @@ class KafkaFollower(threading.Thread):
                 except WakerollError as problem:
                     self._in_trouble(str(problem))
                     self._stop_requested.wait(_RETRY_S)
+                except Exception as failure:
+                    # A page that stands still and calls itself live would be worse than one that begins again.
+                    log.exception("the live model failed and begins again")
+                    self._in_trouble(f"this process failed and begins again ({type(failure).__name__}); see its log")
+                    self._next.clear()
+                    self._stop_requested.wait(_AFTER_FAILURE_S)
                 now_s = time.monotonic()
                 if now_s - refreshed_s >= REFRESH_S:
                     refreshed_s = now_s

@@ -56,6 +56,8 @@ class GroupSummary(Struct, frozen=True, kw_only=True):
     members: int
     queues: int
     unowned: int
+    moving: int
+    """Queues that their owners must release."""
     lag_messages: int | None
     """Sum of the known lags; None if none is known."""
     lag_queues: int

@@ -84,12 +84,12 @@ def percent(value: float, whole: float) -> str:
 
 
 def spark(values: list[int] | list[tuple[int, int]], width: int = 80, height: int = 18) -> str:
-    """Return the points of a line, oldest value left; empty with fewer than two values.
+    """Return the points of a line, oldest value left; empty with fewer than two values, or if all are 0.
 
     Values with a time are placed by their times, others at equal distances.
     """
     pairs = [one if isinstance(one, tuple) else (place, one) for place, one in enumerate(values)]
-    if len(pairs) < 2:
+    if len(pairs) < 2 or not any(value for _, value in pairs):
         return ""
     first, last = pairs[0][0], pairs[-1][0]
     most = max(max(value for _, value in pairs), 1)

@@ -1,6 +1,7 @@
 """The process of `wakeroll serve`: it follows the log or reads the tables, and answers requests."""
 
 import logging
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -8,12 +9,15 @@ from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
+import duckdb
 import uvicorn
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from msgspec import structs
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
 
 from model.rows import EVENTS
+from pipeline.failure_log import Trouble
 from pipeline.live.end_queries import EndQueries
 from pipeline.live.kafka_follower import KafkaFollower
 from pipeline.live.ledger_reader import read_ledger
@@ -26,7 +30,7 @@ from pipeline.serve.web_app import WebApp
 from pipeline.settings import Settings
 from wakeroll.connection import Topics
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, WakerollError
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +51,7 @@ class ReadLedger(threading.Thread):
         self._topics = topics
         self._partitions = partitions
         self._version = -1
+        self._trouble = Trouble(log, "the tables can be read again")
         self._stop_requested = threading.Event()
 
     def stop(self) -> None:
@@ -56,14 +61,24 @@ class ReadLedger(threading.Thread):
     def run(self) -> None:
         """Read until `stop`."""
         while not self._stop_requested.is_set():
-            version = DeltaTable(str(self._warehouse / EVENTS.name)).version()
-            if version != self._version:
-                model = read_ledger(self._warehouse, self._topics, self._partitions)
-                self._source.model, self._version = model, version
-            facts = self._source.model.facts
-            age_ms = max(now_ms() - self._source.model.now_ms, 0)
-            self._source.model.facts = structs.replace(facts, age_ms=age_ms)
+            trouble = ""
+            try:
+                self._read_if_new()
+            except (WakerollError, ValueError, OSError, duckdb.Error, DeltaError) as problem:
+                trouble = str(problem)
+                self._trouble.began(f"cannot read the tables in {self._warehouse}: {problem}; retrying")
+            else:
+                self._trouble.ended()
+            model = self._source.model
+            age_ms = max(now_ms() - model.now_ms, 0)
+            model.facts = structs.replace(model.facts, age_ms=age_ms, trouble=trouble)
             self._stop_requested.wait(REREAD_S)
+
+    def _read_if_new(self) -> None:
+        version = DeltaTable(str(self._warehouse / EVENTS.name)).version()
+        if version != self._version:
+            model = read_ledger(self._warehouse, self._topics, self._partitions)
+            self._source.model, self._version = model, version
 
 
 class PageServer(uvicorn.Server):
@@ -82,6 +97,19 @@ class PageServer(uvicorn.Server):
             )
         )
         self._web = web
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at SIGTERM and Ctrl-C; uvicorn itself raises the signal again at the end, so the exit code is not 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then the connections."""
@@ -160,11 +188,14 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
     Raises:
         InvalidUsage: the address cannot be used; the message gives the reason.
     """
+    if not host:
+        raise InvalidUsage("the address to listen on is empty; it must be a name or an IP address, like 127.0.0.1")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=512)
     except OSError as error:
-        raise InvalidUsage(f"cannot listen on {address_of(host, port)}: {error.strerror or error}") from None
+        reason = str(error.strerror or error).partition(" (while attempting")[0]  # the rest repeats the address
+        raise InvalidUsage(f"cannot listen on {address_of(host, port)}: {reason}") from None
     with listener:
         yield listener
 
