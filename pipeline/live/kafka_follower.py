@@ -30,6 +30,8 @@ REFRESH_S = 1.0
 """How often the summaries are updated (s)."""
 PROBE_S = 2.0
 """A log without records for so long makes the follower ask the brokers whether they can be reached (s)."""
+LOOK_S = 10.0
+"""How often the topics are compared with those at the start (s)."""
 HEAL_S = 30.0
 """How often a shard whose state is not the coordinator's looks for a snapshot (s)."""
 _SLICE_S = 0.2
@@ -92,7 +94,12 @@ class KafkaFollower(threading.Thread):
         self._ends: dict[ControlPartition, int] = {}
         """End offsets at the start."""
         self._starts: dict[ControlPartition, int] = {}
+        self._ids: dict[str, str] = {}
+        """Topic -> its id, which changes if it is recreated."""
+        self._is_recreated = False
+        """Whether a control topic was recreated, so that snapshots are of a log that is gone."""
         self._heard_s = time.monotonic()
+        self._looked_s = time.monotonic()
         self._healed_s = time.monotonic()
         self._trouble_since_s: float | None = None
         self._outage = Trouble(log, "the log can be read again")
@@ -139,7 +146,7 @@ class KafkaFollower(threading.Thread):
         places = [(topic, number) for topic in self._topics.control for number in range(partitions)]
         decisions = [(self._topics.decisions, number) for number in range(partitions)]
         offsets = self._cluster.all_offsets([*places, *decisions])
-        snapshots = {} if self._warehouse is None else newest_snapshots(self._warehouse)
+        snapshots = {} if self._warehouse is None or self._is_recreated else newest_snapshots(self._warehouse)
         with self._model.lock:
             self._model.partitions = partitions
             for place in places:
@@ -172,6 +179,11 @@ class KafkaFollower(threading.Thread):
             if not racks:
                 raise NotReachable(f"there is no topic {topic}; `wakeroll up` and `wakeroll run` create it")
             numbers[topic] = len(racks)
+            if self._ids.setdefault(topic, racks.topic_id) != racks.topic_id:
+                log.warning("the topic %s was deleted and created again; its log is read from the start", topic)
+                self._ids[topic] = racks.topic_id
+                self._is_recreated = True
+                self._next.clear()
         if len(set(numbers.values())) > 1:
             found = ", ".join(f"{topic} has {number}" for topic, number in numbers.items())
             raise NotReachable(f"the control topics have different numbers of partitions: {found}")
@@ -201,7 +213,7 @@ class KafkaFollower(threading.Thread):
                 elif error.code() in _RESTARTED:
                     restarted.append(_place(message))
                 elif error.code() in _GONE:
-                    self._in_trouble(f"{message.topic()} does not exist any more: {error.str()}")
+                    self._looked_s = -LOOK_S  # the next probe finds out
         for place in dict.fromkeys(restarted):
             self._restart(place)
 
@@ -248,11 +260,11 @@ class KafkaFollower(threading.Thread):
     # --- from time to time ---
 
     def _probe(self) -> None:
-        """Ask the brokers whether they can be reached, if there was nothing to read for a while."""
+        """Ask the brokers whether they can be reached and have the same topics, if it is time."""
         now_s = time.monotonic()
-        if now_s - self._heard_s >= PROBE_S:
+        if now_s - self._heard_s >= PROBE_S or now_s - self._looked_s >= LOOK_S:
             self._partitions()
-            self._heard_s = time.monotonic()
+            self._heard_s = self._looked_s = time.monotonic()
         self._trouble_since_s = None
         self._outage.ended()
 

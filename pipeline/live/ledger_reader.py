@@ -43,7 +43,7 @@ def newest_snapshots(warehouse: Path, eras: Mapping[str, int] | None = None) -> 
         eras: shard, like ``groups-3`` -> its era; other eras' snapshots are skipped.  None: the newest era of each.
     """
     try:
-        with duck_ledger(warehouse) as ledger:
+        with duck_ledger(warehouse, refuse_large=False) as ledger:
             return _snapshots(ledger, {}, eras)
     except InvalidUsage:  # `run` has created no tables yet
         return {}
@@ -81,7 +81,7 @@ def read_ledger(warehouse: Path, topics: Topics, partitions: int, until_ms: int 
     Raises:
         InvalidUsage: there are no tables in this folder.
     """
-    with duck_ledger(warehouse) as ledger:
+    with duck_ledger(warehouse, refuse_large=False) as ledger:
         return _read(ledger, topics, partitions, _LAST if until_ms is None else until_ms)
 
 

@@ -2,7 +2,7 @@
 
 import time
 
-from model.decisions import AnyDecision
+from model.decisions import AnyDecision, Rejected
 from model.partitioner import ControlPartition
 from model.records import Record, kind_of_topic
 from model.shard import Shard
@@ -49,8 +49,8 @@ class ShardFollower:
         if learns_era is None:
             self.shard = Shard(topic, partition, partitions, body, signatures=signatures)
         else:
-            # An era above that of the state makes the shard learn.
-            era = max(learns_era, Shard(topic, partition, partitions, body).era + 1)
+            # An era above all others makes the shard learn, and makes every epoch that a heartbeat shows plausible.
+            era = max(learns_era, Shard(topic, partition, partitions, body).era) + 1
             self.shard = Shard(topic, partition, partitions, body, era=era, quiet_until=FOREVER, signatures=signatures)
         self.next_offset = self.shard.offset + 1 if first is None else first
         """Offset of the next record to apply."""
@@ -85,12 +85,11 @@ class ShardFollower:
         decisions = shard.apply(record)
         if record.timestamp_ms > self.at_ms:
             self.at_ms = record.timestamp_ms
-        if record.key is None and shard.tick_ms != ticked_ms:
+        if record.key is None and shard.tick_ms != ticked_ms and not _is_refused(decisions):
             self.tick_heard_s = now_s
         for decision in decisions:
-            if getattr(decision, "rule", "") == "signature":
-                self.refused_signatures += 1
             self.progress.made(decision, now_s)
+        self.refused_signatures += _is_refused(decisions)
         return decisions
 
     def compare(self, decision: AnyDecision) -> Agreement:
@@ -103,3 +102,8 @@ class ShardFollower:
         if now_s - self._encoded_s >= ENCODE_EVERY_S or self._not_encoded >= _ENCODE_EVERY:
             self._encoded_s, self._not_encoded = now_s, 0
             self.shard.body()
+
+
+def _is_refused(decisions: list[AnyDecision]) -> bool:
+    """Return whether the signature of a record was rejected."""
+    return any(isinstance(one, Rejected) and one.rule == "signature" for one in decisions)

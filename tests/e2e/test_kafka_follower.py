@@ -37,11 +37,14 @@ HOME = partition_of(GROUP.encode(), CONTROL_PARTITIONS)
 
 
 @pytest.fixture
-def writer(broker) -> Coordinator:
-    """Appends records to topics of its own; it does not decide."""
+def writer(broker) -> Iterator[Coordinator]:
+    """A control plane of its own: it ticks, and none of its decisions is published."""
     connection = Connection(broker.bootstrap, topics=Topics(f"follow-{uuid.uuid4().hex[:6]}"))
     ensure_topics(connection)
-    return Coordinator(connection)
+    coordinator = Coordinator(connection)
+    coordinator.start()
+    yield coordinator
+    coordinator.stop()
 
 
 @contextmanager
@@ -106,7 +109,6 @@ def test_a_group_is_followed_from_its_first_record(writer):
     route(writer, 2)
     beat(writer)
     with following(writer) as model:
-        writer.everywhere(Tick(uptime_ms=1))
         wait_until(lambda: owners(model) == ["c1", "c1"], "c1 owns both queues", state=lambda: owners(model))
 
 
@@ -131,12 +133,12 @@ def test_a_snapshot_of_the_later_era_ends_the_learning(writer, tmp_path, monkeyp
     beat(writer)
     with following(writer, warehouse=tmp_path) as model:
         wait_until(lambda: owners(model) == ["c1", "c1"], "c1 owns both queues")
+        place = (writer.connection.topics.groups, HOME)
+        with model.lock:
+            restored = Shard(*place, CONTROL_PARTITIONS, model.shards[place].shard.body(), era=2)
         publish(writer, era=2, seq=1)
         wait_until(lambda: "learning" in notices(model), "the era is noticed")
 
-        place = (writer.connection.topics.groups, HOME)
-        snapshot = model.shards[place].shard.copy()
-        restored = Shard(*place, CONTROL_PARTITIONS, snapshot.body(), era=snapshot.era + 1)
         tick = Record(*place, restored.offset, restored.tick_ms, None, msgspec.json.encode(Tick()))
         restored.apply(tick)
         for table in TABLES.values():
@@ -144,8 +146,6 @@ def test_a_snapshot_of_the_later_era_ends_the_learning(writer, tmp_path, monkeyp
                 [(*place, restored.offset, 2, VERSION, restored.now_ms, restored.body())] if table is SNAPSHOTS else []
             )
             append(tmp_path, table, rows)
-        if restored.era != 2:
-            pytest.fail(f"the restored state has era {restored.era}; expected 2")
         wait_until(lambda: "learning" not in notices(model), "the snapshot is used", state=lambda: notices(model))
         assert model.shards[place].shard.era == 2
 
@@ -165,7 +165,8 @@ def test_a_log_whose_beginning_was_deleted_is_learned(writer):
 def delete_records(writer: Coordinator, count: int) -> None:
     writer._producer.flush(30)
     places = [TopicPartition(writer.connection.topics.groups, number, count) for number in range(CONTROL_PARTITIONS)]
-    for answer in writer.connection.admin().delete_records(places).values():
+    admin = writer.connection.admin()  # which must be there until the answer is
+    for answer in admin.delete_records(places).values():
         answer.result(30)
 
 
@@ -191,7 +192,5 @@ def test_records_of_other_keys_are_told(writer):
     """`serve` was started without the --keys of the deployment."""
     others = Keys.of([Key("other", "observer", b"x" * 32), Key("other-2", "operator", b"y" * 32)])
     with following(writer, keys=others) as model:
-        wait_until(lambda: model.health(0.0).state != "starting", "the log is read")
-        writer.everywhere(Tick(uptime_ms=1))
-        writer._producer.flush(30)
-        wait_until(lambda: notices(model) == ["other-keys"], "the keys are told", state=lambda: notices(model))
+        wait_until(lambda: "other-keys" in notices(model), "the keys are told", state=lambda: notices(model))
+        assert "no-ticks" not in notices(model)
