@@ -4,7 +4,9 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from http.client import HTTPResponse
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -18,6 +20,7 @@ from model.records import Record
 from model.signing import OnRecord
 from pipeline.live.live_model import LiveModel
 from pipeline.live.shard_follower import ShardFollower
+from pipeline.serve import web_app
 from pipeline.serve.live_metrics import LiveMetrics
 from pipeline.serve.page_queries import GroupsQuery, groups_query, slice_of
 from pipeline.serve.view_source import LiveSource
@@ -225,6 +228,16 @@ def test_a_stop_ends_open_streams():
 
     assert reader.rest().endswith(b"0\r\n\r\n")
     reader.close()
+
+
+def test_vendored_files_are_those_of_their_release():
+    """A page that loads nothing from elsewhere must be able to prove what it brings."""
+    folder = Path(web_app.__file__).parent / "static" / "vendor"
+    listed = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    scripts = {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.js")}
+
+    assert scripts
+    assert scripts == listed
 
 
 def test_a_page_number_beyond_the_last_one_shows_the_last_one():
