@@ -19,7 +19,7 @@ from pipeline.metrics.decision_metrics import DecisionMetrics
 from pipeline.metrics.health import Health
 from pipeline.metrics.label_caps import LabelCaps
 from pipeline.metrics.metrics_server import metrics_served
-from tests.support.systems.fleet import Fleet
+from tests.support.systems.fleet import QUEUES, Fleet
 from tests.support.systems.prometheus_server import (
     INSTALLED,
     NOT_INSTALLED,
@@ -88,6 +88,13 @@ def system(broker, tmp_path_factory) -> Iterator[System]:
         follower = threading.Thread(target=follow, args=(fleet, metrics, stop))
         follower.start()
         try:
+            # A queue that never had an owner is not handed over: only a member that leaves makes hand-overs.
+            wait_until(
+                lambda: registry.get_sample_value("wakeroll_decisions_total", {"kind": "handover"}) >= QUEUES,
+                "all queues are assigned",
+                patience_s=PATIENCE_WITH_SPARK_S,
+            )
+            fleet.let_leave("c3")
             yield System(fleet, prometheus, ports)
         finally:
             stop.set()

@@ -83,6 +83,10 @@ class Fleet:
                 last_first.callback(each.stop)
             last_first.callback(self.traffic.close)
 
+    def let_leave(self, client: str) -> None:
+        """Stop a consumer in good order: it releases its queues."""
+        self._consumers[CLIENTS.index(client)].stop()
+
     def wait_until_decided(self) -> None:
         """Wait until the driver of the last start has decided a batch."""
         wait_until(self._is_deciding, "the driver decides", patience_s=PATIENCE_WITH_SPARK_S)
