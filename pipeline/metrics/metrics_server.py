@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import TextIOBase
 from threading import BoundedSemaphore, Thread
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -124,3 +125,16 @@ class _Handler(WSGIRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
         log.debug(format, *arguments)
+
+    def get_stderr(self) -> Any:
+        """Return the log for errors such as a client that does not take its answer in time."""
+        return _DebugLog()
+
+
+class _DebugLog(TextIOBase):
+    """A text file whose lines are log messages of the level DEBUG."""
+
+    def write(self, text: str) -> int:
+        if text.strip():
+            log.debug("%s", text.rstrip())
+        return len(text)

@@ -6,7 +6,7 @@ from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline.metrics import metrics_server
@@ -55,7 +55,7 @@ def port(health: Health) -> Iterator[int]:
 
 def test_metrics_have_help_and_type(port):
     status, body = ask(port, "/metrics")
-    [family] = text_string_to_metric_families(body)
+    family = {family.name: family for family in text_string_to_metric_families(body)}["wakeroll_answers"]
 
     assert status == 200
     assert (family.type, family.documentation) == ("counter", "Answers.")
@@ -90,6 +90,23 @@ def test_clients_that_never_finish_their_request_do_not_grow_the_process(port, m
     for client in slow:
         client.close()
     wait_until(lambda: answers(port), "the threads are free again")
+
+
+def test_a_client_that_does_not_take_its_answer_leaves_no_traceback(monkeypatch, capfd, caplog):
+    """Its thread ends, and the log of the process stays readable."""
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 0.05)
+    caplog.set_level("DEBUG", "wakeroll.metrics")
+    registry = CollectorRegistry()
+    large = Gauge("wakeroll_large", "More than the buffers of a socket hold.", ["name"], registry=registry)
+    for number in range(4_000):
+        large.labels(f"{number:04}" + "x" * 4_000)
+    with metrics_served(registry, Health(""), "127.0.0.1", port := free_port()):
+        client = socket.create_connection(("127.0.0.1", port), timeout=10)
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        wait_until(lambda: "TimeoutError" in caplog.text, "the server gives up")
+        client.close()
+
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_port_in_use_is_a_sentence():
