@@ -35,21 +35,26 @@ class Health:
         self._rounds: dict[str, float] = {}
         """Loop -> time of its last round (s)."""
         self._unready = awaited
+        self._stops = False
         self._lock = threading.Lock()
 
     def beat(self, loop: str) -> None:
         """Report that a loop begins a round; its first round starts its supervision."""
         with self._lock:
-            self._rounds[loop] = self._clock()
+            if not self._stops:
+                self._rounds[loop] = self._clock()
 
     def ready(self) -> None:
-        """Report that the first work is done."""
-        self._unready = ""
+        """Report that the first work is done; this has no effect on a process that is about to end."""
+        with self._lock:
+            if not self._stops:
+                self._unready = ""
 
     def stopping(self) -> None:
         """Report that this process is about to end: its loops need not run any more."""
-        self._unready = "the process is stopping"
         with self._lock:
+            self._stops = True
+            self._unready = "the process is stopping"
             self._rounds.clear()
 
     def liveness(self) -> Answer:

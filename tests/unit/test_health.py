@@ -44,6 +44,8 @@ def test_a_process_that_stops_is_alive_and_no_longer_ready():
     assert health.readiness() == Answer(True, "ready")
 
     health.stopping()
+    health.ready()  # the last batch, or an acknowledgement that was under way
+    health.beat("run")
     clock.now_s += 10 * LOOP_TIMEOUT_S
     assert health.liveness().ok
     assert health.readiness() == Answer(False, "not ready: the process is stopping")
