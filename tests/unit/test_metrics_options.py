@@ -16,13 +16,16 @@ def test_help_names_the_options_with_their_defaults(wakeroll, command):
     assert "--metrics-address ADDRESS Address on which metrics are exposed; default: 127.0.0.1" in words
 
 
-def test_a_port_in_use_ends_the_observer_with_a_sentence(wakeroll):
-    """Also before it looks for a broker: a typing error shows at once."""
+@pytest.mark.parametrize("command", ["run", "observe"])
+def test_a_port_in_use_ends_the_process_with_a_sentence(wakeroll, tmp_path, monkeypatch, command):
+    """Before it looks for a broker or starts Spark: a typing error shows at once."""
+    monkeypatch.setenv("WAKEROLL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("WAKEROLL_CHECKPOINTS", str(tmp_path / "checkpoints"))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, shown, said = wakeroll("observe", "--bootstrap", "127.0.0.1:1", "--metrics-port", str(port))
+        code, shown, said = wakeroll(command, "--bootstrap", "127.0.0.1:1", "--metrics-port", str(port))
 
     assert (code, shown) == (2, "")
     assert said.splitlines()[-1].startswith(
