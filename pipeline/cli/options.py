@@ -80,7 +80,8 @@ MetricsPort = Annotated[
     typer.Option(
         "--metrics-port",
         metavar="PORT",
-        help="Port of /metrics, /healthz and /readyz; each process of a machine needs its own; "
+        help="Port of /metrics, /healthz and /readyz; each process of a machine needs its own, "
+        "and `up` uses the next one too, for the observer; "
         f"default: {_DEFAULTS.metrics_port}, which is none.",
         show_default=False,
     ),

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 
-@pytest.mark.parametrize("command", ["run", "observe", "tap"])
+@pytest.mark.parametrize("command", ["run", "observe", "tap", "up"])
 def test_help_names_the_options_with_their_defaults(wakeroll, command):
     code, shown, _ = wakeroll(command, "--help")
     words = " ".join(shown.replace("│", " ").split())
