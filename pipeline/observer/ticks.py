@@ -5,7 +5,7 @@ import math
 import threading
 import time
 import uuid
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -15,10 +15,12 @@ from model.events import Tick
 from model.records import Record
 from model.signing import Keys, read_signature
 from pipeline.failure_log import Trouble
-from pipeline.metrics.observer_metrics import ObserverMetrics
 from pipeline.observer.signed_producers import Ends, SignedProducer
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
+
+if TYPE_CHECKING:  # `wakeroll doctor` reads ticks, and need not have prometheus-client
+    from pipeline.metrics.observer_metrics import ObserverMetrics
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +33,7 @@ class Ticker:
     """Appends a tick to every control partition, every `TICK_MS`."""
 
     def __init__(
-        self, connection: Connection, keys: Keys, metrics: ObserverMetrics, limits: Limits = DEFAULT_LIMITS
+        self, connection: Connection, keys: Keys, metrics: "ObserverMetrics", limits: Limits = DEFAULT_LIMITS
     ) -> None:
         self.ends: Ends = {}
         """End offsets of the control partitions; the router replaces the mapping, but never changes it."""
