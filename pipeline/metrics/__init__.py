@@ -1,0 +1,1 @@
+"""Prometheus metrics of each process, and the HTTP server that exposes it."""
