@@ -31,7 +31,13 @@ TOGETHER = (
     # The whole system, and what asks its tables and made-up ones the same: the second time costs a third less.
     ("tests/e2e/test_readme.py", "tests/sql/test_check.py", "tests/sql/test_marts.py", "tests/sql/test_plain_dbt.py"),
     # The jobs come last, when those of the others have ended: two systems at once take each other's time.
-    ("tests/sql/", "tests/spark/test_upkeep.py", "tests/spark/", "tests/e2e/test_outages.py"),
+    (
+        "tests/sql/",
+        "tests/spark/test_upkeep.py",
+        "tests/spark/",
+        "tests/e2e/test_outages.py",
+        "tests/observability/test_prometheus.py",
+    ),
 )
 """What needs a Spark, in the order in which one process runs it."""
 

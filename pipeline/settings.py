@@ -109,6 +109,22 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_versions_ms: Annotated[
         int, Meta(ge=60_000, description="how long an earlier version of a table can be read")
     ] = config.KEEP_VERSIONS_MS
+    metrics_port: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65_534,
+            description="port of /metrics, /healthz and /readyz; each process of a machine needs its own, and `up` "
+            "uses the next one too, for the observer; 0: none",
+        ),
+    ] = 0
+    metrics_address: Annotated[
+        str, Meta(min_length=1, description="address on which metrics are exposed; 0.0.0.0: on all of this machine")
+    ] = "127.0.0.1"
+    metrics_max_groups: Annotated[
+        int,
+        Meta(ge=1, le=100_000, description="groups with metrics of their own; further ones share one value of a label"),
+    ] = 1_000
     max_offsets_per_batch: Annotated[
         int, Meta(ge=1_000, description="maximum number of records per batch, while a query catches up")
     ] = 200_000

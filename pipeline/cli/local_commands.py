@@ -2,7 +2,18 @@
 
 import typer
 
-from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from pipeline.cli.options import (
+    Bootstrap,
+    Checkpoints,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    MetricsAddress,
+    MetricsPort,
+    Prefix,
+    settings_of,
+)
 from pipeline.cli.output import Output
 from pipeline.cli.run_commands import stop_on_signals
 from wakeroll.keys import warning_of
@@ -17,6 +28,8 @@ def up(
     prefix: Prefix = None,
     home: Home = None,
     checkpoints: Checkpoints = None,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = None,
     config: ConfigFile = None,
 ) -> None:
     """Run the whole system: an embedded broker (unless --bootstrap names one), the observer and both jobs."""
@@ -31,6 +44,8 @@ def up(
         prefix=prefix,
         home=home,
         checkpoints=checkpoints,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
     )
     settings.read_keys()  # report an invalid key file here, not in the log of a process that `up` starts
     if warning := warning_of(settings.keys):

@@ -75,6 +75,26 @@ ConfigFile = Annotated[
         help="TOML file of settings; default: wakeroll.toml in the working folder, if it exists.",
     ),
 ]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        help="Port of /metrics, /healthz and /readyz; each process of a machine needs its own, "
+        "and `up` uses the next one too, for the observer; "
+        f"default: {_DEFAULTS.metrics_port}, which is none.",
+        show_default=False,
+    ),
+]
+MetricsAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-address",
+        metavar="ADDRESS",
+        help=f"Address on which metrics are exposed; default: {_DEFAULTS.metrics_address}, this machine only.",
+        show_default=False,
+    ),
+]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
 GroupOption = Annotated[
     str, typer.Option("--group", metavar="GROUP", help="Name of the consumer group.", show_default=False)

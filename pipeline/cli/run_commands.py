@@ -18,6 +18,8 @@ from pipeline.cli.options import (
     KafkaConfig,
     KeyFile,
     Machines,
+    MetricsAddress,
+    MetricsPort,
     Prefix,
     settings_of,
 )
@@ -56,6 +58,8 @@ def run(
     prefix: Prefix = None,
     home: Home = None,
     checkpoints: Checkpoints = None,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = None,
     config: ConfigFile = None,
 ) -> None:
     """Run the Spark jobs: `coordinate` decides, `record` writes the Delta tables."""
@@ -73,6 +77,8 @@ def run(
         machines=machines,
         home=home,
         checkpoints=checkpoints,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
     )
     run_jobs(settings, [only] if only else list(JOBS))
 
@@ -84,13 +90,22 @@ def tap(
     prefix: Prefix = None,
     home: Home = None,
     checkpoints: Checkpoints = None,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = None,
     config: ConfigFile = None,
 ) -> None:
     """Publish arrival events, with tags and properties, for topics whose producers do not use wakeroll.Producer."""
     from pipeline.jobs.tap import run_tap
 
     settings = settings_of(
-        config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home, checkpoints=checkpoints
+        config,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        prefix=prefix,
+        home=home,
+        checkpoints=checkpoints,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
     )
     run_tap(settings, topics)
 
@@ -102,9 +117,13 @@ def observe(
     keys: KeyFile = None,
     prefix: Prefix = None,
     home: Home = None,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = None,
     config: ConfigFile = None,
 ) -> None:
     """Run the observer: it publishes ticks, the routes of subscribed topics, and the end offsets of pulled queues."""
+    from pipeline.metrics.metrics_server import metrics_served
+    from pipeline.metrics.observer_metrics import ObserverMetrics
     from pipeline.observer.observer_loop import observe as run_observer
 
     settings = settings_of(
@@ -115,11 +134,15 @@ def observe(
         prefix=prefix,
         home=home,
         mirror_offsets=mirror_offsets,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
     )
-    connection, signing = settings.connection, settings.read_keys()
+    connection, signing, mirrored = settings.connection, settings.read_keys(), settings.mirrored_groups
     if warning := warning_of(settings.keys):
         log.warning("%s", warning)
-    run_observer(connection, signing, stop_on_signals(), settings.limits, settings.mirrored_groups)
+    stop, metrics = stop_on_signals(), ObserverMetrics(mirrors=mirrored is not None)
+    with metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port):
+        run_observer(connection, signing, stop, settings.limits, mirrored, metrics)
 
 
 def stop_on_signals() -> threading.Event:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, RECORDED, Table
-from pipeline.ledger.maintenance import Upkeep
+from pipeline.ledger.maintenance import Report, Upkeep
 from pipeline.ledger.tables import ensure_tables, highest_positions, path_of
 from pipeline.operators.ledger_rows import (
     Positions,
@@ -37,10 +37,10 @@ Highest = dict[tuple[object, ...], int]
 """(Stream, including its era) -> highest position in it."""
 
 
-def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
+def start(spark: SparkSession, settings: Settings, report: Report | None = None) -> StreamingQuery:
     """Start the recording query: control topics and decisions → Delta.
 
-    Records that Kafka deleted before they were read are reported in the log.
+    Records that Kafka deleted before they were read are reported in the log; `report` receives each step of upkeep.
 
     Raises:
         InvalidUsage: a table conflicts with its declaration, and no migration solves it.
@@ -52,7 +52,7 @@ def start(spark: SparkSession, settings: Settings) -> StreamingQuery:
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
     begin = resume_recording(settings, NAME)
     archived = records(spark, connection, topics, settings.max_offsets_per_batch, begin)
-    write, upkeep = writer(spark, settings.warehouse, connection.topics), Upkeep(spark, settings)
+    write, upkeep = writer(spark, settings.warehouse, connection.topics), Upkeep(spark, settings, report)
 
     def write_and_look_after(batch: DataFrame, batch_id: int) -> None:
         write(batch, batch_id)

@@ -15,9 +15,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from model import config
 from pipeline.jobs import coordinate, record
 from pipeline.jobs.catch_up import catch_up
+from pipeline.jobs.metrics_sampler import sampled
 from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches, wait_until
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
+from pipeline.metrics.metrics_server import metrics_served
+from pipeline.metrics.run_metrics import RunMetrics
 from pipeline.operators.shard_operator import Counts
 from pipeline.recovery.checkpoint_state import has_batches, refuse_foreign
 from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
@@ -26,7 +29,7 @@ from pipeline.runtime.deciding_queries import lock_of, machines_of, queries_of, 
 from pipeline.runtime.process_lock import only_one
 from pipeline.runtime.run_status import QueryStatus, Status, write_status
 from pipeline.settings import Settings
-from pipeline.spark.session import start_session
+from pipeline.spark.session import jvm_of, start_session
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
@@ -50,7 +53,7 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
         JobFailed: a query ended by itself.
         InvalidTopics: the control topics are not as this deployment needs them.
         InvalidUsage: a checkpoint belongs to another deployment, is used by another process, was lost, or is ahead of
-            the log.
+            the log; or the port of the metrics is in use.
         InvalidKeys: the keys cannot be read, or there is no observer key.
         NotReachable: no broker answered.
         SparkFailed, JarsMissing: Spark cannot be started.
@@ -65,13 +68,17 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
     if record.NAME in jobs:
         topics = settings.connection.topics
         refuse_foreign(settings.checkpoint(record.NAME), (*topics.control, topics.decisions), settings.partitions)
-    ensure_topics(
-        settings.connection,
-        partitions=settings.partitions,
-        inbox_partitions=settings.inbox_partitions,
-        replication=settings.replication,
-    )
+    metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=record.NAME in jobs)
     with ExitStack() as stack:
+        stack.enter_context(
+            metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
+        )
+        ensure_topics(
+            settings.connection,
+            partitions=settings.partitions,
+            inbox_partitions=settings.inbox_partitions,
+            replication=settings.replication,
+        )
         if coordinate.NAME in jobs:
             for machine in machines_of(settings):
                 stack.enter_context(only_one(lock_of(settings, machine), "decides from this checkpoint"))
@@ -80,14 +87,18 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
         if record.NAME in jobs:
             stack.enter_context(only_one(record_lock(settings), "writes these tables"))
             refuse_shortened(settings, record.NAME)
-        _run(settings, jobs, stop)
+        _run(settings, jobs, stop, metrics)
 
 
-def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event) -> None:
+def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event, metrics: RunMetrics) -> None:
     spark = start_session(settings, "wakeroll")
     started_ms = now_ms()
     counts = Counts.start(spark)
-    starts: dict[str, Start] = {**JOBS, coordinate.NAME: partial(coordinate.start, counts=counts)}
+    metrics.watch_jvm(jvm_of(spark))
+    starts: dict[str, Start] = {
+        coordinate.NAME: partial(coordinate.start, counts=counts),
+        record.NAME: partial(record.start, report=metrics.tables.did_upkeep),
+    }
     topics = settings.connection.topics
     reads = {coordinate.NAME: topics_of(settings), record.NAME: (*topics.control, topics.decisions)}
     queries = []
@@ -100,23 +111,29 @@ def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event) -> None
     large: frozenset[str] = frozenset()
     log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
     try:
-        while not stop.wait(POLL_S):
+        with sampled(settings, metrics, queries, counts):
+            while not stop.wait(POLL_S):
+                metrics.health.beat("run")
+                for query in queries:
+                    raise_if_dead(query)
+                last = {str(query.name): _status_of(query) for query in queries}
+                states = dict(sorted(counts.bytes.value.items()))
+                failures = counts.failures.value
+                status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, failures, states)
+                write_status(Path(settings.home), status)
+                large = _warn_of_large(states, large)
+                is_known = any(has_batches(settings, query) for query in queries_of(settings))
+                if record.NAME in jobs and now_ms() >= snapshot_due_ms and is_known:
+                    snapshot_due_ms = now_ms() + settings.snapshot_interval_ms
+                    shards = take_snapshots(spark, settings)
+                    metrics.tables.took_snapshots(shards)
+                    log.info("snapshots of %d shards", shards)
+            log.info("stopping")
+            metrics.health.stopping()
             for query in queries:
-                raise_if_dead(query)
-            last = {str(query.name): _status_of(query) for query in queries}
-            states = dict(sorted(counts.bytes.value.items()))
-            status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, counts.failures.value, states)
-            write_status(Path(settings.home), status)
-            large = _warn_of_large(states, large)
-            is_known = any(has_batches(settings, query) for query in queries_of(settings))
-            if record.NAME in jobs and now_ms() >= snapshot_due_ms and is_known:
-                snapshot_due_ms = now_ms() + settings.snapshot_interval_ms
-                log.info("snapshots of %d shards", take_snapshots(spark, settings))
-        log.info("stopping")
-        for query in queries:
-            if query.name == record.NAME:
-                _await_record(query, settings.connection, settings.partitions)
-            stop_between_batches(query)
+                if query.name == record.NAME:
+                    _await_record(query, settings.connection, settings.partitions)
+                stop_between_batches(query)
     finally:
         spark.stop()
 

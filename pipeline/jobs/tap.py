@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipeline.jobs.metrics_sampler import sampled
 from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches
 from pipeline.kafka.topic_admin import Cluster
+from pipeline.metrics.metrics_server import metrics_served
+from pipeline.metrics.run_metrics import RunMetrics
 from pipeline.operators.message_arrivals import arrivals
 from pipeline.runtime.process_lock import only_one
 from pipeline.settings import Settings
 from pipeline.sinks.kafka_sink import publish
 from pipeline.sources.kafka_source import headers, kafka_options
-from pipeline.spark.session import start_session
+from pipeline.spark.session import jvm_of, start_session
 from wakeroll.connection import is_legal
 from wakeroll.errors import InvalidUsage
 
@@ -49,7 +52,8 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
     """Publish arrivals of some topics until SIGTERM or SIGINT.
 
     Raises:
-        InvalidUsage: a topic does not exist or is a control plane topic, or another process taps the same topics.
+        InvalidUsage: a topic does not exist or is a control plane topic, another process taps the same topics, or the
+            port of the metrics is in use.
         JarsMissing: the JARs of the Kafka source or of Delta are missing.
         JobFailed: the query ended by itself.
         NotReachable: no broker answered.
@@ -59,16 +63,24 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
     on_signals(lambda: os._exit(130))  # nothing is running yet that must be stopped
     _check(settings, topics)
     name = query_of(topics)
-    with only_one(settings.checkpoint(f"{name}.lock"), f"taps {', '.join(topics)}"):
+    metrics = RunMetrics()
+    with (
+        only_one(settings.checkpoint(f"{name}.lock"), f"taps {', '.join(topics)}"),
+        metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port),
+    ):
         spark = start_session(settings, f"wakeroll {NAME}")
+        metrics.watch_jvm(jvm_of(spark))
         query = start(spark, settings, topics)
         on_signals(stop.set)
         log.info("publishing arrivals of %s on %s", ", ".join(topics), settings.bootstrap)
         try:
-            while not stop.wait(POLL_S):
-                raise_if_dead(query)
-            log.info("stopping")
-            stop_between_batches(query)
+            with sampled(settings, metrics, [query]):
+                while not stop.wait(POLL_S):
+                    metrics.health.beat(NAME)
+                    raise_if_dead(query)
+                log.info("stopping")
+                metrics.health.stopping()
+                stop_between_batches(query)
         finally:
             spark.stop()
 

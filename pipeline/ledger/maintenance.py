@@ -40,14 +40,17 @@ _CONFS = {
 }
 
 Step = Callable[[], None]
+Report = Callable[[str, float, bool], None]
+"""Receives the name of a step, its duration in seconds, and whether it succeeded."""
 
 
 class Upkeep:
     """Upkeep of a warehouse, by the only process that writes it."""
 
-    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, report: Report | None = None) -> None:
         self._spark = session_for_upkeep(spark)
         self._settings = settings
+        self._report = report
         self._steps: deque[tuple[str, Step]] = deque()
         begin_s = time.monotonic() + settings.upkeep_interval_ms / 1_000
         # The first round after a start does everything: the time of the last round is not recorded.
@@ -65,12 +68,17 @@ class Upkeep:
         if not self._steps:
             return
         what, do = self._steps.popleft()
+        succeeded = False
         try:
             do()
+            succeeded = True
         except Exception as error:  # no failure of upkeep may stop the recording of decisions
             log.warning("upkeep failed to %s, and will try again: %s", what, str(error).partition("\n")[0])
-        else:
-            log.debug("upkeep: %s in %.1f s", what, time.monotonic() - now_s)
+        taken_s = time.monotonic() - now_s
+        if succeeded:
+            log.debug("upkeep: %s in %.1f s", what, taken_s)
+        if self._report is not None:
+            self._report(what, taken_s, succeeded)
 
     def _plan(self, now_s: float) -> None:
         settings = self._settings

@@ -18,7 +18,7 @@ from pipeline.live.end_history import EndHistory
 from pipeline.live.group_facts import free_queues, owners_of, queues_of, summary_of
 from pipeline.live.group_lags import GroupLags
 from pipeline.live.group_page import GroupSources, group_view
-from pipeline.live.health import ShardFacts, SystemFacts, health_of
+from pipeline.live.live_health import ShardFacts, SystemFacts, health_of
 from pipeline.live.shard_follower import ShardFollower
 from pipeline.live.view_structs import GroupSummary, GroupsView, GroupView, Health
 from wakeroll.connection import Topics

@@ -28,8 +28,10 @@ class LocalSystem:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.observer = self._child("observe", grace_s=10)
-        self.jobs = self._child("run", grace_s=90)
+        # The jobs have `metrics_port`, the observer the next one; 0 means none.
+        after = structs.replace(settings, metrics_port=settings.metrics_port and settings.metrics_port + 1)
+        self.observer = self._child("observe", after, grace_s=10)
+        self.jobs = self._child("run", settings, grace_s=90)
 
     def start(self, stop: threading.Event) -> None:
         """Create the topics, start observer and jobs, and wait for the first batch.
@@ -72,12 +74,12 @@ class LocalSystem:
             and all(query.batch >= 0 for query in status.queries.values())
         )
 
-    def _child(self, command: str, grace_s: float) -> Child:
+    def _child(self, command: str, settings: Settings, grace_s: float) -> Child:
         return Child(
             f"wakeroll {command}",
-            [sys.executable, "-m", "pipeline.cli", command, "--bootstrap", self.settings.bootstrap],
-            log=self.settings.logs / f"{command}.log",
-            env={**os.environ, **self.settings.environment()},
+            [sys.executable, "-m", "pipeline.cli", command, "--bootstrap", settings.bootstrap],
+            log=settings.logs / f"{command}.log",
+            env={**os.environ, **settings.environment()},
             grace_s=grace_s,
         )
 

@@ -1,1 +1,1 @@
-"""Prometheus metrics: what each process exposes, and the HTTP server that exposes it."""
+"""Prometheus metrics of each process, and the HTTP server that exposes it."""

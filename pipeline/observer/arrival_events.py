@@ -16,6 +16,7 @@ from model.queue import Queue
 from model.signing import Keys
 from pipeline.failure_log import Trouble
 from pipeline.kafka.topic_admin import Cluster, Racks
+from pipeline.metrics.observer_metrics import FULL, ObserverMetrics
 from pipeline.observer import end_offsets
 from pipeline.observer.end_offsets import ASK_MS, Arrived, EndBook, Pulled, Where
 from pipeline.observer.signed_producers import ENDS_MS, SignedProducer
@@ -40,7 +41,7 @@ class Announcer:
     The queues are those of subscribed topics, and of topics that a pull names.
     """
 
-    def __init__(self, connection: Connection, keys: Keys, stop: threading.Event) -> None:
+    def __init__(self, connection: Connection, keys: Keys, stop: threading.Event, metrics: ObserverMetrics) -> None:
         """Create the clients; no query is sent yet.
 
         Raises:
@@ -49,6 +50,7 @@ class Announcer:
         self.subscribed: Sequence[str] = ()
         """Topics of live groups; the router replaces the sequence, but never changes it."""
         self._names = connection.topics
+        self._metrics = metrics
         self._cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
         self._book = EndBook(observer=uuid.uuid4().hex)
         self._led: dict[str, list[int]] = {}
@@ -72,6 +74,7 @@ class Announcer:
         due_s = time.monotonic()
         try:
             while not stop.is_set():
+                self._metrics.health.beat("announcer")
                 self._round(time.monotonic(), stop)
                 due_s = next_due_s(due_s, time.monotonic(), ASK_MS / 1_000)
                 self._listen(due_s)
@@ -120,6 +123,7 @@ class Announcer:
         self._led = {
             topic: [queue_id for queue_id, rack in racks.items() if rack is not None] for topic, racks in found.items()
         }
+        self._metrics.follows_queues(sum(len(queues) for queues in self._led.values()))
         leaders = {(topic, queue_id): rack for topic, racks in found.items() for queue_id, rack in racks.items()}
         self._mute = {where for where, rack in leaders.items() if rack is None or where in self._mute}
 
@@ -138,6 +142,7 @@ class Announcer:
         asked = {(topic, queue_id) for topic in self._book.take_due(self._led, now_ms) for queue_id in self._led[topic]}
         told = self._cluster.ends(asked)
         self._mute = (self._mute | asked) - told.keys()
+        self._metrics.read_ends(len(told), len(self._mute))
         if self._mute:
             topic, queue_id = min(self._mute)
             self._gap.began(f"cannot read end offsets; queues: {len(self._mute)}, the first: {topic}-{queue_id}")
@@ -164,12 +169,15 @@ class Announcer:
                 on_delivery=partial(self._delivered, arrival.queue),
             )
         except BufferError:  # the producer's queue is full; the next read sends the rest
+            self._metrics.failed("arrival", FULL)
             self._book.unsaid(arrival.queue, _ms(time.monotonic()))
         except KafkaException as error:
+            self._metrics.failed("arrival", error.args[0].name())
             self._delivery.began(f"cannot send the arrival in {arrival.queue}: {error.args[0].str()}")
             self._book.unsaid(arrival.queue, _ms(time.monotonic()))
 
-    def _delivered(self, queue: Queue, error: KafkaError | None, _message: Message) -> None:
+    def _delivered(self, queue: Queue, error: KafkaError | None, message: Message) -> None:
+        self._metrics.delivered("arrival", message, error)
         if error is None:
             self._delivery.ended()
         else:

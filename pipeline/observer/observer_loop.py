@@ -21,6 +21,7 @@ from model.events import Route
 from model.signing import Keys
 from pipeline.failure_log import Trouble
 from pipeline.kafka.topic_admin import Cluster, Racks
+from pipeline.metrics.observer_metrics import FULL, ObserverMetrics
 from pipeline.observer import subscribed_topics
 from pipeline.observer.arrival_events import Announcer
 from pipeline.observer.offset_mirror import OffsetMirror
@@ -48,20 +49,23 @@ def observe(
     stop: threading.Event,
     limits: Limits = DEFAULT_LIMITS,
     mirrored: re.Pattern[str] | None = None,
+    metrics: ObserverMetrics | None = None,
 ) -> None:
     """Send signed ticks, routes and arrivals until `stop` is set; then return within 2 seconds.
 
     If the broker or a topic is missing, wait for it. An error sets `stop` too. Each tick contains the limits of this
-    deployment. The committed offsets of groups whose names match `mirrored` are copied to Kafka's own groups.
+    deployment. The committed offsets of groups whose names match `mirrored` are copied to Kafka's own groups. `metrics`
+    receive what is sent and followed, and that each thread is alive.
 
     Raises:
         InvalidUsage: Kafka's client rejects the settings, or there is no observer key.
     """
     cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
-    ticker = Ticker(connection, keys, limits)
-    announcer = Announcer(connection, keys, stop)
-    router = Router(connection, keys, cluster, ticker, announcer)
-    mirror = OffsetMirror(connection, mirrored, stop) if mirrored is not None else None
+    metrics = metrics or ObserverMetrics(mirrors=mirrored is not None)
+    ticker = Ticker(connection, keys, metrics, limits)
+    announcer = Announcer(connection, keys, stop, metrics)
+    router = Router(connection, keys, cluster, ticker, announcer, metrics)
+    mirror = OffsetMirror(connection, mirrored, stop, metrics) if mirrored is not None else None
     log.info("observing %s for %s", connection.bootstrap, ", ".join(connection.topics.control))
     # Each has a thread of its own: waits of the router and the mirror delay neither the clock nor the wakes.
     with ThreadPoolExecutor(3, "observer") as pool:
@@ -72,6 +76,7 @@ def observe(
             router.run(stop)
         finally:
             stop.set()
+            metrics.health.stopping()
             router.close()
         for work in working:
             work.result()
@@ -82,7 +87,13 @@ class Router:
     """Follows the subscriptions, queries the brokers for the queues of their topics, and sends routes to the shards."""
 
     def __init__(
-        self, connection: Connection, keys: Keys, cluster: Cluster, ticker: Ticker, announcer: Announcer
+        self,
+        connection: Connection,
+        keys: Keys,
+        cluster: Cluster,
+        ticker: Ticker,
+        announcer: Announcer,
+        metrics: ObserverMetrics,
     ) -> None:
         """Create the clients; no query is sent yet.
 
@@ -92,6 +103,7 @@ class Router:
         self._cluster = cluster
         self._ticker = ticker
         self._announcer = announcer
+        self._metrics = metrics
         self._book = RouteBook()
         self._control = {topic: Watch() for topic in connection.topics.control}
         self._follower: Follower[Said] = Follower(connection, connection.topics.groups, subscribed_topics.read)
@@ -108,6 +120,7 @@ class Router:
         """Work until `stop` is set."""
         due_s = time.monotonic()
         while not stop.is_set():
+            self._metrics.health.beat("router")
             if time.monotonic() >= due_s:
                 self._ask((*self._control, *self._book.topics), stop)
                 for topic in self._book.forget():
@@ -119,6 +132,7 @@ class Router:
             if new := self._book.take_new():
                 self._ask(new, stop)
             self._announcer.subscribed = self._book.topics
+            self._metrics.follows_topics(len(self._book.topics))
             self._producer.poll()
 
     def close(self) -> None:
@@ -230,11 +244,14 @@ class Router:
                     on_delivery=partial(self._delivered, route.topic),
                 )
             except BufferError:  # a million shards and topics; the next poll sends the rest
+                self._metrics.failed("route", FULL)
                 self._book.unsaid(route.topic)
             except KafkaException as error:
+                self._metrics.failed("route", error.args[0].name())
                 self._delivery.began(f"cannot send the route of {route.topic}: {error.args[0].str()}")
 
-    def _delivered(self, topic: str, error: KafkaError | None, _message: Message) -> None:
+    def _delivered(self, topic: str, error: KafkaError | None, message: Message) -> None:
+        self._metrics.delivered("route", message, error)
         if error is None:
             self._delivery.ended()
         else:

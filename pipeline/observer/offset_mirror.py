@@ -22,6 +22,7 @@ from model.queue import Queue
 from model.records import UNREADABLE
 from pipeline.failure_log import Trouble
 from pipeline.kafka.topic_admin import Cluster
+from pipeline.metrics.observer_metrics import ObserverMetrics
 from wakeroll.connection import Connection, take
 from wakeroll.errors import NotReachable
 from wakeroll.kafka_groups import KafkaGroups
@@ -41,13 +42,16 @@ _decode = msgspec.json.Decoder(Offset).decode
 class OffsetMirror:
     """Follows the decisions and writes the newest committed offsets of matching groups to Kafka."""
 
-    def __init__(self, connection: Connection, groups: re.Pattern[str], stop: threading.Event) -> None:
+    def __init__(
+        self, connection: Connection, groups: re.Pattern[str], stop: threading.Event, metrics: ObserverMetrics
+    ) -> None:
         """Create the clients; nothing is read yet.
 
         Args:
             connection: the brokers, and the names of the topics.
             groups: matches the whole names of the groups to be mirrored.
             stop: when set, all waits end.
+            metrics: receive what is written, and how much is unread.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -56,6 +60,7 @@ class OffsetMirror:
         self._groups = groups
         self._own_group = f"{connection.topics.prefix}.offset-mirror"
         self._stop = stop
+        self._metrics = metrics
         self._cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
         self._kafka = KafkaGroups(connection, _ANSWER_S)
         self._consumer = connection.consumer(
@@ -87,9 +92,11 @@ class OffsetMirror:
         try:
             due_s = 0.0
             while not self._stop.is_set():
+                self._metrics.health.beat("mirror")
                 try:
                     self._begin()
                     caught_up = self._hear()
+                    self._metrics.mirror.unread(self._unread())
                     if caught_up and time.monotonic() >= due_s:
                         due_s = time.monotonic() + WRITE_EVERY_S  # also if Kafka does not answer
                         self._write()
@@ -131,15 +138,15 @@ class OffsetMirror:
                 self._note(message)
         if errors:
             raise NotReachable(f"cannot read {self._topic}: {errors[0].str()}")
-        return not messages or (len(messages) < _AT_ONCE and self._is_at_end())
+        return not messages or (len(messages) < _AT_ONCE and not self._unread())
 
-    def _is_at_end(self) -> bool:
-        """Return whether the partitions are read to their ends as of the last answers of their brokers."""
+    def _unread(self) -> int:
+        """Return the number of unread decisions, up to the ends in the last answers of the brokers."""
+        unread = 0
         for partition, offset in self._read.items():
             place = TopicPartition(self._topic, partition)
-            if self._consumer.get_watermark_offsets(place, cached=True)[1] > offset:
-                return False
-        return True
+            unread += max(self._consumer.get_watermark_offsets(place, cached=True)[1] - offset, 0)
+        return unread
 
     def _note(self, message: Message) -> None:
         partition, offset, value = message.partition(), message.offset(), message.value() or b""
@@ -166,14 +173,18 @@ class OffsetMirror:
 
     def _write(self) -> None:
         """Write the pending offsets, then commit the position."""
+        written: dict[str, int] = {}
         if self._pending:
             wanted = {
                 group_id: {queue: offset for queue, (offset, _, _) in of_group.items()}
                 for group_id, of_group in self._pending.items()
             }
             refused = self._kafka.write(wanted)
-            for group_id in wanted:
-                self._settle(group_id, refused.get(group_id, {}))
+            for group_id, offsets in wanted.items():
+                of_group = refused.get(group_id, {})
+                written[group_id] = len(offsets) - len(of_group)
+                self._settle(group_id, of_group)
+        self._metrics.mirror.wrote(written, len(self._refusals))
         self._commit()
 
     def _settle(self, group_id: str, refused: dict[Queue, KafkaError]) -> None:

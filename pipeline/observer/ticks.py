@@ -5,7 +5,7 @@ import math
 import threading
 import time
 import uuid
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -19,6 +19,9 @@ from pipeline.observer.signed_producers import Ends, SignedProducer
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 
+if TYPE_CHECKING:  # `wakeroll doctor` reads ticks, and need not have prometheus-client
+    from pipeline.metrics.observer_metrics import ObserverMetrics
+
 log = logging.getLogger(__name__)
 
 _PERIOD_S = TICK_MS / 1000
@@ -29,12 +32,15 @@ _TICK = b'{"type":"tick"'
 class Ticker:
     """Appends a tick to every control partition, every `TICK_MS`."""
 
-    def __init__(self, connection: Connection, keys: Keys, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, connection: Connection, keys: Keys, metrics: "ObserverMetrics", limits: Limits = DEFAULT_LIMITS
+    ) -> None:
         self.ends: Ends = {}
         """End offsets of the control partitions; the router replaces the mapping, but never changes it."""
         self._learnt: Ends = self.ends
         self._observer = uuid.uuid4().hex
         self._limits = limits
+        self._metrics = metrics
         self._trouble = Trouble(log, "ticks are delivered again")
         self._producer = SignedProducer(connection, keys, 2 * TICK_MS)
 
@@ -46,6 +52,7 @@ class Ticker:
         due_s = time.monotonic()
         try:
             while not stop.wait(max(due_s - time.monotonic(), 0)):
+                self._metrics.health.beat("ticker")
                 self._tick()
                 due_s = next_due_s(due_s, time.monotonic(), _PERIOD_S)
         finally:
@@ -62,10 +69,12 @@ class Ticker:
             try:
                 self._producer.produce(topic, value, partition, on_delivery=self._delivered)
             except KafkaException as error:  # the topic now has fewer partitions
+                self._metrics.failed("tick", error.args[0].name())
                 self._trouble.began(f"cannot send ticks to {topic}: {error.args[0].str()}")
         self._producer.poll()
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        self._metrics.delivered("tick", message, error)
         if error is None:
             self._trouble.ended()
         else:

@@ -4,6 +4,7 @@ The state is grouped by (topic, partition), so a batch calls Python once per sha
 call per group would cost 0.7 ms each. Spark's timers are not used: time is an event.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -42,6 +43,18 @@ class _Newest(AccumulatorParam[dict[str, int]]):
         return known
 
 
+class _Sums(AccumulatorParam[dict[str, int]]):
+    """An accumulator of counters by name."""
+
+    def zero(self, _value: dict[str, int]) -> dict[str, int]:
+        return {}
+
+    def addInPlace(self, known: dict[str, int], news: dict[str, int]) -> dict[str, int]:  # noqa: N802
+        for name, count in news.items():
+            known[name] = known.get(name, 0) + count
+        return known
+
+
 class Counts(NamedTuple):
     """Figures that the shards of a query report to its process; a repeated batch reports them again."""
 
@@ -49,12 +62,14 @@ class Counts(NamedTuple):
     """Number of events that made the machine itself fail."""
     bytes: Accumulator[dict[str, int]]
     """Shard, like ``groups-3`` -> size of its state after its last batch, in bytes."""
+    rejections: Accumulator[dict[str, int]]
+    """Rule -> number of records that were rejected by it."""
 
     @classmethod
     def start(cls, spark: SparkSession) -> "Counts":
         """Create the accumulators."""
         context = spark.sparkContext
-        return cls(context.accumulator(0), context.accumulator({}, _Newest()))
+        return cls(context.accumulator(0), context.accumulator({}, _Newest()), context.accumulator({}, _Sums()))
 
 
 def decide(
@@ -92,12 +107,15 @@ def run_shard(
     topic, partition = at[0], int(at[1])
     shard = _shard(topic, partition, partitions, restore, keys, state)
     published: list[tuple[str, bytes, bytes]] = []
+    rejections: Counter[str] = Counter()
     waiting = 0
     for record in _in_order(topic, partition, frames):
         for made in shard.apply(record):
             decision, value = bounded(made)
-            if isinstance(decision, Rejected) and decision.rule == "internal":
-                counts.failures.add(1)
+            if isinstance(decision, Rejected):
+                rejections[decision.rule] += 1
+                if decision.rule == "internal":
+                    counts.failures.add(1)
             published += _addressed(decision, value, topics, shard.name)
             waiting += len(value)
         if waiting >= _AT_ONCE:
@@ -107,6 +125,8 @@ def run_shard(
     body = shard.body()
     state.update((VERSION, body))
     counts.bytes.add({shard.name: len(body)})
+    if rejections:
+        counts.rejections.add(dict(rejections))
     if published:
         yield _frame(published)
 

@@ -40,6 +40,12 @@ def start_session(settings: Settings, name: str) -> SparkSession:
         return _session(settings, name, _ENGINE | _LATENCY | _DELTA | _LONG_RUNS, "", log)
 
 
+def jvm_of(spark: SparkSession) -> int | None:
+    """Return the process id of a session's JVM; None if this process did not start it."""
+    launched = getattr(spark.sparkContext._gateway, "proc", None)
+    return launched.pid if launched is not None else None
+
+
 def start_brief_session(settings: Settings, name: str, *, for_minutes: bool = False, java: str = "") -> SparkSession:
     """Start a session for ledger queries. It starts quickly and prints nothing: the JVM logs to ``ask.log``.
 

@@ -15,6 +15,7 @@ from confluent_kafka.admin import NewTopic
 
 from model.queue import Queue
 from pipeline.local.child_process import Child
+from pipeline.metrics.observer_metrics import ObserverMetrics
 from pipeline.observer.offset_mirror import OffsetMirror
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
@@ -91,7 +92,7 @@ def end_of(found: Offsets, before: dict[int, int]) -> dict[int, int]:
 def mirror(connection: Connection, groups: str) -> Iterator[None]:
     """A mirror of the offsets of matching groups, as the observer runs it."""
     stop = threading.Event()
-    mirror = OffsetMirror(connection, re.compile(groups), stop)
+    mirror = OffsetMirror(connection, re.compile(groups), stop, ObserverMetrics(mirrors=True))
     thread = threading.Thread(target=mirror.run, name="mirror", daemon=True)
     thread.start()
     try:

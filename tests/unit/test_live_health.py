@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.live.health import BEHIND_MS, ShardFacts, SystemFacts, health_of
+from pipeline.live.live_health import BEHIND_MS, ShardFacts, SystemFacts, health_of
 
 LIVE = ShardFacts(name="groups-0", tick_age_ms=900)
 

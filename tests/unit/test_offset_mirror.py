@@ -9,6 +9,7 @@ import pytest
 
 from model.decisions import Offset
 from model.queue import Queue
+from pipeline.metrics.observer_metrics import ObserverMetrics
 from pipeline.observer.offset_mirror import OffsetMirror
 from wakeroll.connection import Connection
 
@@ -39,7 +40,7 @@ def decision(group_id: str, queue: Queue, offset: int, seq: int, era: int = 1) -
 
 @pytest.fixture
 def mirror() -> OffsetMirror:
-    return OffsetMirror(Connection("127.0.0.1:1"), re.compile(".*"), threading.Event())
+    return OffsetMirror(Connection("127.0.0.1:1"), re.compile(".*"), threading.Event(), ObserverMetrics())
 
 
 def read(mirror: OffsetMirror, *records: tuple[int, int, Offset]) -> dict[str, dict[Queue, int]]:

@@ -66,7 +66,7 @@ EVENTS = (
 
 
 def published(failures: Failures) -> list[tuple[str, dict[str, Any]]]:
-    around = {"topics": Topics(), "restore": Restore(), "keys": None, "counts": Counts(failures, Ignored())}
+    around = {"topics": Topics(), "restore": Restore(), "keys": None, "counts": Counts(failures, Ignored(), Ignored())}
     frames = run_shard(1, **around, at=("wakeroll.groups", 0), frames=iter([frame_of(*EVENTS)]), state=State())
     return [(row.topic, json.loads(row.value)) for frame in frames for row in frame.itertuples()]
 

@@ -55,7 +55,7 @@ def frames(rows: list[tuple[object, ...]], size: int) -> Iterator[pd.DataFrame]:
 
 
 def run(rows: list[tuple[object, ...]], state: State, restore: Restore = Restore()) -> tuple[list[bytes], Counts]:  # noqa: B008
-    counts = Counts(Sum(), Sum())
+    counts = Counts(Sum(), Sum(), Sum())
     found = run_shard(1, Topics(), restore, DEV_KEYS, counts, (GROUPS, 0), frames(rows, 7), state)
     published = [row for frame in found for row in frame.itertuples(index=False)]
     return [row.value for row in published if row.topic == Topics().decisions], counts
@@ -74,6 +74,17 @@ def test_a_batch_is_decided_in_the_order_of_its_log_and_reports_its_state(monkey
     assert decisions == expected
     assert state.get == (VERSION, plain.body())
     assert counts.bytes.value == {"groups-0": len(plain.body())}
+
+
+def test_rejections_are_reported_by_rule():
+    """They are counted for the metrics of the process, without a look at the decisions topic."""
+    broken = [
+        (GROUPS, 0, offset, 1_000, b"billing", value) for offset, value in enumerate((b"", b"{", b'{"type":"x"}'))
+    ]
+
+    _, counts = run(broken, State())
+
+    assert counts.rejections.value == {"json": 2, "type": 1}
 
 
 def test_a_shard_without_a_state_begins_as_it_was_restored():

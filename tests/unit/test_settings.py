@@ -47,6 +47,30 @@ def test_limits_that_cannot_be_or_contradict_each_other_are_refused(given, sente
     assert sentence in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("metrics_port", "65535", "Expected `int` <= 65534 - at `$.metrics_port`"),
+        ("metrics_port", "-1", "Expected `int` >= 0 - at `$.metrics_port`"),
+        ("metrics_port", "http", "Expected `int`, got `str` - at `$.metrics_port`"),
+        ("metrics_address", "", "Expected `str` of length >= 1 - at `$.metrics_address`"),
+        ("metrics_max_groups", "0", "Expected `int` >= 1 - at `$.metrics_max_groups`"),
+    ],
+)
+def test_settings_of_metrics_have_bounds(name, given, sentence):
+    with pytest.raises(InvalidSettings) as told:
+        load({f"WAKEROLL_{name.upper()}": given})
+
+    assert sentence in str(told.value)
+
+
+def test_metrics_are_not_exposed_unless_a_port_is_named():
+    settings = load({})
+
+    assert (settings.metrics_port, settings.metrics_address, settings.metrics_max_groups) == (0, "127.0.0.1", 1_000)
+    assert load({"WAKEROLL_METRICS_PORT": "9464"}).metrics_port == 9464
+
+
 def test_groups_to_mirror_are_a_regular_expression():
     assert load({}).mirrored_groups is None
     groups = load({"WAKEROLL_MIRROR_OFFSETS": "orders-.*"}).mirrored_groups

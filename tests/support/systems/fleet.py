@@ -39,7 +39,8 @@ def make_topic(connection: Connection, topic: str, queues: int) -> None:
 class Fleet:
     """Observer, jobs, a producer of 200 messages a second and three consumer processes, for the time of a `with`."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, folder: Path, **more: object) -> None:
+        """Prepare; `more` are further settings."""
         name = uuid.uuid4().hex[:6]
         self.settings = Settings(
             bootstrap=bootstrap,
@@ -49,6 +50,7 @@ class Fleet:
             # All of it shares this machine with other tests, and nobody here measures how fast a decision comes.
             batch_interval_ms=1_000,
             snapshot_interval_ms=20_000,
+            **more,
         )
         self.system = LocalSystem(self.settings)
         self.topic = f"orders-{name}"
@@ -80,6 +82,10 @@ class Fleet:
             for each in self._consumers:
                 last_first.callback(each.stop)
             last_first.callback(self.traffic.close)
+
+    def let_leave(self, client: str) -> None:
+        """Stop a consumer in good order: it releases its queues."""
+        self._consumers[CLIENTS.index(client)].stop()
 
     def wait_until_decided(self) -> None:
         """Wait until the driver of the last start has decided a batch."""

@@ -1,0 +1,352 @@
+"""Makes the Grafana dashboard `wakeroll-dashboard.json` from the list of panels below.
+
+python deploy/observability/make_dashboard.py
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FILE = Path(__file__).with_name("wakeroll-dashboard.json")
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_COLUMNS = 24
+_HEIGHT = 8
+
+
+class Panel(NamedTuple):
+    """One panel: a series for each expression, by its legend."""
+
+    title: str
+    unit: str
+    series: dict[str, str]
+    help: str = ""
+    kind: str = "timeseries"
+    width: int = 8
+
+
+def _stat(title: str, unit: str, expression: str, help: str = "") -> Panel:  # noqa: A002
+    return Panel(title, unit, {"": expression}, help, "stat", 4)
+
+
+def _quantiles(histogram: str, by: str = "") -> dict[str, str]:
+    """Return median and 99th percentile of a histogram, for each value of a label if one is named."""
+    legend = f"{{{{{by}}}}} " if by else ""
+    labels = f"le, {by}" if by else "le"
+    rate = f"sum by ({labels}) (rate({histogram}_bucket[$__rate_interval]))"
+    return {f"{legend}p50": f"histogram_quantile(0.5, {rate})", f"{legend}p99": f"histogram_quantile(0.99, {rate})"}
+
+
+ROWS: dict[str, list[Panel]] = {
+    "Overview": [
+        _stat("Observers", "none", 'sum(up{job="wakeroll-observe"})', "One is enough; a second one is a reserve."),
+        _stat("Coordinator", "none", 'sum(up{job="wakeroll-run"})', "1: it runs."),
+        _stat(
+            "Age of the oldest tick",
+            "s",
+            "max(time() - max by (shard) (wakeroll_observer_last_tick_timestamp_seconds))",
+            "The clock of a shard stands still without ticks.",
+        ),
+        _stat("Groups", "none", "max(wakeroll_groups)"),
+        _stat("Members", "none", "max(wakeroll_members)"),
+        _stat("Queues without an owner", "none", "sum(max by (group) (wakeroll_queues_unowned))"),
+    ],
+    "Groups": [
+        Panel(
+            "Lag, the 20 largest",
+            "short",
+            {"{{group}}": 'topk(20, max by (group) (wakeroll_group_lag_messages{group=~"$group"}))'},
+            "Messages between the committed offsets and the ends of the queues.",
+        ),
+        Panel(
+            "Lag in time, the 20 largest",
+            "s",
+            {"{{group}}": 'topk(20, max by (group) (kafka_consumergroup_group_max_lag_seconds{group=~"$group"}))'},
+        ),
+        Panel(
+            "Members",
+            "none",
+            {"{{consumergroup}}": 'max by (consumergroup) (kafka_consumergroup_members{consumergroup=~"$group"})'},
+        ),
+        Panel(
+            "Rebalances per minute",
+            "none",
+            {
+                "{{group}} {{trigger}}": "60 * sum by (group, trigger) "
+                '(rate(wakeroll_rebalances_total{group=~"$group"}[$__rate_interval]))'
+            },
+        ),
+        Panel(
+            "Moved queues per minute",
+            "none",
+            {"{{group}}": '60 * sum by (group) (rate(wakeroll_queues_moved_total{group=~"$group"}[$__rate_interval]))'},
+        ),
+        Panel(
+            "Duration of hand-overs",
+            "s",
+            _quantiles("wakeroll_handover_seconds", "how"),
+            "From the revocation of a queue, or from its release, to its next assignment.",
+        ),
+        Panel(
+            "Failed messages per minute",
+            "none",
+            {
+                "{{group}} {{outcome}}": "60 * sum by (group, outcome) "
+                '(rate(wakeroll_failed_messages_total{group=~"$group"}[$__rate_interval]))'
+            },
+        ),
+        Panel(
+            "Lag per queue, the 20 largest",
+            "short",
+            {
+                "{{consumergroup}} {{topic}}-{{partition}}": "topk(20, max by (consumergroup, topic, partition) "
+                '(kafka_consumergroup_lag{consumergroup=~"$group"}))'
+            },
+        ),
+        Panel(
+            "Consumed messages per second",
+            "none",
+            {
+                "{{consumergroup}}": "sum by (consumergroup) (max by (consumergroup, topic, partition) "
+                '(rate(kafka_consumergroup_current_offset{consumergroup=~"$group"}[$__rate_interval])))'
+            },
+        ),
+    ],
+    "Decisions": [
+        Panel(
+            "Decisions per second",
+            "none",
+            {"{{kind}}": "sum by (kind) (rate(wakeroll_decisions_total[$__rate_interval]))"},
+        ),
+        Panel(
+            "Delay of decisions",
+            "s",
+            _quantiles("wakeroll_decision_delay_seconds"),
+            "From the append of the cause to the append of the decision.",
+        ),
+        Panel(
+            "Rejected records per minute",
+            "none",
+            {"{{rule}}": "60 * sum by (rule) (rate(wakeroll_run_rejections_total[$__rate_interval]))"},
+        ),
+        Panel("Held pulls", "none", {"held": "max(wakeroll_held_pulls)"}),
+        Panel(
+            "Wakes per second", "none", {"{{reason}}": "sum by (reason) (rate(wakeroll_wakes_total[$__rate_interval]))"}
+        ),
+        Panel("Delay of wakes", "s", _quantiles("wakeroll_wake_delay_seconds")),
+    ],
+    "Jobs": [
+        Panel("Duration of batches", "s", _quantiles("wakeroll_query_batch_duration_seconds", "query")),
+        Panel(
+            "Phases of coordinate, mean per batch",
+            "s",
+            {
+                "{{phase}}": 'sum by (phase) (rate(wakeroll_query_phase_seconds_total{query=~"coordinate.*"}'
+                "[$__rate_interval])) / on () group_left () "
+                'sum(rate(wakeroll_query_batch_duration_seconds_count{query=~"coordinate.*"}[$__rate_interval]))'
+            },
+        ),
+        Panel(
+            "Phases of record, mean per batch",
+            "s",
+            {
+                "{{phase}}": 'sum by (phase) (rate(wakeroll_query_phase_seconds_total{query="record"}'
+                "[$__rate_interval])) / on () group_left () "
+                'sum(rate(wakeroll_query_batch_duration_seconds_count{query="record"}[$__rate_interval]))'
+            },
+        ),
+        Panel(
+            "Records per second",
+            "none",
+            {"{{query}}": "sum by (query) (rate(wakeroll_query_records_total[$__rate_interval]))"},
+        ),
+        Panel(
+            "Unread records",
+            "short",
+            {"{{query}} {{topic}}": "max by (query, topic) (wakeroll_query_unread_records)"},
+        ),
+        Panel(
+            "Time since the last batch",
+            "s",
+            {"{{query}}": "time() - max by (query) (wakeroll_query_last_batch_timestamp_seconds)"},
+        ),
+        Panel("State of the shards", "bytes", {"{{shard}}": "max by (shard) (wakeroll_run_state_bytes)"}),
+        Panel("Age of the snapshots", "s", {"age": "time() - max(wakeroll_run_last_snapshot_timestamp_seconds)"}),
+        Panel(
+            "Internal failures",
+            "none",
+            {"failures": "sum(increase(wakeroll_run_internal_failures_total[$__rate_interval]))"},
+            "Each one is a bug in wakeroll.",
+        ),
+        Panel(
+            "Time for upkeep, share of an hour",
+            "percentunit",
+            {"{{step}}": "sum by (step) (increase(wakeroll_upkeep_seconds_total[1h])) / 3600"},
+        ),
+        Panel(
+            "Time since upkeep succeeded",
+            "s",
+            {"age": "time() - max(wakeroll_upkeep_last_success_timestamp_seconds)"},
+        ),
+    ],
+    "Observers": [
+        Panel(
+            "Age of the last tick",
+            "s",
+            {"{{shard}}": "time() - max by (shard) (wakeroll_observer_last_tick_timestamp_seconds)"},
+        ),
+        Panel(
+            "Appended records per second",
+            "none",
+            {
+                "ticks": "sum(rate(wakeroll_observer_ticks_total[$__rate_interval]))",
+                "routes": "sum(rate(wakeroll_observer_routes_total[$__rate_interval]))",
+                "arrivals": "sum(rate(wakeroll_observer_arrivals_total[$__rate_interval]))",
+            },
+        ),
+        Panel(
+            "Failed deliveries per minute",
+            "none",
+            {
+                "{{record}} {{cause}}": "60 * sum by (record, cause) "
+                "(rate(wakeroll_observer_failed_deliveries_total[$__rate_interval]))"
+            },
+        ),
+        Panel(
+            "Followed",
+            "none",
+            {
+                "topics": "max(wakeroll_observer_topics)",
+                "queues": "max(wakeroll_observer_queues)",
+                "queues without a readable end": "max(wakeroll_observer_unreadable_queues)",
+            },
+        ),
+        Panel(
+            "Mirror of offsets",
+            "short",
+            {
+                "unread decisions": "max(wakeroll_observer_mirror_unread_records)",
+                "groups": "max(wakeroll_observer_mirrored_groups)",
+                "refused groups": "max(wakeroll_observer_mirror_refused_groups)",
+            },
+        ),
+        Panel(
+            "End offsets read per second",
+            "none",
+            {"{{instance}}": "sum by (instance) (rate(wakeroll_observer_end_offsets_read_total[$__rate_interval]))"},
+        ),
+    ],
+    "Processes": [
+        Panel(
+            "Memory",
+            "bytes",
+            {
+                "{{job}} {{instance}}": 'process_resident_memory_bytes{job=~"wakeroll-.*"}',
+                "{{job}} {{instance}} JVM": "wakeroll_jvm_process_resident_memory_bytes",
+            },
+        ),
+        Panel(
+            "CPU, in cores",
+            "none",
+            {
+                "{{job}} {{instance}}": 'rate(process_cpu_seconds_total{job=~"wakeroll-.*"}[$__rate_interval])',
+                "{{job}} {{instance}} JVM": "rate(wakeroll_jvm_process_cpu_seconds_total[$__rate_interval])",
+            },
+        ),
+        Panel(
+            "Names that are values of labels",
+            "none",
+            {
+                "{{label}}": "max by (label) (wakeroll_metrics_label_values)",
+                "{{label}} above the cap": "sum by (label) (increase(wakeroll_metrics_capped_updates_total[1h]))",
+            },
+        ),
+    ],
+}
+
+
+def dashboard() -> dict[str, Any]:
+    """Return the dashboard as Grafana imports it."""
+    return {
+        "title": "wakeroll",
+        "uid": "wakeroll",
+        "tags": ["kafka", "wakeroll"],
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "timezone": "",
+        "templating": {
+            "list": [
+                {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
+                {
+                    "name": "group",
+                    "label": "Group",
+                    "type": "query",
+                    "datasource": _SOURCE,
+                    "query": {"query": "label_values(kafka_consumergroup_members, consumergroup)", "refId": "group"},
+                    "refresh": 2,
+                    "sort": 1,
+                    "multi": True,
+                    "includeAll": True,
+                    "allValue": ".*",
+                    "current": {"text": "All", "value": "$__all"},
+                },
+            ]
+        },
+        "panels": list(_panels()),
+    }
+
+
+def _panels() -> Iterator[dict[str, Any]]:
+    """Yield rows and panels, placed from left to right."""
+    number, top = 0, 0
+    for title, panels in ROWS.items():
+        number += 1
+        yield {
+            "id": number,
+            "type": "row",
+            "title": title,
+            "collapsed": False,
+            "panels": [],
+            "gridPos": _at(0, top, 24, 1),
+        }
+        top, left, height = top + 1, 0, _HEIGHT
+        for panel in panels:
+            if left + panel.width > _COLUMNS:
+                top, left = top + height, 0
+            height = _HEIGHT if panel.kind == "timeseries" else _HEIGHT // 2
+            number += 1
+            yield _panel(number, panel, _at(left, top, panel.width, height))
+            left += panel.width
+        top += height
+
+
+def _at(x: int, y: int, width: int, height: int) -> dict[str, int]:
+    return {"x": x, "y": y, "w": width, "h": height}
+
+
+def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+    targets = [
+        {"refId": chr(ord("A") + at), "datasource": _SOURCE, "expr": expression, "legendFormat": legend or "__auto"}
+        for at, (legend, expression) in enumerate(panel.series.items())
+    ]
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.help,
+        "datasource": _SOURCE,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": targets,
+    }
+
+
+def text() -> str:
+    """Return the content of the file."""
+    return json.dumps(dashboard(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")

@@ -1,0 +1,75 @@
+"""Health of a process: whether its loops run, and whether it has done its first work."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+LOOP_TIMEOUT_S = 300.0
+"""Longest time between two rounds of a loop that is alive (s). Snapshots may take a minute on a busy machine."""
+
+
+class Answer(NamedTuple):
+    """The answer to a probe."""
+
+    ok: bool
+    reason: str
+    """One sentence."""
+
+
+class Health:
+    """The reports of the loops of a process. For any thread.
+
+    A loop is alive while it begins a new round often enough. A broker that does not answer is no reason to restart a
+    process, and does not count.
+    """
+
+    def __init__(self, awaited: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin: alive, because no loop has begun, and not ready.
+
+        Args:
+            awaited: the first work of this process, such as "the first batch is not complete".
+            clock: returns seconds, and never goes back.
+        """
+        self._clock = clock
+        self._rounds: dict[str, float] = {}
+        """Loop -> time of its last round (s)."""
+        self._unready = awaited
+        self._stops = False
+        self._lock = threading.Lock()
+
+    def beat(self, loop: str) -> None:
+        """Report that a loop begins a round; its first round starts its supervision."""
+        with self._lock:
+            if not self._stops:
+                self._rounds[loop] = self._clock()
+
+    def ready(self) -> None:
+        """Report that the first work is done; this has no effect on a process that is about to end."""
+        with self._lock:
+            if not self._stops:
+                self._unready = ""
+
+    def stopping(self) -> None:
+        """Report that this process is about to end: its loops need not run any more."""
+        with self._lock:
+            self._stops = True
+            self._unready = "the process is stopping"
+            self._rounds.clear()
+
+    def liveness(self) -> Answer:
+        """Return whether all loops run."""
+        now_s = self._clock()
+        with self._lock:
+            ages_s = {loop: now_s - at_s for loop, at_s in self._rounds.items()}
+        if stuck := sorted(loop for loop, age_s in ages_s.items() if age_s > LOOP_TIMEOUT_S):
+            ages = ", ".join(f"{loop} for {ages_s[loop]:.0f} s" for loop in stuck)
+            return Answer(False, f"not alive: no new round of {ages}; the limit is {LOOP_TIMEOUT_S:.0f} s")
+        if not ages_s:
+            return Answer(True, "alive: starting or stopping; no loop runs")
+        ages = ", ".join(f"{loop} {age_s:.1f} s" for loop, age_s in sorted(ages_s.items()))
+        return Answer(True, f"alive: time since the last round of {ages}")
+
+    def readiness(self) -> Answer:
+        """Return whether the first work is done, and the process is not about to end."""
+        return Answer(False, f"not ready: {self._unready}") if self._unready else Answer(True, "ready")

@@ -1,0 +1,31 @@
+"""The registry of a process: its own metrics are added to those of the process itself."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+
+def new_registry() -> CollectorRegistry:
+    """Create a registry with the memory, CPU time and open files of this process, and the versions of its software."""
+    # The time of creation of each series doubles their number, and Prometheus does not use it.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    Info("wakeroll_build", "Version of wakeroll.", registry=registry).info({"version": _version()})
+    return registry
+
+
+def _version() -> str:
+    try:
+        return version("wakeroll")
+    except PackageNotFoundError:  # sources without an installation
+        return "unknown"

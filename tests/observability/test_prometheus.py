@@ -1,0 +1,172 @@
+"""A real Prometheus scrapes a real system: every panel has an answer, and a dead observer fires its alert."""
+
+import os
+import signal
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from prometheus_client import CollectorRegistry
+
+from model.decisions import AnyDecision
+from pipeline.metrics.decision_metrics import DecisionMetrics
+from pipeline.metrics.health import Health
+from pipeline.metrics.label_caps import LabelCaps
+from pipeline.metrics.metrics_server import metrics_served
+from tests.support.systems.fleet import QUEUES, Fleet
+from tests.support.systems.prometheus_server import (
+    INSTALLED,
+    NOT_INSTALLED,
+    Prometheus,
+    dashboard_expressions,
+    free_ports,
+)
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.e2e,
+    pytest.mark.prometheus,
+    pytest.mark.skipif(not INSTALLED, reason=NOT_INSTALLED),
+]
+
+LIVE = (
+    "wakeroll_groups",
+    "wakeroll_members",
+    "wakeroll_queues_unowned",
+    "wakeroll_group_lag_messages",
+    "wakeroll_held_pulls",
+    "kafka_consumergroup_",
+)
+"""Metrics of the live model, which `wakeroll serve` exposes; here its place is taken by a follower of decisions."""
+WITHOUT_FAULTS = {"Failed deliveries per minute"}
+"""Panels that are empty while nothing fails."""
+
+
+class System(NamedTuple):
+    fleet: Fleet
+    prometheus: Prometheus
+    ports: dict[str, int]
+
+
+def follow(fleet: Fleet, metrics: DecisionMetrics, stop: threading.Event) -> None:
+    """Feed metrics with all decisions, as a process beside the jobs does."""
+    settings = fleet.settings
+    consumer = settings.connection.consumer()
+    topic = settings.connection.topics.decisions
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(settings.partitions)])
+    while not stop.is_set():
+        for message in consumer.consume(500, 0.2):
+            if message.error() is None:
+                decision = msgspec.json.decode(message.value(), type=AnyDecision)
+                metrics.count(decision, message.partition(), message.timestamp()[1])
+    consumer.close()
+
+
+@pytest.fixture(scope="module")
+def system(broker, tmp_path_factory) -> Iterator[System]:
+    """Observer, both jobs, three consumers, a follower of decisions, and a Prometheus that scrapes all of them."""
+    folder = tmp_path_factory.mktemp("observed")
+    first = free_ports(3)
+    ports = {"wakeroll-run": first, "wakeroll-observe": first + 1, "wakeroll-serve": first + 2}
+    registry, stop = CollectorRegistry(), threading.Event()
+    metrics = DecisionMetrics(registry, LabelCaps(registry, 1_000))
+    with (
+        Prometheus(folder / "prometheus", ports) as prometheus,
+        metrics_served(registry, Health(""), "127.0.0.1", ports["wakeroll-serve"]),
+        Fleet(broker.bootstrap, folder, metrics_port=first, mirror_offsets=".*", upkeep_interval_ms=1_000) as fleet,
+    ):
+        producer = fleet.settings.connection.producer()
+        producer.produce(fleet.settings.connection.topics.groups, b"not json", partition=0)
+        assert producer.flush(60) == 0
+        follower = threading.Thread(target=follow, args=(fleet, metrics, stop))
+        follower.start()
+        try:
+            # A queue that never had an owner is not handed over: only a member that leaves makes hand-overs.
+            wait_until(
+                lambda: registry.get_sample_value("wakeroll_decisions_total", {"kind": "handover"}) >= QUEUES,
+                "all queues are assigned",
+                patience_s=PATIENCE_WITH_SPARK_S,
+            )
+            fleet.let_leave("c3")
+            yield System(fleet, prometheus, ports)
+        finally:
+            stop.set()
+            follower.join()
+
+
+def get(port: int, path: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+@pytest.mark.parametrize("job", ["wakeroll-run", "wakeroll-observe"])
+def test_each_process_becomes_ready_and_its_metrics_are_well_formed(system, job):
+    port = system.ports[job]
+    wait_until(lambda: get(port, "/readyz") == (200, b"ready\n"), f"{job} is ready", patience_s=PATIENCE_WITH_SPARK_S)
+
+    status, body = get(port, "/healthz")
+    assert (status, body[:6]) == (200, b"alive:")
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=get(port, "/metrics")[1], capture_output=True, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize(("title", "expression"), dashboard_expressions())
+def test_every_series_of_the_dashboard_has_an_answer(system, title, expression):
+    """A misspelt name or label would be an empty panel that looks like a quiet system."""
+    ask = system.prometheus.ask
+    if title in WITHOUT_FAULTS or any(name in expression for name in LIVE):
+        ask(expression)  # it is a valid expression
+    else:
+        wait_until(lambda: ask(expression), f"{title} has a series", patience_s=PATIENCE_WITH_SPARK_S)
+
+
+def test_what_the_driver_reports_agrees_with_what_it_did(system):
+    """A figure that never moves would pass for a healthy one."""
+    ask = system.prometheus.ask
+
+    def value(expression: str) -> float:
+        samples = ask(expression)
+        return float(samples[0]["value"][1]) if samples else 0.0
+
+    def wait_for(expression: str) -> None:
+        wait_until(lambda: value(expression) > 0, expression, patience_s=PATIENCE_WITH_SPARK_S)
+
+    wait_for('wakeroll_run_rejections_total{rule="json"}')
+    wait_for('wakeroll_rejections_total{rule="json"}')
+    wait_for('wakeroll_query_records_total{query="record"} > 100')
+    wait_for('wakeroll_rebalances_total{group="billing",trigger="join"}')
+    wait_for("wakeroll_run_snapshots_total")
+    wait_for('sum(wakeroll_upkeep_steps_total{outcome="success"})')
+    wait_for("wakeroll_observer_routes_total")
+    wait_for("wakeroll_observer_mirrored_offsets_total")
+    wait_for("wakeroll_observer_mirrored_groups == 1")
+    wait_for("wakeroll_observer_topics == 1")
+    assert value("wakeroll_run_internal_failures_total") == 0
+
+
+def test_an_observer_that_is_killed_fires_its_alert_until_it_is_back(system):
+    prometheus, observer = system.prometheus, system.fleet.system.observer
+    wait_until(
+        lambda: not prometheus.firing(), "all is well", state=prometheus.firing, patience_s=PATIENCE_WITH_SPARK_S
+    )
+
+    os.kill(observer.pid, signal.SIGKILL)
+    wait_until(lambda: "WakerollObserverAbsent" in prometheus.firing(), "its alert fires", state=prometheus.firing)
+
+    wait_until(lambda: not observer.is_running, "the process has ended")
+    observer.start()
+    wait_until(
+        lambda: not prometheus.firing(), "its alert is over", state=prometheus.firing, patience_s=PATIENCE_WITH_SPARK_S
+    )

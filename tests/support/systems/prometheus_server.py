@@ -1,0 +1,116 @@
+"""A real Prometheus with the deployment's own configuration, alert rules and dashboard, at the pace of a test."""
+
+import json
+import shutil
+import socket
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from pipeline.local.child_process import Child
+from tests.support.waiting import wait_until
+
+FOLDER = Path(__file__).parents[3] / "deploy" / "observability"
+RULES = FOLDER / "wakeroll-alerts.yml"
+INSTALLED = all(shutil.which(program) for program in ("prometheus", "promtool"))
+NOT_INSTALLED = "prometheus and promtool (Debian package prometheus) are not installed"
+
+
+def alert_rules() -> list[dict[str, Any]]:
+    """Return the alert rules of all groups."""
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def dashboard_expressions() -> list[tuple[str, str]]:
+    """Return title and expression of every series of the dashboard, with values for Grafana's variables."""
+    board = json.loads((FOLDER / "wakeroll-dashboard.json").read_text())
+    return [
+        (panel["title"], target["expr"].replace("$group", ".*").replace("$__rate_interval", "30s"))
+        for panel in board["panels"]
+        for target in panel.get("targets", ())
+    ]
+
+
+def free_ports(count: int) -> int:
+    """Return the first of so many ports in a row that nobody listens on."""
+    while True:
+        with socket.socket() as first:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+        if port + count <= 65_535 and all(_is_free(port + further) for further in range(count)):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+class Prometheus:
+    """A running server, which scrapes and evaluates every second, for the time of a `with` block."""
+
+    def __init__(self, folder: Path, ports: Mapping[str, int]) -> None:
+        """Write its configuration; `ports` has the port of each job, and other jobs are left out."""
+        folder.mkdir(parents=True, exist_ok=True)
+        config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config["scrape_configs"] = [job for job in config["scrape_configs"] if job["job_name"] in ports]
+        for job in config["scrape_configs"]:
+            job["static_configs"] = [{"targets": [f"127.0.0.1:{ports[job['job_name']]}"]}]
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        rules = yaml.safe_load(RULES.read_text())
+        for group in rules["groups"]:
+            for rule in group["rules"]:
+                rule["for"] = "0s"  # a test need not wait until somebody may be woken at night
+        (folder / RULES.name).write_text(yaml.safe_dump(rules))
+        self._port = free_ports(1)
+        self._child = Child(
+            "prometheus",
+            [
+                "prometheus",
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{self._port}",
+            ],
+            log=folder / "prometheus.log",
+        )
+
+    def __enter__(self) -> Self:
+        self._child.start()
+        wait_until(self._is_ready, "Prometheus is ready", state=self._child.log_tail)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.stop()
+
+    def ask(self, expression: str) -> list[dict[str, Any]]:
+        """Evaluate an expression; return the samples."""
+        answer = self._get("query", query=expression)
+        assert answer["status"] == "success", answer
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
+    def firing(self) -> set[str]:
+        """Return the names of the alerts that fire now."""
+        alerts = self._get("alerts")["data"]["alerts"]
+        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+
+    def _get(self, what: str, **parameters: str) -> dict[str, Any]:
+        query = urllib.parse.urlencode(parameters)
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/{what}?{query}", timeout=30) as answer:
+                return dict(json.load(answer))
+        except urllib.error.HTTPError as error:  # its body says which part of an expression is wrong
+            return dict(json.load(error))
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/-/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False

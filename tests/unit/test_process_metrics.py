@@ -1,0 +1,113 @@
+"""The metrics of `run` and of the observer: what they count, and that each has a help text and a legal name."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from confluent_kafka import KafkaError, Message
+from prometheus_client import CollectorRegistry, generate_latest
+
+from pipeline.metrics.observer_metrics import ObserverMetrics
+from pipeline.metrics.run_metrics import RunMetrics
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+def message(topic: str, partition: int = 0) -> Message:
+    return Message(topic=topic, partition=partition, offset=1)
+
+
+def test_a_tick_counts_for_its_shard_and_makes_the_observer_ready(registry):
+    metrics = ObserverMetrics(registry)
+    assert not metrics.health.readiness().ok
+
+    metrics.delivered("tick", message("wakeroll.groups", 2), None)
+
+    assert registry.get_sample_value("wakeroll_observer_ticks_total", {"shard": "groups-2"}) == 1
+    assert registry.get_sample_value("wakeroll_observer_last_tick_timestamp_seconds", {"shard": "groups-2"}) > 1e9
+    assert metrics.health.readiness().ok
+
+
+def test_a_lost_record_counts_by_its_cause(registry):
+    metrics = ObserverMetrics(registry)
+    metrics.delivered("tick", message("wakeroll.groups"), KafkaError(KafkaError._MSG_TIMED_OUT))
+    metrics.delivered("route", message("wakeroll.groups"), KafkaError(KafkaError._MSG_TIMED_OUT))
+    metrics.failed("arrival", "queue full")
+
+    def failures(record: str, cause: str) -> float | None:
+        return registry.get_sample_value(
+            "wakeroll_observer_failed_deliveries_total", {"record": record, "cause": cause}
+        )
+
+    assert failures("tick", "_MSG_TIMED_OUT") == 1
+    assert failures("route", "_MSG_TIMED_OUT") == 1
+    assert failures("arrival", "queue full") == 1
+    assert not metrics.health.readiness().ok
+
+
+def test_the_mirror_is_behind_while_kafka_refuses_a_group(registry):
+    metrics = ObserverMetrics(registry, mirrors=True).mirror
+    metrics.wrote({"billing": 3, "audit": 0}, refused=1)
+    assert registry.get_sample_value("wakeroll_observer_mirror_last_write_timestamp_seconds") == 0
+
+    metrics.wrote({"audit": 2}, refused=0)
+    assert registry.get_sample_value("wakeroll_observer_mirror_last_write_timestamp_seconds") > 1e9
+    assert registry.get_sample_value("wakeroll_observer_mirrored_groups") == 2
+    assert registry.get_sample_value("wakeroll_observer_mirrored_offsets_total") == 5
+
+
+def test_shards_report_totals_and_counters_take_their_growth(registry):
+    metrics = RunMetrics(decides=True, registry=registry).shards
+    metrics.update({"groups-0": 10}, 1, {"bounds": 2})
+    metrics.update({"groups-0": 12}, 1, {"bounds": 5, "internal": 1})
+
+    assert registry.get_sample_value("wakeroll_run_state_bytes", {"shard": "groups-0"}) == 12
+    assert registry.get_sample_value("wakeroll_run_internal_failures_total") == 1
+    assert registry.get_sample_value("wakeroll_run_rejections_total", {"rule": "bounds"}) == 5
+    assert registry.get_sample_value("wakeroll_run_rejections_total", {"rule": "internal"}) == 1
+
+
+def test_a_failed_step_of_upkeep_is_no_success(registry):
+    metrics = RunMetrics(writes=True, registry=registry).tables
+    before = registry.get_sample_value("wakeroll_upkeep_last_success_timestamp_seconds")
+    metrics.did_upkeep("compact events", 1.5, False)
+    assert registry.get_sample_value("wakeroll_upkeep_last_success_timestamp_seconds") == before
+
+    metrics.did_upkeep("compact events", 2.0, True)
+    steps = "wakeroll_upkeep_steps_total"
+    assert registry.get_sample_value(steps, {"step": "compact events", "outcome": "failure"}) == 1
+    assert registry.get_sample_value(steps, {"step": "compact events", "outcome": "success"}) == 1
+    assert registry.get_sample_value("wakeroll_upkeep_seconds_total", {"step": "compact events"}) == 3.5
+
+
+def test_a_process_exposes_only_what_it_does():
+    """Zeros of a job that runs elsewhere would fire alerts."""
+
+    def names(metrics: RunMetrics | ObserverMetrics) -> set[str]:
+        return {family.name for family in metrics.registry.collect()}
+
+    assert "wakeroll_run_last_snapshot_timestamp_seconds" not in names(RunMetrics(decides=True))
+    assert "wakeroll_run_internal_failures" not in names(RunMetrics(writes=True))
+    assert "wakeroll_observer_mirrored_groups" not in names(ObserverMetrics())
+
+
+def test_the_jvm_is_a_process_beside_this_one():
+    metrics = RunMetrics(registry=CollectorRegistry())
+    metrics.watch_jvm(None)
+    metrics.watch_jvm(os.getpid())
+
+    assert metrics.registry.get_sample_value("wakeroll_jvm_process_resident_memory_bytes") > 1e6
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian package prometheus) is not installed")
+@pytest.mark.parametrize("metrics", [RunMetrics(decides=True, writes=True), ObserverMetrics(mirrors=True)])
+def test_promtool_accepts_names_types_and_help(metrics):
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=generate_latest(metrics.registry), capture_output=True, check=False
+    )
+
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
