@@ -25,6 +25,7 @@ from pipeline.cli import (
     sql_command,
     state_command,
     wake_command,
+    watch_command,
     what_if_command,
 )
 from wakeroll.errors import InvalidUsage, WakerollError
@@ -49,6 +50,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         local_commands.demo,
     ),
     "Ask": (
+        watch_command.watch,
         groups_command.groups,
         describe_command.describe,
         lag_command.lag,

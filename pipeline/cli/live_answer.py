@@ -1,0 +1,88 @@
+"""Answers from Kafka: the newest snapshots of the tables, if there are any, then the control topics to their ends."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from model.config import DARK_MS
+from pipeline.settings import Settings
+from wakeroll.epoch_ms import now_ms
+from wakeroll.errors import InvalidUsage
+
+if TYPE_CHECKING:
+    from pipeline.live.followed_brokers import FollowedBrokers
+    from pipeline.live.live_model import LiveModel
+    from pipeline.live.view_structs import Health
+
+
+@contextmanager
+def followed(settings: Settings) -> Iterator["FollowedBrokers"]:
+    """Follow the brokers of a deployment; the reading begins at once.
+
+    The view reports outages, so the log lines about them are suppressed.
+
+    Raises:
+        InvalidUsage: a package is missing, or the settings are not valid.
+    """
+    try:
+        from pipeline.live.followed_brokers import followed_brokers
+    except ModuleNotFoundError as missing:
+        raise needs_ask(missing) from None
+    logging.getLogger("pipeline").setLevel(logging.ERROR)
+    with followed_brokers(settings) as brokers:
+        yield brokers
+
+
+@contextmanager
+def live_model(settings: Settings, out: Console) -> Iterator["LiveModel"]:
+    """Provide the state of all groups at the end of the log, and keep following it.
+
+    Args:
+        settings: of the deployment; they name the brokers.
+        out: shows a spinner while the log is read.
+
+    Raises:
+        NotReachable: the log cannot be read.
+        InvalidUsage: a package is missing, or the settings are not valid.
+    """
+    with followed(settings) as brokers:
+        with out.status("reading the log"):
+            brokers.wait_until_current(threading.Event())
+        yield brokers.model
+
+
+def tick_of(model: "LiveModel") -> int | None:
+    """Return the time of the newest tick (epoch ms) in the shard of groups that is the least current; None if none."""
+    ticks = [one.shard.tick_ms for one in model.shards.values() if one.kind == "groups"]
+    return min((at_ms for at_ms in ticks if at_ms), default=None)
+
+
+def age_of(tick_ms: int | None) -> int | None:
+    """Return the age of a tick (ms), by this machine's clock."""
+    return None if tick_ms is None else max(now_ms() - tick_ms, 0)
+
+
+def print_age(health: "Health", tick_ms: int | None, out: Console) -> None:
+    """Print how old an answer is, and what a reader must know about it."""
+    age_ms = age_of(tick_ms)
+    if age_ms is None:
+        out.print("live, but no tick is in the log yet: is an observer running?", style="yellow")
+    elif age_ms > DARK_MS:
+        age = f"{age_ms / 1_000:.0f} s"
+        out.print(f"live, but the newest tick is {age} old: is an observer running?", style="yellow")
+    else:
+        out.print(f"live: the newest tick is {age_ms} ms old")
+    for notice in health.notices:
+        if notice.kind != "no-ticks":
+            out.print(f"{notice.level}: {notice.text}", style="yellow", markup=False)
+
+
+def needs_ask(missing: ModuleNotFoundError) -> InvalidUsage:
+    """Return the error for a package of the extra `ask` that is missing."""
+    return InvalidUsage(
+        f"this needs the extra `ask` ({missing.name} is missing); install it with: pip install 'wakeroll[ask]'"
+    )
