@@ -2,9 +2,10 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -16,7 +17,10 @@ from wakeroll.errors import InvalidUsage
 if TYPE_CHECKING:
     from pipeline.live.followed_brokers import FollowedBrokers
     from pipeline.live.live_model import LiveModel
-    from pipeline.live.view_structs import Health
+    from pipeline.live.view_structs import GroupView, Health
+
+_NAMED = 20
+"""Names of groups in the error about an unknown one."""
 
 
 @contextmanager
@@ -55,6 +59,25 @@ def live_model(settings: Settings, out: Console) -> Iterator["LiveModel"]:
         yield brokers.model
 
 
+def view_of(model: "LiveModel", group_id: str) -> "GroupView":
+    """Return the view of a group.
+
+    Raises:
+        InvalidUsage: there is no such group; the message names the first existing groups.
+    """
+    view = model.group_view(group_id, time.monotonic())
+    if view is None:
+        raise InvalidUsage(unknown_group(model, group_id))
+    return view
+
+
+def unknown_group(model: "LiveModel", group_id: str | None) -> str:
+    """Return the sentence about a group that does not exist."""
+    names = [one.group_id for one in model.groups_view(time.monotonic()).groups]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"no group {group_id!r}; the groups are: {', '.join(names[:_NAMED]) or 'none yet'}{more}"
+
+
 def tick_of(model: "LiveModel") -> int | None:
     """Return the time of the newest tick (epoch ms) in the shard of groups that is the least current; None if none."""
     ticks = [one.shard.tick_ms for one in model.shards.values() if one.kind == "groups"]
@@ -79,6 +102,11 @@ def print_age(health: "Health", tick_ms: int | None, out: Console) -> None:
     for notice in health.notices:
         if notice.kind != "no-ticks":
             out.print(f"{notice.level}: {notice.text}", style="yellow", markup=False)
+
+
+def provenance(health: "Health", tick_ms: int | None) -> dict[str, Any]:
+    """Return what a JSON answer says about its own age."""
+    return {"source": "live", "tick_age_ms": age_of(tick_ms), "notices": health.notices}
 
 
 def needs_ask(missing: ModuleNotFoundError) -> InvalidUsage:

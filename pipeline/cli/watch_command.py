@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.cli.live_answer import followed, needs_ask
+from pipeline.cli.live_answer import followed, needs_ask, unknown_group
 from pipeline.cli.open_ledger import warehouse_of
 from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.output import Output
@@ -32,8 +32,6 @@ _LOOK_S = 0.2
 """How often a change of the view, or of the size of the terminal, is looked for (s)."""
 _REDRAW_S = 1.0
 """A terminal is redrawn after this time without a change (s): ages grow."""
-_SHOWN = 20
-"""Names of groups in the error about an unknown one."""
 
 WatchedGroup = Annotated[
     str | None, typer.Argument(metavar="[GROUP]", help="Show this group only; default: all groups.")
@@ -87,9 +85,7 @@ class _Watched:
 
     def unknown(self) -> str:
         """Return the sentence about a group that does not exist."""
-        names = [one.group_id for one in self.model.groups_view(time.monotonic()).groups]
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        return f"no group {self.group!r}; the groups are: {', '.join(names[:_SHOWN]) or 'none yet'}{more}"
+        return unknown_group(self.model, self.group)
 
 
 def _archived(settings: Settings) -> "LiveModel":
@@ -131,6 +127,8 @@ def _stream(watched: _Watched, as_json: bool, stop: threading.Event) -> None:
                     last = "unknown"
                     complain.print(f"{watched.unknown()}; waiting", markup=False)
             elif (new := essence(view)) != last:
+                if isinstance(last, tuple) and not as_json:
+                    out.print()
                 last = new
                 _write(view, as_json)
             if stop.wait(_LOOK_S):

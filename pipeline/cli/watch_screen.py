@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -33,6 +33,10 @@ _WIDE = 110
 _MOST_REBALANCES = 5
 _TABLE_HEAD = 2
 """Lines of a table above its rows: a blank one, and the names of the columns."""
+_LEAST = 2
+"""Lines that the rows of a table need at least: one row, and the number of the others."""
+_LOW, _LOWEST = 14, 8
+"""With fewer lines for tables, rebalances, and then members, are left out."""
 
 
 def groups_screen(view: GroupsView, width: int, height: int | None = None) -> RenderableType:
@@ -86,7 +90,7 @@ def group_screen(view: GroupView, width: int, height: int | None = None, *, is_u
     ]
     lines += [Text.assemble("also ", verdict_text(two.kind), ": ", plain_text(two.reason)) for two in one.findings[1:]]
     rebalances = view.rebalances[:_MOST_REBALANCES]
-    free = None if height is None else height - _lines(lines, width) - 3 * _TABLE_HEAD
+    free = None if height is None else height - _lines(lines, width)
     queue_rows, member_rows, rebalance_rows = _shares(free, len(view.queues), len(view.members), len(rebalances))
     queues, more_queues = _cut(_urgent_first(view.queues, queue_rows), queue_rows)
     members, more_members = _cut(sorted(view.members, key=lambda row: row.client_id), member_rows)
@@ -98,7 +102,7 @@ def group_screen(view: GroupView, width: int, height: int | None = None, *, is_u
         *_more(more_queues, "queue"),
         *_section(members, _members_table(members, now_ms, width)),
         *_more(more_members, "member"),
-        *_section(shown, _rebalances_table(shown, now_ms)),
+        *_section(shown, _rebalances_table(shown, now_ms, width)),
     )
 
 
@@ -130,31 +134,31 @@ def _owner(row: QueueRow) -> Text:
 
 
 def _members_table(rows: Sequence[MemberRow], now_ms: int, width: int) -> Table:
-    table = _table("member", "instance", *_numbers("queues", "releasing", "waiting", "epoch", "heartbeat"))
-    if width >= _WIDE:
+    is_wide = width >= _WIDE
+    names = ("member", "instance") if is_wide else ("member",)
+    table = _table(*names, *_numbers("queues", "releasing", "waiting", "epoch", "heartbeat"))
+    if is_wide:
         table.add_column("topics", no_wrap=True, overflow="ellipsis")
     for row in rows:
         epoch = "-" if row.shown_epoch < 0 else str(row.shown_epoch)
         epoch = epoch if row.shown_epoch == row.sent_epoch else f"{epoch} (sent {row.sent_epoch})"
-        cells: list[RenderableType] = [
-            plain_text(row.client_id),
-            plain_text(row.instance_id[:8]),
-            *map(str, (row.queues, row.releasing, row.waiting)),
-            epoch,
-            f"{ago(row.seen_ms, now_ms)} ago",
-        ]
-        if width >= _WIDE:
-            cells.append(plain_text(", ".join(one.topic for one in row.subscriptions)))
-        table.add_row(*cells)
+        counts = (*map(str, (row.queues, row.releasing, row.waiting)), epoch, f"{ago(row.seen_ms, now_ms)} ago")
+        if is_wide:
+            topics = ", ".join(one.topic for one in row.subscriptions)
+            table.add_row(plain_text(row.client_id), plain_text(row.instance_id[:8]), *counts, plain_text(topics))
+        else:
+            table.add_row(plain_text(row.client_id), *counts)
     return table
 
 
-def _rebalances_table(rows: Sequence[RebalanceRow], now_ms: int) -> Table:
-    table = _table("rebalance", "at", "trigger", *_numbers("clients", "moved"), "cause")
+def _rebalances_table(rows: Sequence[RebalanceRow], now_ms: int, width: int) -> Table:
+    is_wide = width >= _WIDE
+    table = _table("rebalance", "at", "trigger", *_numbers("clients", "moved"), *(("cause",) if is_wide else ()))
     for row in rows:
         at = f"{clock_text(row.at_ms)}, {ago(row.at_ms, now_ms)} ago"
         counts = map(str, (row.clients, row.moved))
-        table.add_row(f"epoch {row.epoch}", at, plain_text(row.trigger), *counts, plain_text(row.cause))
+        cause = [plain_text(row.cause)] if is_wide else []
+        table.add_row(f"epoch {row.epoch}", at, plain_text(row.trigger), *counts, *cause)
     return table
 
 
@@ -178,22 +182,26 @@ def _count(number: int, noun: str) -> str:
 
 def _lines(lines: Sequence[RenderableType], width: int) -> int:
     """Return the number of lines that these texts take in a terminal of this width."""
-    return sum(max(1, -(-one.cell_len // max(width, 1))) for one in lines if isinstance(one, Text))
+    console = Console(width=width)
+    return sum(max(1, len(one.wrap(console, width))) for one in lines if isinstance(one, Text))
 
 
 def _shares(free: int | None, queues: int, members: int, rebalances: int) -> tuple[int | None, int | None, int | None]:
-    """Return how many lines queues, members and rebalances have, if `free` are left for all of them.
+    """Return how many rows of queues, members and rebalances have room in so many lines; 0: the table is left out.
 
-    >>> _shares(None, 9, 9, 5), _shares(40, 8, 3, 5), _shares(20, 100, 50, 5)
-    ((None, None, None), (8, 3, 5), (11, 6, 3))
+    >>> _shares(None, 9, 9, 5), _shares(40, 8, 3, 5), _shares(26, 100, 50, 5), _shares(9, 100, 50, 5)
+    ((None, None, None), (8, 3, 5), (11, 6, 3), (3, 2, 0))
     """
     if free is None:
         return None, None, None
-    if queues + members + rebalances <= free:
+    heads = _TABLE_HEAD * sum(1 for rows in (queues, members, rebalances) if rows)
+    if queues + members + rebalances + heads <= free:
         return queues, members, rebalances
-    of_rebalances = min(rebalances, 3)
-    of_members = min(members, max(free // 3, free - of_rebalances - queues, 1))
-    return max(free - of_rebalances - of_members, 1), of_members, of_rebalances
+    rebalances = min(rebalances, 3) if free >= _LOW else 0
+    members = members if free >= _LOWEST else 0
+    free -= _TABLE_HEAD * sum(1 for rows in (queues, members, rebalances) if rows)
+    members = min(members, max(free // 3, free - rebalances - queues, _LEAST))
+    return max(free - rebalances - members, _LEAST), members, rebalances
 
 
 def _urgent_first(rows: Sequence[QueueRow], most: int | None) -> Sequence[QueueRow]:
@@ -207,6 +215,8 @@ def _cut(rows: Sequence[_Row], most: int | None) -> tuple[Sequence[_Row], int]:
     """Return the rows that are shown, and the number of the others, for whose count one line is needed."""
     if most is None or len(rows) <= most:
         return rows, 0
+    if most == 0:
+        return rows[:0], 0
     shown = max(most - 1, 1)
     return rows[:shown], len(rows) - shown
 

@@ -28,8 +28,10 @@ class FollowedBrokers:
         self._queries = queries
 
     def is_current(self) -> bool:
-        """Return whether the log has been read to the ends that it had at the start."""
-        return self._follower.is_caught_up and not self.model.later_eras
+        """Return whether the log has been read to the ends that it had at the start, and the views show it."""
+        facts = self.model.facts
+        is_read = facts.is_begun and facts.read >= facts.to_read
+        return is_read and self._follower.is_caught_up and not self.model.later_eras
 
     def wait_until_current(self, stop: threading.Event, patience_s: float = PATIENCE_S) -> bool:
         """Wait until the log has been read to its ends, ask the brokers for the ends of the queues, and update views.
@@ -53,6 +55,7 @@ class FollowedBrokers:
             elif time.monotonic() - since_s > patience_s:
                 reason = self.model.facts.trouble or f"no record was received for {patience_s:.0f} s"
                 raise NotReachable(f"cannot read the log: {reason}")
+        self.model.refresh()  # the queries need to know the topics of the groups
         self._queries.query()
         self.model.refresh()
         return True

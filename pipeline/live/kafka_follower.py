@@ -112,7 +112,7 @@ class KafkaFollower(threading.Thread):
 
     def run(self) -> None:
         """Follow the log until `stop`."""
-        refreshed_s = 0.0
+        refreshed_s, is_caught_up = 0.0, False
         try:
             while not self._stop_requested.is_set():
                 try:
@@ -129,7 +129,8 @@ class KafkaFollower(threading.Thread):
                     self._next.clear()
                     self._stop_requested.wait(_AFTER_FAILURE_S)
                 now_s = time.monotonic()
-                if now_s - refreshed_s >= REFRESH_S:
+                was_caught_up, is_caught_up = is_caught_up, self.is_caught_up
+                if now_s - refreshed_s >= REFRESH_S or was_caught_up != is_caught_up:
                     refreshed_s = now_s
                     self._heal(now_s)
                     self._tidy(now_s)
