@@ -13,7 +13,7 @@ from pipeline.live.live_model import LiveModel
 from pipeline.settings import Settings
 from wakeroll.errors import NotReachable
 
-PATIENCE_S = 20.0
+PATIENCE_S = 15.0
 """An answer fails if the log cannot be read for so long (s): brokers that are starting need some seconds."""
 _LOOK_S = 0.05
 

@@ -126,7 +126,7 @@ class KafkaFollower(threading.Thread):
                     # A page that stands still and calls itself live would be worse than one that begins again.
                     log.exception("the live model failed and begins again")
                     self._in_trouble(f"this process failed and begins again ({type(failure).__name__}); see its log")
-                    self._next.clear()
+                    self._forget_places()
                     self._stop_requested.wait(_AFTER_FAILURE_S)
                 now_s = time.monotonic()
                 was_caught_up, is_caught_up = is_caught_up, self.is_caught_up
@@ -196,11 +196,16 @@ class KafkaFollower(threading.Thread):
                 log.warning("the topic %s was deleted and created again; its log is read from the start", topic)
                 self._ids[topic] = racks.topic_id
                 self._is_recreated = True
-                self._next.clear()
+                self._forget_places()
         if len(set(numbers.values())) > 1:
             found = ", ".join(f"{topic} has {number}" for topic, number in numbers.items())
             raise NotReachable(f"the control topics have different numbers of partitions: {found}")
         return numbers[self._topics.groups]
+
+    def _forget_places(self) -> None:
+        """Forget how far the log was read, so that `_begin` begins again."""
+        for offsets in (self._next, self._ends, self._starts):
+            offsets.clear()
 
     def _put(self, follower: ShardFollower, first: int) -> None:
         self._model.put_shard(follower)
