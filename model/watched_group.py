@@ -40,7 +40,8 @@ class SeenGroup(Struct, frozen=True, kw_only=True):
 class WatchedGroup:
     """The events that put one watched group on record.
 
-    `see` takes what the other coordinator says, `hear` what ours decides. Each returns the events to append, in order.
+    `see` takes a description by the other coordinator, `hear` a decision of ours. Each returns the events to append, in
+    order.
     Not safe to use from two threads at once.
     """
 
@@ -95,8 +96,9 @@ class WatchedGroup:
             events += self._members.changes(now_ms, leave=self._is_known)
         if self._is_known:
             events += self._commits(seen.offsets, now_ms)
-            assigned = self._members.stated.union(self._members.owners)
-            events += self._offsets.resets(seen.offsets, assigned, self._epoch, now_ms)
+            owned = self._members.stated.union(self._members.owners)
+            has_members = self.has_members or seen.members is None
+            events += self._offsets.resets(seen.offsets, owned, self._epoch, now_ms, has_members=has_members)
         self.is_settled = self._is_known and not events
         return events
 

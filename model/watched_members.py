@@ -81,7 +81,7 @@ class WatchedMembers:
         return member.instance_id, member.epoch
 
     def see(self, seen: Sequence[SeenMember]) -> None:
-        """Take a new description of all members. A topic is subscribed by all of them if one has a queue of it."""
+        """Take a new description of all members. All of them subscribe to each topic of which any member has queues."""
         self._seen = {member.client_id: member for member in seen}
         topics = sorted({queue.topic for queue in self.stated})
         self._topics = topics[: config.MAX_TOPICS] or self._topics

@@ -1,12 +1,13 @@
 """The committed offsets of a watched group: which of them must be committed or reset so that they are on record here.
 
-The owner of a queue commits an offset that advanced. Everything else is a reset by an operator: an offset that moved
-back, and one of a queue without an owner.
+The owner of a queue commits an offset that advanced. An offset that moved back, or whose queue has no owner, is reset by
+an operator.
 """
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -44,8 +45,8 @@ class WatchedOffsets:
         """Queue -> committed offset on record, as far as is known."""
         self._sent: dict[Queue, tuple[int, int]] = {}
         """Queue -> the offset of its last commit, and when it may be repeated."""
-        self._lower: set[Queue] = set()
-        """Queues whose offset was below that on record when it was last seen."""
+        self._wrong_since: dict[Queue, int] = {}
+        """Queue whose offset on record needs a reset -> when that was first seen."""
         self._asked: dict[str, _Asked] = {}
         """Topic -> its last reset."""
 
@@ -77,30 +78,42 @@ class WatchedOffsets:
         return commits
 
     def resets(
-        self, offsets: Mapping[Queue, int], assigned: Collection[Queue], epoch: int, now_ms: int
+        self, offsets: Mapping[Queue, int], owned: Collection[Queue], epoch: int, now_ms: int, *, has_members: bool
     ) -> Iterator[Reset]:
         """Yield the resets, one per topic, because a reset with an unknown queue is rejected as a whole.
 
-        An offset counts as moved back when it is seen twice: another process may have put a newer one on record.
-
         Args:
             offsets: queue -> committed offset of the watched group.
-            assigned: queues that have an owner, or will have one soon.
+            owned: queues that have an owner on record, or will have one soon.
             epoch: epoch of the group, which makes the id of a request unique.
             now_ms: monotonic time, ms.
+            has_members: whether a queue without an owner may be on its way to one.
         """
-        wrong = {
-            queue: offset
+        since = {
+            queue: self._wrong_since.get(queue, now_ms)
             for queue, offset in sorted(offsets.items())
-            if self._known.get(queue) != offset and (queue not in assigned or offset < self._known.get(queue, offset))
+            if self._is_lower(queue, offset) or (self._known.get(queue) != offset and queue not in owned)
         }
-        lower = {queue for queue, offset in wrong.items() if offset < self._known.get(queue, offset)}
-        unsure, self._lower = lower - self._lower, lower
-        due = [(queue, offset) for queue, offset in wrong.items() if queue not in unsure]
-        for topic, entries in groupby(due, key=lambda entry: entry[0].topic):
-            wanted = [ResetOffset(queue=queue, offset=offset) for queue, offset in entries][: config.MAX_QUEUES]
+        self._wrong_since = since
+        due = [queue for queue in since if self._is_due(queue, offsets[queue], now_ms, has_members=has_members)]
+        for topic, queues in groupby(due, key=attrgetter("topic")):
+            wanted = [ResetOffset(queue=queue, offset=offsets[queue]) for queue in queues][: config.MAX_QUEUES]
             if request := self._request(topic, wanted, epoch, now_ms):
                 yield request
+
+    def _is_lower(self, queue: Queue, offset: int) -> bool:
+        return offset < self._known.get(queue, offset)
+
+    def _is_due(self, queue: Queue, offset: int, now_ms: int, *, has_members: bool) -> bool:
+        """Return whether a wrong offset on record must be corrected now.
+
+        An offset that moved back must be seen twice: another process may have put a newer one on record after this one
+        had looked. While members exchange queues, a queue without an owner will have one, who commits.
+        """
+        age_ms = now_ms - self._wrong_since[queue]
+        if self._is_lower(queue, offset):
+            return age_ms > 0
+        return not has_members or age_ms >= RESET_EVERY_MS
 
     def _request(self, topic: str, wanted: list[ResetOffset], epoch: int, now_ms: int) -> Reset | None:
         """Return the reset of a topic; None if it is too early for another one."""

@@ -32,7 +32,7 @@ def group_name(kafka_group: str, prefix: str = PREFIX) -> str:
     """Return the name of a Kafka group in wakeroll.
 
     >>> group_name("billing"), group_name("a group")
-    ('kafka.billing', 'kafka.a_group-54bd1e8c')
+    ('kafka.billing', 'kafka.a_group-bc743bfa')
     """
     return _legal(prefix + kafka_group, r"[^A-Za-z0-9._-]", _is_group(prefix + kafka_group) is not None)
 

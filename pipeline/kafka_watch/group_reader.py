@@ -84,9 +84,11 @@ class GroupReader:
         if isinstance(answer, str):
             raise NotReachable(f"cannot list the groups of {self._bootstrap}: {answer}")
         assert isinstance(answer, ListConsumerGroupsResult), "the answer of list_consumer_groups"
-        problems = [_text(error) for error in answer.errors or []]
+        problems = sorted({_text(error) for error in answer.errors or []})
+        if problems and not answer.valid:
+            raise NotReachable(f"cannot list the groups of {self._bootstrap}: {'; '.join(problems)}")
         listed = {one.group_id: one.state is ConsumerGroupState.EMPTY for one in answer.valid or []}
-        return Listing(listed, "; ".join(sorted(set(problems))))
+        return Listing(listed, "; ".join(problems))
 
     def read(self, groups: Mapping[str, bool]) -> dict[str, Reading]:
         """Return a description of each of these groups, at most `AT_ONCE`.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from model.decision_order import SHARD_SQL, without_era
 from model.queue import Queue
+from model.strategies import pinned
 from pipeline.ledger.known_groups import refuse_unknown_group
 from pipeline.ledger.ledger import Ledger, Row, Value, any_of, one_row
 from wakeroll.epoch_ms import EpochMs
@@ -98,8 +99,9 @@ def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:
         return
     asked = [_place(cause) for cause in rebalance.causes or [rebalance.cause]]
     yield from _events(ledger, last.group_id, asked)
+    does = "follows the assignment that was observed:" if rebalance.strategy == pinned.NAME else "shares"
     what = (
-        f"rebalance to epoch {rebalance.epoch} by {rebalance.trigger}: {rebalance.strategy} shares "
+        f"rebalance to epoch {rebalance.epoch} by {rebalance.trigger}: {rebalance.strategy} {does} "
         f"{_many(rebalance.queues, 'queue')} among {_many(rebalance.clients, 'client')}, {rebalance.moved} must move"
         + "".join(f"; {note}" for note in rebalance.notes)
     )

@@ -229,6 +229,7 @@ def test_an_offset_that_moves_back_is_a_reset_when_it_is_seen_twice(plane):
     plane.see(back, a=[0, 1], b=[2, 3])
     assert plane.offsets[0] == 5
 
+    plane.pass_seconds(5)
     plane.see(back, a=[0, 1], b=[2, 3])
     assert plane.offsets[0] == 2
     assert plane.said(Offset)[-1].reset_by == "watch-kafka"
@@ -425,3 +426,25 @@ def test_commits_that_are_not_answered_are_repeated_now_and_then(plane):
 
     plane.see({0: 9}, a=[0, 1], b=[2, 3])
     assert len([event for event in plane.events[sent:] if isinstance(event, Commit)]) == 2
+
+
+def test_a_queue_on_its_way_to_a_new_owner_is_not_reset(plane):
+    """In KIP-848, nobody has the queue between the final commit of its old owner and its new assignment."""
+    plane.see({0: 5, 1: 8, 2: 5, 3: 5}, a=[0], b=[2, 3])
+    plane.pass_seconds(1)
+    plane.see({0: 5, 1: 9, 2: 5, 3: 5}, a=[0], b=[2, 3])
+    plane.pass_seconds(5)
+    plane.see({0: 5, 1: 9, 2: 5, 3: 5}, a=[0], b=[1, 2, 3])
+    plane.pass_seconds(2)
+    plane.see({0: 5, 1: 9, 2: 5, 3: 5}, a=[0], b=[1, 2, 3])
+
+    assert plane.offsets[1] == 9
+    assert not [event for event in plane.events if isinstance(event, Reset)]
+
+
+def test_an_offset_of_a_topic_that_no_member_reads_any_more_is_put_on_record_after_a_while(plane):
+    for _ in range(0, RESET_EVERY_MS + 10_000, 5_000):
+        plane.see({0: 5, 1: 7, 2: 5, 3: 5}, a=[0], b=[2, 3])
+        plane.pass_seconds(5)
+
+    assert plane.offsets[1] == 7

@@ -167,6 +167,11 @@ class Coordinator(threading.Thread):
         group = self._group(group_id)
         return [] if group is None else list(group.members)
 
+    def owners(self, group_id: str) -> dict[Queue, str]:
+        """Return who owns which queue of a group."""
+        group = self._group(group_id)
+        return {} if group is None else dict(sorted(group.owners.items()))
+
     def offsets(self, group_id: str, topic: str) -> dict[int, int]:
         """Return how far a group is on record in a topic: queue number -> the next message to consume."""
         group = self._group(group_id)
