@@ -1,7 +1,7 @@
 """The committed offsets of a watched group: which of them must be committed or reset so that they are on record here.
 
-The owner of a queue commits an offset that advanced. An offset that moved back, or whose queue has no owner, is reset by
-an operator.
+The owner of a queue commits an offset that advanced. An offset that moved back, or whose queue has no owner, is reset
+by an operator.
 """
 
 import hashlib
