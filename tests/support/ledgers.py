@@ -81,6 +81,11 @@ class Story:
         )
         self.append(self._unanswered[group_id, client_id])
 
+    def restate(self, group_id: str, client_id: str, **wishes: object) -> None:
+        """Let a member send other preferences."""
+        self._wishes[group_id, client_id] |= wishes
+        self._beat(group_id, client_id)
+
     def leave(self, group_id: str, client_id: str) -> None:
         """Let a client leave in good order."""
         instance_id = self._instances[group_id, client_id]
