@@ -58,6 +58,8 @@ class DecisionFeed:
                 "group.id": self.kafka_group,
                 "partition.assignment.strategy": "cooperative-sticky",
                 "auto.offset.reset": "latest",
+                # A topic that does not exist yet is found within this time.
+                "topic.metadata.refresh.interval.ms": 10_000,
                 "message.max.bytes": MAX_RECORD_BYTES,
                 "queued.max.messages.kbytes": 16 * 1024,
                 "reconnect.backoff.max.ms": 1_000,

@@ -12,7 +12,7 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
 )
-from confluent_kafka.admin import ConsumerGroupDescription, ListConsumerGroupsResult, MemberDescription
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ListConsumerGroupsResult, MemberDescription
 
 from model.queue import Queue
 from model.watched_group import SeenGroup
@@ -70,9 +70,11 @@ class GroupReader:
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
         """
-        self._bootstrap = connection.bootstrap
+        self._connection = connection
         self._timeout = timeout
-        self._admin = connection.admin(error_cb=lambda _: None, log_level=0, **{"reconnect.backoff.max.ms": 1_000})
+        self._admin = self._make()
+        self._is_deaf = False
+        """Whether the client got no answer about a group."""
 
     def list(self) -> Listing:
         """Return the groups that the brokers list. Share groups are not among them: Kafka's client leaves them out.
@@ -82,11 +84,11 @@ class GroupReader:
         """
         answer = self._wait(self._admin.list_consumer_groups(request_timeout=self._timeout), self._deadline())
         if isinstance(answer, str):
-            raise NotReachable(f"cannot list the groups of {self._bootstrap}: {answer}")
+            raise NotReachable(f"cannot list the groups of {self._connection.bootstrap}: {answer}")
         assert isinstance(answer, ListConsumerGroupsResult), "the answer of list_consumer_groups"
         problems = sorted({_text(error) for error in answer.errors or []})
         if problems and not answer.valid:
-            raise NotReachable(f"cannot list the groups of {self._bootstrap}: {'; '.join(problems)}")
+            raise NotReachable(f"cannot list the groups of {self._connection.bootstrap}: {'; '.join(problems)}")
         listed = {one.group_id: one.state is ConsumerGroupState.EMPTY for one in answer.valid or []}
         return Listing(listed, "; ".join(problems))
 
@@ -96,6 +98,10 @@ class GroupReader:
         Args:
             groups: Kafka group -> whether it has no members, by the list; then only its offsets are queried.
         """
+        if self._is_deaf:
+            # After the restart of a broker, librdkafka 2.16 finds the coordinators of groups, but never connects to
+            # them again; a new client does.
+            self._admin, self._is_deaf = self._make(), False
         asked = {group: self._ask(group, is_empty=is_empty) for group, is_empty in groups.items()}
         deadline = self._deadline()
         return {group: self._reading(one, deadline) for group, one in asked.items()}
@@ -131,13 +137,21 @@ class GroupReader:
         """Return the answer, or the reason why there is none."""
         while not future.done():
             if time.monotonic() > deadline:
+                self._is_deaf = True
                 return f"no answer within {self._timeout:g} s"
             try:
                 future.exception(_SLICE_S)
             except TimeoutError:
                 continue
         error = future.exception()
-        return future.result() if error is None else _text(error)
+        if error is None:
+            return future.result()
+        found = error.args[0] if isinstance(error, KafkaException) and error.args else error
+        self._is_deaf |= isinstance(found, KafkaError) and found.code() == KafkaError._TIMED_OUT
+        return _text(error)
+
+    def _make(self) -> AdminClient:
+        return self._connection.admin(error_cb=lambda _: None, log_level=0, **{"reconnect.backoff.max.ms": 1_000})
 
 
 def _members(described: Iterable[MemberDescription]) -> Iterable[SeenMember]:

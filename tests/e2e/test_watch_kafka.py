@@ -20,7 +20,8 @@ from pipeline.kafka_watch.decision_feed import kafka_group_of
 from pipeline.kafka_watch.group_reader import GroupReader
 from pipeline.kafka_watch.group_watcher import GroupWatcher, WatchRules
 from pipeline.local.child_process import Child
-from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.systems.coordinator_thread import Coordinator, plane_of_its_own
+from tests.support.systems.decision_sink import Sink
 from tests.support.systems.kafka_member import member
 from tests.support.waiting import PATIENCE_S, wait_until
 from wakeroll.kafka_groups import KafkaGroups
@@ -105,7 +106,7 @@ def watching(coordinator: Coordinator, groups: str) -> Iterator[None]:
     """The process that watches, as a thread."""
     stop = threading.Event()
     rules = WatchRules(groups=re.compile(groups), interval_ms=500)
-    watcher = GroupWatcher(coordinator.connection, DEV_KEYS, rules, timeout=PATIENCE_S)
+    watcher = GroupWatcher(coordinator.connection, DEV_KEYS, rules)
     thread = threading.Thread(target=watcher.run, args=(stop,), name="watcher", daemon=True)
     thread.start()
     try:
@@ -273,3 +274,23 @@ def test_the_readmes_command_watches_a_group(watched, tmp_path):
         watched.wait_for_offsets(3)
         assert watch.stop() == 0
         assert f"group {watched.kafka_group} is watched as kafka.{watched.kafka_group}" in watch.log_tail()
+
+
+def test_a_broker_that_restarts_ends_no_session(tmp_path, group_id):
+    """The log was dark; Kafka's members and the watch come back, and the record goes on."""
+    with plane_of_its_own(tmp_path / "broker") as (broker, coordinator):
+        sink = Sink(coordinator)
+        sink.start()
+        watched = Watched(coordinator, group_id, tmp_path)
+        watched.produce(3)
+        with watching(coordinator, group_id), watched.member("first"):
+            owners = watched.wait_for_owners(1)
+            watched.wait_for_offsets(3)
+            broker.kill()
+            broker.start()
+            watched.produce(4)
+            watched.wait_for_offsets(7)
+            assert watched.coordinator.owners(watched.name) == owners
+            assert watched.changes() == ["joined"]
+        sink.stop()
+    assert watched.said(Rejected) == []
