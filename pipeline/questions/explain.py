@@ -40,6 +40,7 @@ class Explanation(NamedTuple):
 
 
 _NEWEST = "order by era desc, seq desc"
+_RECENT_MS = 60_000
 _BEFORE = "(era < $era or (era = $era and seq < $seq))"
 
 
@@ -99,6 +100,8 @@ def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:
         return
     asked = [_place(cause) for cause in rebalance.causes or [rebalance.cause]]
     yield from _events(ledger, last.group_id, asked)
+    if rebalance.strategy == pinned.NAME and rebalance.trigger == "timer":
+        yield from _changes_before(ledger, last)
     does = "follows the assignment that was observed:" if rebalance.strategy == pinned.NAME else "shares"
     what = (
         f"rebalance to epoch {rebalance.epoch} by {rebalance.trigger}: {rebalance.strategy} {does} "
@@ -106,6 +109,19 @@ def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:
         + "".join(f"; {note}" for note in rebalance.notes)
     )
     yield rebalance.cause.offset, Step(rebalance.at_ms, what, _record(rebalance.cause))
+
+
+def _changes_before(ledger: Ledger, last: Row) -> Iterator[Placed]:
+    """Yield the changes of members in the minute before a hand-over that another coordinator made.
+
+    It moves queues some seconds after a member joined or left, because other members release them first.
+    """
+    changes = (
+        "select * from memberships where group_id = $group_id and change in ('joined', 'left', 'expired') and "
+        f"at_ms > $since_ms and {_BEFORE} order by era, seq"
+    )
+    for row in ledger.rows(changes, since_ms=last.at_ms - _RECENT_MS, **_before(last)):
+        yield row.cause.offset, Step(row.at_ms, f"{row.client_id} {row.change}", _record(row.cause))
 
 
 def _handover_steps(ledger: Ledger, last: Row, queue: Queue) -> Iterator[Placed]:
