@@ -18,6 +18,8 @@ from model.strategies import pinned
 
 REFUSED_MS = 60_000
 """Pause before a member that was refused tries to join again, ms."""
+REPEAT_MS = 10_000
+"""Pause before an unregister without an answer is repeated, ms; its record may be lost."""
 MAX_FORMER = 1_000
 """Clients whose ended instances are remembered; one that returns after that is fenced once before it joins."""
 
@@ -54,6 +56,8 @@ class WatchedMembers:
         self._heartbeat_ms = heartbeat_ms
         self._session_ms = config.SESSION_TIMEOUT_MS
         self._members: dict[str, _Member] = {}
+        self._leaving: dict[str, tuple[Unregister, int, int]] = {}
+        """client_id -> its unregister that has no answer yet, when it is repeated, and when its session has ended."""
         self._seen: Mapping[str, SeenMember] = {}
         self._topics: list[str] = []
         self._next: dict[str, str] = {}
@@ -103,8 +107,9 @@ class WatchedMembers:
             elif now_ms >= self._refused.get(client_id, now_ms):
                 joins.append(self._join(client_id, now_ms))
         yield from [*joins[:-1], *stays, *joins[-1:]]
+        yield from self._repeated(now_ms)
         for client_id in sorted(self._members.keys() - self._seen.keys()) if leave else ():
-            yield self._leave(client_id)
+            yield self._leave(client_id, now_ms)
 
     def receive(self, assignment: Assignment, now_ms: int) -> list[Heartbeat]:
         """Follow an assignment, also one of an instance that another process let join; return the receipt."""
@@ -129,6 +134,8 @@ class WatchedMembers:
         An instance that ended never becomes a member again.
         """
         client_id = fenced.client_id
+        if client_id in self._leaving and self._leaving[client_id][0].instance_id == fenced.instance_id:
+            del self._leaving[client_id]
         member = self._members.get(client_id)
         if member is None or member.instance_id != fenced.instance_id:
             return []
@@ -154,10 +161,21 @@ class WatchedMembers:
             return []
         return [beat]
 
-    def _leave(self, client_id: str) -> Unregister:
+    def _leave(self, client_id: str, now_ms: int) -> Unregister:
         instance_id = self._members.pop(client_id).instance_id
         self._remember_end(client_id, instance_id)
-        return Unregister(group_id=self._group_id, client_id=client_id, instance_id=instance_id)
+        left = Unregister(group_id=self._group_id, client_id=client_id, instance_id=instance_id)
+        self._leaving[client_id] = (left, now_ms + REPEAT_MS, now_ms + self._session_ms)
+        return left
+
+    def _repeated(self, now_ms: int) -> Iterator[Unregister]:
+        """Yield the unregisters that may be lost: without one, its member would expire as if nobody watched."""
+        for client_id, (left, again_ms, end_ms) in list(self._leaving.items()):
+            if now_ms >= end_ms:
+                del self._leaving[client_id]
+            elif now_ms >= again_ms:
+                self._leaving[client_id] = (left, now_ms + REPEAT_MS, end_ms)
+                yield left
 
     def _remember_end(self, client_id: str, instance_id: str) -> None:
         self._next.pop(client_id, None)

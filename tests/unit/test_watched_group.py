@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from model.decisions import AnyDecision, Fenced, Handover, Membership, Offset, Rebalance, Rejected
-from model.events import AnyEvent, Commit, Configure, Heartbeat, Reset, Route, RoutedQueue, Tick
+from model.events import AnyEvent, Commit, Configure, Heartbeat, Reset, Route, RoutedQueue, Tick, Unregister
 from model.group import Group
 from model.queue import Queue
 from model.shard import Shard
@@ -448,3 +448,16 @@ def test_an_offset_of_a_topic_that_no_member_reads_any_more_is_put_on_record_aft
         plane.pass_seconds(5)
 
     assert plane.offsets[1] == 7
+
+
+def test_an_unregister_that_is_lost_is_repeated_until_it_is_answered(plane):
+    """Without it, the member would expire as if nobody watched."""
+    decided = len(plane.decided)
+    lost = plane.watchers[0].see(SeenGroup(members=(), offsets={}), plane.now_ms)
+    assert [type(event) for event in lost] == [Unregister] * 2
+    for _ in range(12):
+        plane.see()
+        plane.pass_seconds(5)
+
+    assert plane.changes(decided) == [("left", "a"), ("left", "b"), ("emptied", "")]
+    assert len([event for event in plane.events if isinstance(event, Unregister)]) == 2
