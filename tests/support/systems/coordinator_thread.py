@@ -136,7 +136,8 @@ class Coordinator(threading.Thread):
         """
         name = name or f"orders-{uuid.uuid4().hex[:6]}"
         self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_S)
-        for queue in self.announce(name, partitions) if is_pulled else []:
+        queues = self.announce(name, partitions)
+        for queue in queues if is_pulled else []:
             self._pull(queue)
         return name
 
