@@ -102,11 +102,15 @@ def open_ledger(warehouse: Path, versions: Mapping[str, int] | None = None, *, r
         InvalidUsage: the warehouse lacks a table, or its files are too large.
     """
     connection = duckdb.connect()
-    return DuckLedger(connection, warehouse, open_tables(connection, warehouse, versions))
+    return DuckLedger(connection, warehouse, open_tables(connection, warehouse, versions, refuse_large=refuse_large))
 
 
 def open_tables(
-    connection: duckdb.DuckDBPyConnection, warehouse: Path, versions: Mapping[str, int] | None = None
+    connection: duckdb.DuckDBPyConnection,
+    warehouse: Path,
+    versions: Mapping[str, int] | None = None,
+    *,
+    refuse_large: bool = True,
 ) -> dict[str, int]:
     """Configure a connection, and create the tables and views of a ledger in its current schema.
 
@@ -114,12 +118,13 @@ def open_tables(
         connection: to DuckDB.
         warehouse: folder of the tables.
         versions: table -> Delta version to read; None: the newest of each.
+        refuse_large: as for `open_ledger`.
 
     Returns:
         Table -> the Delta version that is read.
 
     Raises:
-        InvalidUsage: the warehouse lacks a table, or its files are larger than `LARGEST_BYTES`.
+        InvalidUsage: the warehouse lacks a table, or its files are too large.
     """
     deltas = {
         table.name: delta_table(warehouse, table, None if versions is None else versions[table.name])
