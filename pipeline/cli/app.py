@@ -26,6 +26,7 @@ from pipeline.cli import (
     state_command,
     wake_command,
     watch_command,
+    watch_live_command,
     what_if_command,
 )
 from wakeroll.errors import InvalidUsage, WakerollError
@@ -46,11 +47,12 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         run_commands.tap,
         serve_command.serve,
         wake_command.wake,
+        watch_command.watch_kafka,
         restore_command.restore,
         local_commands.demo,
     ),
     "Ask": (
-        watch_command.watch,
+        watch_live_command.watch,
         groups_command.groups,
         describe_command.describe,
         lag_command.lag,
