@@ -20,9 +20,19 @@ class LocalPage:
         self.address = address
         self._child = child
 
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._child.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+        return self._child.is_running
+
     def check(self) -> None:
         """Raise `ChildFailed` if the process has ended by itself; the message names its log."""
-        if not self._child.is_running:
+        if not self.is_running:
             raise ChildFailed(f"{self._child.name} ended with code {self._child.returncode}; see {self._child.log}")
 
 
