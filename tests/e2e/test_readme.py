@@ -47,6 +47,8 @@ RUN_BY_A_TEST = {
     "wakeroll import-offsets billing --bootstrap host:9092",
     # in test_migration.py
     "wakeroll observe --mirror-offsets billing --bootstrap host:9092",
+    # in test_watch_kafka.py
+    "wakeroll watch-kafka --groups 'orders-.*' --bootstrap host:9092",
     "wakeroll watch --home .wakeroll/demo",
     "wakeroll groups --home .wakeroll/demo",
     "wakeroll describe billing --home .wakeroll/demo",
