@@ -67,8 +67,8 @@ def lag(
 ) -> None:
     """Show the lag of each group, or of each queue of one group: messages, and the age of the oldest one (s).
 
-    Queues without a committed offset are not listed.  Lag counts from the newest reported end offset; with
-    --bootstrap, from the end that the brokers report now.
+    Queues without a committed offset are not listed.  Lag counts from the newest reported end offset, and with
+    the option --bootstrap from the ends that the brokers report now.
     """
     settings = settings_of(
         config,

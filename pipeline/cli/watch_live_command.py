@@ -62,7 +62,7 @@ def watch(
         return
     with followed(settings) as brokers:
         watched = _Watched(brokers.model, group)
-        if out.is_terminal and not once and not as_json:
+        if out.is_terminal and not out.is_dumb_terminal and not once and not as_json:
             _show(watched, stop)
         elif brokers.wait_until_current(stop):
             if once:

@@ -20,6 +20,7 @@ from pipeline.live.followed_brokers import followed_brokers
 from pipeline.settings import Settings
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import a_day
+from tests.support.systems.coordinator_thread import plane_of_its_own
 from tests.support.systems.decision_sink import Sink
 from tests.support.terminal_window import TerminalWindow
 from tests.support.waiting import wait_until
@@ -164,6 +165,29 @@ def test_json_has_one_document_per_change(coordinator, join, group_id, options):
 
 def kinds_of(document: dict) -> list[str]:
     return [one["kind"] for one in document["health"]["notices"]]
+
+
+def test_an_outage_is_told_and_the_view_continues(tmp_path):
+    """Nobody starts `watch` again because a broker was restarted."""
+    with plane_of_its_own(tmp_path / "broker") as (broker, coordinator):
+        coordinator.configure("first")
+        options = ["--bootstrap", broker.bootstrap, "--home", str(tmp_path)]
+        with watching("--json", *options) as (process, said, _):
+            wait_until(lambda: names_of(said) == ["first"], "the group is shown")
+            broker.kill()
+            wait_until(lambda: "broker-gone" in kinds_of(json.loads(said[-1])), "the outage is told")
+            assert names_of(said) == ["first"]
+
+            broker.start()
+            wait_until(lambda: "broker-gone" not in kinds_of(json.loads(said[-1])), "the outage is over")
+            coordinator.configure("second")
+            wait_until(lambda: names_of(said) == ["first", "second"], "the new group is shown")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+
+
+def names_of(said: list[str]) -> list[str]:
+    return [one["group_id"] for one in json.loads(said[-1])["groups"]] if said else []
 
 
 def members_of(said: list[str], group_id: str) -> int:
