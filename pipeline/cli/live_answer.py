@@ -36,9 +36,14 @@ def followed(settings: Settings) -> Iterator["FollowedBrokers"]:
         from pipeline.live.followed_brokers import followed_brokers
     except ModuleNotFoundError as missing:
         raise needs_ask(missing) from None
-    logging.getLogger("pipeline").setLevel(logging.ERROR)
-    with followed_brokers(settings) as brokers:
-        yield brokers
+    logger = logging.getLogger("pipeline")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with followed_brokers(settings) as brokers:
+            yield brokers
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager

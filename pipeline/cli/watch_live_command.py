@@ -1,5 +1,7 @@
 """The `watch` command: the live view of all groups, or of one, in a terminal or as a stream of lines."""
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -58,9 +60,10 @@ def watch(
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     stop = stop_on_signals()
     if not settings.bootstrap:
-        _print_once(_Watched(_archived(settings), group), as_json)
+        with _quiet_if_closed():
+            _print_once(_Watched(_archived(settings), group), as_json)
         return
-    with followed(settings) as brokers:
+    with _quiet_if_closed(), followed(settings) as brokers:
         watched = _Watched(brokers.model, group)
         if out.is_terminal and not out.is_dumb_terminal and not once and not as_json:
             _show(watched, stop)
@@ -119,20 +122,19 @@ def _stream(watched: _Watched, as_json: bool, stop: threading.Event) -> None:
     from pipeline.live.view_changes import essence
 
     last: Any = None
-    with _quiet_if_closed():
-        while True:
-            view = watched.view()
-            if view is None:
-                if last != "unknown":
-                    last = "unknown"
-                    complain.print(f"{watched.unknown()}; waiting", markup=False)
-            elif (new := essence(view)) != last:
-                if isinstance(last, tuple) and not as_json:
-                    out.print()
-                last = new
-                _write(view, as_json)
-            if stop.wait(_LOOK_S):
-                return
+    while True:
+        view = watched.view()
+        if view is None:
+            if last != "unknown":
+                last = "unknown"
+                complain.print(f"{watched.unknown()}; waiting", markup=False)
+        elif (new := essence(view)) != last:
+            if isinstance(last, tuple) and not as_json:
+                out.print()
+            last = new
+            _write(view, as_json)
+        if stop.wait(_LOOK_S):
+            return
 
 
 def _write(view: "GroupsView | GroupView", as_json: bool) -> None:
@@ -149,9 +151,6 @@ def _quiet_if_closed() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        import os
-        import sys
-
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered would fail at the exit
 
 
@@ -181,7 +180,7 @@ def _now(watched: _Watched) -> RenderableType:
 
     health = watched.model.health(time.monotonic())
     lines = [head_text(health, ""), *notice_texts(health)]
-    if health.state != "starting":
+    if health.state != "starting" and health.as_of_ms:
         lines.append(Text(f"{watched.unknown()}; waiting"))
     return Text("\n").join(lines)
 

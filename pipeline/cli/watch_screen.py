@@ -16,6 +16,7 @@ from pipeline.cli.watch_text import (
     ago,
     clock_text,
     count_text,
+    curve,
     head_text,
     notice_texts,
     plain_text,
@@ -44,7 +45,10 @@ def groups_screen(view: GroupsView, width: int, height: int | None = None) -> Re
     health, now_ms = view.health, view.health.as_of_ms
     counts = Counter(one.verdict for one in view.groups)
     told = ", ".join(f"{counts[kind]} {LABELS.get(kind, kind)}" for kind in KINDS if counts[kind])
-    lines: list[RenderableType] = [head_text(health, told or "no groups"), *notice_texts(health)]
+    lines: list[RenderableType] = [
+        head_text(health, told or ("no groups" if health.as_of_ms else "")),
+        *notice_texts(health),
+    ]
     groups = sorted(view.groups, key=lambda one: (KINDS.index(one.verdict), one.group_id))
     shown, rest = _cut(groups, None if height is None else height - _lines(lines, width) - _TABLE_HEAD)
     is_wide = width >= _WIDE
@@ -81,6 +85,8 @@ def group_screen(view: GroupView, width: int, height: int | None = None, *, is_u
     facts = f"{one.mode}, {one.strategy or 'no strategy yet'}, epoch {one.epoch}, {_count(one.members, 'member')}, "
     facts += f"{_count(one.queues, 'queue')} ({one.unowned} without owner, {one.moving} moving), "
     facts += f"lag {count_text(one.lag_messages)}, {_count(len(view.holds), 'held pull')}"
+    if is_unicode and (line := curve([lag for _, lag in view.lag_series])):
+        facts += f"  {line}"
     title = Text.assemble(plain_text(one.group_id, "bold"), "  ", verdict_text(one.verdict), ": ")
     lines: list[RenderableType] = [
         head_text(view.health, ""),
