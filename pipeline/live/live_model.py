@@ -13,6 +13,7 @@ from model.held_queue import HeldQueue
 from model.partitioner import ControlPartition, partition_of
 from model.queue import Queue
 from model.records import UNREADABLE, Record
+from model.shard import Shard
 from pipeline.live.decision_feed import DecisionFeed
 from pipeline.live.end_history import EndHistory
 from pipeline.live.group_facts import free_queues, owners_of, queues_of, summary_of
@@ -316,6 +317,14 @@ class LiveModel:
         """Return the version of the model at the last change of a group; -1 if there is no such group."""
         tracked = self._groups.get(group_id)
         return -1 if tracked is None else tracked.version
+
+    def shard_of(self, group_id: str) -> Shard | None:
+        """Return a copy of the shard of a group; None if there is no such group, or its shard only learns."""
+        with self.lock:
+            follower = self._home(group_id)
+            if follower is None or follower.is_learning or not self._has(group_id):
+                return None
+            return follower.shard.copy()
 
     def held_pulls(self) -> int:
         """Return the number of held pulls."""
