@@ -1,4 +1,4 @@
-"""What happened between two moments: changes of members, rebalances, hand-overs, resets and rejections, in order."""
+"""Events between two moments: changes of members, rebalances, hand-overs, resets and rejections, in order."""
 
 from collections.abc import Sequence
 from typing import Literal

@@ -158,6 +158,11 @@ class History:
         records = 0
 
         def count() -> None:
+            """Count a record.
+
+            Raises:
+                _Abandoned: nobody waits any more.
+            """
             nonlocal records
             records += 1
             if job.is_abandoned.is_set():

@@ -10,7 +10,6 @@ from starlette.routing import Route
 from model.queue import Queue
 from model.what_if import NotPlayable, Prediction, predict
 from pipeline.ledger.duck_ledger import DuckLedger
-from pipeline.ledger.known_groups import refuse_unknown_group
 from pipeline.questions.explain import Explanation, explain
 from pipeline.questions.happenings import Happenings, happenings
 from pipeline.questions.what_if_answers import document_of, notes_of, words_of
@@ -128,11 +127,7 @@ class HistoryPages:
         group_id = request.path_params.get("group_id", "")
         page = group_query(given).page
 
-        def question(ledger: DuckLedger) -> Happenings:
-            _known(ledger, group_id)
-            return happenings(ledger, from_ms, to_ms, group_id, limit=PER_PAGE, skip=(page - 1) * PER_PAGE)
-
-        found = await history.ask(question)
+        found = await history.ask(lambda ledger: _happened(ledger, from_ms, to_ms, group_id, page))
         return Happened(from_ms=from_ms, to_ms=to_ms, group_id=group_id, page=page, happened=found)
 
     # --- why ---
@@ -153,14 +148,7 @@ class HistoryPages:
         queue = _queue_of(views, group_id, text)
         at_ms = int(moment_of(views.at, "at")) if views.at else None
 
-        def question(ledger: DuckLedger) -> Explanation:
-            _known(ledger, group_id)
-            try:
-                return explain(ledger, group_id, queue, at_ms)
-            except InvalidUsage as error:
-                raise NoAnswer(str(error), 404) from None
-
-        found = await history.ask(question)
+        found = await history.ask(lambda ledger: _explained(ledger, group_id, queue, at_ms))
         extent = await history.extent()
         return Why(
             group_id=group_id,
@@ -236,16 +224,26 @@ def _what_if_query(request: Request) -> WhatIfQuery:
         raise NoAnswer(str(error)) from None
 
 
-def _known(ledger: DuckLedger, group_id: str) -> None:
-    """Check that the tables hold a group; an empty name stands for all groups.
+def _happened(ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str, page: int) -> Happenings:
+    """Return a page of events.
 
     Raises:
-        NoAnswer: they do not.
+        NoAnswer: the tables do not hold the group.
     """
-    if not group_id:
-        return
     try:
-        refuse_unknown_group(ledger, group_id)
+        return happenings(ledger, from_ms, to_ms, group_id, limit=PER_PAGE, skip=(page - 1) * PER_PAGE)
+    except InvalidUsage as error:
+        raise NoAnswer(str(error), 404) from None
+
+
+def _explained(ledger: DuckLedger, group_id: str, queue: Queue, at_ms: int | None) -> Explanation:
+    """Return the explanation of an owner.
+
+    Raises:
+        NoAnswer: the tables do not hold the group, or the queue never had an owner in it.
+    """
+    try:
+        return explain(ledger, group_id, queue, at_ms)
     except InvalidUsage as error:
         raise NoAnswer(str(error), 404) from None
 

@@ -89,7 +89,9 @@ class MomentSource:
         )
         known = model.health(0.0)
         others = [one for one in known.notices if one.kind != "ledger"]
-        self._health = structs.replace(known, state="past", as_of_ms=at_ms, tick_age_ms={}, notices=[notice, *others])
+        self._health = structs.replace(
+            known, state="past", as_of_ms=int(at_ms), tick_age_ms={}, notices=[notice, *others]
+        )
 
     def health(self) -> Health:
         """Return the moment, and how it was rebuilt."""
