@@ -13,6 +13,7 @@ from pipeline.ledger.duck_ledger import DuckLedger
 from pipeline.questions.explain import Explanation, explain
 from pipeline.questions.happenings import Happenings, happenings
 from pipeline.questions.what_if_answers import document_of, notes_of, words_of
+from pipeline.serve.event_rows import event_rows, kind_counts
 from pipeline.serve.no_answer import NoAnswer
 from pipeline.serve.page_builder import PageBuilder, json_answer, moment_of
 from pipeline.serve.page_queries import PER_PAGE, Slice, group_query
@@ -101,6 +102,8 @@ class HistoryPages:
             found=found,
             group_id=found.group_id,
             shown=shown,
+            rows=list(event_rows(found.happened.events)),
+            counts=list(kind_counts(found.happened.counts)),
         )
 
     async def happened_json(self, request: Request) -> Response:
