@@ -65,11 +65,9 @@ class SharedLedger:
         return known
 
     def close(self) -> None:
-        """Free the memory; cursors that are open remain valid until they are closed."""
+        """Free the memory when the last cursor is closed."""
         with self._lock:
-            if self._opened is not None:
-                self._opened.close()
-                self._opened = None
+            self._opened = None
 
     def _newest(self) -> DuckLedger:
         """Return the open ledger; open it again if the tables have changed."""
@@ -79,8 +77,7 @@ class SharedLedger:
         if self._opened is None or self._opened.versions != _versions(self.warehouse):
             # Moments and periods read few row groups of large tables, so no size is refused.
             opened = open_ledger(self.warehouse, refuse_large=False)
-            if self._opened is not None:
-                self._opened.close()
+            # The versions before are not closed, because that would close their cursors; they end with the last one.
             self._opened, self._extent = opened, None
         self._checked_s = now_s
         return self._opened
@@ -89,6 +86,6 @@ class SharedLedger:
 def _versions(warehouse: Path) -> Mapping[str, int]:
     """Return table -> its newest version; empty if any cannot be read, so that opening it reports the reason."""
     try:
-        return {name: DeltaTable(str(warehouse / name), without_files=True).version() for name in TABLES}
+        return {name: DeltaTable(str(warehouse / name)).version() for name in TABLES}
     except (DeltaError, OSError):
         return {}

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -76,6 +76,11 @@ class History:
         self.workers = WorkerThreads()
         self._moments: OrderedDict[int, Moment] = OrderedDict()
         self._jobs: dict[int, _Job] = {}
+
+    @property
+    def known(self) -> Iterable[int]:
+        """Moments that are kept (epoch ms), the longest unused one first."""
+        return self._moments.keys()
 
     def close(self) -> None:
         """Begin no further work, and free the memory."""

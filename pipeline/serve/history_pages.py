@@ -119,7 +119,7 @@ class HistoryPages:
         end = given.get("to", "").strip() or given.get("at", "").strip()
         to_ms = int(moment_of(end, "to")) if end else extent.last_ms
         begin = given.get("from", "").strip()
-        from_ms = int(moment_of(begin, "from")) if begin else max(to_ms - DEFAULT_MS, extent.first_ms)
+        from_ms = int(moment_of(begin, "from")) if begin else to_ms - min(DEFAULT_MS, max(to_ms - extent.first_ms, 0))
         if from_ms > to_ms:
             raise NoAnswer(f"from is {EpochMs(from_ms)}; it must not be after to, which is {EpochMs(to_ms)}")
         if to_ms < extent.first_ms or from_ms > extent.last_ms:
