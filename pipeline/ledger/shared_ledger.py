@@ -65,9 +65,11 @@ class SharedLedger:
         return known
 
     def close(self) -> None:
-        """Free the memory when the last cursor is closed."""
+        """Free the memory; questions that are being answered fail."""
         with self._lock:
-            self._opened = None
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
 
     def _newest(self) -> DuckLedger:
         """Return the open ledger; open it again if the tables have changed."""

@@ -140,6 +140,8 @@ def following(settings: Settings, registry: CollectorRegistry) -> Iterator[LiveS
         source = LiveSource(model)
         reader = ReadLedger(source, settings.warehouse, topics, settings.partitions)
         reader.start()
+        # DuckDB reports leaks if a thread that has used it is alive when the process ends.
+        stack.callback(reader.join, _GOODBYE_S)
         stack.callback(reader.stop)
         yield source
 
