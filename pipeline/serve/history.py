@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from pipeline.ledger.archived_log import Period
 from pipeline.ledger.duck_ledger import DuckLedger
-from pipeline.ledger.shared_ledger import SharedLedger
+from pipeline.ledger.shared_ledger import CHECK_EVERY_S, SharedLedger
 from pipeline.live.ledger_reader import model_of
 from pipeline.serve.no_answer import NoAnswer
 from pipeline.serve.page_regions import PageRegions
@@ -74,6 +74,8 @@ class History:
         self._topics = topics
         self._partitions = partitions
         self.workers = WorkerThreads()
+        self._extent: Extent | None = None
+        self._extent_s = 0.0
         self._moments: OrderedDict[int, Moment] = OrderedDict()
         self._jobs: dict[int, _Job] = {}
 
@@ -106,14 +108,14 @@ class History:
         return await self.workers.run(answer)
 
     async def extent(self) -> Extent:
-        """Return the period that is archived; without tables, the reason. The answer may be some seconds old."""
-        try:
-            found: Period = await self.workers.run(self._ledger.extent)
-        except InvalidUsage as problem:
-            return Extent(reason=str(problem))
-        if found.from_ms is None:
-            return Extent(reason="the tables hold no records yet")
-        return Extent(first_ms=found.from_ms, last_ms=found.to_ms)
+        """Return the period that is archived; without tables, the reason. The answer may be some seconds old.
+
+        Every page needs it, so it does not wait for a worker.
+        """
+        now_s = time.monotonic()
+        if self._extent is None or now_s - self._extent_s >= CHECK_EVERY_S:
+            self._extent, self._extent_s = await asyncio.to_thread(self._read_extent), now_s
+        return self._extent
 
     async def moment(self, at_ms: int) -> Moment:
         """Return the state at a moment; rebuild it, unless it is known or being rebuilt already.
@@ -144,6 +146,15 @@ class History:
                 job.result.cancel()
                 if self._jobs.get(at_ms) is job:
                     del self._jobs[at_ms]
+
+    def _read_extent(self) -> Extent:
+        try:
+            found: Period = self._ledger.extent()
+        except InvalidUsage as problem:
+            return Extent(reason=str(problem))
+        if found.from_ms is None:
+            return Extent(reason="the tables hold no records yet")
+        return Extent(first_ms=found.from_ms, last_ms=found.to_ms)
 
     def _begin(self, at_ms: int) -> _Job:
         job = _Job()

@@ -131,6 +131,9 @@ class HistoryPages:
         page = group_query(given).page
 
         found = await history.ask(lambda ledger: _happened(ledger, from_ms, to_ms, group_id, page))
+        pages = max(1, -(-found.total // PER_PAGE))
+        if page > pages:
+            raise NoAnswer(f"page is {page}; this period has {pages}")
         return Happened(from_ms=from_ms, to_ms=to_ms, group_id=group_id, page=page, happened=found)
 
     # --- why ---
@@ -212,7 +215,11 @@ def _predicted(views: PageRegions, group_id: str, query: WhatIfQuery) -> WhatIf:
     if shard is None:
         if views.source.group(group_id) is None:
             raise NoAnswer(f"there is no group {group_id!r}", 404)
-        raise NoAnswer("the state of the group is not known yet; it is being rebuilt from the log", 503)
+        raise NoAnswer(
+            f"the state of group {group_id!r} at the beginning of its era is not known, so nothing can be predicted "
+            "until the next snapshot",
+            404 if views.at else 503,
+        )
     try:
         answers = {words_of(change): predict(shard, group_id, change) for change in query.changes()}
     except (NotPlayable, InvalidUsage) as error:

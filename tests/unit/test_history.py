@@ -107,6 +107,21 @@ def test_too_many_requests_are_refused(history):
     asyncio.run(ask())
 
 
+def test_pages_of_the_present_do_not_wait_for_the_past(history):
+    """Every page shows which period is archived; the threads may be busy with long replays."""
+
+    async def ask() -> object:
+        free = threading.Event()
+        busy = [asyncio.ensure_future(history.workers.run(free.wait)) for _ in range(MOST_WAITING)]
+        await asyncio.sleep(0)
+        extent = await history.extent()
+        free.set()
+        await asyncio.gather(*busy)
+        return extent.first_ms
+
+    assert asyncio.run(ask()) == START_MS
+
+
 def test_a_reader_of_many_threads_sees_new_records(tmp_path, monkeypatch):
     """`record` appends while the page is open; a cursor that is open keeps its version."""
     monkeypatch.setattr(shared_ledger, "CHECK_EVERY_S", 0.0)

@@ -148,6 +148,21 @@ for (const form of document.querySelectorAll("form[data-live-form]")) {
   });
 }
 
+// The archived log grows while the page is open.
+let extentAt = Date.now();
+async function extendSlider({ target: slider }) {
+  if (Date.now() - extentAt < 5_000) return;
+  extentAt = Date.now();
+  const answer = await fetch("/api/extent");
+  const { first_ms: first, last_ms: last } = answer.ok ? await answer.json() : {};
+  if (!first) return;
+  slider.min = first;
+  slider.max = last;
+  if (!body.dataset.at) slider.value = last;
+}
+document.getElementById("time")?.addEventListener("pointerenter", extendSlider);
+document.getElementById("time")?.addEventListener("focus", extendSlider);
+
 // Shows another moment when the slider rests.
 let sliding = 0;
 document.getElementById("time")?.addEventListener("input", ({ target: slider }) => {
