@@ -44,7 +44,7 @@ class SharedLedger:
                 yield cursor
             finally:
                 cursor.close()
-        except duckdb.Error as error:
+        except (duckdb.Error, DeltaError, OSError) as error:
             raise InvalidUsage(f"cannot read the tables in {self.warehouse}: {error}") from error
 
     def extent(self) -> Period:

@@ -186,7 +186,10 @@ class History:
 
         with self._ledger.cursor() as ledger:
             count()
-            model = model_of(ledger, self._topics, self._partitions, at_ms, count)
+            try:
+                model = model_of(ledger, self._topics, self._partitions, at_ms, count)
+            except ValueError as error:
+                raise NoAnswer(f"the state at {EpochMs(at_ms)} cannot be rebuilt: {error}", 500) from error
         return MomentSource(model, at_ms, records - 1, time.monotonic() - began_s)
 
     def _refuse_outside(self, at_ms: int, extent: Extent) -> None:

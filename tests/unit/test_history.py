@@ -142,6 +142,29 @@ def test_a_reader_of_many_threads_sees_new_records(tmp_path, monkeypatch):
     ledger.close()
 
 
+def test_a_damaged_snapshot_is_reported(tmp_path):
+    """The page must give a reason and stay alive, however the tables look."""
+    story = a_day()
+    story.snapshots[:] = [(*one[:-1], bytearray(b"rubbish")) for one in story.snapshots]
+    write_tables(tmp_path, story)
+    opened = History(tmp_path, Topics(), PARTITIONS)
+    with pytest.raises(NoAnswer, match="cannot be rebuilt"):
+        asyncio.run(opened.moment(START_MS + 40_000))
+    opened.close()
+
+
+def test_missing_files_are_reported(tmp_path):
+    """A cleanup has deleted the files of the version that is open."""
+    write_tables(tmp_path, a_day())
+    ledger = SharedLedger(tmp_path)
+    ledger.extent()
+    for file in (tmp_path / "decisions").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(InvalidUsage, match="cannot read the tables"), ledger.cursor() as opened:
+        opened.rows("select * from decisions")
+    ledger.close()
+
+
 def test_tables_may_be_created_later(tmp_path):
     ledger = SharedLedger(tmp_path)
     with pytest.raises(InvalidUsage, match="no table 'events'"):
