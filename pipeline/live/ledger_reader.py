@@ -1,6 +1,8 @@
 """The live model from the tables alone, without Spark: the newest snapshots, and the archived records behind them."""
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,8 @@ from pipeline.live.shard_follower import ShardFollower
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 
+_REFRESH_MS = 5_000
+"""Log time between two updates of the lags (ms): their trend and the times of commits are as exact as this."""
 _LAST = 2**62
 """A time and an offset after all others."""
 
@@ -122,12 +126,28 @@ def model_of(
         model.put_shard(first_follower(place, partitions, signatures, snapshots.get(place), era, first.get(place, 0)))
     for decision, partition, published_ms in _decisions(ledger, last_ms - HISTORY_MS, end_ms):
         model.note_decision(partition, decision, published_ms)
-    for place, follower in model.shards.items():
-        for record in _records(ledger, place, follower.next_offset, reached.get(place, -1)):
-            before_record()
-            model.apply(record, 0.0)
     model.refresh()
+    refreshed_ms = model.now_ms
+    logs = [
+        _records(ledger, place, follower.next_offset, reached.get(place, -1))
+        for place, follower in model.shards.items()
+    ]
+    for at_ms, record in heapq.merge(*map(_timed, logs), key=itemgetter(0)):
+        before_record()
+        if at_ms - refreshed_ms >= _REFRESH_MS:
+            model.refresh()
+            refreshed_ms = at_ms
+        model.apply(record, 0.0)
+    model.refresh(review_all=True)
     return model
+
+
+def _timed(records: Iterator[Record]) -> Iterator[tuple[int, Record]]:
+    """Yield each record with the newest log time so far, which never steps back."""
+    newest_ms = 0
+    for record in records:
+        newest_ms = max(newest_ms, record.timestamp_ms)
+        yield newest_ms, record
 
 
 def first_follower(

@@ -154,10 +154,13 @@ class LiveModel:
 
     # --- the summaries ---
 
-    def refresh(self) -> bool:
+    def refresh(self, *, review_all: bool = False) -> bool:
         """Update the groups that changed, and some others, whose verdict may depend on the time; return if any did.
 
         Call it about once per second: so a busy group costs one update per second, however many records it has.
+
+        Args:
+            review_all: whether to update all other groups too, as at the end of an archived log.
         """
         with self.lock:
             now_ms = self.now_ms
@@ -165,7 +168,11 @@ class LiveModel:
             heard, self._heard = self._heard, set()
             self._turn = (self._turn + 1) % REVIEW_EVERY
             for number, (name, tracked) in enumerate(self._groups.items()):
-                if number % REVIEW_EVERY == self._turn and tracked.summary and tracked.summary.verdict != "empty":
+                if (
+                    (review_all or number % REVIEW_EVERY == self._turn)
+                    and tracked.summary
+                    and tracked.summary.verdict != "empty"
+                ):
                     due.setdefault(name, set())
             before = self.version
             for name, queues in due.items():
