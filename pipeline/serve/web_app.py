@@ -16,6 +16,13 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pipeline.live.view_structs import GroupSummary, Health
+from pipeline.serve.access.gate import Gate
+from pipeline.serve.access.login_pages import LoginPages
+from pipeline.serve.access.login_wall import LoginWall
+from pipeline.serve.access.page_frame import frame_of
+from pipeline.serve.access.refusal import Refused
+from pipeline.serve.changes.change_pages import ChangePages
+from pipeline.serve.changes.change_work import Work
 from pipeline.serve.event_stream import MOST_STREAMS, events
 from pipeline.serve.page_queries import GroupQuery, GroupsQuery, group_query, groups_query
 from pipeline.serve.page_regions import GROUP_REGIONS, GROUPS_REGIONS, PageRegions, Regions
@@ -41,7 +48,14 @@ class GroupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class WebApp:
     """The handlers of all routes."""
 
-    def __init__(self, source: ViewSource, registry: CollectorRegistry, hosts: Sequence[str]) -> None:
+    def __init__(
+        self,
+        source: ViewSource,
+        registry: CollectorRegistry,
+        hosts: Sequence[str],
+        gate: Gate | None = None,
+        work: Work | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
@@ -49,10 +63,14 @@ class WebApp:
             registry: the metrics of ``/metrics``.
             hosts: names in the header `Host` that are answered; ``*`` for any.  A page on another site could otherwise
                 read this one by a name that it points to this address.
+            gate: knows the users; None: the page has no login.
+            work: carries out changes; None: the page changes nothing.
         """
         self._source = source
         self._regions = PageRegions(source)
         self._registry = registry
+        self._gate = gate
+        self._changes = None if gate is None or work is None else ChangePages(gate, self._regions, self.render, work)
         self._streams = 0
         self.stopping = asyncio.Event()
         """Ends all streams when it is set."""
@@ -65,13 +83,20 @@ class WebApp:
                 Route("/events/groups/{group_id}", self.group_events),
                 Route("/api/groups", self.groups_json),
                 Route("/api/groups/{group_id}", self.group_json),
+                *(() if gate is None else LoginPages(gate, self.render).routes),
+                *(() if self._changes is None else self._changes.routes),
+                Route("/events/changes/{job_id}", self.change_events),
                 Route("/metrics", self.metrics),
                 Route("/healthz", self.healthz),
                 Route("/readyz", self.readyz),
                 Mount("/static", StaticFiles(directory=_STATIC), name="static"),
             ],
-            middleware=[Middleware(SecurityHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
-            exception_handlers={InvalidUsage: _refuse, 404: self._missing},
+            middleware=[
+                Middleware(SecurityHeaders),
+                Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
+                *([Middleware(LoginWall, gate=gate)] if gate is not None and gate.options.require_login else []),
+            ],
+            exception_handlers={InvalidUsage: _refuse, Refused: self._refused, 404: self._missing},
         )
 
     # --- pages ---
@@ -100,21 +125,23 @@ class WebApp:
         events_path: str,
         **values: object,
     ) -> Response:
-        health = self._source.health()
-        html = self._regions.page(
-            template,
-            regions=regions,
-            names=names,
-            health=health,
-            events=f"{events_path}?{request.url.query}" if request.url.query else events_path,
-            **values,
-        )
-        return HTMLResponse(html)
+        events = f"{events_path}?{request.url.query}" if request.url.query else events_path
+        return self.render(request, template, regions=regions, names=names, events=events, **values)
 
     def _no_group(self, request: Request, group_id: str) -> Response:
-        health = self._source.health()
-        html = self._regions.page("missing.html", health=health, group_id=group_id, path=request.url.path)
-        return HTMLResponse(html, status_code=404)
+        return self.render(request, "missing.html", 404, group_id=group_id, path=request.url.path)
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused), "the application calls this for no other exception"
+        if request.url.path.startswith(("/api/", "/events/")):
+            return PlainTextResponse(f"{error}\n", error.status)
+        return self.render(request, "refused.html", error.status, reason=str(error))
+
+    def render(self, request: Request, template: str, status: int = 200, /, **values: object) -> Response:
+        """Return a page within the frame of all pages, which names the user."""
+        frame = frame_of(self._gate, request, may_change=self._changes is not None)
+        html = self._regions.page(template, health=self._source.health(), frame=frame, **values)
+        return HTMLResponse(html, status)
 
     async def _missing(self, request: Request, _error: Exception) -> Response:
         if request.url.path.startswith("/api/"):
@@ -126,22 +153,35 @@ class WebApp:
     async def groups_events(self, request: Request) -> Response:
         """Stream the changes of the list of groups."""
         query: GroupsQuery = groups_query(request.query_params)
-        return self._stream(lambda: self._regions.groups(query))
+        return self._stream(request, lambda: self._regions.groups(query))
 
     async def group_events(self, request: Request) -> Response:
         """Stream the changes of the page of one group."""
         query: GroupQuery = group_query(request.query_params)
         group_id = request.path_params["group_id"]
-        return self._stream(lambda: self._regions.group(group_id, query))
+        return self._stream(request, lambda: self._regions.group(group_id, query))
 
-    def _stream(self, regions: Callable[[], Regions | None]) -> Response:
+    async def change_events(self, request: Request) -> Response:
+        """Stream the state of a change."""
+        if self._changes is None:
+            return PlainTextResponse("this page changes nothing\n", status_code=404)
+        return self._stream(request, self._changes.job_regions(request))
+
+    def _may_read(self, request: Request) -> bool:
+        """Return whether the sender of a request may still read: a session may end while a stream is open."""
+        return self._gate is None or not self._gate.options.require_login or self._gate.visitor(request) is not None
+
+    def _stream(self, request: Request, regions: Callable[[], Regions | None]) -> Response:
         if self._streams >= MOST_STREAMS:
             return PlainTextResponse(f"{MOST_STREAMS} pages are open already\n", status_code=503)
+
+        def readable() -> Regions | None:
+            return regions() if self._may_read(request) else None
 
         async def counted() -> AsyncIterator[bytes]:
             self._streams += 1
             try:
-                async for event in events(regions, self._now, self.stopping):
+                async for event in events(readable, self._now, self.stopping):
                     yield event
             finally:
                 self._streams -= 1

@@ -1,0 +1,13 @@
+"""The exception of a request that the page refuses."""
+
+
+class Refused(Exception):
+    """A request is refused; the message is shown in the page.
+
+    Attributes:
+        status: HTTP status of the answer.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
