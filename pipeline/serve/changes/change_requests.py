@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from model import strategies
 from model.config import PROFILES
+from model.events import Configure
 from model.queue import Queue
 from wakeroll.argument_checks import checked
 from wakeroll.errors import InvalidUsage
@@ -98,6 +99,7 @@ def settings_of(fields: Mapping[str, str]) -> dict[str, Any]:
         InvalidUsage: a value is not valid.
     """
     given = {name: text.strip() for name, text in fields.items() if text.strip()}
+    declared = {field.name: field.type for field in msgspec.structs.fields(Configure)}
     settings: dict[str, Any] = {}
     for name, choices in CHOICES.items():
         if name in given:
@@ -117,7 +119,7 @@ def settings_of(fields: Mapping[str, str]) -> dict[str, Any]:
             raise InvalidUsage(f"strategy_params is {text[:200]!r}; it must be a JSON object ({error})") from None
     for name in NUMBERS:
         if name in given:
-            settings[name] = checked(name, _number(name, given[name]), int)
+            settings[name] = checked(name, _number(name, given[name]), declared[name])
     return settings
 
 
