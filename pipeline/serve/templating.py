@@ -27,6 +27,7 @@ def environment() -> Environment:
         "duration": duration,
         "count": lambda number: "-" if number is None else f"{number:,}",
         "plural": plural,
+        "sentence": sentence,
         "short": lambda text: text if len(text) <= 14 else f"{text[:10]}…",
         "label": lambda kind: LABELS.get(kind, kind),
     }
@@ -68,6 +69,15 @@ def clock(at_ms: int | None, as_of_ms: int) -> str:
 def plural(number: int, one: str, many: str = "") -> str:
     """Return a number with its noun: ``1 queue``, ``3 queues``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def sentence(text: str) -> str:
+    """Return the text of an error as a sentence.
+
+    >>> sentence("no broker answered; is it running?"), sentence("log in first")
+    ('No broker answered; is it running?', 'Log in first.')
+    """
+    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "?", "!")) else ".")
 
 
 def colour(client_id: str, clients: dict[str, int]) -> str:

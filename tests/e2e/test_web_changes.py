@@ -1,18 +1,23 @@
 """Changes through the page, on a real broker: resets, settings, and forms that are not accepted."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from model.decisions import Rebalance
 from model.events import Configure, Reset
 from pipeline.serve.access.access_options import AccessOptions
+from pipeline.serve.access.gate import Gate
+from pipeline.serve.changes.change_work import Work
+from pipeline.serve.web_app import WebApp
+from pipeline.serve.web_server import following
 from tests.support.systems.changing_page import PASSWORD, USER, ChangingPage, changing_page
 from tests.support.systems.page_client import Answer, PageClient
-from tests.support.systems.web_site import served
+from tests.support.systems.web_site import answering, served
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 from wakeroll.keys import add_key, new_key, read_keys
@@ -208,7 +213,7 @@ def test_settings_that_the_coordinator_rejects_say_why(client, group):
     review = client.get(f"{path}?heartbeat_ms=60000")
     ended = outcome(client, client.post(path, review.hidden(path)))
 
-    assert "Refused: the coordinator rejected the request (settings): session_timeout_ms would be" in ended.plain
+    assert "Refused: The coordinator rejected the request (settings): session_timeout_ms would be" in ended.plain
 
 
 def test_an_unknown_group_and_an_unknown_change_are_told(client):
@@ -245,7 +250,7 @@ def test_a_key_that_the_coordinator_does_not_know_is_explained(plane, group, tmp
         wait_until(lambda: client.get(f"/groups/{group.group_id}").status == 200, "the group is known")
         ended = outcome(client, client.post(path, client.get(f"/groups/{group.group_id}/change").hidden(path)))
 
-    assert "Refused: the coordinator rejected the request (signature)" in ended.plain
+    assert "Refused: The coordinator rejected the request (signature)" in ended.plain
     assert "add the key to the coordinator's file" in ended.plain
 
 
@@ -266,3 +271,37 @@ def test_a_proxy_names_who_asked_and_where_from(plane, group):
         wait_until(lambda: requests(plane, group.group_id), "the request is recorded")
     assert answer.status == 303
     assert [one.by for one in requests(plane, group.group_id)] == ["tom@203.0.113.5 via page"]
+
+
+def test_a_coordinator_that_does_not_answer_and_brokers_that_are_gone_are_told(broker, tmp_path, group_id):
+    with changing_page(broker.bootstrap, tmp_path) as plane:
+        plane.coordinator.configure(group_id, settle_ms=0)
+        gone = msgspec.structs.replace(plane.settings, bootstrap="127.0.0.1:9")
+        registry = CollectorRegistry()
+        with following(plane.settings, registry) as source, ExitStack() as stack:
+            client, unreachable = (
+                PageClient(
+                    stack.enter_context(
+                        answering(
+                            WebApp(source, CollectorRegistry(), ["127.0.0.1"], Gate(plane.access), Work(found, 0.5))
+                        )
+                    )
+                )
+                for found in (plane.settings, gone)
+            )
+            path = f"/groups/{group_id}/change"
+            wait_until(lambda: client.get(f"/groups/{group_id}").status == 200, "the group is known")
+            for one in (client, unreachable):
+                one.log_in(USER, PASSWORD)
+            plane.coordinator.stop()
+
+            silent = outcome(client, client.post(f"{path}/rebalance", client.get(path).hidden(f"{path}/rebalance")))
+            form = unreachable.get(path).hidden(f"{path}/rebalance")
+            failed = outcome(unreachable, unreachable.post(f"{path}/rebalance", form))
+            plan = unreachable.get(f"{path}/reset?to=first")
+
+    assert "No answer: The coordinator did not answer within 0.5 s; the request is recorded" in silent.plain
+    assert "do not repeat it" in silent.plain
+    assert "Failed: No Kafka broker answered at 127.0.0.1:9" in failed.plain
+    assert plan.status == 503
+    assert "nothing was changed" in plan.plain
