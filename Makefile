@@ -86,5 +86,5 @@ endif
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	@$(PIP) --constraint constraints.txt --editable '.[quality,sql]' --group dev $(OR_SAY_SO)
+	@$(PIP) --constraint constraints.txt --editable '.[quality,sql,sql-spark]' --group dev $(OR_SAY_SO)
 	@touch $@

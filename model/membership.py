@@ -9,7 +9,12 @@ from model.events import Heartbeat, Unregister
 from model.group import EndedInstance, Group, GroupSettings, Loss, Member
 from model.instance_secrets import may_end
 from model.modes import SHARING, sharing_of
+from model.strategies import pinned
+from model.target import strategy_of
 from model.turn import NOTHING, Outcome, Turn, combined
+
+REPORTED = "its heartbeats come from a process that watches its group; that process is silent, the client may live"
+"""Why a member of a group with the strategy PINNED expired: members that leave are unregistered by that process."""
 
 # --- events ---
 
@@ -78,8 +83,10 @@ def expire(turn: Turn) -> Outcome:
     outcomes: list[Outcome] = []
     if silent and turn.moment.may_expire:
         outcomes.append(sharing_of(group).concerned("expire"))
+        reported = REPORTED if strategy_of(group)[0] == pinned.NAME else ""
         for client_id, member in silent:
-            _say(turn, client_id, member, "expired", f"no heartbeat for {now_ms - member.seen_ms} ms")
+            silence = f"no heartbeat for {now_ms - member.seen_ms} ms"
+            _say(turn, client_id, member, "expired", f"{silence}; {reported}" if reported else silence)
             outcomes.append(_remove(turn, client_id, "expired", "expired"))
         outcomes.append(_go_on_without(turn, silent))
     while group.ended and now_ms >= next(iter(group.ended.values())).until_ms:

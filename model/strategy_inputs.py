@@ -1,4 +1,4 @@
-"""The facts that a strategy may need beyond queues and clients: rooms, weights, and the lag of each queue."""
+"""The facts that a strategy may need beyond queues and clients: rooms, weights, pins, and the lag of each queue."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -44,10 +44,17 @@ def lags(group: Group, routes: Routes, queues: Sequence[Queue], _clients: Sequen
     }
 
 
+def pins(group: Group, _routes: Routes, _queues: Sequence[Queue], clients: Sequence[str]) -> dict[str, Any]:
+    """Return client -> the parameter `queues` of its own heartbeats; without clients that have none."""
+    stated = {client_id: group.members[client_id].strategy_params.get("queues") for client_id in clients}
+    return {client_id: queues for client_id, queues in stated.items() if queues is not None}
+
+
 FACTS: Mapping[str, Callable[[Group, Routes, Sequence[Queue], Sequence[str]], Any]] = {
     "consumer_rooms": consumer_rooms,
     "queue_rooms": queue_rooms,
     "weights": weights,
     "lags": lags,
+    "pins": pins,
 }
 """Name of a parameter -> the function that computes it."""

@@ -17,6 +17,7 @@ from model.group import Group, Member
 from model.queue import Queue
 from model.records import Record, entity_of
 from model.shard import Shard
+from model.strategies import pinned
 from model.strategy_inputs import lags
 from model.target import spread, strategy_of
 
@@ -123,7 +124,7 @@ def predict(shard: Shard, group_id: str, change: Variation) -> Prediction:
         took_ms=given[-1].at_ms - begin_ms if given else 0,
         unassigned=targets[-1].unassigned if targets else [],
         unassigned_count=targets[-1].unassigned_count if targets else 0,
-        notes=[*(targets[-1].notes if targets else []), *notes],
+        notes=[*(targets[-1].notes if targets else []), *notes, *_of_pinned(then, change)],
         is_calm=play.is_calm,
     )
 
@@ -148,6 +149,13 @@ def situation_of(shard: Shard, group_id: str) -> Situation:
         unowned=[queue for queue in queues if queue not in group.owners],
         lag_messages=lags(group, shard.routes, queues),
     )
+
+
+def _of_pinned(then: Situation, change: Variation) -> list[str]:
+    """Return a note if new members cannot get queues, because another coordinator assigns them."""
+    if then.strategy != pinned.NAME or not change.add:
+        return []
+    return ["PINNED gives a new member nothing, because it follows another coordinator; name a strategy to compare"]
 
 
 class _Play:

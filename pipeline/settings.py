@@ -69,6 +69,23 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
             "own groups; empty: of none"
         ),
     ] = ""
+    watch_groups: Annotated[
+        str,
+        Meta(
+            description="regular expression: Kafka's own groups with matching names are watched by `watch-kafka`; "
+            "empty: of none"
+        ),
+    ] = ""
+    watch_prefix: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[A-Za-z0-9._-]{1,64}\Z",
+            description="beginning of the names of watched groups: Kafka's group billing is kafka.billing here",
+        ),
+    ] = "kafka."
+    watch_interval_ms: Annotated[
+        int, Meta(ge=500, le=300_000, description="interval between two descriptions of a watched group")
+    ] = 5_000
     home: Annotated[str, Meta(min_length=1, description="folder of the tables, the logs and the embedded broker")] = (
         ".wakeroll"
     )
@@ -156,12 +173,16 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         Raises:
             InvalidSettings: `mirror_offsets` is not a regular expression.
         """
-        try:
-            return re.compile(self.mirror_offsets) if self.mirror_offsets else None
-        except re.error as error:
-            raise InvalidSettings(
-                f"mirror_offsets is {self.mirror_offsets!r}; it must be a regular expression ({error})"
-            ) from None
+        return _pattern("mirror_offsets", self.mirror_offsets)
+
+    @property
+    def watched_groups(self) -> re.Pattern[str] | None:
+        """Pattern of the names of Kafka's own groups that are watched; None: of none.
+
+        Raises:
+            InvalidSettings: `watch_groups` is not a regular expression.
+        """
+        return _pattern("watch_groups", self.watch_groups)
 
     def read_keys(self) -> Keys:
         """Return the keys of this deployment: those of the file, or the development keys if no file is named.
@@ -217,6 +238,18 @@ def load(environment: Mapping[str, str], file: Path | None = None, **given: Any)
                 f"{smaller} is {getattr(settings, smaller)}; it must be at most {larger} ({getattr(settings, larger)})"
             )
     return settings
+
+
+def _pattern(name: str, expression: str) -> re.Pattern[str] | None:
+    """Return the pattern of a setting; None if it is empty.
+
+    Raises:
+        InvalidSettings: it is not a regular expression.
+    """
+    try:
+        return re.compile(expression) if expression else None
+    except re.error as error:
+        raise InvalidSettings(f"{name} is {expression!r}; it must be a regular expression ({error})") from None
 
 
 def _from_file(file: Path | None) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from model.queue import Queue
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable, WakerollError
 
+MIRRORED = "wakeroll"
+"""Metadata of offsets that wakeroll wrote to a group of Kafka: they do not come from consumers of that group."""
+
 _Answer = TypeVar("_Answer")
 
 _SLICE_S = 0.1
@@ -88,7 +91,10 @@ class KafkaGroups:
         """
         asked: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
         for group_id, of_group in offsets.items():
-            places = [TopicPartition(queue.topic, queue.queue_id, offset) for queue, offset in of_group.items()]
+            places = [
+                TopicPartition(queue.topic, queue.queue_id, offset, metadata=MIRRORED)
+                for queue, offset in of_group.items()
+            ]
             # One request per group: Kafka's client takes no more at once.
             asked |= self._admin.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group_id, places)], request_timeout=self._timeout

@@ -4,8 +4,8 @@ with owned as (select * from {{ ref('current_ownership') }}),
 shares as (
     select
         group_id,
-        client_id,
-        array_sort(collect_list(struct(topic, broker, queue_id))) as queues
+        coalesce(client_id, 'nobody') as owner,
+        {{ listed("topic || '-' || queue_id", 'topic, broker, queue_id') }} as queues
     from owned
     group by group_id, client_id
 ),
@@ -13,8 +13,8 @@ shares as (
 final as (
     select
         group_id,
-        coalesce(client_id, 'nobody') as owner,
-        array_join(transform(queues, queue -> concat(queue.topic, '-', queue.queue_id)), ', ') as queues
+        owner,
+        queues
     from shares
 )
 

@@ -3,7 +3,7 @@ with timeline as (select * from {{ ref('ownership_timeline') }}),
 
 events as (select * from {{ ref('stg_events') }}),
 
-moment as (select timestampadd(second, 40, min(event_at)) as at from events),
+moment as (select min(event_at) + interval 40 seconds as at from events),
 
 final as (
     select

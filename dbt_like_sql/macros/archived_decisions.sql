@@ -6,8 +6,8 @@
         select
             topic,
             partition,
-            min(offset) as first_offset
-        from {{ ref('stg_events') }}
+            min(events.offset) as first_offset
+        from {{ ref('stg_events') }} as events
         group by topic, partition
     ) as archived on decisions.cause_topic = archived.topic and decisions.cause_partition = archived.partition
     where decisions.cause_offset >= coalesce(archived.first_offset, 0)

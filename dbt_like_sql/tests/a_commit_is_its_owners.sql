@@ -37,9 +37,13 @@ told as (
 beside_the_owner as (
     select
         *,
-        max_by(owner, case when is_handover then struct(era, seq) end) over (
-            partition by group_id, topic, broker, queue_id
-            order by era, seq
+        -- Without `coalesce`, DuckDB would skip the hand-overs to nobody.
+        nullif(
+            max_by(coalesce(owner, ''), case when is_handover then (era, seq) end) over (
+                partition by group_id, topic, broker, queue_id
+                order by era, seq
+            ),
+            ''
         ) as owner_then
     from told
 ),
@@ -47,8 +51,8 @@ beside_the_owner as (
 final as (
     select beside_the_owner.*
     from beside_the_owner
-    left semi join whole using (shard, seq)
-    where not is_handover and not (committed_by <=> owner_then)
+    semi join whole using (shard, seq)
+    where not is_handover and committed_by is distinct from owner_then
 )
 
 select * from final

@@ -14,7 +14,7 @@ final as (
     where
         handovers.group_id is null
         or assignments.group_id is null
-        or not (handovers.to_client_id <=> assignments.client_id)
+        or handovers.to_client_id is distinct from assignments.client_id
 )
 
 select * from final

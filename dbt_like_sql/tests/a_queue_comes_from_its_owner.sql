@@ -31,17 +31,17 @@ linked as (
 final as (
     select linked.*
     from linked
-    left semi join whole using (shard, seq)
-    left anti join forgotten
+    semi join whole using (shard, seq)
+    anti join forgotten
         on
             linked.group_id = forgotten.group_id
-            and struct(forgotten.era, forgotten.seq) < struct(linked.era, linked.seq)
+            and (forgotten.era, forgotten.seq) < (linked.era, linked.seq)
             and (
                 linked.last_seq is null
-                or struct(linked.last_era, linked.last_seq) < struct(forgotten.era, forgotten.seq)
+                or (linked.last_era, linked.last_seq) < (forgotten.era, forgotten.seq)
             )
     where
-        not (from_client_id <=> last_owner or (from_client_id is null and linked.era > linked.last_era))
+        not (from_client_id is not distinct from last_owner or (from_client_id is null and linked.era > linked.last_era))
         or ((how = 'first') <> (from_client_id is null))
         or (to_client_id is null and last_to is null)
 )

@@ -5,15 +5,15 @@ beside_the_last as (
     select
         topic,
         partition,
-        offset,
-        lag(offset) over (partition by topic, partition order by offset) as last_offset
+        events.offset,
+        lag(events.offset) over (partition by topic, partition order by events.offset) as last_offset
     from events
 ),
 
 final as (
     select *
     from beside_the_last
-    where offset <> last_offset + 1
+    where beside_the_last.offset <> last_offset + 1
 )
 
 select * from final

@@ -14,10 +14,10 @@ ticks as (
     select
         topic,
         partition,
-        offset,
-        unix_millis(event_at) - unix_millis(lag(event_at) over (partition by topic, partition order by offset)) as step_ms
+        events.offset,
+        {{ millis('event_at') }} - {{ millis('lag(event_at) over (partition by topic, partition order by events.offset)') }} as step_ms
     from events
-    left anti join rejections
+    anti join rejections
         on
             events.topic = rejections.cause_topic
             and events.partition = rejections.cause_partition
@@ -30,8 +30,8 @@ clocks as (
     select
         topic,
         partition,
-        offset,
-        sum(least(greatest(coalesce(step_ms, 0), 0), 5000)) over (partition by topic, partition order by offset) as clock_ms
+        ticks.offset,
+        sum(least(greatest(coalesce(step_ms, 0), 0), 5000)) over (partition by topic, partition order by ticks.offset) as clock_ms
     from ticks
 ),
 
@@ -49,11 +49,11 @@ heard as (
         pulls.*,
         max(request_number) over (
             partition by topic, broker, queue_id, group_id, client_id, instance_id
-            order by offset
+            order by pulls.offset
             rows between unbounded preceding and 1 preceding
         ) as last_number
     from pulls
-    left anti join rejections
+    anti join rejections
         on
             pulls.control_topic = rejections.cause_topic
             and pulls.partition = rejections.cause_partition
@@ -65,7 +65,7 @@ told as (
     select
         control_topic as topic,
         partition,
-        offset,
+        heard.offset,
         client_id,
         request_id,
         timeout_ms,
@@ -76,7 +76,7 @@ told as (
     select
         topic,
         partition,
-        offset,
+        clocks.offset,
         null as client_id,
         null as request_id,
         null as timeout_ms,
@@ -90,7 +90,7 @@ timed as (
         *,
         min(clock_ms) over (
             partition by topic, partition
-            order by offset desc
+            order by told.offset desc
             rows between unbounded preceding and current row
         ) as first_clock_ms,
         max(clock_ms) over (partition by topic, partition) as last_clock_ms
@@ -120,7 +120,7 @@ final as (
         waited.request_id,
         0 as answers
     from waited
-    left anti join answers using (client_id, request_id)
+    anti join answers using (client_id, request_id)
     -- Decisions of the last tick may not be recorded yet.
     where waited.waited_ms > waited.timeout_ms + 10000
 )

@@ -26,11 +26,11 @@ beside_the_last as (
 final as (
     select beside_the_last.*
     from beside_the_last
-    left anti join forgotten
+    anti join forgotten
         on
             beside_the_last.group_id = forgotten.group_id
-            and struct(forgotten.era, forgotten.seq) < struct(beside_the_last.era, beside_the_last.seq)
-            and struct(beside_the_last.last_era, beside_the_last.last_seq) < struct(forgotten.era, forgotten.seq)
+            and (forgotten.era, forgotten.seq) < (beside_the_last.era, beside_the_last.seq)
+            and (beside_the_last.last_era, beside_the_last.last_seq) < (forgotten.era, forgotten.seq)
     where reset_by is null and committed_offset <= last_offset and era = last_era
 )
 

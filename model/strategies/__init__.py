@@ -6,7 +6,8 @@ A strategy module has `NAME`, and one of these functions, whose signatures are i
 - `assign_all` assigns the queues of all topics of a group at once, and receives their previous owners.
 
 It may also have `NEEDS`, the names of the facts that it requires as parameters (`consumer_rooms`, `queue_rooms`,
-`weights`, `lags`), and `AROUND_ANOTHER = True` if it uses an inner strategy, which is named after a dash or as `inner`.
+`weights`, `lags`, `pins`), `AROUND_ANOTHER = True` if it uses an inner strategy, which is named after a dash or as
+`inner`, and `UNLISTED = True` if errors should not propose it.
 """
 
 import importlib

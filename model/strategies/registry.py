@@ -53,6 +53,7 @@ STRATEGIES: dict[str, TopicStrategy | Whole] = {}
 """Name, as in heartbeats and `configure` -> strategy."""
 
 _AROUND_ANOTHER: set[str] = set()
+_UNLISTED: set[str] = set()
 _NEEDS: dict[str, tuple[str, ...]] = {}
 
 
@@ -63,6 +64,8 @@ def register(module: Any) -> None:
         _NEEDS[module.NAME] = getattr(module, "NEEDS", ())
         if getattr(module, "AROUND_ANOTHER", False):
             _AROUND_ANOTHER.add(module.NAME)
+        if getattr(module, "UNLISTED", False):
+            _UNLISTED.add(module.NAME)
 
 
 def find(name: str) -> TopicStrategy | Whole:
@@ -76,9 +79,18 @@ def find(name: str) -> TopicStrategy | Whole:
     around, _, inner = name.partition("-")
     outer = STRATEGIES.get(around)
     if around not in _AROUND_ANOTHER or outer is None or isinstance(outer, Whole):
-        raise StrategyError(f"no strategy {name!r}; there are: {', '.join(sorted(STRATEGIES))}")
+        raise StrategyError(f"no strategy {name!r}; there are: {', '.join(listed())}")
     find_inner(inner)
     return lambda queues, clients, params, /: outer(queues, clients, {**params, "inner": inner})
+
+
+def listed() -> list[str]:
+    """Return the names of the strategies that an error proposes, sorted.
+
+    The message is part of a decision, so a strategy that people do not choose is not listed: it leaves the bytes as
+    they were.
+    """
+    return sorted(STRATEGIES.keys() - _UNLISTED)
 
 
 def find_inner(name: object) -> TopicStrategy:

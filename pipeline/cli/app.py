@@ -26,6 +26,7 @@ from pipeline.cli import (
     state_command,
     users_command,
     wake_command,
+    watch_command,
     what_if_command,
 )
 from wakeroll.errors import InvalidUsage, WakerollError
@@ -46,6 +47,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         run_commands.tap,
         serve_command.serve,
         wake_command.wake,
+        watch_command.watch_kafka,
         restore_command.restore,
         local_commands.demo,
     ),

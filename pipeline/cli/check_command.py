@@ -1,7 +1,7 @@
 """The `check` command: data quality rules on the tables and views."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,16 +10,17 @@ import typer
 from rich.table import Table
 
 from model.rows import TABLES
-from pipeline.cli.open_ledger import session, warehouse_of
-from pipeline.cli.options import ConfigFile, Home, TablesAt, settings_of
+from pipeline.cli.open_ledger import ledger, session, warehouse_of
+from pipeline.cli.options import ConfigFile, EngineName, Home, TablesAt, settings_of
 from pipeline.cli.output import Output
+from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.questions.quality.expectation_suites import RuleResult
+    from pipeline.questions.quality.expectation_suites import Gate, RuleResult
 
 out = Output(highlight=False)
 
@@ -47,6 +48,7 @@ def check(
     at: TablesAt = None,
     table: OnlyTable = None,
     docs: Docs = None,
+    engine: EngineName = "duckdb",
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
@@ -58,9 +60,7 @@ def check(
             f"`check` needs the extra `quality` ({error.name} is missing); "
             "install it with: pip install 'wakeroll[quality]'"
         ) from error
-    from pipeline.ledger.tables import commits_of, open_views
-    from pipeline.ledger.time_travel import versions_when
-    from pipeline.questions.quality.all_rules import all_rules, check
+    from pipeline.questions.quality.all_rules import all_rules
 
     if version is not None and (at is not None or table not in TABLES):
         raise InvalidUsage(f"--version needs --table and excludes --at; --table must be one of {', '.join(TABLES)}")
@@ -69,22 +69,53 @@ def check(
     if table is not None and table not in known:
         raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
     settings = settings_of(config, home=home)
-    warehouse = warehouse_of(settings)
-    with session(settings, out, for_minutes=True) as spark:
-        asked = None if version is None or table is None else (table, version)
-        versions = versions_when(partial(commits_of, spark, warehouse), asked, at_ms)
-        open_views(spark, warehouse, versions)
-        gate = Gate(docs or Path(settings.home).absolute() / "quality")
-        outcomes = check(spark, gate, None if table is None else {table})
+    asked = None if version is None or table is None else (table, version)
+    gate = Gate(docs or Path(settings.home).absolute() / "quality", engine)
+    run = _check_in_spark if engine == "spark" else _check_in_duckdb
+    outcomes, versions = run(settings, gate, asked, at_ms, None if table is None else {table})
+    with out.status("writing Data Docs"):
         page = gate.write_docs()
     broken = [outcome for outcome in outcomes if outcome.broken]
     out.print(_rules_table(outcomes))
     if broken:
         out.print(_rows_table(broken))
-    where = "" if versions is None else f" of {', '.join(f'{name} {number}' for name, number in versions.items())}"
+    where = (
+        ""
+        if (asked, at_ms) == (None, None)
+        else f" of {', '.join(f'{name} {number}' for name, number in versions.items())}"
+    )
     said = f"[red]{len(broken)} broken[/]" if broken else "[green]all hold[/]"
     out.print(f"{len(outcomes)} rules{where}: {said}; Data Docs: {page}", soft_wrap=True)
     raise typer.Exit(1 if broken else 0)
+
+
+_Checked = tuple["Sequence[RuleResult]", Mapping[str, int]]
+"""The result of each rule, and table -> the Delta version that was read; empty: the newest."""
+
+
+def _check_in_duckdb(
+    settings: Settings, gate: "Gate", version: tuple[str, int] | None, at_ms: int | None, names: set[str] | None
+) -> _Checked:
+    with ledger(settings, out, version=version, at_ms=at_ms) as opened:
+        from pipeline.ledger.duck_ledger import DuckLedger
+        from pipeline.questions.quality.check_in_duckdb import check_in_duckdb
+
+        assert isinstance(opened, DuckLedger)
+        return check_in_duckdb(opened, gate, names), opened.versions
+
+
+def _check_in_spark(
+    settings: Settings, gate: "Gate", version: tuple[str, int] | None, at_ms: int | None, names: set[str] | None
+) -> _Checked:
+    warehouse = warehouse_of(settings)
+    with session(settings, out, for_minutes=True) as spark:
+        from pipeline.ledger.tables import commits_of, open_views
+        from pipeline.ledger.time_travel import versions_when
+        from pipeline.questions.quality.all_rules import check as check_in_spark
+
+        versions = versions_when(partial(commits_of, spark, warehouse), version, at_ms)
+        open_views(spark, warehouse, versions)
+        return check_in_spark(spark, gate, names), versions or {}
 
 
 def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:

@@ -1,13 +1,14 @@
 """The `marts` command: build and test the dbt models on the ledger."""
 
 from collections import Counter
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from pipeline.cli.open_ledger import session, warehouse_of
-from pipeline.cli.options import ConfigFile, Home, settings_of
+from pipeline.cli.options import ConfigFile, EngineName, Home, settings_of
 from pipeline.cli.output import Output
 
 out = Output(highlight=False, soft_wrap=True)
@@ -20,18 +21,26 @@ FullRefresh = Annotated[
 ]
 
 
-def marts(full_refresh: FullRefresh = False, home: Home = None, config: ConfigFile = None) -> None:
+def marts(
+    full_refresh: FullRefresh = False, engine: EngineName = "duckdb", home: Home = None, config: ConfigFile = None
+) -> None:
     """Build the dbt marts (ownership, lag, cost of rebalances, ...) from the ledger, and run all dbt tests.
 
-    The exit code is 1 if a model fails or a test finds rows.
+    Both engines build the same tables, and each continues those of the other.  The exit code is 1 if a model fails or a
+    test finds rows.
     """
     from pipeline.questions.marts import build, ensure_dbt
 
-    ensure_dbt()
+    ensure_dbt(engine)
     settings = settings_of(config, home=home)
     warehouse = warehouse_of(settings)
-    with session(settings, out, for_minutes=True):
-        outcomes = build(warehouse, settings.logs, *(["--full-refresh"] if full_refresh else []))
+    run = partial(build, warehouse, settings.logs, *(["--full-refresh"] if full_refresh else []), engine=engine)
+    if engine == "spark":
+        with session(settings, out, for_minutes=True):
+            outcomes = run()
+    else:
+        with out.status("building"):
+            outcomes = run()
     counts = Counter(outcome.kind for outcome in outcomes if outcome.is_good)
     for outcome in outcomes:
         if not outcome.is_good:

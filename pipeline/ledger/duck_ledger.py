@@ -4,13 +4,11 @@
 """
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import duckdb
 from deltalake import DeltaTable
@@ -19,7 +17,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES, Table
 from pipeline.ledger.column_types import columns_of, in_duckdb
+from pipeline.ledger.delta_files import literal, quoted, reading, size_of
 from pipeline.ledger.ledger import Row, Value, row_of
+from pipeline.ledger.stored_marts import open_marts
 from pipeline.ledger.view_queries import Engine, views
 from wakeroll.errors import InvalidUsage
 
@@ -66,11 +66,7 @@ class DuckLedger:
 
     def open_marts(self) -> list[str]:
         """Add the newest versions of the marts that `wakeroll marts` has built; return their names."""
-        folders = sorted(log.parent for log in (self.warehouse / "marts").glob("*/_delta_log"))
-        for folder in folders:
-            files = files_of(DeltaTable(str(folder)), folder)
-            self.connection.execute(f"create or replace view {folder.name} as select * from {_parquet(files)}")
-        return [folder.name for folder in folders]
+        return open_marts(self.connection, self.warehouse)
 
     def cursor(self) -> "DuckLedger":
         """Return a ledger with the same tables for another thread."""
@@ -105,22 +101,46 @@ def open_ledger(warehouse: Path, versions: Mapping[str, int] | None = None, *, r
     Raises:
         InvalidUsage: the warehouse lacks a table, or its files are too large.
     """
+    connection = duckdb.connect()
+    return DuckLedger(connection, warehouse, open_tables(connection, warehouse, versions, refuse_large=refuse_large))
+
+
+def open_tables(
+    connection: duckdb.DuckDBPyConnection,
+    warehouse: Path,
+    versions: Mapping[str, int] | None = None,
+    *,
+    refuse_large: bool = True,
+) -> dict[str, int]:
+    """Configure a connection, and create the tables and views of a ledger in its current schema.
+
+    Args:
+        connection: to DuckDB.
+        warehouse: folder of the tables.
+        versions: table -> Delta version to read; None: the newest of each.
+        refuse_large: as for `open_ledger`.
+
+    Returns:
+        Table -> the Delta version that is read.
+
+    Raises:
+        InvalidUsage: the warehouse lacks a table, or its files are too large.
+    """
     deltas = {
         table.name: delta_table(warehouse, table, None if versions is None else versions[table.name])
         for table in TABLES.values()
     }
     if refuse_large:
-        _refuse_large(warehouse, sum(sum(_of_files(delta, "size_bytes")) for delta in deltas.values()))
-    connection = duckdb.connect()
+        _refuse_large(warehouse, sum(map(size_of, deltas.values())))
     _configure(connection)
     for table in TABLES.values():
         delta = deltas[table.name]
-        connection.execute(f"create view {table.name} as {_reading(table, files_of(delta, warehouse / table.name))}")
+        connection.execute(f"create view {table.name} as {_reading(table, delta, warehouse / table.name)}")
         for column in columns_of(table.row):
-            connection.execute(f'comment on column {table.name}."{column.name}" is {_literal(column.comment)}')
+            connection.execute(f'comment on column {table.name}."{column.name}" is {literal(column.comment)}')
     for name, sql in views("duckdb"):
         connection.execute(f"create view {name} as {sql}")
-    return DuckLedger(connection, warehouse, {name: delta.version() for name, delta in deltas.items()})
+    return {name: delta.version() for name, delta in deltas.items()}
 
 
 def delta_table(warehouse: Path, table: Table, version: int | None = None) -> DeltaTable:
@@ -146,18 +166,6 @@ def commits_of(warehouse: Path, table: str) -> dict[int, int]:
     return {commit["version"]: commit["timestamp"] for commit in delta_table(warehouse, TABLES[table]).history()}
 
 
-def files_of(delta: DeltaTable, folder: Path) -> list[str]:
-    """Return the paths of the Parquet files of a table in a folder."""
-    # `file_uris` encodes spaces in the path of the folder too; in the log, only the names of files are encoded.
-    return [str(folder / unquote(path)) for path in _of_files(delta, "path")]
-
-
-def _of_files(delta: DeltaTable, name: str) -> list[Any]:
-    """Return a column of the log's entries for the files of a table."""
-    found: Any = delta.get_add_actions(flatten=True).column(name)
-    return [value.as_py() for value in found]
-
-
 def _refuse_large(warehouse: Path, size: int) -> None:
     if size > LARGEST_BYTES:
         raise InvalidUsage(
@@ -177,37 +185,19 @@ def _configure(connection: duckdb.DuckDBPyConnection) -> None:
         "autoload_known_extensions": False,
     }
     for name, value in settings.items():
-        connection.execute(f"set {name} = {_literal(value)}")
+        # A cursor has the global settings only.
+        connection.execute(f"set global {name} = {literal(value)}")
     for name, definition in _FUNCTIONS.items():
         connection.execute(f"create macro {name}{definition}")
 
 
-def _reading(table: Table, files: list[str]) -> str:
-    """Return the query of a table's rows.
-
-    The first part has no rows.  It gives every column its type, also one that was added to the table after the files
-    were written.
-    """
+def _reading(table: Table, delta: DeltaTable, folder: Path) -> str:
+    """Return the query of a table's rows, with the column `era` in a table that has one row per decision."""
     columns = columns_of(table.row)
-    typed = ", ".join(f'null::{in_duckdb(column.type)} as "{column.name}"' for column in columns)
-    rows = f"select {typed} where false"
-    if files:
-        rows += f" union all by name select * from {_parquet(files)}"
     names = []
     for column in columns:
-        names.append(f'"{column.name}"')
+        names.append(quoted(column.name))
         if column.name == "shard" and table.key == DECIDED:
             names.append(f"{ERA_SQL} as era")
+    rows = reading(delta, folder, [(column.name, in_duckdb(column.type)) for column in columns])
     return f"select {', '.join(names)} from ({rows}) as files"
-
-
-def _parquet(files: list[str]) -> str:
-    """Return the table function that reads files, whatever characters their names have."""
-    # DuckDB takes these characters for patterns; in brackets they stand for themselves.
-    exact = (re.sub(r"([\[*?])", r"[\1]", file) for file in files)
-    return f"read_parquet([{', '.join(map(_literal, exact))}], union_by_name = true)"
-
-
-def _literal(value: object) -> str:
-    escaped = str(value).replace("'", "''")
-    return f"'{escaped}'"

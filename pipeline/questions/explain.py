@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from model.decision_order import SHARD_SQL, without_era
 from model.queue import Queue
+from model.strategies import pinned
 from pipeline.ledger.known_groups import refuse_unknown_group
 from pipeline.ledger.ledger import Ledger, Row, Value, any_of, one_row
 from wakeroll.epoch_ms import EpochMs
@@ -39,6 +40,7 @@ class Explanation(NamedTuple):
 
 
 _NEWEST = "order by era desc, seq desc"
+_RECENT_MS = 60_000
 _BEFORE = "(era < $era or (era = $era and seq < $seq))"
 
 
@@ -98,12 +100,28 @@ def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:
         return
     asked = [_place(cause) for cause in rebalance.causes or [rebalance.cause]]
     yield from _events(ledger, last.group_id, asked)
+    if rebalance.strategy == pinned.NAME and rebalance.trigger == "timer":
+        yield from _changes_before(ledger, last)
+    does = "follows the assignment that was observed:" if rebalance.strategy == pinned.NAME else "shares"
     what = (
-        f"rebalance to epoch {rebalance.epoch} by {rebalance.trigger}: {rebalance.strategy} shares "
+        f"rebalance to epoch {rebalance.epoch} by {rebalance.trigger}: {rebalance.strategy} {does} "
         f"{_many(rebalance.queues, 'queue')} among {_many(rebalance.clients, 'client')}, {rebalance.moved} must move"
         + "".join(f"; {note}" for note in rebalance.notes)
     )
     yield rebalance.cause.offset, Step(rebalance.at_ms, what, _record(rebalance.cause))
+
+
+def _changes_before(ledger: Ledger, last: Row) -> Iterator[Placed]:
+    """Yield the changes of members in the minute before a hand-over that another coordinator made.
+
+    It moves queues some seconds after a member joined or left, because other members release them first.
+    """
+    changes = (
+        "select * from memberships where group_id = $group_id and change in ('joined', 'left', 'expired') and "
+        f"at_ms > $since_ms and {_BEFORE} order by era, seq"
+    )
+    for row in ledger.rows(changes, since_ms=last.at_ms - _RECENT_MS, **_before(last)):
+        yield row.cause.offset, Step(row.at_ms, f"{row.client_id} {row.change}", _record(row.cause))
 
 
 def _handover_steps(ledger: Ledger, last: Row, queue: Queue) -> Iterator[Placed]:

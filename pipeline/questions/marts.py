@@ -1,24 +1,32 @@
-"""Runs of the dbt project in `dbt_like_sql/`, in the Spark session of this process."""
+"""Runs of the dbt project in `dbt_like_sql/`: in DuckDB, or in the Spark session of this process."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from pyspark.sql import SparkSession
 
 from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES
-from pipeline.ledger.view_queries import VIEWS, views
+from pipeline.ledger.view_queries import VIEWS, Engine, views
 from wakeroll.errors import InvalidUsage, WakerollError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PROJECT = Path(__file__).resolve().parents[2] / "dbt_like_sql"
 
 VIEWS_MACRO = PROJECT / "macros" / "ledger_views.sql"
-"""Generated dbt macros: the views of the ledger, and the era that orders its rows."""
+"""Generated dbt macros: Spark's views of the ledger, and the era that orders its rows."""
 
+_NAMES: Mapping[Engine, str] = {"duckdb": "DuckDB", "spark": "Spark"}
+_ADAPTERS: Mapping[Engine, str] = {"duckdb": "dbt.adapters.duckdb", "spark": "dbt.adapters.spark.session"}
+_TARGETS: Mapping[Engine, str] = {"duckdb": "duckdb", "spark": "session"}
+"""Engine -> target in `dbt_like_sql/profiles.yml`."""
+_EXTRAS: Mapping[Engine, str] = {"duckdb": "sql", "spark": "sql-spark"}
 
 _ENTRY = """
 {{%- set query -%}}
@@ -55,6 +63,8 @@ class BuildResult(Struct, frozen=True):
     status: str
     """Status in dbt: success or pass, otherwise a failure."""
     message: str
+    failures: int | None
+    """Number of rows that a test found; None for a model."""
 
     @property
     def is_good(self) -> bool:
@@ -62,35 +72,48 @@ class BuildResult(Struct, frozen=True):
         return self.status in ("success", "pass")
 
 
-def ensure_dbt() -> None:
-    """Check that dbt is installed.
+def ensure_dbt(engine: Engine) -> None:
+    """Check that dbt is installed, with its adapter for an engine.
 
     Raises:
-        InvalidUsage: dbt is not installed; the message names the command that installs it.
+        InvalidUsage: one of them is not installed; the message names the command that installs it.
     """
     try:
-        import dbt.adapters.spark.session
-        import dbt.cli.main  # noqa: F401
+        import_module("dbt.cli.main")
+        import_module(_ADAPTERS[engine])
     except ModuleNotFoundError as error:
-        raise InvalidUsage("marts need the extra `sql`; install it with: pip install 'wakeroll[sql]'") from error
+        extra = _EXTRAS[engine]
+        raise InvalidUsage(
+            f"marts in {_NAMES[engine]} need the extra `{extra}` ({error.name} is missing); "
+            f"install it with: pip install 'wakeroll[{extra}]'"
+        ) from error
 
 
-def build(warehouse: Path, logs: Path, *options: str, command: str = "build") -> list[BuildResult]:
-    """Build the marts of a warehouse and run every test, in the active Spark session of this process.
+def build(
+    warehouse: Path, logs: Path, *options: str, engine: Engine = "duckdb", command: str = "build"
+) -> list[BuildResult]:
+    """Build the marts of a warehouse and run every test.
 
     Args:
         warehouse: folder of the ledger's tables; the marts are in its folder ``marts``.
         logs: folder for the logs of dbt and for its compiled SQL.
         options: further options of dbt, such as ``--full-refresh``.
+        engine: where the SQL runs: in DuckDB, or in the active Spark session of this process.
         command: the dbt command.
 
     Raises:
+        InvalidUsage: DuckDB is asked, and the warehouse lacks a table.
         MartsFailed: dbt could not start.
     """
     from dbt.cli.main import dbtRunner
 
+    if engine == "duckdb":
+        from pipeline.ledger.duck_ledger import delta_table
+
+        for table in TABLES.values():
+            delta_table(warehouse, table)
     own = str(logs / "dbt")
-    arguments = [command, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT), "--target", "session"]
+    arguments = [command, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT), "--target", _TARGETS[engine]]
     arguments += ["--target-path", own, "--log-path", own, "--quiet", "--no-send-anonymous-usage-stats"]
     # Partial parsing would reuse nothing, because the target folder differs per warehouse.
     arguments += ["--no-partial-parse", "--vars", json.dumps({"warehouse": str(warehouse)}), *options]
@@ -100,17 +123,19 @@ def build(warehouse: Path, logs: Path, *options: str, command: str = "build") ->
     return list(_outcomes(done.result))
 
 
-def open_marts(spark: SparkSession, warehouse: Path) -> list[str]:
+def open_marts(spark: "SparkSession", warehouse: Path) -> list[str]:
     """Register the built marts in this session's SQL; return their names."""
-    folders = sorted(log.parent for log in (warehouse / "marts").glob("*/_delta_log"))
-    for folder in folders:
-        spark.read.format("delta").load(str(folder)).createOrReplaceTempView(folder.name)
-    return [folder.name for folder in folders]
+    from pipeline.ledger.stored_marts import mart_paths
+
+    paths = mart_paths(warehouse)
+    for name, path in paths.items():
+        spark.read.format("delta").load(str(path)).createOrReplaceTempView(name)
+    return list(paths)
 
 
 def _outcomes(result: Any) -> Iterator[BuildResult]:
     for one in result:
-        yield BuildResult(one.node.name, str(one.node.resource_type), str(one.status), one.message or "")
+        yield BuildResult(one.node.name, str(one.node.resource_type), str(one.status), one.message or "", one.failures)
 
 
 def views_macro() -> str:

@@ -25,7 +25,10 @@ BY_TIME = {
     ("dbt_like_sql/models/marts/consumer_lag.sql", "seen_at"),
     ("pipeline/ledger/views/lag.sql", "at_ms"),
     ("dbt_like_sql/models/marts/rebalance_cost.sql", "seen_at"),
-    ("dbt_like_sql/models/marts/queue_health.sql", "at"),
+    ("dbt_like_sql/models/marts/queue_health.sql", "known_at"),
+    # Durations, for their percentiles.
+    ("dbt_like_sql/models/marts/wake_latency.sql", "held_ms"),
+    ("dbt_like_sql/models/marts/wake_latency.sql", "arrival_to_wake_ms"),
     # Lists for people, of several groups.
     ("dbt_like_sql/analyses/09_who_is_at_odds.sql", "began_at"),
     ("dbt_like_sql/analyses/10_were_there_storms.sql", "began_at"),
@@ -70,8 +73,8 @@ def split(text: str) -> tuple[list[str], int]:
 
 
 def keys_of(expression: str) -> Iterator[str]:
-    """Yield the columns of one key: of a struct, each of its own."""
-    struct = re.search(r"\bstruct\((.*)\)", expression, flags=re.DOTALL | re.IGNORECASE)
+    """Yield the columns of one key: of a struct, or of a row such as `(era, seq)`, each of its own."""
+    struct = re.search(r"(?:\bstruct|(?<!\w))\((.*)\)", expression, flags=re.DOTALL | re.IGNORECASE)
     if struct:
         for part in split(struct[1])[0]:
             yield from keys_of(part)

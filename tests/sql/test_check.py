@@ -9,25 +9,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import msgspec
 import pandas as pd
 import pytest
 from delta.tables import DeltaTable
+from deltalake import write_deltalake
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from model.decisions import AnyDecision, Kind
 from model.rows import DECIDED, TABLES
-from pipeline.ledger.column_types import plain_type
+from pipeline.ledger.column_types import Type, columns_of, plain_type
+from pipeline.ledger.column_types import in_duckdb as type_in_duckdb
+from pipeline.ledger.duck_ledger import duck_ledger
 from pipeline.ledger.schemas import schema_of
-from pipeline.ledger.tables import KINDS, open_views
+from pipeline.ledger.tables import open_views
+from pipeline.ledger.view_queries import KINDS
 from pipeline.questions.quality import model_rules
 from pipeline.questions.quality.all_rules import all_rules, check
+from pipeline.questions.quality.check_in_duckdb import check_in_duckdb
 from pipeline.questions.quality.comparison_rules import broken_rows, history_rules
 from pipeline.questions.quality.expectation_suites import Gate, RuleResult
+from pipeline.questions.quality.history_in_duckdb import history_in_duckdb
 from pipeline.questions.quality.rule import HISTORY, Rule
 from pipeline.questions.quality.schema_rules import declared_rules
-from pipeline.questions.quality.view_rules import VIEWS, broken_views
+from pipeline.questions.quality.suspects import suspects
+from pipeline.questions.quality.view_rules import VIEWS, broken_views, view_queries
 
 pytestmark = pytest.mark.spark
 
@@ -41,14 +49,34 @@ def test_the_ledger_of_a_story_keeps_every_rule(spark, day, tmp_path):
     """And every rule is asked."""
     open_views(spark, day)
 
-    gate = Gate(tmp_path)
-    outcomes = check(spark, gate)
+    gate = Gate(tmp_path / "spark")
+    in_spark = check(spark, gate)
+    in_duckdb = check_here(day, other := Gate(tmp_path / "duckdb", "duckdb"))
 
-    assert {outcome.rule.name: outcome.rows for outcome in outcomes if outcome.broken} == {}
-    assert [outcome.rule for outcome in outcomes] == [rule for rules in all_rules().values() for rule in rules]
-    page = gate.write_docs()
-    assert page.is_relative_to(tmp_path)
-    assert all(suite in page.read_text(encoding="utf-8") for suite in all_rules())
+    for outcomes in (in_spark, in_duckdb):
+        assert {outcome.rule.name: outcome.rows for outcome in outcomes if outcome.broken} == {}
+        assert [outcome.rule for outcome in outcomes] == [rule for rules in all_rules().values() for rule in rules]
+    pages = [one.write_docs() for one in (gate, other)]
+    assert pages[0].is_relative_to(tmp_path)
+    for page in pages:
+        assert all(suite in page.read_text(encoding="utf-8") for suite in all_rules())
+    assert validations(tmp_path / "spark") == validations(tmp_path / "duckdb")
+
+
+def check_here(warehouse: Path, gate: Gate, names: set[str] | None = None) -> list[RuleResult]:
+    with duck_ledger(warehouse) as opened:
+        return check_in_duckdb(opened, gate, names)
+
+
+def validations(folder: Path) -> dict[str, list[tuple[str, bool]]]:
+    """Return suite -> its expectations with their results, as the Data Docs show them."""
+    found = {}
+    for file in folder.rglob("validations/**/*.json"):
+        said = json.loads(file.read_text(encoding="utf-8"))
+        results = [(one["expectation_config"]["meta"]["rule"], one["success"]) for one in said["results"]]
+        found[said["suite_name"]] = sorted(results)
+    assert found
+    return found
 
 
 def test_the_kinds_of_decisions_are_those_that_there_are():
@@ -104,7 +132,7 @@ def nullable(schema: StructType) -> StructType:
 
 @pytest.mark.parametrize("suite", sorted(DECLARED))
 def test_each_declared_rule_is_broken_by_a_row_that_breaks_it(spark, suite):
-    """All of them at once, each by a row of its own: each rule finds its row and no other."""
+    """All of them at once, each by a row of its own: each rule finds its row and no other, in both engines."""
     rules = [rule for rule in declared_rules()[suite] if rule.expectation != "ExpectColumnValuesToBeOfType"]
     key = TABLES[suite].key if suite in TABLES else DECIDED
     rows, expected = [], {}
@@ -122,10 +150,34 @@ def test_each_declared_rule_is_broken_by_a_row_that_breaks_it(spark, suite):
     # In one partition: Great Expectations looks at it some fifty times, and each task has its price.
     frame = spark.createDataFrame([tuple(row.values()) for row in rows], schema).coalesce(1).persist()
 
-    outcomes = Gate().check(suite, rules, frame, key)
+    in_spark = Gate().check(suite, rules, frame, key)
+    suspected, counts = suspects(in_duckdb(suite, rows), suite, rules, key)
+    in_pandas = Gate(engine="duckdb").check(suite, rules, suspected, key)
 
-    assert {one.rule.name: [tuple(row[name] for name in key) for row in one.rows] for one in outcomes} == expected
-    assert {one.rule.name: one.broken for one in outcomes} == {name: len(keys) for name, keys in expected.items()}
+    for outcomes in (in_spark, in_pandas):
+        assert {one.rule.name: [tuple(row[name] for name in key) for row in one.rows] for one in outcomes} == expected
+        assert {one.rule.name: one.broken for one in outcomes} == {name: len(keys) for name, keys in expected.items()}
+    assert counts == {name: len(keys) for name, keys in expected.items()}
+
+
+def in_duckdb(name: str, rows: Sequence[Row]) -> duckdb.DuckDBPyConnection:
+    """Return a DuckDB that has a table of these rows."""
+    connection = duckdb.connect()
+    columns = columns_of(DECLARED[name])
+    declared = ", ".join(f'"{one.name}" {type_in_duckdb(one.type)}' for one in columns)
+    connection.execute(f"create table {name} ({declared})")
+    for row in rows:
+        values = [named(row[one.name], one.type) for one in columns]
+        connection.execute(f"insert into {name} values ({', '.join('?' * len(values))})", values)
+    return connection
+
+
+def named(value: object, of: Type) -> object:
+    """Return a value with a dict in place of the tuple of each struct, as DuckDB takes it."""
+    if isinstance(value, tuple):
+        assert isinstance(of, tuple)
+        return {field.name: named(one, field.type) for field, one in zip(of, value, strict=True)}
+    return value
 
 
 @pytest.mark.parametrize("suite", sorted(TABLES))
@@ -349,8 +401,8 @@ def ledger(engine, day) -> dict[str, tuple[StructType, list[Row]]]:
 
 
 @pytest.mark.parametrize("number", range(len(ROUNDS)))
-def test_each_rule_of_the_history_is_broken_by_a_corruption(spark, day, ledger, number):
-    """By the rows that it names, and by nothing else."""
+def test_each_rule_of_the_history_is_broken_by_a_corruption(spark, day, ledger, number, tmp_path):
+    """By the rows that it names, and by nothing else; DuckDB finds the same rows and says the same about them."""
     open_views(spark, day)
     tables = {name: [dict(row) for row in rows] for name, (_, rows) in ledger.items()}
     expected: Broken = set()
@@ -363,9 +415,21 @@ def test_each_rule_of_the_history_is_broken_by_a_corruption(spark, day, ledger, 
         spark.createDataFrame(rows, schema, verifySchema=False).createOrReplaceTempView(name)
 
     with broken_rows(spark) as rows:
-        found = {(row.rule, row.at) for row in rows.select("rule", "at").distinct().collect()}
+        found_rows = {tuple(row) for row in rows.distinct().collect()}
+    for name, (schema, _) in ledger.items():
+        frame = spark.createDataFrame([tuple(row[column] for column in schema.names) for row in tables[name]], schema)
+        # `open_views` has added the era to the rows of decisions.
+        columns = [column for column in schema.names if column != "era" or name == "snapshots"]
+        write_deltalake(str(tmp_path / name), frame.select(*columns).toArrow())
+    with duck_ledger(tmp_path) as opened:
+        here = history_in_duckdb(opened.connection, history_rules())
+    outcomes = check_here(tmp_path, Gate(engine="duckdb"))
 
+    found = {(rule, at) for rule, at, *_ in found_rows}
     assert found == expected
+    assert set(here.frame().itertuples(index=False, name=None)) == found_rows
+    broken = {outcome.rule.name for outcome in outcomes if outcome.broken and outcome.rule.compares}
+    assert broken == {rule for rule, _ in found}
     found_broken.update(rule for rule, _ in found)
 
 
@@ -384,8 +448,13 @@ def test_each_rule_of_a_view_is_broken_by_rows_that_break_it(spark, day):
         spark.createDataFrame(wrong, nullable(schema)).createOrReplaceTempView(name)
 
     found = {(row.rule, row.at, row.found) for row in broken_views(spark).collect()}
+    here = duckdb.connect()
+    for name in VIEWS:
+        here.register("rows", spark.table(name).toArrow())
+        here.execute(f"create table {name} as select * from rows")
 
     assert found == expected
+    assert {row[:3] for query in view_queries().values() for row in here.execute(query).fetchall()} == expected
     found_broken.update(rule for rule, *_ in found)
 
 
@@ -429,14 +498,14 @@ def test_the_declared_words_are_those_of_all_versions():
 # --- the command ---
 
 
-@pytest.fixture
-def command(engine, wakeroll, monkeypatch) -> Callable[..., tuple[int, str]]:
-    """The command, run in this process and on its Spark; it returns the exit code and what it says."""
+@pytest.fixture(params=["duckdb", "spark"])
+def command(engine, wakeroll, monkeypatch, request) -> Callable[..., tuple[int, str]]:
+    """The command, run in this process, in either engine; it returns the exit code and what it says."""
     assert engine
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: str) -> tuple[int, str]:
-        code, said, complaint = wakeroll("check", *arguments)
+        code, said, complaint = wakeroll("check", "--engine", request.param, *arguments)
         return code, said + complaint
 
     return run

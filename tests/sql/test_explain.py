@@ -5,6 +5,7 @@ import pytest
 from model.queue import Queue
 from pipeline.questions.explain import Explanation, explain
 from tests.support.control_log import START_MS
+from tests.support.ledgers import Story, write_ledger
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark
@@ -75,3 +76,44 @@ def test_a_wrong_question_is_answered_by_what_there_is(asked):
         explain(asked, "billing", Queue("orders", "", 99))
     with pytest.raises(InvalidUsage, match="orders-0 never had an owner in billing until 2023"):
         explain(asked, "billing", Queue("orders", "", 0), START_MS - 1_000)
+
+
+@pytest.fixture(scope="module")
+def watched(open_in, engine, tmp_path_factory):
+    """The ledger of a group of Kafka's that is watched: c2 joins, queues move, and the watching process ends."""
+    story = Story()
+    story.route("orders", 4, ends=100)
+    story.configure("kafka.billing", strategy="PINNED", handover="eager", rebalance_interval_ms=1_000)
+    story.pass_seconds(2)
+    for client_id, numbers in (("c1", [0, 1, 2]), ("c2", [2, 3])):
+        story.join("kafka.billing", client_id, "orders", strategy_params={"queues": {"orders": numbers}})
+        story.pass_seconds(2)
+    story.restate("kafka.billing", "c1", strategy_params={"queues": {"orders": [0, 1]}})
+    story.pass_seconds(2)
+    story.crash("kafka.billing", "c2")
+    story.pass_seconds(60)
+    warehouse = tmp_path_factory.mktemp("watched") / "warehouse"
+    write_ledger(engine.newSession(), warehouse, story)
+    return open_in(warehouse)
+
+
+def test_a_watched_queue_went_to_the_member_that_another_coordinator_named(watched):
+    joined = told(explain(watched, "kafka.billing", Queue("orders", "", 3), START_MS + 5_000))
+    assert joined == [
+        "4 s: heartbeat of c2, c2 joined (orders)",
+        "4 s: rebalance to epoch 3 by join: PINNED follows the assignment that was observed: 4 queues among 2 clients, "
+        "0 must move",
+        "4 s: the queue was assigned to c2 as its first owner, from its first message",
+    ]
+
+    moved = told(explain(watched, "kafka.billing", Queue("orders", "", 2), START_MS + 10_000))
+    assert moved[:3] == ["2 s: c1 joined", "4 s: c2 joined", "7 s: tick"], "the reason is some seconds old"
+    assert moved[3].startswith("7 s: rebalance to epoch 4 by timer: PINNED follows the assignment that was observed")
+    assert moved[-1] == "7 s: the queue was assigned to c2, from its end offset"
+
+
+def test_a_watched_member_that_expired_may_live(watched):
+    """Only the watching process was silent: a member that is gone is unregistered by it."""
+    expired = told(explain(watched, "kafka.billing", Queue("orders", "", 3)))
+
+    assert "its heartbeats come from a process that watches its group; that process is silent" in expired[0]

@@ -51,7 +51,7 @@ def home(day: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(engine: SparkSession, home: Path) -> list[marts.BuildResult]:
     """What became of each model and test."""
     assert engine
-    return marts.build(home / "warehouse", home / "logs")
+    return marts.build(home / "warehouse", home / "logs", engine="spark")
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_the_marts_are_asked_by_name(engine: SparkSession, built: list[marts.Bui
 def test_the_answers_in_the_docs_are_those_of_the_day(engine: SparkSession, home: Path, ask: Ask, request):
     """An operator's ten questions; the page is written by ``pytest --rewrite``."""
     assert ask
-    marts.build(home / "warehouse", home / "logs", "--select", "path:analyses", command="compile")
+    marts.build(home / "warehouse", home / "logs", "--select", "path:analyses", command="compile", engine="spark")
     compiled = home / "logs" / "dbt" / "compiled" / "wakeroll" / "analyses"
     page = HEAD
     for path in sorted((marts.PROJECT / "analyses").glob("*.sql")):
@@ -224,7 +224,7 @@ from pipeline.settings import Settings
 settings = Settings(home=sys.argv[1])
 spark = start_brief_session(settings, "marts", for_minutes=True)
 models = ("--select", "+ownership_timeline", "+rebalance_cost")
-outcomes = marts.build(settings.warehouse, settings.logs, *models, command="run")
+outcomes = marts.build(settings.warehouse, settings.logs, *models, command="run", engine="spark")
 assert all(outcome.is_good for outcome in outcomes), outcomes
 """
 
@@ -262,7 +262,7 @@ def test_another_process_takes_up_what_is_new(
         assert metrics["numTargetRowsUpdated"] == len(set(first[name]) - set(second[name])) < len(first[name])
 
     # Its views are those of this process's first run, of the tables that it is now told of.
-    marts.build(warehouse, tmp_path / "logs", "--select", *INCREMENTAL, "--full-refresh", command="run")
+    marts.build(warehouse, tmp_path / "logs", "--select", *INCREMENTAL, "--full-refresh", command="run", engine="spark")
     assert {name: rows_of(name) for name in INCREMENTAL} == second
 
 
@@ -297,7 +297,7 @@ def ill(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_health_follows_burrows_rules(engine: SparkSession, ill: Path):
     """No threshold: the commits themselves say what is usual."""
-    done = marts.build(ill / "warehouse", ill / "logs", "--select", "+group_health", command="run")
+    done = marts.build(ill / "warehouse", ill / "logs", "--select", "+group_health", command="run", engine="spark")
 
     assert [outcome for outcome in done if not outcome.is_good] == []
     health = engine.sql("select group_id, status from marts.group_health").collect()
@@ -370,7 +370,9 @@ def odd(engine: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ask:
     write_ledger(engine.newSession(), home / "warehouse", story, batches=1)
     staging = ("stg_memberships", "stg_handovers", "stg_fencings", "stg_failed_messages")
     models = (*staging, "duplicate_clients", "subscription_conflicts")
-    done = marts.build(home / "warehouse", home / "logs", "--select", *models, "--indirect-selection", "cautious")
+    done = marts.build(
+        home / "warehouse", home / "logs", "--select", *models, "--indirect-selection", "cautious", engine="spark"
+    )
     assert [outcome for outcome in done if not outcome.is_good] == []
     words = {outcome.name.partition("__")[0] for outcome in done if outcome.name.startswith("accepted_values")}
     columns = ("stg_fencings_reason", "stg_handovers_how", "stg_memberships_change", "stg_failed_messages_outcome")
@@ -445,7 +447,7 @@ def test_a_ledger_whose_first_day_has_gone_breaks_no_rule(engine: SparkSession, 
     shutil.copytree(cut, tmp_path / "warehouse")
 
     models = ("--select", "path:models/staging", "+current_ownership", "rebalance_cost", "consumer_lag")
-    done = marts.build(tmp_path / "warehouse", tmp_path / "logs", *models)
+    done = marts.build(tmp_path / "warehouse", tmp_path / "logs", *models, engine="spark")
 
     assert [outcome for outcome in done if not outcome.is_good] == []
     rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")}
@@ -471,8 +473,8 @@ def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_pa
     again("assignments", seq=f.col("seq") + 1_000)
     again("decisions", seq=f.col("seq") + 1_000, cause=f.col("cause").withField("offset", f.lit(0).cast("long")))
     models = ("--select", "path:models/staging", "ownership_timeline")
-    marts.build(warehouse, tmp_path / "logs", *models, command="run")
-    done = marts.build(warehouse, tmp_path / "logs", "--select", "test_type:singular", command="test")
+    marts.build(warehouse, tmp_path / "logs", *models, command="run", engine="spark")
+    done = marts.build(warehouse, tmp_path / "logs", "--select", "test_type:singular", command="test", engine="spark")
 
     rules = {path.stem for path in (marts.PROJECT / "tests").glob("*.sql")}
     assert rules <= {outcome.name for outcome in done if outcome.status == "fail"}
@@ -489,5 +491,11 @@ def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_pa
 def test_without_dbt_one_sentence_says_what_to_install(wakeroll, monkeypatch):
     monkeypatch.setitem(sys.modules, "dbt.cli.main", None)
 
-    sentence = "wakeroll: marts need the extra `sql`; install it with: pip install 'wakeroll[sql]'\n"
-    assert wakeroll("marts") == (2, "", sentence)
+    def sentence(engine: str, extra: str) -> str:
+        return (
+            f"wakeroll: marts in {engine} need the extra `{extra}` (dbt.cli.main is missing); "
+            f"install it with: pip install 'wakeroll[{extra}]'\n"
+        )
+
+    assert wakeroll("marts") == (2, "", sentence("DuckDB", "sql"))
+    assert wakeroll("marts", "--engine", "spark") == (2, "", sentence("Spark", "sql-spark"))

@@ -28,7 +28,9 @@ def test_plain_dbt_builds_in_a_spark_of_its_own(day: Path, tmp_path: Path):
     shutil.copytree(day, tmp_path / "warehouse")
     wanted = ("--select", "+current_ownership", "--indirect-selection", "cautious")
 
-    done = dbt(tmp_path / "dbt", "build", *wanted, WAKEROLL_WAREHOUSE=str(tmp_path / "warehouse"))
+    done = dbt(
+        tmp_path / "dbt", "build", "--target", "session", *wanted, WAKEROLL_WAREHOUSE=str(tmp_path / "warehouse")
+    )
 
     assert done.returncode == 0, done.stdout
     owned = DeltaTable(tmp_path / "warehouse" / "marts" / "current_ownership").to_pyarrow_table().to_pylist()
@@ -36,8 +38,22 @@ def test_plain_dbt_builds_in_a_spark_of_its_own(day: Path, tmp_path: Path):
     assert {row["client_id"] for row in owned if row["group_id"] == "billing"} == {"c3"}
 
 
+def test_plain_dbt_builds_in_duckdb(day: Path, tmp_path: Path):
+    """By default, as docs/sql.md says: without Java; what it makes, a later run and Spark take up."""
+    shutil.copytree(day, tmp_path / "warehouse")
+
+    for number in range(2):
+        done = dbt(tmp_path / "dbt", "build", WAKEROLL_WAREHOUSE=str(tmp_path / "warehouse"))
+        assert done.returncode == 0, (number, done.stdout)
+
+    owned = DeltaTable(tmp_path / "warehouse" / "marts" / "current_ownership").to_pyarrow_table().to_pylist()
+    assert {row["client_id"] for row in owned if row["group_id"] == "billing"} == {"c3"}
+    # The second run has found nothing new.
+    assert DeltaTable(tmp_path / "warehouse" / "marts" / "ownership_timeline").version() == 0
+
+
 def test_the_target_for_clusters_wants_the_driver_that_the_page_names(tmp_path: Path):
-    """It is not what the extra `sql` installs."""
+    """It is not what the extra `sql-spark` installs."""
     done = dbt(tmp_path, "parse", "--target", "thrift", WAKEROLL_THRIFT_HOST="thrift.example")
 
     assert 'profile "wakeroll", target "thrift"' in done.stdout

@@ -55,7 +55,7 @@ class Story:
         self._offsets = {partition: count() for partition in range(PARTITIONS)}
         self._told: dict[tuple[str, str], Assignment] = {}
         self._news: dict[tuple[str, str], None] = {}
-        self._subscribed: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._wishes: dict[tuple[str, str], dict[str, object]] = {}
         self._instances: dict[tuple[str, str], str] = {}
         self._unanswered: dict[tuple[str, str], Heartbeat] = {}
         self._lives = count(1)
@@ -71,16 +71,20 @@ class Story:
 
     def join(self, group_id: str, client_id: str, *topics: str, **wishes: object) -> None:
         """Let a new life of a client join."""
-        self._subscribed[group_id, client_id] = topics
+        self._wishes[group_id, client_id] = wishes | {"subscriptions": [Subscription(topic=topic) for topic in topics]}
         self._instances[group_id, client_id] = f"life-{next(self._lives)}"
         self._unanswered[group_id, client_id] = Heartbeat(
             group_id=group_id,
             client_id=client_id,
             instance_id=self._instances[group_id, client_id],
-            subscriptions=[Subscription(topic=topic) for topic in topics],
-            **wishes,
+            **self._wishes[group_id, client_id],
         )
         self.append(self._unanswered[group_id, client_id])
+
+    def restate(self, group_id: str, client_id: str, **wishes: object) -> None:
+        """Let a member send other preferences."""
+        self._wishes[group_id, client_id] |= wishes
+        self._beat(group_id, client_id)
 
     def leave(self, group_id: str, client_id: str) -> None:
         """Let a client leave in good order."""
@@ -172,7 +176,7 @@ class Story:
                 instance_id=told.instance_id,
                 epoch=told.epoch,
                 owned=[assigned.queue for assigned in told.queues],
-                subscriptions=[Subscription(topic=topic) for topic in self._subscribed[group_id, client_id]],
+                **self._wishes[group_id, client_id],
             )
         )
 

@@ -33,7 +33,7 @@ from model.strategies.java import sort_clients, sort_queues, text_of
 GOLDEN = Path(__file__).parent.parent / "golden" / "rocketmq"
 
 NAMES = sorted({*STRATEGIES, "MACHINE_ROOM_NEARBY-AVG_BY_CIRCLE", "MACHINE_ROOM_NEARBY-CONSISTENT_HASH"})
-WITH_OTHER_AIMS = {"CONFIG", "MACHINE_ROOM", "POP"}
+WITH_OTHER_AIMS = {"CONFIG", "MACHINE_ROOM", "PINNED", "POP"}
 """They leave queues out or give them to several, as they are told to."""
 SHARE_ALL = sorted({*NAMES} - WITH_OTHER_AIMS)
 
@@ -182,7 +182,7 @@ def test_what_the_strategies_say_of_themselves_is_so():
 
 
 def test_a_strategy_that_nobody_knows_is_named_with_those_there_are():
-    known = re.escape(", ".join(sorted(STRATEGIES)))
+    known = re.escape(", ".join(sorted(STRATEGIES.keys() - {"PINNED"})))
     with pytest.raises(StrategyError, match=f"no strategy 'BEST'; there are: {known}"):
         allocate("BEST", [], ["a"])
 
@@ -456,3 +456,55 @@ def test_many_topics_with_clients_of_their_own_cost_the_points_of_each_client_on
         consistent_hash.assign([Queue(f"t{topic}", "", 0)], some, {"virtual_node_cnt": 1_000})
 
     assert sum(hashed.values()) == 6 * 1_000 + 100
+
+
+# --- PINNED ---
+
+
+def pinned(pins: object, *, previous: dict[Queue, str] | None = None, **subscriptions: list[str]) -> dict[str, list]:
+    queues = [Queue(topic, "", number) for topic in ("orders", "sent") for number in range(3)]
+    wanted = subscriptions or {"a": ["orders", "sent"], "b": ["orders", "sent"]}
+    shares = allocate("PINNED", queues, wanted, {"pins": pins}, subscriptions=wanted, previous=previous)
+    return {client: [str(queue) for queue in share] for client, share in shares.items()}
+
+
+def test_a_pinned_queue_goes_to_the_member_that_states_it_and_others_stay_free():
+    assert pinned({"a": {"orders": [2, 0]}, "b": {"sent": [1]}}) == {"a": ["orders-0", "orders-2"], "b": ["sent-1"]}
+    assert pinned({}) == {"a": [], "b": []}
+
+
+def test_a_queue_that_two_members_state_stays_where_it_was():
+    """A snapshot of another coordinator may show a queue at two members; there are never two owners."""
+    both = {"a": {"orders": [1]}, "b": {"orders": [1]}}
+
+    assert pinned(both) == {"a": ["orders-1"], "b": []}
+    assert pinned(both, previous={Queue("orders", "", 1): "b"}) == {"a": [], "b": ["orders-1"]}
+    assert pinned(both, previous={Queue("orders", "", 1): "c"}) == {"a": ["orders-1"], "b": []}
+
+
+def test_statements_about_topics_that_a_member_does_not_subscribe_are_ignored():
+    pins = {"a": {"orders": [0], "sent": [0], "unknown": [7]}, "gone": {"orders": [1]}}
+
+    assert pinned(pins, a=["orders"], b=["sent"]) == {"a": ["orders-0"], "b": []}
+
+
+def test_a_queue_of_a_broker_is_stated_with_its_broker():
+    queues = [Queue("orders", broker, 0) for broker in ("b1", "b2")]
+
+    assert allocate("PINNED", queues, ["a"], {"pins": {"a": {"orders@b2": [0]}}}) == {"a": [queues[1]]}
+
+
+@pytest.mark.parametrize(
+    ("stated", "problem"),
+    [
+        ("all", "a is 'all'; it must be an object of names and values"),
+        ({"orders": 1}, "queues of a has 1 for orders; it must be a list of numbers"),
+        ({"orders": ["1"]}, "queues of a has '1' for orders; it must be the number of a queue"),
+        ({"orders": [True]}, "queues of a has True for orders; it must be the number of a queue"),
+        ({"orders": [-1]}, "queues of a has -1 for orders; it must be the number of a queue"),
+    ],
+)
+def test_an_invalid_statement_is_named(stated, problem):
+    with pytest.raises(StrategyError) as raised:
+        pinned({"a": stated})
+    assert problem in str(raised.value)

@@ -182,3 +182,29 @@ def test_a_group_without_members_has_no_preferences():
 
     with pytest.raises(NotPlayable, match="the preferences of a new member are not known"):
         predict(shard_of(story), "billing", Variation(add=1))
+
+
+def test_a_watched_group_is_compared_with_other_strategies():
+    """PINNED says where the queues are; another strategy says where they would be, also for more members."""
+    story = Story()
+    story.route("orders", 8, ends=100)
+    story.configure("billing", strategy="PINNED", handover="eager")
+    for client_id, numbers in (("c1", [0, 1, 2, 3, 4, 5]), ("c2", [6, 7])):
+        story.join("billing", client_id, "orders", strategy_params={"queues": {"orders": numbers}})
+        story.pass_seconds(5)
+    shard = shard_of(story)
+    assert {client_id: len(share) for client_id, share in situation_of(shard, "billing").shares.items()} == {
+        "c1": 6,
+        "c2": 2,
+    }
+
+    spread = predict(shard, "billing", Variation(settings={"strategy": "SPREAD"}, add=2))
+    assert spread.then.spread == 0
+    assert {len(share) for share in spread.then.shares.values()} == {2}
+    assert spread.notes == []
+
+    followed = predict(shard, "billing", Variation(add=1))
+    assert followed.then.owners == followed.now.owners
+    assert followed.notes == [
+        "PINNED gives a new member nothing, because it follows another coordinator; name a strategy to compare"
+    ]

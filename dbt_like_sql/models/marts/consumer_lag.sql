@@ -55,8 +55,8 @@ consumed as (
         queue_id,
         offset_owner,
         min(committed_at) as first_at,
-        (max_by(committed_offset, struct(era, seq)) - min_by(committed_offset, struct(era, seq)))
-        / nullif((unix_millis(max(committed_at)) - unix_millis(min(committed_at))) / 1000, 0) as consumed_per_s
+        (max_by(committed_offset, (era, seq)) - min_by(committed_offset, (era, seq)))
+        / nullif(({{ millis('max(committed_at)') }} - {{ millis('min(committed_at)') }}) / 1000, 0) as consumed_per_s
     from offsets
     group by group_id, topic, broker, queue_id, offset_owner
 ),
@@ -67,7 +67,7 @@ produced as (
         broker,
         queue_id,
         (max_by(end_offset, seen_at) - min_by(end_offset, seen_at))
-        / nullif((unix_millis(max(seen_at)) - unix_millis(min(seen_at))) / 1000, 0) as produced_per_s
+        / nullif(({{ millis('max(seen_at)') }} - {{ millis('min(seen_at)') }}) / 1000, 0) as produced_per_s
     from queues
     group by topic, broker, queue_id
 ),
@@ -82,7 +82,7 @@ final as (
         behind.committed_offset,
         behind.end_offset,
         behind.lag_messages,
-        coalesce((unix_millis(clock.as_of) - unix_millis(waiting.waiting_since)) / 1000, 0) as lag_s,
+        coalesce(({{ millis('clock.as_of') }} - {{ millis('waiting.waiting_since') }}) / 1000, 0) as lag_s,
         consumed.consumed_per_s,
         coalesce(produced.produced_per_s, 0) as produced_per_s,
         case

@@ -25,7 +25,7 @@ final as (
         timeline.how,
         timeline.owned_from
     from timeline
-    left semi join newest_eras
+    semi join newest_eras
         on split_part(timeline.shard, '.', 1) = newest_eras.shard_name and timeline.era = newest_eras.era
     -- Without queues whose topic is deleted or no longer subscribed.
     where timeline.owned_to is null and not (timeline.how = 'removed' and timeline.client_id is null)

@@ -5,16 +5,12 @@ with memberships as (select * from {{ ref('stg_memberships') }}),
 
 fencings as (select * from {{ ref('stg_fencings') }}),
 
--- Each heartbeat of an ended instance is fenced again; only the first one counts.
 duplicates as (
     select
-        group_id,
-        client_id,
-        instance_id,
-        min(struct(era, seq, fenced_at, by_instance_id)) as found
+        *,
+        row_number() over (partition by group_id, client_id, instance_id order by era, seq) as nth
     from fencings
     where reason = 'duplicate'
-    group by group_id, client_id, instance_id
 ),
 
 reported as (
@@ -31,14 +27,14 @@ reported as (
     select
         group_id,
         client_id,
-        found.era,
-        found.seq,
-        found.fenced_at as reported_at,
-        concat(
-            'duplicate id: instance ', instance_id, ' was fenced',
-            case when found.by_instance_id = '' then '' else concat(', ', found.by_instance_id, ' lives') end
-        ) as detail
+        era,
+        seq,
+        fenced_at as reported_at,
+        'duplicate id: instance ' || instance_id || ' was fenced'
+        || case when by_instance_id = '' then '' else ', ' || by_instance_id || ' lives' end as detail
     from duplicates
+    -- Each heartbeat of an ended instance is fenced again; only the first one counts.
+    where nth = 1
 ),
 
 reports as (
@@ -48,7 +44,7 @@ reports as (
         count(*) as reports,
         min(reported_at) as first_reported_at,
         max(reported_at) as last_reported_at,
-        max_by(detail, struct(era, seq)) as last_detail
+        max_by(detail, (era, seq)) as last_detail
     from reported
     group by group_id, client_id
 ),

@@ -13,11 +13,11 @@ final as (
         group_id,
         max_by(status, badness) as status,
         count(*) as queues,
-        count_if(status = 'WARN') as queues_warn,
-        count_if(status = 'REWIND') as queues_rewind,
-        count_if(status = 'STALL') as queues_stall,
-        count_if(status = 'STOP') as queues_stop,
-        sum(lag_messages) as lag_messages,
+        count(case when status = 'WARN' then 1 end) as queues_warn,
+        count(case when status = 'REWIND' then 1 end) as queues_rewind,
+        count(case when status = 'STALL' then 1 end) as queues_stall,
+        count(case when status = 'STOP' then 1 end) as queues_stop,
+        cast(sum(lag_messages) as bigint) as lag_messages,
         max(lag_messages) as max_lag_messages,
         max(as_of) as as_of
     from ranked

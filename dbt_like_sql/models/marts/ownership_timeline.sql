@@ -36,7 +36,7 @@ open_periods as (
         this.how,
         this.owned_from
     from {{ this }} as this
-    left semi join changes using (group_id, topic, broker, queue_id)
+    semi join changes using (group_id, topic, broker, queue_id)
     where this.owned_to is null
 ),
 
@@ -96,7 +96,7 @@ final as (
         how,
         owned_from,
         owned_to,
-        (unix_millis(owned_to) - unix_millis(owned_from)) / 1000 as owned_s
+        ({{ millis('owned_to') }} - {{ millis('owned_from') }}) / 1000 as owned_s
     from ended
 )
 

@@ -26,7 +26,7 @@ steps as (
         client_id,
         committed_offset,
         committed_at,
-        offset as record_offset
+        commits.offset as record_offset
     from commits
     union all
     select
@@ -75,7 +75,7 @@ seen as (
         committed_offset,
         committed_at,
         cast(null as bigint) as end_offset,
-        committed_at as at
+        committed_at as known_at
     from recent
     union all
     select
@@ -88,7 +88,7 @@ seen as (
         null as committed_offset,
         null as committed_at,
         end_offset,
-        seen_at as at
+        seen_at as known_at
     from queues
 ),
 
@@ -97,9 +97,9 @@ ended as (
     select
         * except (end_offset),
         coalesce(
-            last_value(end_offset, true) over (
+            {{ last_known('end_offset') }} over (
                 partition by topic, broker, queue_id
-                order by at, end_offset nulls last
+                order by known_at, end_offset nulls last
                 rows between unbounded preceding and current row
             ),
             committed_offset
@@ -148,8 +148,8 @@ final as (
         case
             when lag.lag_messages = 0 then 'OK'
             when
-                unix_millis(lag.as_of) - unix_millis(windows.window_to)
-                > unix_millis(windows.window_to) - unix_millis(windows.window_from)
+                {{ millis('lag.as_of') }} - {{ millis('windows.window_to') }}
+                > {{ millis('windows.window_to') }} - {{ millis('windows.window_from') }}
                 then 'STOP'
             when windows.had_caught_up then 'OK'
             when windows.went_back then 'REWIND'

@@ -52,7 +52,7 @@ touched as (
 changed_hands as (
     select handovers.*
     from handovers
-    left semi join touched using (group_id, epoch, shard)
+    semi join touched using (group_id, epoch, shard)
 ),
 
 -- Committed offset and end offset of a queue when its owner lost it.
@@ -60,7 +60,7 @@ committed as (
     select
         changed_hands.shard,
         changed_hands.seq,
-        max_by(offsets.committed_offset, struct(offsets.era, offsets.seq)) as committed_offset
+        max_by(offsets.committed_offset, (offsets.era, offsets.seq)) as committed_offset
     from changed_hands
     inner join offsets
         on
@@ -68,7 +68,7 @@ committed as (
             and changed_hands.topic = offsets.topic
             and changed_hands.broker = offsets.broker
             and changed_hands.queue_id = offsets.queue_id
-            and struct(offsets.era, offsets.seq) < struct(changed_hands.era, changed_hands.seq)
+            and (offsets.era, offsets.seq) < (changed_hands.era, changed_hands.seq)
     where changed_hands.is_abrupt and changed_hands.from_client_id is not null
     group by changed_hands.shard, changed_hands.seq
 ),
@@ -110,13 +110,13 @@ handed_over as (
         group_id,
         epoch,
         shard,
-        count_if(to_client_id is not null) as handed_over,
-        count_if(is_abrupt and to_client_id is not null) as handed_over_abruptly,
+        count(case when to_client_id is not null then 1 end) as handed_over,
+        count(case when is_abrupt and to_client_id is not null then 1 end) as handed_over_abruptly,
         max(assigned_at) as last_assigned_at,
         max(release_s) as longest_release_s,
         max(free_s) as longest_pause_s,
         sum(free_s) as total_pause_s,
-        sum(repeats_possible) as repeats_possible,
+        cast(sum(repeats_possible) as bigint) as repeats_possible,
         max(seq) as reached_seq
     from each_handover
     group by group_id, epoch, shard

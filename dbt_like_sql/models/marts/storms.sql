@@ -5,8 +5,8 @@ spaced as (
     select
         *,
         (
-            unix_millis(rebalanced_at)
-            - unix_millis(lag(rebalanced_at) over (partition by group_id order by era, seq))
+            {{ millis('rebalanced_at') }}
+            - {{ millis('lag(rebalanced_at) over (partition by group_id order by era, seq)') }}
         )
         / 1000 as gap_s
     from rebalances
@@ -15,7 +15,7 @@ spaced as (
 numbered as (
     select
         *,
-        count_if(gap_s >= {{ var('storm_gap_s') }}) over (partition by group_id order by era, seq) as run
+        count(case when gap_s >= {{ var('storm_gap_s') }} then 1 end) over (partition by group_id order by era, seq) as run
     from spaced
 ),
 
@@ -25,10 +25,10 @@ final as (
         min(rebalanced_at) as began_at,
         max(rebalanced_at) as ended_at,
         count(*) as rebalances,
-        sum(moved) as moved,
+        cast(sum(moved) as bigint) as moved,
         min(epoch) as first_epoch,
         max(epoch) as last_epoch,
-        array_join(array_sort(collect_set(trigger)), ', ') as triggers
+        {{ joined(sorted_values('trigger'), ', ') }} as triggers
     from numbered
     group by group_id, run
     having count(*) >= {{ var('storm_rebalances') }}

@@ -14,7 +14,7 @@ final as (
         previous_client_id,
         epoch,
         how,
-        timestamp_millis(from_ms) as owned_from
+        {{ log_time('from_ms') }} as owned_from
     from assignments
 )
 

@@ -9,15 +9,15 @@ commits as (
     select
         topic as control_topic,
         partition,
-        offset,
+        events.offset,
         event_at,
-        from_json(
-            value,
-            concat(
-                'struct<group_id: string, client_id: string, offsets: array<struct<',
-                'queue: struct<topic: string, broker: string, queue_id: int>, offset: bigint>>>'
-            )
-        ) as said
+        {{ parsed('value', {
+            'group_id': 'string',
+            'client_id': 'string',
+            'offsets': [
+                {'queue': {'topic': 'string', 'broker': 'string', 'queue_id': 'int'}, 'offset': 'bigint'}
+            ],
+        }) }} as said
     from events
     where type = 'commit'
 ),
@@ -25,7 +25,7 @@ commits as (
 accepted as (
     select commits.*
     from commits
-    left anti join rejections
+    anti join rejections
         on
             commits.control_topic = rejections.cause_topic
             and commits.partition = rejections.cause_partition
@@ -35,18 +35,18 @@ accepted as (
 each_queue as (
     select
         partition,
-        offset,
+        accepted.offset,
         event_at,
         said.group_id,
         said.client_id,
-        explode(said.offsets) as committed
+        {{ each_of('said.offsets') }} as committed
     from accepted
 ),
 
 final as (
     select
         partition,
-        offset,
+        each_queue.offset,
         group_id,
         client_id,
         committed.queue.topic,

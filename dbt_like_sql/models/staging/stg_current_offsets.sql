@@ -11,7 +11,7 @@ final as (
         client_id,
         committed_offset,
         mode,
-        timestamp_millis(at_ms) as committed_at
+        {{ log_time('at_ms') }} as committed_at
     from current_offsets
 )
 

@@ -12,8 +12,8 @@ final as (
         cause.topic as cause_topic,
         cause.partition as cause_partition,
         cause.offset as cause_offset,
-        timestamp_millis(at_ms) as decided_at,
-        timestamp_millis(published_ms) as published_at
+        {{ log_time('at_ms') }} as decided_at,
+        {{ log_time('published_ms') }} as published_at
     from decisions
 )
 

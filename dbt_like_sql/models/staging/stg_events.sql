@@ -5,11 +5,11 @@ final as (
     select
         topic,
         partition,
-        offset,
+        events.offset,
         type,
-        cast(key as string) as key,
-        cast(value as string) as value,
-        timestamp_millis(at_ms) as event_at
+        {{ text_of('key') }} as key,
+        {{ text_of('value') }} as value,
+        {{ log_time('at_ms') }} as event_at
     from events
 )
 

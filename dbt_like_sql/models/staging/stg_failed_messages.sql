@@ -20,7 +20,7 @@ final as (
         outcome,
         level,
         error,
-        timestamp_millis(at_ms) as reported_at
+        {{ log_time('at_ms') }} as reported_at
     from failed_messages
 )
 

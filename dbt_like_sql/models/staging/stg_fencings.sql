@@ -12,8 +12,8 @@ final as (
         client_id,
         instance_id,
         reason,
-        `by` as by_instance_id,
-        timestamp_millis(at_ms) as fenced_at
+        fencings.by as by_instance_id,
+        {{ log_time('at_ms') }} as fenced_at
     from fencings
 )
 

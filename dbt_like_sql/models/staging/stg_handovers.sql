@@ -10,16 +10,16 @@ final as (
         queue.topic,
         queue.broker,
         queue.queue_id,
-        `from` as from_client_id,
-        `to` as to_client_id,
+        handovers.from as from_client_id,
+        handovers.to as to_client_id,
         epoch,
         how,
         -- In these cases the owner released the queue itself; otherwise it may have processed uncommitted messages.
         how not in ('first', 'released', 'unregistered', 'removed') as is_abrupt,
-        timestamp_millis(at_ms) as decided_at,
-        timestamp_millis(revoked_ms) as revoked_at,
-        timestamp_millis(released_ms) as released_at,
-        timestamp_millis(assigned_ms) as assigned_at
+        {{ log_time('at_ms') }} as decided_at,
+        {{ log_time('revoked_ms') }} as revoked_at,
+        {{ log_time('released_ms') }} as released_at,
+        {{ log_time('assigned_ms') }} as assigned_at
     from handovers
 )
 

@@ -13,7 +13,7 @@ final as (
         epoch,
         detail,
         detail like 'duplicate id:%' as is_duplicate_id,
-        timestamp_millis(at_ms) as changed_at
+        {{ log_time('at_ms') }} as changed_at
     from memberships
 )
 

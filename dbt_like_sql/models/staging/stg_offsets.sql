@@ -18,7 +18,7 @@ final as (
         epoch,
         mode,
         reset_by,
-        timestamp_millis(at_ms) as committed_at
+        {{ log_time('at_ms') }} as committed_at
     from offsets
 )
 

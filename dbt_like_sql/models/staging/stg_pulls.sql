@@ -5,15 +5,17 @@ pulls as (
     select
         topic as control_topic,
         partition,
-        offset,
+        events.offset,
         event_at,
-        from_json(
-            value,
-            concat(
-                'struct<request_id: string, group_id: string, client_id: string, instance_id: string, ',
-                'queue: struct<topic: string, broker: string, queue_id: int>, from_offset: bigint, timeout_ms: bigint>'
-            )
-        ) as said
+        {{ parsed('value', {
+            'request_id': 'string',
+            'group_id': 'string',
+            'client_id': 'string',
+            'instance_id': 'string',
+            'queue': {'topic': 'string', 'broker': 'string', 'queue_id': 'int'},
+            'from_offset': 'bigint',
+            'timeout_ms': 'bigint',
+        }) }} as said
     from events
     where type = 'pull'
 ),
@@ -22,12 +24,12 @@ final as (
     select
         control_topic,
         partition,
-        offset,
+        pulls.offset,
         said.group_id,
         said.client_id,
         said.instance_id,
         said.request_id,
-        cast(substring_index(said.request_id, ':', -1) as bigint) as request_number,
+        try_cast(split_part(said.request_id, ':', -1) as bigint) as request_number,
         said.queue.topic,
         coalesce(said.queue.broker, '') as broker,
         said.queue.queue_id,

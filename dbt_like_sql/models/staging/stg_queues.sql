@@ -6,23 +6,27 @@ with events as (select * from {{ ref('stg_events') }}),
 routes as (
     select
         event_at,
-        explode(
-            from_json(
-                value,
-                'struct<queues: array<struct<topic: string, broker: string, queue_id: int, max_offset: bigint>>>'
-            ).queues
-        ) as queue
+        {{ parsed('value', {
+            'queues': [{'topic': 'string', 'broker': 'string', 'queue_id': 'int', 'max_offset': 'bigint'}],
+        }) }} as said
     from events
     where type = 'route'
+),
+
+routed as (
+    select
+        event_at,
+        {{ each_of('said.queues') }} as queue
+    from routes
 ),
 
 arrivals as (
     select
         event_at,
-        from_json(
-            value,
-            'struct<queue: struct<topic: string, broker: string, queue_id: int>, next_offset: bigint>'
-        ) as said
+        {{ parsed('value', {
+            'queue': {'topic': 'string', 'broker': 'string', 'queue_id': 'int'},
+            'next_offset': 'bigint',
+        }) }} as said
     from events
     where type = 'arrival'
 ),
@@ -35,7 +39,7 @@ seen as (
         -- An offset of zero is omitted in the JSON.
         coalesce(queue.max_offset, 0) as end_offset,
         event_at as seen_at
-    from routes
+    from routed
     union all
     select
         said.queue.topic,

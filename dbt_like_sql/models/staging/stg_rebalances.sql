@@ -13,10 +13,10 @@ final as (
         clients,
         queues,
         moved,
-        coalesce(unassigned_count, size(unassigned)) as unassigned,
+        coalesce(unassigned_count, {{ length_of('unassigned') }}) as unassigned,
         spread,
-        concat_ws('; ', notes) as notes,
-        timestamp_millis(at_ms) as rebalanced_at
+        coalesce({{ joined('notes', '; ') }}, '') as notes,
+        {{ log_time('at_ms') }} as rebalanced_at
     from rebalances
 )
 

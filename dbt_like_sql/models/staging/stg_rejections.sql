@@ -13,7 +13,7 @@ final as (
         cause.topic as cause_topic,
         cause.partition as cause_partition,
         cause.offset as cause_offset,
-        timestamp_millis(at_ms) as rejected_at
+        {{ log_time('at_ms') }} as rejected_at
     from rejections
 )
 

@@ -16,7 +16,7 @@ final as (
         next_offset,
         held_ms,
         arrival_to_wake_ms,
-        timestamp_millis(at_ms) as woken_at
+        {{ log_time('at_ms') }} as woken_at
     from wakes
 )
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from model.rows import DECIDED, TABLES
-from pipeline.ledger.tables import read_once
 from pipeline.ledger.view_queries import KINDS
 from pipeline.questions.quality.comparison_rules import broken_rows, history_rules
 from pipeline.questions.quality.expectation_suites import Gate, RuleResult
 from pipeline.questions.quality.rule import HISTORY, Rule
 from pipeline.questions.quality.schema_rules import declared_rules
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def all_rules() -> Mapping[str, Sequence[Rule]]:
@@ -19,7 +20,7 @@ def all_rules() -> Mapping[str, Sequence[Rule]]:
     return {**declared_rules(), HISTORY: history_rules()}
 
 
-def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None) -> list[RuleResult]:
+def check(spark: "SparkSession", gate: Gate, names: Collection[str] | None = None) -> list[RuleResult]:
     """Check the rules.
 
     Args:
@@ -30,6 +31,8 @@ def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None)
     Returns:
         One result per rule.
     """
+    from pipeline.ledger.tables import read_once
+
     outcomes: list[RuleResult] = []
     with read_once(spark, (*TABLES, *KINDS)) if names is None else nullcontext():
         for suite, rules in all_rules().items():
@@ -39,9 +42,13 @@ def check(spark: SparkSession, gate: Gate, names: Collection[str] | None = None)
     return outcomes
 
 
-def _outcomes(spark: SparkSession, gate: Gate, suite: str, rules: Sequence[Rule]) -> list[RuleResult]:
+def _outcomes(spark: "SparkSession", gate: Gate, suite: str, rules: Sequence[Rule]) -> list[RuleResult]:
     if suite == HISTORY:
         with broken_rows(spark, rules) as rows:
             return gate.check(suite, rules, rows, ("at", "found", "expected"))
-    key = TABLES[suite].key if suite in TABLES else DECIDED
-    return gate.check(suite, rules, spark.table(suite), key)
+    return gate.check(suite, rules, spark.table(suite), key_of(suite))
+
+
+def key_of(suite: str) -> Sequence[str]:
+    """Return the columns that identify a row of the table or view of a suite."""
+    return TABLES[suite].key if suite in TABLES else DECIDED

@@ -3,7 +3,7 @@ with made as (
     select
         shard,
         seq,
-        to_json(struct(*), map('ignoreNullFields', 'false')) as says
+        {decided_as_json} as says
     from decided_{table}
 ),
 
@@ -11,13 +11,13 @@ rows as (
     select
         shard,
         seq,
-        to_json(struct(*), map('ignoreNullFields', 'false')) as says
+        {row_as_json} as says
     from {table}
 ),
 
 -- Rows before the first one of a shard in either table, or before the archived log, may be deleted already; rows after
 -- the last one may not be written yet.
-both as (
+common as (
     select
         shard,
         greatest(made.first_seq, rows.first_seq) as first_seq,
@@ -33,5 +33,5 @@ select
     coalesce(made.says, 'no row') as expected
 from made
 full outer join rows using (shard, seq)
-inner join both using (shard)
-where not rows.says <=> made.says and seq between first_seq and last_seq
+inner join common using (shard)
+where rows.says is distinct from made.says and seq between first_seq and last_seq

@@ -1,7 +1,7 @@
 """The gate: Great Expectations checks suites of rules, and reports the broken rules with sample rows.
 
-A first run checks all rules of a suite in one Spark job and keeps no rows.  A second run collects rows of the broken
-rules only.
+A first run checks all rules of a suite at once, in Spark in one job, and keeps no rows.  A second run collects rows of
+the broken rules only.
 """
 
 import warnings
@@ -9,20 +9,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import great_expectations as gx
+import numpy as np
+import pandas as pd
 from great_expectations import expectations
 from great_expectations.core import ExpectationValidationResult
 from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
 from great_expectations.data_context.types.base import ProgressBarsConfig
-from pyspark.sql import DataFrame
 
+from pipeline.ledger.view_queries import Engine
 from pipeline.questions.quality.rule import Rule
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SHOWN = 5
 """Maximum number of sample rows per broken rule."""
 _SITE = "local_site"
+_PANDAS_TYPES: Mapping[str, str] = {
+    "StringType": "str",
+    "IntegerType": "int32",
+    "LongType": "int64",
+    "BinaryType": "bytes",
+    "StructType": "dict",
+}
+"""Type of a column in a suite -> the type that a pandas column then has: see `pipeline.questions.quality.suspects`."""
 _ALL = "all rows"
 
 
@@ -40,23 +53,32 @@ class RuleResult:
 class Gate:
     """Great Expectations with its suites and results."""
 
-    def __init__(self, docs: Path | None = None) -> None:
+    def __init__(self, docs: Path | None = None, engine: Engine = "spark") -> None:
         """Open a gate.
 
         Args:
             docs: folder for Data Docs, and for the project from which they are built; None: in memory only.
+            engine: program that provides the rows: as frames of Spark, or from DuckDB as frames of pandas.
         """
+        self._engine = engine
         with _quiet():
             self._context = _context(docs)
-            self._source = self._context.data_sources.add_or_update_spark(name="ledger", persist=False)
+            sources = self._context.data_sources
+            self._source: Any = (
+                sources.add_or_update_spark(name="ledger", persist=False)
+                if engine == "spark"
+                else sources.add_or_update_pandas(name="ledger")
+            )
 
-    def check(self, suite: str, rules: Sequence[Rule], rows: DataFrame, key: Sequence[str]) -> list[RuleResult]:
+    def check(
+        self, suite: str, rules: Sequence[Rule], rows: "DataFrame | pd.DataFrame", key: Sequence[str]
+    ) -> list[RuleResult]:
         """Check the rules of one suite.
 
         Args:
             suite: name of the suite.
             rules: all rules of the suite.
-            rows: rows of the table or view; for the suite `HISTORY`, the rows that break its rules.
+            rows: rows of the table or view, or those that break a rule; for the suite `HISTORY`, the violations.
             key: columns that identify a row.
 
         Returns:
@@ -83,11 +105,11 @@ class Gate:
         return Path(str(site["site_url"]).removeprefix("file://"))
 
     def _run(
-        self, name: str, rules: Sequence[Rule], rows: DataFrame, result_format: dict[str, Any]
+        self, name: str, rules: Sequence[Rule], rows: "DataFrame | pd.DataFrame", result_format: dict[str, Any]
     ) -> dict[str, ExpectationValidationResult]:
         asset = self._source.add_dataframe_asset(name=name)
         batch = asset.add_batch_definition_whole_dataframe(_ALL)
-        suite = gx.ExpectationSuite(name=name, expectations=[_expectation(rule) for rule in rules])
+        suite = gx.ExpectationSuite(name=name, expectations=[_expectation(rule, self._engine) for rule in rules])
         suite = self._context.suites.add_or_update(suite)
         definition = gx.ValidationDefinition(name=name, data=batch, suite=suite)
         definition = self._context.validation_definitions.add_or_update(definition)
@@ -95,9 +117,12 @@ class Gate:
         return {one.expectation_config.meta["rule"]: one for one in done.results if one.expectation_config}
 
 
-def _expectation(rule: Rule) -> Any:
+def _expectation(rule: Rule, engine: Engine) -> Any:
     made = getattr(expectations, rule.expectation)
-    return made(**rule.arguments, description=f"{rule.name}: {rule.says}", meta={"rule": rule.name})
+    arguments = dict(rule.arguments)
+    if engine == "duckdb" and "type_" in arguments:
+        arguments["type_"] = _PANDAS_TYPES[arguments["type_"]]
+    return made(**arguments, description=f"{rule.name}: {rule.says}", meta={"rule": rule.name})
 
 
 def _outcome(rule: Rule, result: ExpectationValidationResult) -> RuleResult:
@@ -105,11 +130,21 @@ def _outcome(rule: Rule, result: ExpectationValidationResult) -> RuleResult:
     if "unexpected_count" not in said:
         # The rule is about the whole table, or its check failed, for example because the column is missing.
         found = said.get("observed_value", _failure(result))
+        found = next((name for name, in_pandas in _PANDAS_TYPES.items() if in_pandas == found), found)
         return RuleResult(rule, 1, [{"found": found}])
-    rows = said.get("partial_unexpected_index_list") or []
+    rows = [
+        {name: _plain(value) for name, value in row.items()} for row in said.get("partial_unexpected_index_list") or []
+    ]
     if rule.compares:
         rows = [{name: value for name, value in row.items() if name != "rule"} for row in rows]
     return RuleResult(rule, said["unexpected_count"], rows[:SHOWN])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a pandas column as Python's own; None if it is missing."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return None if value is pd.NA else value
 
 
 def _failure(result: ExpectationValidationResult) -> str:

@@ -1,4 +1,4 @@
-"""Rules that `model.invariants` checks: Spark passes the rows of each shard in order, and receives the violations.
+"""Rules that `model.invariants` checks: it gets the rows of each shard in order, from Spark or from DuckDB.
 
 This module only turns rows into decisions, and violations into rows.
 """
@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from model.decisions import AnyDecision, Cause, Decision, Handover, Membership, Offset
 from model.invariants import (
@@ -24,10 +22,12 @@ from model.invariants import (
 )
 from model.queue import Queue
 from model.records import UNREADABLE
-from pipeline.ledger.schemas import schema_of
-from pipeline.questions.quality.ordered_rows import Broken, Frames, frame_of, in_order, rows_of
+from pipeline.questions.quality.ordered_rows import Broken, Frames, frames_of, in_order, rows_of
 from pipeline.questions.quality.rule import Rule, rows_rule
 from pipeline.questions.quality.schema_rules import FORMER_WORDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class Question(NamedTuple):
@@ -83,61 +83,88 @@ RULES_OF_ASSIGNMENTS = tuple(question.rule for question in OF_ASSIGNMENTS)
 RULES_OF_OFFSETS = tuple(question.rule for question in OF_OFFSETS)
 
 
-def broken_decisions(decisions: DataFrame) -> DataFrame:
+def broken_decisions(decisions: "DataFrame") -> "DataFrame":
     """Return the rows of `decisions` that cannot be read or that break a rule of `model.invariants`."""
+    from pyspark.sql import functions as f
+
+    from pipeline.ledger.schemas import schema_of
+
     cause = [f.col(f"cause.{name}").alias(f"cause_{name}") for name in Cause.__struct_fields__]
     rows = decisions.select("shard", "seq", "kind", "group_id", "client_id", "at_ms", *cause, "json")
     return in_order(rows, ("shard",), "seq").mapInPandas(_ask_decisions, schema_of(Broken))
 
 
-def broken_assignments(assignments: DataFrame, memberships: DataFrame) -> DataFrame:
+def broken_assignments(assignments: "DataFrame", memberships: "DataFrame") -> "DataFrame":
     """Return the violations in `assignments`; when a group is forgotten, its owners are forgotten too."""
-    return _ask_rows(assignments, memberships, _handover, OF_ASSIGNMENTS)
+    return _ask_rows(assignments, memberships, violations_in_assignments)
 
 
-def broken_growth(offsets: DataFrame, memberships: DataFrame) -> DataFrame:
+def broken_growth(offsets: "DataFrame", memberships: "DataFrame") -> "DataFrame":
     """Return the violations in `offsets`; when a group is forgotten, its offsets are forgotten too."""
-    return _ask_rows(offsets, memberships, _offset, OF_OFFSETS)
+    return _ask_rows(offsets, memberships, violations_in_offsets)
+
+
+def violations_in_decisions(rows: Iterable[Any]) -> Iterator[Broken]:
+    """Yield the violations in the rows of `decisions`, in the order of shard and seq."""
+    for shard, its_rows in groupby(rows, attrgetter("shard")):
+        yield from _violations_of_shard(shard, its_rows)
+
+
+def violations_in_assignments(rows: Iterable[Any]) -> Iterator[Broken]:
+    """Yield the violations in the rows of `assignments` and the memberships `forgotten`, in order of shard and seq."""
+    return _violations(rows, _handover, OF_ASSIGNMENTS)
+
+
+def violations_in_offsets(rows: Iterable[Any]) -> Iterator[Broken]:
+    """Yield the violations in the rows of `offsets` and the memberships `forgotten`, in order of shard and seq."""
+    return _violations(rows, _offset, OF_OFFSETS)
 
 
 def _ask_rows(
-    rows: DataFrame,
-    memberships: DataFrame,
-    decision_of: Callable[[Any], AnyDecision],
-    questions: Sequence[Question],
-) -> DataFrame:
+    rows: "DataFrame", memberships: "DataFrame", violations: Callable[[Iterable[Any]], Iterator[Broken]]
+) -> "DataFrame":
+    from pipeline.ledger.schemas import schema_of
+
     forgotten = memberships.where("change = 'forgotten'").select("shard", "seq", "group_id", "epoch", "change")
     both = rows.unionByName(forgotten, allowMissingColumns=True)
-    ask = partial(_ask_shards, decision_of, questions)
-    return in_order(both, ("shard",), "seq").mapInPandas(ask, schema_of(Broken))
+    return in_order(both, ("shard",), "seq").mapInPandas(partial(_ask_frames, violations), schema_of(Broken))
 
 
-def _ask_shards(decision_of: Callable[[Any], AnyDecision], questions: Sequence[Question], frames: Frames) -> Frames:
-    for shard, rows in groupby(rows_of(frames), attrgetter("shard")):
-        decisions = [decision_of(row) if row.change is None else _membership(row) for row in rows]
-        yield frame_of(_ask(questions, shard, decisions, whole=False), Broken)
+def _ask_frames(violations: Callable[[Iterable[Any]], Iterator[Broken]], frames: Frames) -> Frames:
+    yield from frames_of(violations(rows_of(frames)), Broken)
 
 
 def _ask_decisions(frames: Frames) -> Frames:
-    for shard, rows in groupby(rows_of(frames), attrgetter("shard")):
-        found: list[Broken] = []
-        decisions: list[AnyDecision] = []
-        unread = 0
-        for row in rows:
-            at = f"{shard}/{row.seq}"
-            try:
-                decision = _decode(row.json)
-            except UNREADABLE as error:
-                unread += 1
-                if not _has_former_word(row.json):
-                    found.append(Broken(JSON.name, at, row.json[:_SHOWN], str(error)))
-                continue
-            decisions.append(decision)
-            found += _wrong_in_header(at, row, decision)
-        # With an unreadable decision missing, the others could seem to break rules that they do not break.
-        if decisions and not unread:
-            found += _ask(OF_DECISIONS, shard, decisions, whole=decisions[0].seq == 1)
-        yield frame_of(found, Broken)
+    yield from _ask_frames(violations_in_decisions, frames)
+
+
+def _violations(
+    rows: Iterable[Any], decision_of: Callable[[Any], AnyDecision], questions: Sequence[Question]
+) -> Iterator[Broken]:
+    for shard, its_rows in groupby(rows, attrgetter("shard")):
+        decisions = [decision_of(row) if row.change is None else _membership(row) for row in its_rows]
+        yield from _ask(questions, shard, decisions, whole=False)
+
+
+def _violations_of_shard(shard: str, rows: Iterable[Any]) -> list[Broken]:
+    found: list[Broken] = []
+    decisions: list[AnyDecision] = []
+    unread = 0
+    for row in rows:
+        at = f"{shard}/{row.seq}"
+        try:
+            decision = _decode(row.json)
+        except UNREADABLE as error:
+            unread += 1
+            if not _has_former_word(row.json):
+                found.append(Broken(JSON.name, at, row.json[:_SHOWN], str(error)))
+            continue
+        decisions.append(decision)
+        found += _wrong_in_header(at, row, decision)
+    # With an unreadable decision missing, the others could seem to break rules that they do not break.
+    if decisions and not unread:
+        found += _ask(OF_DECISIONS, shard, decisions, whole=decisions[0].seq == 1)
+    return found
 
 
 def _ask(questions: Sequence[Question], shard: str, decisions: Sequence[AnyDecision], *, whole: bool) -> list[Broken]:

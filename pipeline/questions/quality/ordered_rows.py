@@ -1,12 +1,15 @@
-"""Conversion of table rows for Python functions in Spark: ordered by stream and position, and back to rows."""
+"""Conversion of table rows for Python functions: ordered by stream and position, and back to rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pandas as pd
 from msgspec import Struct
-from pyspark.sql import DataFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 Frames = Iterator[pd.DataFrame]
 
@@ -24,7 +27,7 @@ class Broken(Struct, frozen=True):
     """Value expected; None if `found` includes it."""
 
 
-def in_order(rows: DataFrame, stream: Sequence[str], position: str) -> DataFrame:
+def in_order(rows: "DataFrame", stream: Sequence[str], position: str) -> "DataFrame":
     """Put the rows of each stream into one partition, sorted; Spark passes them on in several frames."""
     return rows.repartition(*stream).sortWithinPartitions(*stream, position)
 
@@ -34,6 +37,14 @@ def rows_of(frames: Frames) -> Iterator[Any]:
     return (row for frame in frames for row in frame.itertuples(index=False))
 
 
-def frame_of(rows: Iterable[Struct], declared: type[Struct]) -> pd.DataFrame:
-    """Return rows as a pandas frame with the declared columns."""
-    return pd.DataFrame([msgspec.structs.astuple(row) for row in rows], columns=list(declared.__struct_fields__))
+def frames_of(rows: Iterable[Struct], declared: type[Struct]) -> Frames:
+    """Yield rows as pandas frames with the declared columns; at least one frame."""
+    rest = iter(rows)
+    columns = list(declared.__struct_fields__)
+    yield pd.DataFrame([msgspec.structs.astuple(row) for row in islice(rest, _FRAME)], columns=columns)
+    while some := [msgspec.structs.astuple(row) for row in islice(rest, _FRAME)]:
+        yield pd.DataFrame(some, columns=columns)
+
+
+_FRAME = 10_000
+"""Maximum number of rows of a frame."""

@@ -17,7 +17,7 @@ newest as (
     select
         topic,
         partition,
-        max_by(if(era = 1 and first_seq = 1, 0, first_offset), era) as from_offset,
+        max_by(case when era = 1 and first_seq = 1 then 0 else first_offset end, era) as from_offset,
         max(last_offset) as last_offset
     from eras
     group by topic, partition
@@ -27,8 +27,8 @@ states as (
     select
         topic,
         partition,
-        if(min(era) = 1, 0, min(offset)) as from_offset,
-        max(offset) as last_offset
+        case when min(era) = 1 then 0 else min(snapshots.offset) end as from_offset,
+        max(snapshots.offset) as last_offset
     from snapshots
     group by topic, partition
 ),

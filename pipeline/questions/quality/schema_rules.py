@@ -5,12 +5,10 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from pyspark.sql.types import StructField
 
 from model.decisions import Fenced, Handover, Membership
 from model.rows import DECIDED, TABLES, AssignmentRow, Table
-from pipeline.ledger.column_types import plain_type
-from pipeline.ledger.schemas import schema_of
+from pipeline.ledger.column_types import Column, ListOf, Simple, Type, columns_of, fields_of, in_spark, plain_type
 from pipeline.ledger.view_queries import KINDS
 from pipeline.questions.quality.rule import Rule
 
@@ -22,6 +20,15 @@ FORMER_WORDS: Mapping[type[Struct], Mapping[str, Sequence[str]]] = {
 }
 """Declaration -> field -> values that an earlier version wrote; older rows still hold them."""
 
+_TYPE_NAMES: Mapping[Simple, str] = {
+    "string": "StringType",
+    "int": "IntegerType",
+    "bigint": "LongType",
+    "double": "DoubleType",
+    "boolean": "BooleanType",
+    "binary": "BinaryType",
+}
+
 
 def declared_rules() -> Mapping[str, Sequence[Rule]]:
     """Return suite -> rules, for each table and for each view that shows one kind of decision."""
@@ -31,10 +38,10 @@ def declared_rules() -> Mapping[str, Sequence[Rule]]:
 
 
 def _of_table(table: Table) -> Iterator[Rule]:
-    for column in schema_of(table.row):
+    for column in columns_of(table.row):
         yield _rule(
-            *(table.name, column, "type", f"is a {column.dataType.simpleString()}", "ExpectColumnValuesToBeOfType"),
-            type_=type(column.dataType).__name__,
+            *(table.name, column, "type", f"is a {in_spark(column.type)}", "ExpectColumnValuesToBeOfType"),
+            type_=_type_name(column.type),
         )
     yield from _of_rows(table.name, table.row)
     yield _key(table.name, table.key)
@@ -42,10 +49,8 @@ def _of_table(table: Table) -> Iterator[Rule]:
 
 def _of_rows(suite: str, declared: type[Struct]) -> Iterator[Rule]:
     """Yield the rules that a declaration implies for the values of its columns."""
-    info = msgspec.inspect.type_info(declared)
-    assert isinstance(info, msgspec.inspect.StructType)
-    for column, field in zip(schema_of(declared), info.fields, strict=True):
-        if not column.nullable:
+    for column, field in zip(columns_of(declared), fields_of(declared), strict=True):
+        if not column.is_nullable:
             yield _rule(suite, column, "null", "is never null", "ExpectColumnValuesToNotBeNull")
         match plain_type(field.type):
             # An upper bound only states that the number fits its type.
@@ -66,9 +71,16 @@ def _of_rows(suite: str, declared: type[Struct]) -> Iterator[Rule]:
                 yield _rule(suite, column, "words", says, "ExpectColumnValuesToBeInSet", value_set=known)
 
 
-def _rule(suite: str, column: StructField, what: str, says: str, expectation: str, **arguments: Any) -> Rule:
+def _rule(suite: str, column: Column, what: str, says: str, expectation: str, **arguments: Any) -> Rule:
     name = f"{suite}.{column.name}.{what}"
     return Rule(suite, name, f"{column.name} {says}", expectation, {"column": column.name, **arguments})
+
+
+def _type_name(of: Type) -> str:
+    """Return the name of a type in Spark, which the suites use for both engines."""
+    if isinstance(of, str):
+        return _TYPE_NAMES[of]
+    return "ArrayType" if isinstance(of, ListOf) else "StructType"
 
 
 def _key(suite: str, columns: Sequence[str]) -> Rule:

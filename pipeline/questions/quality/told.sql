@@ -5,7 +5,7 @@ with archived as (
     select
         topic,
         partition,
-        min(offset) as first_offset
+        min(events.offset) as first_offset
     from events
     group by topic, partition
 )

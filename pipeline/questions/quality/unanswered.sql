@@ -11,5 +11,6 @@ with refused as (
 select awaited.*
 from awaited
 inner join reach using (topic, partition)
-left anti join refused using (topic, partition, offset)
+anti join refused
+    on awaited.topic = refused.topic and awaited.partition = refused.partition and awaited.offset = refused.offset
 where awaited.offset >= reach.from_offset and awaited.until_offset <= reach.to_offset

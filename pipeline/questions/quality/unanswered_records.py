@@ -4,19 +4,19 @@ import heapq
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from model.decisions import Rejected
 from model.events import Pull, Tick
 from model.records import Record, read_event
 from model.shard_clock import ShardClock
 from model.signing import Admitted, OnRecord, Role, Signers, admit, new_signers
-from pipeline.ledger.schemas import schema_of
-from pipeline.questions.quality.ordered_rows import Frames, frame_of, in_order, rows_of
+from pipeline.questions.quality.ordered_rows import Frames, frames_of, in_order, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class Awaited(Struct, frozen=True):
@@ -34,12 +34,16 @@ class Awaited(Struct, frozen=True):
     why: str
 
 
-def awaited(events: DataFrame, decisions: DataFrame) -> DataFrame:
+def awaited(events: "DataFrame", decisions: "DataFrame") -> "DataFrame":
     """Return the answers that the rows of `events` must have, one row per answer.
 
     A record with a rejected signature has its answer already: signatures cannot be verified here without the secrets,
     so the decisions show them.
     """
+    from pyspark.sql import functions as f
+
+    from pipeline.ledger.schemas import schema_of
+
     is_refusal = (f.col("kind") == "rejected") & (f.get_json_object("json", "$.rule") == "signature")
     at = ("topic", "partition", "offset")
     refused = decisions.where(is_refusal).select(*(f.col("cause")[name].alias(name) for name in at))
@@ -48,8 +52,13 @@ def awaited(events: DataFrame, decisions: DataFrame) -> DataFrame:
 
 
 def _await(frames: Frames) -> Frames:
-    for _, rows in groupby(rows_of(frames), attrgetter("topic", "partition")):
-        yield frame_of(_awaited_in(rows), Awaited)
+    yield from frames_of(answers_due(rows_of(frames)), Awaited)
+
+
+def answers_due(rows: Iterable[Any]) -> Iterator[Awaited]:
+    """Yield the answers that records must have; the rows are in the order of topic, partition and offset."""
+    for _, its_rows in groupby(rows, attrgetter("topic", "partition")):
+        yield from _awaited_in(its_rows)
 
 
 def _awaited_in(rows: Iterable[Any]) -> Iterator[Awaited]:

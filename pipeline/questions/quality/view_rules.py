@@ -5,11 +5,12 @@ A view cannot declare these rules, as a table can.  A duplicate row in a view is
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import NamedTuple
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.questions.quality.rule import Rule, rows_rule
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _QUEUE = ("topic", "broker", "queue_id")
 
@@ -52,27 +53,30 @@ _BROKEN = """
 with keyed as (
     select
         *,
-        concat_ws('/', {key}) as at,
+        concat_ws('/', {key}) as place,
         count(*) over (partition by {key}) as twins,
-        array_compact(array({nulls})) as nulls
+        concat_ws(', ', {nulls}) as nulls
     from {name}
 )
 
-select inline(array_compact(array(
-    case when twins > 1 then struct(
-        '{name}.key' as rule, at, concat(twins, ' rows') as found, 'one row' as expected
-    ) end,
-    case when size(nulls) > 0 then struct(
-        '{name}.null' as rule, at, concat('null: ', array_join(nulls, ', ')) as found, 'a value' as expected
-    ) end
-)))
-from keyed
+select
+    concat('{name}.', what) as rule,
+    place as at,
+    case what when 'key' then concat(twins, ' rows') else concat('null: ', nulls) end as found,
+    case what when 'key' then 'one row' else 'a value' end as expected
+from keyed cross join (values ('key'), ('null')) as rules (what)
+where (what = 'key' and twins > 1) or (what = 'null' and nulls <> '')
 """
 
 
-def broken_views(spark: SparkSession) -> DataFrame:
+def broken_views(spark: "SparkSession") -> "DataFrame":
     """Return the rows of the session's views that break a rule: see `Broken`."""
-    return reduce(DataFrame.unionByName, (spark.sql(_broken(name, view)) for name, view in VIEWS.items()))
+    return reduce(lambda one, other: one.unionByName(other), map(spark.sql, view_queries().values()))
+
+
+def view_queries() -> Mapping[str, str]:
+    """Return view -> query of the rows that break one of its rules; the SQL is that of Spark and of DuckDB."""
+    return {name: _broken(name, view) for name, view in VIEWS.items()}
 
 
 def _broken(name: str, view: View) -> str:

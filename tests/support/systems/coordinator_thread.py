@@ -136,7 +136,8 @@ class Coordinator(threading.Thread):
         """
         name = name or f"orders-{uuid.uuid4().hex[:6]}"
         self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_S)
-        for queue in self.announce(name, partitions) if is_pulled else []:
+        queues = self.announce(name, partitions)
+        for queue in queues if is_pulled else []:
             self._pull(queue)
         return name
 
@@ -166,6 +167,11 @@ class Coordinator(threading.Thread):
         """Return who is in a group, oldest first."""
         group = self._group(group_id)
         return [] if group is None else list(group.members)
+
+    def owners(self, group_id: str) -> dict[Queue, str]:
+        """Return who owns which queue of a group."""
+        group = self._group(group_id)
+        return {} if group is None else dict(sorted(group.owners.items()))
 
     def offsets(self, group_id: str, topic: str) -> dict[int, int]:
         """Return how far a group is on record in a topic: queue number -> the next message to consume."""

@@ -3,7 +3,7 @@ with archived as (
     select
         topic,
         partition,
-        min(offset) as first_offset,
+        min(events.offset) as first_offset,
         max(at_ms) as last_ms
     from events
     group by topic, partition
@@ -22,10 +22,11 @@ causes as (
 
 select
     concat_ws('/', shard, seq) as at,
-    concat_ws('/', 'not in events:', topic, partition, offset) as found,
+    concat_ws('/', 'not in events:', causes.topic, causes.partition, causes.offset) as found,
     'an archived cause' as expected
 from causes
-left anti join events using (topic, partition, offset)
-left join archived using (topic, partition)
+anti join events
+    on causes.topic = events.topic and causes.partition = events.partition and causes.offset = events.offset
+left join archived on causes.topic = archived.topic and causes.partition = archived.partition
 -- Older records may be deleted already, and the newest may not be written yet.
 where coalesce(causes.offset >= archived.first_offset and causes.at_ms <= archived.last_ms, true)

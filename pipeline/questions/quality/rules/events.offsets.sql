@@ -3,14 +3,14 @@ with before as (
     select
         topic,
         partition,
-        offset,
-        lag(offset) over (partition by topic, partition order by offset) as previous
+        events.offset,
+        lag(events.offset) over (partition by topic, partition order by events.offset) as previous
     from events
 )
 
 select
-    concat_ws('/', topic, partition, offset) as at,
+    concat_ws('/', topic, partition, before.offset) as at,
     concat('the record before it is ', previous) as found,
-    concat('the record before it is ', offset - 1) as expected
+    concat('the record before it is ', before.offset - 1) as expected
 from before
-where offset > previous + 1
+where before.offset > previous + 1

@@ -1,8 +1,8 @@
 -- a wake answers a pull in events
 with pulls as (
     select
-        get_json_object(cast(value as string), '$.client_id') as client_id,
-        get_json_object(cast(value as string), '$.request_id') as request_id
+        {client_id} as client_id,
+        {request_id} as request_id
     from events
     where type = 'pull'
 ),
@@ -12,10 +12,10 @@ archived as (
     select
         topic,
         partition,
-        max(offset) as last_offset
+        max(events.offset) as last_offset
     from events
     group by topic, partition
-    having min(offset) = 0
+    having min(events.offset) = 0
 )
 
 select
@@ -24,5 +24,5 @@ select
     'an archived pull' as expected
 from wake_decisions as wakes
 inner join archived on wakes.cause.topic = archived.topic and wakes.cause.partition = archived.partition
-left anti join pulls on wakes.client_id = pulls.client_id and wakes.request_id = pulls.request_id
+anti join pulls on wakes.client_id = pulls.client_id and wakes.request_id = pulls.request_id
 where wakes.cause.offset <= archived.last_offset

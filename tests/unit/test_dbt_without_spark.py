@@ -1,0 +1,33 @@
+"""What runs in DuckDB needs neither PySpark nor Java: modules behind `marts` and `check`, in a process of their own."""
+
+import subprocess
+import sys
+
+import pytest
+
+WITHOUT_SPARK = """
+import sys
+
+sys.modules["pyspark"] = sys.modules["delta"] = None
+import {module}
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "pipeline.cli.marts_command",
+        "pipeline.cli.check_command",
+        "pipeline.questions.marts",
+        "pipeline.questions.dbt_plugin",
+        "pipeline.questions.quality.history_in_duckdb",
+        "pipeline.questions.quality.check_in_duckdb",
+    ],
+)
+def test_a_module_behind_a_command_needs_no_spark(module: str):
+    """The extras `sql` and `quality` do not install it."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SPARK.format(module=module)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
