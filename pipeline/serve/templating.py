@@ -27,7 +27,7 @@ def environment() -> Environment:
         "duration": duration,
         "count": lambda number: "-" if number is None else f"{number:,}",
         "plural": plural,
-        "sentence": sentence,
+        "stopped": stopped,
         "short": lambda text: text if len(text) <= 14 else f"{text[:10]}…",
         "label": lambda kind: LABELS.get(kind, kind),
     }
@@ -71,13 +71,13 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def sentence(text: str) -> str:
-    """Return the text of an error as a sentence.
+def stopped(text: str) -> str:
+    """Return the text of an error with a full stop, unless it ends as a sentence already.
 
-    >>> sentence("no broker answered; is it running?"), sentence("log in first")
-    ('No broker answered; is it running?', 'Log in first.')
+    >>> stopped("no broker answered; is it running?"), stopped("log in first")
+    ('no broker answered; is it running?', 'log in first.')
     """
-    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "?", "!")) else ".")
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def colour(client_id: str, clients: dict[str, int]) -> str:

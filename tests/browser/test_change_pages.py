@@ -55,7 +55,7 @@ def test_a_user_logs_in_resets_a_group_and_logs_out(plane, topic, open_page):
 
     expect(page.get_by_role("heading", name="Change billing")).to_be_visible()
     page.get_by_label("Offset", exact=True).last.fill("5")
-    page.get_by_role("radio", name="Offset").check()
+    expect(page.get_by_role("radio", name="Offset")).to_be_checked()
     page.get_by_label("Queue").fill(f"{topic}-1")
     page.get_by_role("button", name="Show the plan").click()
 
@@ -63,7 +63,7 @@ def test_a_user_logs_in_resets_a_group_and_logs_out(plane, topic, open_page):
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_role("button", name="Reset 1 offset").click()
 
-    expect(page.locator("#outcome")).to_contain_text("Done: The offsets are reset", timeout=PATIENCE_MS)
+    expect(page.locator("#outcome")).to_contain_text("Done: the offsets are reset", timeout=PATIENCE_MS)
     page.get_by_role("link", name="Show billing").click()
     expect(page.locator("#rebalances")).to_contain_text(f"by {USER}@127.0.0.1 via page", timeout=PATIENCE_MS)
 
@@ -86,7 +86,7 @@ def test_settings_are_changed_with_the_keyboard_and_without_javascript(plane, op
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Change 1 setting").press("Enter")
 
-    expect(page.locator("#outcome")).to_contain_text("Done: The settings are changed", timeout=PATIENCE_MS)
+    expect(page.locator("#outcome")).to_contain_text("Done: the settings are changed", timeout=PATIENCE_MS)
     page.goto(f"{plane.address}/groups/billing")
     expect(page.locator("#settings")).to_contain_text("7")
 

@@ -103,7 +103,7 @@ def test_a_reset_is_shown_carried_out_and_on_record(plane, client, group):
 
     ended = outcome(client, client.post(path, plan.hidden(path)))
 
-    assert "Done: The offsets are reset, in epoch" in ended.plain
+    assert "Done: the offsets are reset, in epoch" in ended.plain
     assert [one.by for one in requests(plane, group.group_id)] == [BY]
     wait_until(lambda: BY in client.get(f"/groups/{group.group_id}").plain, "the page names the operator")
     rows = msgspec.json.decode(client.get(f"/api/groups/{group.group_id}").text)["rebalances"]
@@ -162,7 +162,7 @@ def test_settings_are_reviewed_and_changed(plane, client, group):
 
     ended = outcome(client, client.post(path, review.hidden(path)))
 
-    assert "Done: The settings are changed" in ended.plain
+    assert "Done: the settings are changed" in ended.plain
     (asked,) = requests(plane, group.group_id)
     assert (asked.handover, asked.settle_ms, asked.strategy, asked.by) == ("eager", 2_000, "SPREAD", BY)
     assert asked.max_members is msgspec.UNSET
@@ -174,7 +174,7 @@ def test_a_rebalance_is_requested(plane, client, group):
     path = f"/groups/{group.group_id}/change/rebalance"
     ended = outcome(client, client.post(path, forms.hidden(path)))
 
-    assert "Done: The group is rebalanced" in ended.plain
+    assert "Done: the group is rebalanced" in ended.plain
     decided = [one for one in plane.coordinator.decided if isinstance(one, Rebalance) and one.trigger == "config"]
     assert group.group_id in {one.group_id for one in decided}
 
@@ -187,6 +187,7 @@ def test_a_rebalance_is_requested(plane, client, group):
         ("reset", "to=offset&offset=-1", "the offset is '-1'"),
         ("reset", "to=offset&offset=99999999999999999999", "the offset is"),
         ("reset", "to=offset&offset=9223372036854775807", "offset 9223372036854775807"),
+        ("reset", "to=first&offset=5", "the field offset has '5', but the target is 'first'"),
         ("reset", "to=time&time=yesterday", "'yesterday' is not a time"),
         ("reset", "to=first&queue=x", "'x' is not a queue"),
         ("reset", "to=first&topic=%3Cscript%3E", "topic is '<script>'"),
@@ -213,7 +214,7 @@ def test_settings_that_the_coordinator_rejects_say_why(client, group):
     review = client.get(f"{path}?heartbeat_ms=60000")
     ended = outcome(client, client.post(path, review.hidden(path)))
 
-    assert "Refused: The coordinator rejected the request (settings): session_timeout_ms would be" in ended.plain
+    assert "Refused: the coordinator rejected the request (settings): session_timeout_ms would be" in ended.plain
 
 
 def test_an_unknown_group_and_an_unknown_change_are_told(client):
@@ -250,7 +251,7 @@ def test_a_key_that_the_coordinator_does_not_know_is_explained(plane, group, tmp
         wait_until(lambda: client.get(f"/groups/{group.group_id}").status == 200, "the group is known")
         ended = outcome(client, client.post(path, client.get(f"/groups/{group.group_id}/change").hidden(path)))
 
-    assert "Refused: The coordinator rejected the request (signature)" in ended.plain
+    assert "Refused: the coordinator rejected the request (signature)" in ended.plain
     assert "add the key to the coordinator's file" in ended.plain
 
 
@@ -300,8 +301,8 @@ def test_a_coordinator_that_does_not_answer_and_brokers_that_are_gone_are_told(b
             failed = outcome(unreachable, unreachable.post(f"{path}/rebalance", form))
             plan = unreachable.get(f"{path}/reset?to=first")
 
-    assert "No answer: The coordinator did not answer within 0.5 s; the request is recorded" in silent.plain
+    assert "No answer: the coordinator did not answer within 0.5 s; the request is recorded" in silent.plain
     assert "do not repeat it" in silent.plain
-    assert "Failed: No Kafka broker answered at 127.0.0.1:9" in failed.plain
+    assert "Failed: no Kafka broker answered at 127.0.0.1:9" in failed.plain
     assert plan.status == 503
     assert "nothing was changed" in plan.plain

@@ -15,7 +15,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 class AccessOptions(Struct, frozen=True, kw_only=True):
-    """Who may read and change; by default everybody may read, and nobody may change."""
+    """The rules of access; by default everybody may read, and nobody may change."""
 
     allow_changes: bool = False
     auth_file: Path | None = None

@@ -1,4 +1,4 @@
-"""The gate: it tells who sent a request, and refuses forms that another site or another session has sent."""
+"""The gate: it knows the user who sent a request, and refuses forms of other sites and other sessions."""
 
 import secrets
 from urllib.parse import urlsplit

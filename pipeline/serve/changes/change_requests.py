@@ -85,6 +85,11 @@ def reset_of(fields: Mapping[str, str]) -> ResetRequest:
     )
     for target in get_args(Target):
         if target == to:
+            for name in ("offset", "time"):
+                if texts[name] and name != to:
+                    raise InvalidUsage(
+                        f"the field {name} has {texts[name]!r}, but the target is {to!r}; use one of them"
+                    )
             kept = {name: text for name, text in texts.items() if name in (to, "topic", "queue")}
             found = ResetRequest(to=target, **kept)
             _ = found.where, found.only  # they raise

@@ -39,7 +39,7 @@ class Work:
         ]
         whose = "of client" if outcome.is_broadcasting else "assigned again to"
         return Result(
-            f"The offsets are reset, in epoch {outcome.rebalance.epoch}",
+            f"the offsets are reset, in epoch {outcome.rebalance.epoch}",
             tuple(outcome.rebalance.notes),
             ("queue", "offset", whose),
             rows,
@@ -49,7 +49,7 @@ class Work:
         """Change settings, or request a rebalance if none is named; see `Admin.configure`."""
         with self._admin() as admin:
             done = admin.configure(group_id, by=by, timeout=self._timeout_s, **settings)
-        what = "The settings are changed" if settings else "The group is rebalanced"
+        what = "the settings are changed" if settings else "the group is rebalanced"
         return Result(
             f"{what}, in epoch {done.epoch}: strategy {done.strategy or '-'}, members: {done.clients}, queues: "
             f"{done.queues}, moved: {done.moved}",
