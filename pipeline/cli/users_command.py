@@ -7,7 +7,7 @@ import typer
 
 from pipeline.cli.output import Output
 from pipeline.serve.access.password_hash import LEAST_CHARACTERS
-from pipeline.serve.access.user_file import add_user, read_users, remove_user
+from pipeline.serve.access.user_file import add_user, check_new_user, read_users, remove_user
 
 out = Output(highlight=False, soft_wrap=True)
 app = typer.Typer(
@@ -34,6 +34,7 @@ def users() -> None:
 @app.command()
 def add(name: UserName, auth_file: AuthFile, replace: Replace = False) -> None:
     """Add a user; the command prompts for the password, and stores only its hash."""
+    check_new_user(auth_file, name, replaces=replace)
     password = typer.prompt(
         f"Password of {name} (at least {LEAST_CHARACTERS} characters)", hide_input=True, confirmation_prompt=True
     )

@@ -6,6 +6,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipeline.live.verdicts import duration
 from pipeline.live.view_structs import LaneRow, PeriodRow
+from pipeline.serve.access.page_frame import Frame
 from wakeroll.epoch_ms import EpochMs
 
 OWNER_COLOURS = 8
@@ -32,6 +33,7 @@ def environment() -> Environment:
         "label": lambda kind: LABELS.get(kind, kind),
     }
     made.globals |= {"link": link, "colour": colour, "percent": percent, "spark": spark, "lane_text": lane_text}
+    made.globals["frame"] = Frame()
     return made
 
 

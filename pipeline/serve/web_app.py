@@ -135,7 +135,7 @@ class WebApp:
         assert isinstance(error, Refused), "the application calls this for no other exception"
         if request.url.path.startswith(("/api/", "/events/")):
             return PlainTextResponse(f"{error}\n", error.status)
-        return self.render(request, "refused.html", error.status, reason=str(error))
+        return self.render(request, "refused.html", error.status, reason=str(error), link_to=error.link)
 
     def render(self, request: Request, template: str, status: int = 200, /, **values: object) -> Response:
         """Return a page within the frame of all pages, which names the user."""

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from tests.support.systems.changing_page import PASSWORD, USER, ChangingPage, changing_page
+from tests.support.systems.web_site import served
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 
@@ -110,3 +112,16 @@ def test_no_page_of_a_change_is_wider_than_the_window(plane, open_page, width):
     for path in ("/change", "/change/reset?to=first", "/change/settings?settle_ms=0", "/change/reset?to=x"):
         page.goto(f"{plane.address}/groups/billing{path}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_a_link_of_another_site_leads_a_user_who_is_logged_in_to_the_page(plane, open_page):
+    """The strict cookie is not sent then; the page asks for it again. To a browser, localhost is another site."""
+    with served(plane.settings, msgspec.structs.replace(plane.access, require_login=True)) as address:
+        page = open_page(f"{address}/")
+        log_in(page)
+        expect(page.get_by_role("heading", name="Groups")).to_be_visible()
+        page.goto(f"{address.replace('127.0.0.1', 'localhost')}/login")
+        page.evaluate("address => { location.href = address }", f"{address}/?sort=name")
+
+        expect(page.get_by_role("heading", name="Groups")).to_be_visible()
+        expect(page.locator(".who")).to_have_text(USER)

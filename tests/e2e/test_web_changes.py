@@ -113,10 +113,12 @@ def test_a_reset_is_shown_carried_out_and_on_record(plane, client, group):
 def test_a_form_works_once(plane, client, group):
     path = f"/groups/{group.group_id}/change/reset"
     fields = client.get(f"{path}?to=first").hidden(path)
-    outcome(client, client.post(path, fields))
+    first = client.post(path, fields)
     again = client.post(path, fields)
 
     assert again.status == 409
+    assert f'<a href="{first.location}">Show the change</a>' in again.text
+    outcome(client, first)
     assert "This form was already sent; nothing was sent again" in again.plain
     assert len(requests(plane, group.group_id)) == 1
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -14,13 +14,14 @@ from starlette.routing import BaseRoute, Route
 from pipeline.serve.access.gate import Gate
 from pipeline.serve.access.refusal import Refused
 from pipeline.serve.access.user_file import USER_NAME
+from pipeline.serve.daemon_threads import DaemonThreads
 from pipeline.serve.form_body import fields_of
 from pipeline.serve.page_renderer import Renderer
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE, _MOST_WAITING = 2, 20
-"""Passwords that are verified at the same time, and logins that may wait for that: each needs 32 MiB and a core."""
+"""Passwords that are verified at the same time, each with 32 MiB and a core, and logins that may wait for that."""
 
 
 class LoginPages:
@@ -30,8 +31,7 @@ class LoginPages:
         """Prepare."""
         self._gate = gate
         self._render = render
-        self._threads = ThreadPoolExecutor(_AT_ONCE, "password")
-        self._waiting = 0
+        self._threads = DaemonThreads("password", _AT_ONCE, _MOST_WAITING)
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -45,8 +45,11 @@ class LoginPages:
         )
 
     async def form(self, request: Request) -> Response:
-        """Show the form."""
-        return self._form(request, local_path(request.query_params.get("next", "/")))
+        """Show the form; lead a user who is known already to the page that was wanted."""
+        following = local_path(request.query_params.get("next", "/"))
+        return (
+            self._form(request, following) if self._gate.visitor(request) is None else RedirectResponse(following, 303)
+        )
 
     async def log_in(self, request: Request) -> Response:
         """Verify a name and a password, and begin a session."""
@@ -90,13 +93,7 @@ class LoginPages:
     async def _verify(self, name: str, password: str) -> bool:
         users = self._gate.users
         assert users is not None, "else there is no route"
-        if self._waiting >= _MOST_WAITING:
-            raise Refused(f"{_MOST_WAITING} logins are being verified already; try again in some seconds", 503)
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, users.verify, name, password)
-        finally:
-            self._waiting -= 1
+        return await asyncio.wrap_future(self._threads.submit(partial(users.verify, name, password)))
 
     def _form(self, request: Request, following: str, problem: str = "", status: int = 200) -> Response:
         refused = not self._gate.accepts_passwords(request)

@@ -1,7 +1,7 @@
 """The wall: with it, pages, events and JSON are for known users only."""
 
 from starlette.requests import HTTPConnection
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.serve.access.gate import Gate
@@ -32,7 +32,13 @@ class LoginWall:
         path = connection.url.path
         is_page = not path.startswith(("/api/", "/events/")) and connection.scope["method"] in ("GET", "HEAD")
         if is_page and self._gate.users is not None:
-            return RedirectResponse(login_address(f"{path}?{connection.url.query}".rstrip("?")), 303)
+            login = login_address(f"{path}?{connection.url.query}".rstrip("?"))
+            if connection.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+                # A browser does not send the cookie when a link of another site is followed. It does when this page
+                # leads to the login, which knows the user then.
+                refresh = f'<meta http-equiv="refresh" content="0;url={login}">'
+                return HTMLResponse(f"<!doctype html><title>wakeroll</title>{refresh}")
+            return RedirectResponse(login, 303)
         status = 401 if self._gate.users is not None else 403
         return PlainTextResponse(f"{self._gate.why_unknown(connection)}\n", status)
 

@@ -6,8 +6,10 @@ class Refused(Exception):
 
     Attributes:
         status: HTTP status of the answer.
+        link: address that helps the user further; empty if there is none.
     """
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, link: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.link = link

@@ -42,7 +42,7 @@ def is_loopback(address: str) -> bool:
 
 
 class TrustedProxies:
-    """Tells the client behind a connection."""
+    """Knows the client behind a connection."""
 
     def __init__(self, networks: Sequence[Network]) -> None:
         """Trust the peers in these networks."""

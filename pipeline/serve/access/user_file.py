@@ -19,8 +19,6 @@ from wakeroll.errors import InvalidUsage
 log = logging.getLogger(__name__)
 
 USER_NAME = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
-_NOBODY = hash_of(secrets.token_hex(16))
-"""A password for names that do not exist, so that they take as long as names that do."""
 
 
 class InvalidUsers(InvalidUsage):
@@ -39,6 +37,8 @@ class UserFile:
         self._path = path
         self._lock = threading.Lock()
         self._trouble = Trouble(log, f"the users in {path} can be read again")
+        self._nobody = hash_of(secrets.token_hex(16))
+        """A password for names that do not exist, so that they take as long as names that do."""
         self._stamp = _stamp_of(path)
         self._users = read_users(path)
         if not self._users:
@@ -47,7 +47,7 @@ class UserFile:
     def verify(self, name: str, password: str) -> bool:
         """Return whether the user exists and has this password; both answers take the same time."""
         known = self._current().get(name)
-        return matches(password, _NOBODY if known is None else known) and known is not None
+        return matches(password, self._nobody if known is None else known) and known is not None
 
     def seal_of(self, name: str) -> str:
         """Return a fingerprint of the user's entry, which changes with the password; empty if there is no such user."""
@@ -114,16 +114,27 @@ def add_user(path: Path, name: str, password: str, *, replaces: bool = False) ->
         InvalidUsage: the name or the password is not valid.
         OSError: the file cannot be written.
     """
-    if not USER_NAME.fullmatch(name):
-        raise InvalidUsage(f"the name is {name[:64]!r}; it must have 1 to 64 letters, digits and . _ @ + -")
-    users = read_users(path) if path.exists() else {}
-    if name in users and not replaces:
-        raise InvalidUsers(f"{path} already has a user {name!r}; --replace sets a new password")
+    users = check_new_user(path, name, replaces=replaces)
     try:
         users[name] = hash_of(password)
     except ValueError as error:
         raise InvalidUsage(str(error)) from None
     _write(path, users)
+
+
+def check_new_user(path: Path, name: str, *, replaces: bool = False) -> dict[str, str]:
+    """Check that a user may be added, and return the present users; see `add_user`.
+
+    Raises:
+        InvalidUsers: the file cannot be read, or already has the user.
+        InvalidUsage: the name is not valid.
+    """
+    if not USER_NAME.fullmatch(name):
+        raise InvalidUsage(f"the name is {name[:64]!r}; it must have 1 to 64 letters, digits and . _ @ + -")
+    users = read_users(path) if path.exists() else {}
+    if name in users and not replaces:
+        raise InvalidUsers(f"{path} already has a user {name!r}; --replace sets a new password")
+    return users
 
 
 def remove_user(path: Path, name: str) -> None:

@@ -5,11 +5,11 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
-from pipeline.serve.access.refusal import Refused
+from pipeline.serve.daemon_threads import DaemonThreads
 from wakeroll.errors import WakerollError
 from wakeroll.operator_requests import RequestRefused, RequestUnanswered
 
@@ -47,6 +47,8 @@ class Job:
     group_id: str
     title: str
     by: str
+    token: str
+    """Token of the form that requested it."""
     job_id: str = field(default_factory=lambda: secrets.token_hex(8))
     began_s: float = field(default_factory=time.monotonic)
     state: State = "waiting"
@@ -63,7 +65,7 @@ class ChangeJobs:
     """Carries out changes, a few at the same time."""
 
     def __init__(self) -> None:
-        self.threads = ThreadPoolExecutor(AT_ONCE, "change")
+        self.threads = DaemonThreads("change", AT_ONCE, MOST_WAITING)
         self._jobs: OrderedDict[str, Job] = OrderedDict()
 
     def begin(self, job: Job, work: Callable[[], Result]) -> None:
@@ -72,17 +74,19 @@ class ChangeJobs:
         Raises:
             Refused: too many changes are waiting.
         """
-        if sum(one.state == "waiting" for one in self._jobs.values()) >= MOST_WAITING:
-            raise Refused(f"{MOST_WAITING} changes are being carried out already; try again in some seconds", 503)
+        self.threads.submit(partial(_carry_out, job, work))
         self._jobs[job.job_id] = job
         while len(self._jobs) > MOST_KEPT:
             self._jobs.popitem(last=False)
         log.info("%s requests for group %s: %s", job.by, job.group_id, job.title)
-        self.threads.submit(_carry_out, job, work)
 
     def get(self, job_id: str) -> Job | None:
         """Return a change; None if it does not exist, or newer ones have replaced it."""
         return self._jobs.get(job_id)
+
+    def of_token(self, token: str) -> Job | None:
+        """Return the change that a form has requested; None if it requested none."""
+        return next((job for job in self._jobs.values() if job.token == token), None)
 
 
 def _carry_out(job: Job, work: Callable[[], Result]) -> None:

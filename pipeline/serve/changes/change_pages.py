@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -14,7 +14,7 @@ from pipeline.live.view_structs import GroupView
 from pipeline.serve.access.gate import Gate, Visitor
 from pipeline.serve.access.login_pages import login_address
 from pipeline.serve.access.refusal import Refused
-from pipeline.serve.changes.change_jobs import MOST_WAITING, ChangeJobs, Job, Result
+from pipeline.serve.changes.change_jobs import ChangeJobs, Job, Result
 from pipeline.serve.changes.change_requests import CHOICES, NUMBERS, ResetRequest, reset_of, settings_of
 from pipeline.serve.changes.change_work import Work
 from pipeline.serve.changes.plan_summary import PlanSummary, summary_of
@@ -27,8 +27,6 @@ from wakeroll.errors import InvalidUsage, WakerollError
 JOB_REGIONS = ("status", "outcome")
 MOST_LISTED = 500
 """Queues that the form suggests."""
-
-_Answer = TypeVar("_Answer")
 
 
 class ChangePages:
@@ -48,7 +46,6 @@ class ChangePages:
         self._render = render
         self._work = work
         self.jobs = ChangeJobs()
-        self._planning = 0
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -121,16 +118,19 @@ class ChangePages:
         except InvalidUsage as problem:
             return self._forms(request, visitor, view, fields, problem, "settings")
         named = ", ".join(f"{name} = {fields[name].strip()[:100]}" for name in settings)
-        return self._begin(view, visitor, f"configure: {named}", settings)
+        return self._begin(view, visitor, fields, f"change settings: {named}", settings)
 
     async def rebalance(self, request: Request) -> Response:
         """Request a rebalance."""
-        visitor, _ = await self._sent_form(request)
-        return self._begin(self._view(request), visitor, "request a rebalance", {})
+        visitor, fields = await self._sent_form(request)
+        return self._begin(self._view(request), visitor, fields, "request a rebalance", {})
 
-    def _begin(self, view: GroupView, visitor: Visitor, title: str, settings: Mapping[str, Any]) -> Response:
+    def _begin(
+        self, view: GroupView, visitor: Visitor, fields: Mapping[str, str], title: str, settings: Mapping[str, Any]
+    ) -> Response:
         group_id, by = view.summary.group_id, by_of(visitor)
-        return self._run(Job(group_id, title, by), partial(self._work.configure, group_id, settings, by))
+        job = Job(group_id, title, by, fields.get("token", ""))
+        return self._run(job, partial(self._work.configure, group_id, settings, by))
 
     def _run(self, job: Job, work: Callable[[], Result]) -> Response:
         self.jobs.begin(job, work)
@@ -173,7 +173,15 @@ class ChangePages:
         self._gate.check_origin(request)
         visitor = self._gate.known(request)
         fields = await fields_of(request)
-        self._gate.tokens.spend(visitor.session_id, fields.get("token", ""))
+        token = fields.get("token", "")
+        try:
+            self._gate.tokens.spend(visitor.session_id, token)
+        except Refused as refused:
+            job = self.jobs.of_token(token) if refused.status == 409 else None
+            if job is None:
+                raise
+            # As after a double click: the user needs the change that the first form began.
+            raise Refused(str(refused), refused.status, f"/changes/{job.job_id}") from None
         return visitor, fields
 
     async def _plan(
@@ -189,7 +197,7 @@ class ChangePages:
         group_id = view.summary.group_id
         try:
             wanted = asked or reset_of(fields)
-            plan = await self._in_thread(partial(self._work.plan, group_id, wanted))
+            plan = await asyncio.wrap_future(self.jobs.threads.submit(partial(self._work.plan, group_id, wanted)))
         except InvalidUsage as problem:
             return self._forms(request, visitor, view, fields, problem, "reset")
         except WakerollError as problem:
@@ -197,7 +205,8 @@ class ChangePages:
         summary = summary_of(plan, wanted)
         if shown and shown == summary.fingerprint:
             by = by_of(visitor)
-            job = Job(group_id, f"reset offsets of {summary.total} queues {plan.asked}", by)
+            title = f"reset offsets {plan.asked}, queues: {len(plan.offsets)}"
+            job = Job(group_id, title, by, fields.get("token", ""))
             return self._run(job, partial(self._work.reset, plan, by))
         return self._show_plan(request, visitor, view, wanted, summary, has_changed=bool(shown))
 
@@ -272,15 +281,6 @@ class ChangePages:
             raise Refused(self._gate.why_unknown(request), 403)
         path = link(request.url.path, **dict(request.query_params))
         return RedirectResponse(login_address(path), 303)
-
-    async def _in_thread(self, work: Callable[[], _Answer]) -> _Answer:
-        if self._planning >= MOST_WAITING:
-            raise Refused(f"{MOST_WAITING} plans are being made already; try again in some seconds", 503)
-        self._planning += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self.jobs.threads, work)
-        finally:
-            self._planning -= 1
 
 
 def by_of(visitor: Visitor) -> str:

@@ -1,4 +1,4 @@
-"""What a user wants to change, read from the fields of a form."""
+"""The changes that a user requests, read from the fields of a form."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
