@@ -1,5 +1,6 @@
 """The `users` commands: who may log in to the page."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -33,12 +34,12 @@ def users() -> None:
 
 @app.command()
 def add(name: UserName, auth_file: AuthFile, replace: Replace = False) -> None:
-    """Add a user; the command prompts for the password, and stores only its hash."""
+    """Add a user; the command prompts for the password, and stores only its hash.
+
+    If the input is not a terminal, its first line is the password.
+    """
     check_new_user(auth_file, name, replaces=replace)
-    password = typer.prompt(
-        f"Password of {name} (at least {LEAST_CHARACTERS} characters)", hide_input=True, confirmation_prompt=True
-    )
-    add_user(auth_file, name, password, replaces=replace)
+    add_user(auth_file, name, _password_of(name), replaces=replace)
     out.print(f"{name} may log in with {auth_file}", markup=False)
 
 
@@ -54,3 +55,10 @@ def list_users(auth_file: AuthFile) -> None:
     """List the users."""
     for name in sorted(read_users(auth_file)):
         out.print(name, markup=False)
+
+
+def _password_of(name: str) -> str:
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    text = f"Password of {name} (at least {LEAST_CHARACTERS} characters)"
+    return str(typer.prompt(text, hide_input=True, confirmation_prompt=True))
