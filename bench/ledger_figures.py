@@ -1,4 +1,4 @@
-"""Figures of queries to a whole ledger, and their growth with it, compared with a Spark session that only reads."""
+"""Figures of queries to a whole ledger in both engines, and their growth with it."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,15 +11,25 @@ from msgspec import Struct
 from bench.command_memory import Run
 from bench.machine import Machine
 from bench.text_tables import digits, table
+from pipeline.ledger.view_queries import Engine
 
 LEDGER = Path(__file__).parent / "ledger.json"
 
-COMMANDS = {
+QUICK = {
+    "groups": "`groups`",
+    "describe": "`describe` of one group",
+    "explain": "`explain` of one queue",
+    "lag": "`lag` of all groups",
+}
+"""Questions of an operator -> what they are, for people."""
+THOROUGH = {
     "replay": "`replay`: recompute and compare all decisions",
     "marts": "`marts`: first run",
     "marts_again": "`marts`: second run, after a few new events",
     "check": "`check`: every rule",
 }
+"""Commands that read the whole ledger -> what they are, for people."""
+COMMANDS = QUICK | THOROUGH
 """What is measured -> what it is, for people; in this order."""
 
 
@@ -54,12 +64,8 @@ class Size(Struct, frozen=True):
     """Batches that it was written in."""
     tables: dict[str, Stored]
     floor: Floor
-    runs: dict[str, Run]
-    """By `COMMANDS`."""
-
-    def work_s(self, command: str) -> float:
-        """Return the seconds of a command without those that every start takes."""
-        return max(self.runs[command].seconds - self.floor.start_s, 0.0)
+    runs: dict[Engine, dict[str, Run]]
+    """Engine -> command, see `COMMANDS` -> its run; an engine that was not measured is missing."""
 
 
 class Growth(Struct, frozen=True):
@@ -91,17 +97,20 @@ and the decisions of the model in {sizes[-1].appends} appends; it snapshots ever
 
 {table(["rows (MB)", *events], _tables(sizes))}
 
-Then each command runs as for a user, in a process of its own with {found.driver_memory} of heap. The *floor* is a Spark
-process that reads all of `events`, with the same session settings. The start of Spark takes
-{_range([size.floor.start_s for size in sizes])} s of each time. The times include the start. The ratios in brackets, to
-the floor, and those in the last columns do not. The last columns show the ratio of the times for ten times the events.
+Then each command runs as for a user, in a process of its own: in DuckDB, and with `--engine spark` and
+{found.driver_memory} of heap. The times include the start. In brackets: how many times as long Spark takes; a dash
+means that Spark was not measured with this size. The last columns show the ratio of DuckDB's times for ten times the
+events.
 
-{table(["seconds (times the floor)", *events, *steps], _times(sizes))}
+{table(["seconds in DuckDB (Spark / DuckDB)", *events, *steps], _times(sizes))}
 
-Memory is the highest resident memory of all processes together, in MiB. In brackets: the JVM, the command's own Python
-process, and the largest of Spark's Python workers.
+For comparison, a Spark process that only reads all of `events`, with the same session settings, takes
+{", ".join(f"{digits(size.floor.run.seconds)} s" for size in sizes)}; of this, the start of Spark takes
+{_range([size.floor.start_s for size in sizes])} s.
 
-{table(["MiB (JVM, command, worker)", *events, *steps], _memory(sizes))}
+Memory is the highest resident memory of all processes together, in MiB.
+
+{table(["MiB in DuckDB (in Spark)", *events], _memory(sizes))}
 
 Measured on {found.machine.measured} with {found.machine.sentence}.
 """
@@ -115,45 +124,37 @@ def _tables(sizes: Sequence[Size]) -> Iterator[list[str]]:
 
 
 def _times(sizes: Sequence[Size]) -> Iterator[list[str]]:
-    floors = [f"{digits(size.floor.read_s)} (1)" for size in sizes]
-    grown = (_tenfold(one, other, one.floor.read_s, other.floor.read_s) for one, other in _steps(sizes))
-    yield ["floor: read `events`", *floors, *grown]
     for command, what in COMMANDS.items():
         yield [
             what,
-            *(f"{digits(size.runs[command].seconds)} ({_times_floor(size, command)})" for size in sizes),
-            *(_tenfold(one, other, one.work_s(command), other.work_s(command)) for one, other in _steps(sizes)),
+            *(f"{digits(size.runs['duckdb'][command].seconds)} ({_times_spark(size, command)})" for size in sizes),
+            *(_tenfold(one, other, command) for one, other in _steps(sizes)),
         ]
 
 
+def _times_spark(size: Size, command: str) -> str:
+    """Return how many times as long as DuckDB Spark takes for a command."""
+    in_spark = size.runs.get("spark", {}).get(command)
+    return "-" if in_spark is None else digits(in_spark.seconds / size.runs["duckdb"][command].seconds)
+
+
 def _memory(sizes: Sequence[Size]) -> Iterator[list[str]]:
-    of_floor = [size.floor.run for size in sizes]
-    rows = [("floor: read `events`", of_floor)]
-    rows += [(what, [size.runs[command] for size in sizes]) for command, what in COMMANDS.items()]
-    for what, runs in rows:
-        grown = (
-            _tenfold(one, other, before.together_mib, after.together_mib)
-            for (one, other), (before, after) in zip(_steps(sizes), pairwise(runs), strict=True)
-        )
-        yield [what, *map(_mib, runs), *grown]
+    for command, what in COMMANDS.items():
+        yield [what, *(f"{_mib(size, 'duckdb', command)} ({_mib(size, 'spark', command)})" for size in sizes)]
 
 
-def _mib(run: Run) -> str:
-    return f"{run.together_mib:,.0f} ({run.jvm_mib:,.0f}, {run.command_mib:,.0f}, {run.worker_mib:,.0f})"
+def _mib(size: Size, engine: Engine, command: str) -> str:
+    run = size.runs.get(engine, {}).get(command)
+    return "-" if run is None else f"{run.together_mib:,.0f}"
 
 
 def _steps(sizes: Sequence[Size]) -> list[tuple[Size, Size]]:
     return list(pairwise(sizes))
 
 
-def _times_floor(size: Size, command: str) -> str:
-    return digits(size.work_s(command) / size.floor.read_s) if size.floor.read_s else ""
-
-
-def _tenfold(one: Size, other: Size, before: float, after: float) -> str:
-    """Return how many times as much ten times the events would take, by two sizes that need not be ten times apart."""
-    if not before or not after:
-        return ""
+def _tenfold(one: Size, other: Size, command: str) -> str:
+    """Return how many times as long ten times the events take, by two sizes that need not be ten times apart."""
+    before, after = (size.runs["duckdb"][command].seconds for size in (one, other))
     tens = math.log10(other.events / one.events)
     return f"x {digits((after / before) ** (1 / tens))}"
 

@@ -1,7 +1,7 @@
-"""The cost of queries to a whole ledger: `replay`, `marts` and `check` on 10,000 to 1,000,000 events of 1,000 groups.
+"""The cost of queries to a whole ledger of 1,000 groups and 10,000 to 1,000,000 events, in DuckDB and in Spark.
 
 ``python -m bench.ledger_questions [--sizes 10000,30000]`` writes `ledger.json` and `docs/performance.md`.
-It takes 25 minutes, and needs Linux: memory is read from ``/proc``.
+It takes 40 minutes, most of them in Spark, and needs Linux: memory is read from ``/proc``.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,7 @@ from bench.reading import Read
 from bench.recording import Batch, write_snapshots
 from bench.results import write
 from model.rows import SNAPSHOTS, TABLES
+from pipeline.ledger.view_queries import Engine
 from pipeline.settings import Settings
 
 GROUPS = 1_000
@@ -40,26 +41,32 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="python -m bench.ledger_questions", description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=_sizes, default=SIZES, help="events, by comma (10000,100000,1000000)")
+    parser.add_argument(
+        "--spark-up-to", type=int, default=SIZES[-1], help="most events that Spark is asked about (%(default)s)"
+    )
     parser.add_argument("--groups", type=int, default=GROUPS, help="that there are (%(default)s)")
     parser.add_argument("--folder", type=Path, default=_FOLDER, help="emptied first (%(default)s)")
     parser.add_argument("--json", type=Path, default=ledger_figures.LEDGER, help="where the figures go (%(default)s)")
     given = parser.parse_args(arguments)
     if not Path("/proc").is_dir():
         parser.error("this system has no /proc, from which memory is read; it must be Linux")
-    write(measure(given.folder.absolute(), given.sizes, given.groups), given.json)
+    write(measure(given.folder.absolute(), given.sizes, given.groups, given.spark_up_to), given.json)
     if given.json == ledger_figures.LEDGER:
         report.make()
     return 0
 
 
-def measure(folder: Path, sizes: Sequence[int], groups: int) -> Growth:
-    """Make a ledger of each size, and ask it everything."""
+def measure(folder: Path, sizes: Sequence[int], groups: int, spark_up_to: int) -> Growth:
+    """Make a ledger of each size, and ask it everything; Spark only about ledgers of up to so many events."""
     machine = this_machine()
     if not machine.is_quiet:
         print(f"the load average is {machine.load:g}; from {QUIET_LOAD:g} on the figures do not count")
     shutil.rmtree(folder, ignore_errors=True)
     settings = Settings()
-    measured = [_measure(folder / str(events), events, groups, settings.partitions) for events in sizes]
+    measured = [
+        _measure(folder / str(events), events, groups, settings.partitions, with_spark=events <= spark_up_to)
+        for events in sizes
+    ]
     return Growth(machine, groups, settings.partitions, settings.driver_memory, measured)
 
 
@@ -95,33 +102,46 @@ def generate(folder: Path, events: int, groups: int, partitions: int) -> tuple[i
     return second, files
 
 
-def _measure(folder: Path, events: int, groups: int, partitions: int) -> Size:
+def _measure(folder: Path, events: int, groups: int, partitions: int, *, with_spark: bool) -> Size:
     began = time.monotonic()
-
-    def next_is(what: str) -> None:
-        print(f"{events:,} events: {time.monotonic() - began:4.0f} s  {what}", flush=True)
-
-    home = folder / "home"
     logs = folder / "logs"
     logs.mkdir(parents=True)
-    env = {**os.environ, **Settings(home=str(home)).environment()}
 
-    def measured(name: str, *argv: str) -> Run:
-        next_is(name)
-        return run([sys.executable, "-m", *argv, "--home", str(home)], logs / f"{name}.log", env)
+    def measured(home: Path, name: str, *argv: str) -> Run:
+        print(f"{events:,} events: {time.monotonic() - began:4.0f} s  {home.name} {name}", flush=True)
+        env = {**os.environ, **Settings(home=str(home)).environment()}
+        return run([sys.executable, "-m", *argv, "--home", str(home)], logs / f"{home.name}-{name}.log", env)
 
-    next_is("generate")
     second, files = generate(folder / "log", events, groups, partitions)
-    measured("record", "bench.recording", *map(str, files))
-    tables = {name: _stored(home / "warehouse" / name) for name in TABLES}
-    reading = measured("floor", "bench.reading")
-    read = msgspec.json.decode((logs / "floor.log").read_bytes().splitlines()[-1], type=Read)
+    homes: dict[Engine, Path] = {"duckdb": folder / "duckdb"}
+    measured(homes["duckdb"], "record", "bench.recording", *map(str, files))
+    if with_spark:
+        homes["spark"] = folder / "spark"
+        shutil.copytree(homes["duckdb"], homes["spark"])
+    tables = {name: _stored(homes["duckdb"] / "warehouse" / name) for name in TABLES}
+    reading = measured(homes["duckdb"], "floor", "bench.reading")
+    read = msgspec.json.decode((logs / "duckdb-floor.log").read_bytes().splitlines()[-1], type=Read)
     floor = Floor(round(reading.seconds - read.seconds, 2), read.seconds, read.event_bytes, reading)
-    runs = {name: measured(name, "pipeline.cli", name) for name in ("replay", "check", "marts")}
-    measured("record_news", "bench.recording", str(folder / "log" / _NEWS))
-    runs["marts_again"] = measured("marts_again", "pipeline.cli", "marts")
-    next_is("done")
+    runs: dict[Engine, dict[str, Run]] = {engine: {} for engine in homes}
+    for engine, home in homes.items():
+        for name, arguments in _ASKED.items():
+            if name == "marts_again":
+                measured(home, "record_news", "bench.recording", str(folder / "log" / _NEWS))
+            runs[engine][name] = measured(home, name, "pipeline.cli", *arguments, "--engine", engine)
     return Size(events, events // NEWS, second, len(files), tables, floor, runs)
+
+
+_ASKED: Mapping[str, Sequence[str]] = {
+    "groups": ("groups",),
+    "describe": ("describe", "group-0003"),
+    "explain": ("explain", "--group", "group-0003", "--queue", "orders-03-0"),
+    "lag": ("lag",),
+    "replay": ("replay",),
+    "check": ("check",),
+    "marts": ("marts",),
+    "marts_again": ("marts",),
+}
+"""Command, see `ledger_figures.COMMANDS` -> its arguments; in the order in which they run."""
 
 
 def _stored(table: Path) -> Stored:

@@ -157,7 +157,12 @@ def _asked(
 
 def _params(name: str, queues: list[Queue], clients: list[str]) -> dict[str, Any]:
     """Return what a strategy must be told to have something to share; those that need nothing get nothing."""
+    numbers: dict[str, dict[str, list[int]]] = {client: {} for client in clients}
+    for i, queue in enumerate(queues):
+        name_there = f"{queue.topic}@{queue.broker}" if queue.broker else queue.topic
+        numbers[clients[i % len(clients)]].setdefault(name_there, []).append(queue.queue_id)
     facts: dict[str, Any] = {
+        "pins": numbers,
         "consumer_rooms": {client: f"r{i % ROOMS}" for i, client in enumerate(clients)},
         "queue_rooms": {queue: queue.broker.partition("@")[0] for queue in queues},
         "weights": {client: 1.0 + i % 3 for i, client in enumerate(clients)},

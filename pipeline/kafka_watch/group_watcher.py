@@ -11,10 +11,10 @@ from model.decisions import Rejected
 from model.signing import Keys
 from model.watched_group import HEARTBEAT_MS, WatchedGroup
 from pipeline.failure_log import Trouble
-from pipeline.kafka_watch.decision_feed import DecisionFeed
 from pipeline.kafka_watch.event_log import EventLog
 from pipeline.kafka_watch.group_names import PREFIX, group_name
 from pipeline.kafka_watch.group_reader import AT_ONCE, GroupReader, Reading
+from pipeline.kafka_watch.watched_decisions import WatchedDecisions
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 from wakeroll.monotonic_clock import now_ms
@@ -63,7 +63,7 @@ class GroupWatcher:
         self._prefix = connection.topics.prefix
         self._log = EventLog(connection, keys, timeout)
         self._reader = GroupReader(connection, timeout)
-        self._feed = DecisionFeed(connection, f"{rules.prefix} {rules.groups.pattern}", timeout)
+        self._feed = WatchedDecisions(connection, f"{rules.prefix} {rules.groups.pattern}", timeout)
         self._feed.lost = self._drop_lost
         self._watched: dict[str, WatchedGroup] = {}
         """Name here -> group that this process watches."""

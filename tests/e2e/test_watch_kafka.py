@@ -16,9 +16,9 @@ from confluent_kafka import ShareConsumer, TopicPartition
 from model.decisions import AnyDecision, Handover, Membership, Offset, Rebalance, Rejected
 from model.queue import Queue
 from model.signing import DEV_KEYS
-from pipeline.kafka_watch.decision_feed import kafka_group_of
 from pipeline.kafka_watch.group_reader import GroupReader
 from pipeline.kafka_watch.group_watcher import GroupWatcher, WatchRules
+from pipeline.kafka_watch.watched_decisions import kafka_group_of
 from pipeline.local.child_process import Child
 from tests.support.systems.coordinator_thread import Coordinator, plane_of_its_own
 from tests.support.systems.decision_sink import Sink

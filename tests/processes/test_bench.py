@@ -114,22 +114,26 @@ def test_a_decision_can_be_asked_for_when_the_commit_with_its_row_is_there(tmp_p
     assert found == latency_of([700, 690, 900, 890])
 
 
-def test_growth_is_told_without_the_start_and_by_ten_times_the_events(found):
-    """A start that is always the same would hide how the rest grows, and sizes need not be ten times apart."""
+def test_growth_is_told_by_ten_times_the_events_and_beside_spark(found):
+    """Sizes need not be ten times apart, and Spark need not be asked about all of them."""
 
-    def size(events: int, seconds: float, mib: float) -> Size:
-        of_all = Run(seconds=10 + seconds, jvm_mib=400, command_mib=90, worker_mib=0, together_mib=mib)
+    def size(events: int, seconds: float, mib: float, **spark: Run) -> Size:
+        of_all = Run(seconds=seconds, jvm_mib=0, command_mib=mib, worker_mib=0, together_mib=mib)
         tables = {"events": Stored(rows=events, size=events * 40)}
         floor = Floor(start_s=10, read_s=2, event_bytes=1, run=of_all)
-        return Size(events, 9, 60, 12, tables, floor, dict.fromkeys(ledger_figures.COMMANDS, of_all))
+        engines = {"duckdb": of_all, **spark}
+        runs = {engine: dict.fromkeys(ledger_figures.COMMANDS, run) for engine, run in engines.items()}
+        return Size(events, 9, 60, 12, tables, floor, runs)
 
-    ledgers = Growth(found.machine, 1_000, 4, "1g", [size(1_000, 8, 500), size(100_000, 32, 2_000)])
+    of_spark = Run(seconds=40, jvm_mib=400, command_mib=90, worker_mib=0, together_mib=500)
+    sizes = [size(1_000, 8, 200, spark=of_spark), size(100_000, 32, 300)]
+    ledgers = Growth(found.machine, 1_000, 4, "1g", sizes)
 
     page = report.page(found, ledger=ledgers)
 
     assert "| `events` | 1,000 (0.0400) | 100,000 (4.00) |" in page
-    assert "| `check`: every rule | 18.0 (4.00) | 42.0 (16.0) | x 2.00 |" in page
-    assert "| `check`: every rule | 500 (400, 90, 0) | 2,000 (400, 90, 0) | x 2.00 |" in page
+    assert "| `check`: every rule | 8.00 (5.00) | 32.0 (-) | x 2.00 |" in page
+    assert "| `check`: every rule | 200 (500) | 300 (-) |" in page
     assert "Not measured yet: `python -m bench.ledger_questions`" in report.page(found)
 
 

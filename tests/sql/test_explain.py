@@ -86,7 +86,8 @@ def watched(open_in, engine, tmp_path_factory):
     story.configure("kafka.billing", strategy="PINNED", handover="eager", rebalance_interval_ms=1_000)
     story.pass_seconds(2)
     for client_id, numbers in (("c1", [0, 1, 2]), ("c2", [2, 3])):
-        story.join("kafka.billing", client_id, "orders", strategy_params={"queues": {"orders": numbers}})
+        pins = {"queues": {"orders": numbers}}
+        story.join("kafka.billing", client_id, "orders", keeps=True, strategy_params=pins)
         story.pass_seconds(2)
     story.restate("kafka.billing", "c1", strategy_params={"queues": {"orders": [0, 1]}})
     story.pass_seconds(2)

@@ -471,6 +471,7 @@ def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_pa
     again("offsets", client_id=f.lit("a thief"))
     # Each queue goes to its owners once more, by records of before.
     again("assignments", seq=f.col("seq") + 1_000)
+    again("assignments", seq=f.col("seq") + 2_000)
     again("decisions", seq=f.col("seq") + 1_000, cause=f.col("cause").withField("offset", f.lit(0).cast("long")))
     models = ("--select", "path:models/staging", "ownership_timeline")
     marts.build(warehouse, tmp_path / "logs", *models, command="run", engine="spark")

@@ -69,20 +69,21 @@ class Story:
         ]
         self.append(Route(topic=topic, queues=routed, version=str(queues)))
 
-    def join(self, group_id: str, client_id: str, *topics: str, **wishes: object) -> None:
-        """Let a new life of a client join."""
-        self._wishes[group_id, client_id] = wishes | {"subscriptions": [Subscription(topic=topic) for topic in topics]}
+    def join(self, group_id: str, client_id: str, *topics: str, keeps: bool = False, **wishes: object) -> None:
+        """Let a new life of a client join; if it `keeps` its wishes, its later heartbeats repeat them."""
+        subscriptions = [Subscription(topic=topic) for topic in topics]
+        self._wishes[group_id, client_id] = {"subscriptions": subscriptions, **(wishes if keeps else {})}
         self._instances[group_id, client_id] = f"life-{next(self._lives)}"
         self._unanswered[group_id, client_id] = Heartbeat(
             group_id=group_id,
             client_id=client_id,
             instance_id=self._instances[group_id, client_id],
-            **self._wishes[group_id, client_id],
+            **{"subscriptions": subscriptions, **wishes},
         )
         self.append(self._unanswered[group_id, client_id])
 
     def restate(self, group_id: str, client_id: str, **wishes: object) -> None:
-        """Let a member send other preferences."""
+        """Let a member send other preferences, from now on."""
         self._wishes[group_id, client_id] |= wishes
         self._beat(group_id, client_id)
 

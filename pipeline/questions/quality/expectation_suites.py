@@ -62,7 +62,8 @@ class Gate:
         """
         self._engine = engine
         with _quiet():
-            self._context = _context(docs)
+            # The projects of both engines have the same names, with other types.
+            self._context = _context(None if docs is None else docs / engine)
             sources = self._context.data_sources
             self._source: Any = (
                 sources.add_or_update_spark(name="ledger", persist=False)

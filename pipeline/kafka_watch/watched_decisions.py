@@ -27,7 +27,7 @@ _AT_ONCE = 1_000
 _decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
 
 
-class DecisionFeed:
+class WatchedDecisions:
     """Reads new decisions about groups from the partitions that Kafka assigns to this process. For one thread."""
 
     def __init__(self, connection: Connection, expression: str, timeout: float) -> None:
