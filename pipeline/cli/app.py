@@ -26,6 +26,7 @@ from pipeline.cli import (
     state_command,
     wake_command,
     watch_command,
+    watch_live_command,
     what_if_command,
 )
 from wakeroll.errors import InvalidUsage, WakerollError
@@ -51,6 +52,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         local_commands.demo,
     ),
     "Ask": (
+        watch_live_command.watch,
         groups_command.groups,
         describe_command.describe,
         lag_command.lag,
