@@ -27,6 +27,7 @@ from pipeline.metrics.label_caps import LabelCaps
 from pipeline.serve.access.access_options import AccessOptions
 from pipeline.serve.access.gate import Gate
 from pipeline.serve.changes.change_work import Work
+from pipeline.serve.history import History
 from pipeline.serve.live_metrics import MOST_GROUPS, LiveMetrics
 from pipeline.serve.view_source import LiveSource
 from pipeline.serve.web_app import WebApp
@@ -144,6 +145,8 @@ def following(settings: Settings, registry: CollectorRegistry) -> Iterator[LiveS
         source = LiveSource(model)
         reader = ReadLedger(source, settings.warehouse, topics, settings.partitions)
         reader.start()
+        # DuckDB reports leaks if a thread that has used it is alive when the process ends.
+        stack.callback(reader.join, _GOODBYE_S)
         stack.callback(reader.stop)
         yield source
 
@@ -190,11 +193,15 @@ def serve(
         registry.register(collector)
     with listening(host, port) as listener, following(settings, registry) as source:
         LiveMetrics(source, registry)
+        history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
         work = Work(settings) if access.allow_changes else None
-        web = WebApp(source, registry, hosts_of(host, access.public_host), gate, work)
+        web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work)
         server = PageServer(web)
         ready(address_of(host, listener.getsockname()[1]), server)
-        server.run(sockets=[listener])
+        try:
+            server.run(sockets=[listener])
+        finally:
+            history.close()
 
 
 @contextmanager

@@ -286,7 +286,13 @@ def test_a_coordinator_that_does_not_answer_and_brokers_that_are_gone_are_told(b
                 PageClient(
                     stack.enter_context(
                         answering(
-                            WebApp(source, CollectorRegistry(), ["127.0.0.1"], Gate(plane.access), Work(found, 0.5))
+                            WebApp(
+                                source,
+                                CollectorRegistry(),
+                                ["127.0.0.1"],
+                                gate=Gate(plane.access),
+                                work=Work(found, 0.5),
+                            )
                         )
                     )
                 )

@@ -46,7 +46,7 @@ def page(**options: object) -> Iterator[PageClient]:
     access = AccessOptions(**options)
     source = LiveSource(LiveModel(Topics(), PARTITIONS))
     hosts = hosts_of("127.0.0.1", access.public_host)
-    with answering(WebApp(source, CollectorRegistry(), hosts, Gate(access))) as address:
+    with answering(WebApp(source, CollectorRegistry(), hosts, gate=Gate(access))) as address:
         yield PageClient(address)
 
 
