@@ -1,7 +1,7 @@
 # The tasks of a checkout; `make` without a target lists them.  They need only Python 3.11, Java 17 and make, and install
 # nothing outside this folder.  All paths are relative, so the folder may have any name.
 
-.PHONY: help setup run test simulate exhaustive bench lint check clean jars
+.PHONY: help setup run test simulate exhaustive bench screenshots lint check clean jars
 .DEFAULT_GOAL := help
 # Each step needs the previous one, so -j has no effect.
 .NOTPARALLEL:
@@ -45,6 +45,9 @@ exhaustive: .venv/.installed-dev ## check every interleaving of events in small 
 
 bench: .venv/.installed jars ## measure costs on this machine, compared with Kafka's; writes docs/performance.md
 	@exec $(OURS) -m bench $(ARGS)
+
+screenshots: .venv/.installed-dev ## make the pictures of docs/img from the tables of make run; needs Chromium
+	@exec $(OURS) docs/make_screenshots.py
 
 lint: .venv/.installed-dev ## check style and types
 	$(OURS) -m ruff check .

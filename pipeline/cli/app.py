@@ -27,6 +27,7 @@ from pipeline.cli import (
     users_command,
     wake_command,
     watch_command,
+    watch_live_command,
     what_if_command,
 )
 from wakeroll.errors import InvalidUsage, WakerollError
@@ -52,6 +53,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         local_commands.demo,
     ),
     "Ask": (
+        watch_live_command.watch,
         groups_command.groups,
         describe_command.describe,
         lag_command.lag,

@@ -4,13 +4,27 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from msgspec import structs
 from rich.table import Table
 
-from pipeline.cli.held_pulls import held_table, held_when, waits_of, waits_table
+from pipeline.cli.held_pulls import Held, held_table, held_when, waiting_of, waits_of, waits_table
+from pipeline.cli.live_answer import live_model, print_age, provenance, tick_of, view_of
 from pipeline.cli.open_ledger import ledger
-from pipeline.cli.options import AsJson, ConfigFile, EngineName, GroupName, Home, settings_of
+from pipeline.cli.options import (
+    AsJson,
+    ConfigFile,
+    EngineName,
+    GroupName,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    LiveBootstrap,
+    Prefix,
+    settings_of,
+)
 from pipeline.cli.output import Output, clock_text, write_document
 from pipeline.ledger.ledger import Ledger, Row
+from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
 
 out = Output()
@@ -26,13 +40,31 @@ def describe(
     holds: Holds = False,
     as_json: AsJson = False,
     engine: EngineName = "duckdb",
+    bootstrap: LiveBootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
-    """Show one group: the owner of each queue, since when and why, the members, and the last five rebalances."""
+    """Show one group: the owner of each queue, since when and why, the members, and the last five rebalances.
+
+    With --bootstrap, the answer comes from Kafka, as of now, and has the contents of `watch`.
+    """
+    settings = settings_of(
+        config,
+        look_for_run=False,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        home=home,
+    )
+    if settings.bootstrap:
+        _live(settings, group, holds, as_json)
+        return
     from pipeline.ledger.known_groups import refuse_unknown_group
 
-    settings = settings_of(config, home=home)
     with ledger(settings, out, engine) as opened:
         refuse_unknown_group(opened, group)
         [found] = _rows(opened, "groups", group)
@@ -59,6 +91,26 @@ def describe(
     if held is not None:
         out.print(held_table(held))
         out.print(waits_table(waits))
+
+
+def _live(settings: Settings, group: str, holds: bool, as_json: bool) -> None:
+    from pipeline.cli.watch_screen import group_screen
+
+    with live_model(settings, out) as model:
+        view, tick_ms = view_of(model, group), tick_of(model)
+        with model.lock:
+            shards = [one.shard for one in model.shards.values() if one.kind == "queues"]
+            held = Held(waiting_of(shards, group), max((shard.tick_ms for shard in shards), default=0))
+    if as_json:
+        answer: dict[str, Any] = {**structs.asdict(view), **provenance(view.health, tick_ms), "last_tick_ms": tick_ms}
+        if holds:
+            answer |= {"held_pulls": held.pulls, "held_pulls_at_ms": held.at_ms}
+        write_document(answer)
+        return
+    out.print(group_screen(view, out.size.width, is_unicode=out.encoding.startswith("utf")))
+    if holds:
+        out.print(held_table(held))
+    print_age(structs.replace(view.health, notices=[]), tick_ms, out)  # the screen has the notices
 
 
 def _rows(opened: Ledger, view: str, group: str, order: str = "group_id", limit: int | None = None) -> list[Row]:

@@ -1,15 +1,29 @@
 """The `lag` command: how far the groups are behind, in messages and in time."""
 
+import time
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from model.queue import Queue
+from pipeline.cli.live_answer import live_model, print_age, provenance, tick_of, view_of
 from pipeline.cli.open_ledger import ledger
-from pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
+from pipeline.cli.options import (
+    AsJson,
+    ConfigFile,
+    EngineName,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    LiveBootstrap,
+    Prefix,
+    settings_of,
+)
 from pipeline.cli.output import Output, clock_text, seconds_text, write_document
 from pipeline.ledger.ledger import Row
+from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
 
 out = Output()
@@ -18,6 +32,9 @@ AnyGroup = Annotated[
     str | None,
     typer.Argument(metavar="[GROUP]", help="Show the queues of this group; default: the sums of all groups."),
 ]
+
+_SHORTEST_MS = 1_000
+"""A wait that is only known to be longer than less than this (ms) is not known."""
 
 _OF_GROUPS = """
     select
@@ -41,16 +58,33 @@ def lag(
     group: AnyGroup = None,
     as_json: AsJson = False,
     engine: EngineName = "duckdb",
+    bootstrap: LiveBootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
     """Show the lag of each group, or of each queue of one group: messages, and the age of the oldest one (s).
 
-    Queues without a committed offset are not listed.  Lag counts from the newest reported end offset.
+    Queues without a committed offset are not listed.  Lag counts from the newest reported end offset, and with
+    the option --bootstrap from the ends that the brokers report now.
     """
+    settings = settings_of(
+        config,
+        look_for_run=False,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        home=home,
+    )
+    if settings.bootstrap:
+        _live(settings, group, as_json)
+        return
     from pipeline.ledger.known_groups import refuse_unknown_group
 
-    with ledger(settings_of(config, home=home), out, engine) as opened:
+    with ledger(settings, out, engine) as opened:
         if group is None:
             rows = opened.rows(_OF_GROUPS)
         else:
@@ -63,6 +97,40 @@ def lag(
     if rows:
         as_of_ms = rows[0].as_of_ms
         out.print(f"as of {clock_text(as_of_ms)}, {seconds_text(now_ms() - as_of_ms)} ago")
+
+
+def _live(settings: Settings, group: str | None, as_json: bool) -> None:
+    from pipeline.cli.live_lag import lag_of_groups, lag_of_queues
+
+    rows: Sequence[Any]
+    with live_model(settings, out) as model:
+        rows = lag_of_groups(model, time.monotonic()) if group is None else lag_of_queues(view_of(model, group))
+        tick_ms, health = tick_of(model), model.health(time.monotonic())
+    if as_json:
+        write_document({"groups" if group is None else "queues": rows, **provenance(health, tick_ms)})
+        return
+    out.print(_live_table(group, rows))
+    print_age(health, tick_ms, out)
+
+
+def _live_table(group: str | None, rows: Sequence[Any]) -> Table:
+    table = Table(title="lag of the groups" if group is None else f"lag of {group}")
+    table.add_column("group" if group is None else "queue")
+    numbers = ("queues", "messages", "most in a queue") if group is None else ("committed", "end", "messages")
+    for name in (*numbers, "oldest waits for"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        if group is None:
+            name, wait_ms = row.group_id, row.max_lag_ms
+            counts = (row.queues, row.lag_messages, row.max_lag_messages)
+        else:
+            name, wait_ms = str(Queue(row.topic, row.broker, row.queue_id)), row.lag_ms
+            counts = (row.committed_offset, row.end_offset, row.lag_messages)
+        wait = f"{'> ' if row.lag_is_longer else ''}{seconds_text(wait_ms)}"
+        if row.lag_is_longer and wait_ms < _SHORTEST_MS:
+            wait = "-"  # the first known end is from this very query
+        table.add_row(name, *map(str, counts), wait)
+    return table
 
 
 def _groups_table(rows: Sequence[Row]) -> Table:

@@ -1,5 +1,8 @@
 """Commands that run the whole system on this machine.  No other module outside `pipeline.local` imports that."""
 
+from contextlib import ExitStack
+from typing import Annotated
+
 import typer
 
 from pipeline.cli.options import (
@@ -16,9 +19,14 @@ from pipeline.cli.options import (
 )
 from pipeline.cli.output import Output
 from pipeline.cli.run_commands import stop_on_signals
+from pipeline.cli.serve_command import PORT, refuse_unusable_port
 from wakeroll.keys import warning_of
 
 out = Output()
+
+ServePort = Annotated[
+    int, typer.Option("--serve-port", min=0, max=65_535, help="Port of the page; 0: one that the system chooses.")
+]
 
 
 def up(
@@ -31,10 +39,15 @@ def up(
     metrics_port: MetricsPort = None,
     metrics_address: MetricsAddress = None,
     config: ConfigFile = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Also serve the web page, on this machine only.")] = False,
+    serve_port: ServePort = PORT,
 ) -> None:
     """Run the whole system: an embedded broker (unless --bootstrap names one), the observer and both jobs."""
+    from pipeline.local.local_page import local_page
     from pipeline.local.local_system import Stopped, local_system
 
+    if serve:
+        refuse_unusable_port(serve_port)
     settings = settings_of(
         config,
         look_for_run=False,
@@ -53,13 +66,19 @@ def up(
     stop = stop_on_signals()
     out.print("starting broker, observer and jobs; about 20 s", style="dim")
     try:
-        with local_system(settings, stop) as system:
+        with ExitStack() as stack:
+            system = stack.enter_context(local_system(settings, stop))
+            page = stack.enter_context(local_page(system.settings, serve_port)) if serve else None
             out.print(f"wakeroll is up on [bold]{system.settings.bootstrap}[/]; Ctrl-C stops it")
             out.print(
                 f"logs in {system.settings.logs}; ask with: wakeroll groups, wakeroll describe GROUP", style="dim"
             )
+            if page is not None:
+                out.print(f"the page: [bold]{page.address}[/]")
             while not stop.wait(0.5):
                 system.check()
+                if page is not None:
+                    page.check()
             out.print("stopping: the last batch is finished first", style="dim")
     except Stopped:
         raise typer.Exit(130) from None
@@ -71,10 +90,16 @@ def demo(
     home: Home = None,
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="At the end, serve the web page of the demo's tables until Ctrl-C.")
+    ] = False,
+    serve_port: ServePort = PORT,
 ) -> None:
     """Show a hand-over: three consumers join, one is killed, no message is lost, and SQL shows who owned what."""
     from pipeline.local.demo import run_demo
 
+    if serve:
+        refuse_unusable_port(serve_port)
     settings = settings_of(
         config,
         look_for_run=False,
@@ -83,4 +108,4 @@ def demo(
         home=home,
         checkpoints=checkpoints,
     )
-    raise typer.Exit(run_demo(settings, stop_on_signals()))
+    raise typer.Exit(run_demo(settings, stop_on_signals(), serve_port if serve else None))

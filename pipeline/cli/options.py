@@ -23,6 +23,15 @@ Bootstrap = Annotated[
         show_default=False,
     ),
 ]
+LiveBootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        metavar="HOST:PORT,...",
+        help="Answer from these Kafka brokers, as of now; default: none, the answer comes from the tables in --home.",
+        show_default=False,
+    ),
+]
 KafkaConfig = Annotated[
     str | None,
     typer.Option(

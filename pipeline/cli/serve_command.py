@@ -107,7 +107,7 @@ def serve(
         from pipeline.serve.access.access_options import AccessOptions
         from pipeline.serve.web_server import serve as run_server
     except ModuleNotFoundError as missing:
-        raise InvalidUsage(f"the page needs the package {missing.name}; install wakeroll[serve]") from None
+        raise _needs_serve(missing) from None
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     followed = f"following {settings.bootstrap}" if settings.bootstrap else f"the tables in {settings.warehouse}"
     access = AccessOptions(
@@ -126,3 +126,21 @@ def serve(
         lambda address, _: out.print(f"{address}  ({followed}; Ctrl-C stops)", soft_wrap=True),
         access,
     )
+
+
+def refuse_unusable_port(port: int) -> None:
+    """Check that a page can be served on this port of this machine, before the work that is to be shown.
+
+    Raises:
+        InvalidUsage: the port is in use, or a package is missing.
+    """
+    try:
+        from pipeline.serve.web_server import listening
+    except ModuleNotFoundError as missing:
+        raise _needs_serve(missing) from None
+    with listening("127.0.0.1", port):
+        pass
+
+
+def _needs_serve(missing: ModuleNotFoundError) -> InvalidUsage:
+    return InvalidUsage(f"the page needs the package {missing.name}; install wakeroll[serve]")

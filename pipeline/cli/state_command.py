@@ -1,14 +1,27 @@
 """The `state` command: what the coordinator knows, with details that no table has."""
 
+import time
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 from rich.table import Table
 
 from model.shard import Shard
+from pipeline.cli.live_answer import live_model, print_age, provenance, tick_of
 from pipeline.cli.open_ledger import ledger
-from pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
+from pipeline.cli.options import (
+    AsJson,
+    ConfigFile,
+    EngineName,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    LiveBootstrap,
+    Prefix,
+    settings_of,
+)
 from pipeline.cli.output import Output, clock_text, seconds_text, write_document
+from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
 
 out = Output()
@@ -32,21 +45,58 @@ class MemberState(Struct, frozen=True, kw_only=True):
     """Time since its last heartbeat, by the shard's clock (ms)."""
 
 
-def state(as_json: AsJson = False, engine: EngineName = "duckdb", home: Home = None, config: ConfigFile = None) -> None:
-    """Show the coordinator's state, from the newest snapshots and the log since: one row per group and member."""
+def state(
+    as_json: AsJson = False,
+    engine: EngineName = "duckdb",
+    bootstrap: LiveBootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Show the coordinator's state, from the newest snapshots and the log since: one row per group and member.
+
+    With --bootstrap, the log is read from Kafka, to its end; without, from the tables.
+    """
+    settings = settings_of(
+        config,
+        look_for_run=False,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        home=home,
+    )
+    if settings.bootstrap:
+        _live(settings, as_json)
+        return
     from pipeline.ledger.archived_log import shards_of
 
-    settings = settings_of(config, home=home)
     with ledger(settings, out, engine) as opened:
         shards = shards_of(opened, settings.partitions, kinds=("groups",))
     rows = [row for shard in shards for row in members_of(shard)]
     at_ms = min((shard.tick_ms for shard in shards if shard.tick_ms), default=None)
     if as_json:
-        write_document({"at_ms": at_ms, "members": rows})
+        write_document({"source": "ledger", "at_ms": at_ms, "members": rows})
         return
     out.print(_table(len(shards), rows))
     age = "no tick is recorded yet" if at_ms is None else f"{seconds_text(now_ms() - at_ms)} ago"
     out.print(f"as of the end of the recorded log: {clock_text(at_ms)}, {age}")
+
+
+def _live(settings: Settings, as_json: bool) -> None:
+    with live_model(settings, out) as model:
+        with model.lock:
+            shards = [one.shard for one in model.shards.values() if one.kind == "groups"]
+            rows = [row for shard in shards for row in members_of(shard)]
+            tick_ms = tick_of(model)
+        health = model.health(time.monotonic())
+    if as_json:
+        write_document({"at_ms": tick_ms, "members": rows, **provenance(health, tick_ms)})
+        return
+    out.print(_table(len(shards), rows))
+    print_age(health, tick_ms, out)
 
 
 def members_of(shard: Shard) -> Iterator[MemberState]:

@@ -53,14 +53,19 @@ class EndQueries(threading.Thread):
         pause_s = EVERY_S
         while not self._stop_requested.wait(pause_s):
             began_s = time.monotonic()
-            queues = [queue for queue in self._model.followed_queues() if not queue.broker and is_legal(queue.topic)]
-            try:
-                ends = self._cluster.ends((queue.topic, queue.queue_id) for queue in queues)
-                self._trouble.ended()
-            except (NotReachable, KafkaException) as problem:
-                self._trouble.began(f"cannot query the ends of the queues: {problem}; those of the routes are used")
-                ends = {}
-            with self._model.lock:
-                found = {Queue(topic, "", number): end for (topic, number), end in ends.items()}
-                self._model.note_ends(found, self._model.now_ms)
-            pause_s = max(EVERY_S, len(queues) / QUEUES_PER_S, time.monotonic() - began_s)
+            queues = self.query()
+            pause_s = max(EVERY_S, queues / QUEUES_PER_S, time.monotonic() - began_s)
+
+    def query(self) -> int:
+        """Query the ends once, and note them in the model; return the number of queues."""
+        queues = [queue for queue in self._model.followed_queues() if not queue.broker and is_legal(queue.topic)]
+        try:
+            ends = self._cluster.ends((queue.topic, queue.queue_id) for queue in queues)
+            self._trouble.ended()
+        except (NotReachable, KafkaException) as problem:
+            self._trouble.began(f"cannot query the ends of the queues: {problem}; those of the routes are used")
+            ends = {}
+        with self._model.lock:
+            found = {Queue(topic, "", number): end for (topic, number), end in ends.items()}
+            self._model.note_ends(found, self._model.now_ms)
+        return len(queues)

@@ -112,7 +112,7 @@ class KafkaFollower(threading.Thread):
 
     def run(self) -> None:
         """Follow the log until `stop`."""
-        refreshed_s = 0.0
+        refreshed_s, is_caught_up = 0.0, False
         try:
             while not self._stop_requested.is_set():
                 try:
@@ -126,15 +126,28 @@ class KafkaFollower(threading.Thread):
                     # A page that stands still and calls itself live would be worse than one that begins again.
                     log.exception("the live model failed and begins again")
                     self._in_trouble(f"this process failed and begins again ({type(failure).__name__}); see its log")
-                    self._next.clear()
+                    self._forget_places()
                     self._stop_requested.wait(_AFTER_FAILURE_S)
                 now_s = time.monotonic()
-                if now_s - refreshed_s >= REFRESH_S:
+                was_caught_up, is_caught_up = is_caught_up, self.is_caught_up
+                if now_s - refreshed_s >= REFRESH_S or was_caught_up != is_caught_up:
                     refreshed_s = now_s
                     self._heal(now_s)
                     self._tidy(now_s)
         finally:
             self._consumer.close()
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the log has been read to the ends that it had at the start."""
+        with self._model.lock:
+            return bool(self._next) and all(self._next.get(place, 0) >= end for place, end in self._ends.items())
+
+    @property
+    def progress(self) -> int:
+        """Sum of the offsets that have been reached; it changes as long as records come."""
+        with self._model.lock:
+            return sum(self._next.values())
 
     # --- the start ---
 
@@ -147,6 +160,7 @@ class KafkaFollower(threading.Thread):
         decisions = [(self._topics.decisions, number) for number in range(partitions)]
         offsets = self._cluster.all_offsets([*places, *decisions])
         snapshots = {} if self._warehouse is None or self._is_recreated else newest_snapshots(self._warehouse)
+        since = self._cluster.since(dict.fromkeys(decisions, now_ms() - HISTORY_MS))
         with self._model.lock:
             self._model.partitions = partitions
             for place in places:
@@ -157,11 +171,10 @@ class KafkaFollower(threading.Thread):
                 era = 1 if found is None else found.era
                 self._put(first_follower(place, partitions, self._signatures, found, era, first), first)
                 self._ends[place], self._starts[place] = end, self._next[place]
-        since = self._cluster.since(dict.fromkeys(decisions, now_ms() - HISTORY_MS))
-        for place in decisions:
-            first, end = offsets[place]
-            self._next[place] = max(first, since.get(place, first))
-            self._ends[place] = end
+            for place in decisions:
+                first, end = offsets[place]
+                self._next[place] = max(first, since.get(place, first))
+                self._ends[place] = end
         self._assign()
         log.info("following %s and %s in %d partitions", *self._topics.control, partitions)
 
@@ -183,11 +196,16 @@ class KafkaFollower(threading.Thread):
                 log.warning("the topic %s was deleted and created again; its log is read from the start", topic)
                 self._ids[topic] = racks.topic_id
                 self._is_recreated = True
-                self._next.clear()
+                self._forget_places()
         if len(set(numbers.values())) > 1:
             found = ", ".join(f"{topic} has {number}" for topic, number in numbers.items())
             raise NotReachable(f"the control topics have different numbers of partitions: {found}")
         return numbers[self._topics.groups]
+
+    def _forget_places(self) -> None:
+        """Forget how far the log was read, so that `_begin` begins again."""
+        for offsets in (self._next, self._ends, self._starts):
+            offsets.clear()
 
     def _put(self, follower: ShardFollower, first: int) -> None:
         self._model.put_shard(follower)
@@ -225,6 +243,8 @@ class KafkaFollower(threading.Thread):
         if place[0] != self._topics.decisions:
             key = message.key()
             self._model.apply(Record(*place, offset, at_ms, _bytes(key), _bytes(value)), now_s)
+            if offset < self._ends[place]:
+                self._date_back(place, at_ms, now_s)
             return
         try:
             decision = _decode(value or b"")
@@ -233,6 +253,12 @@ class KafkaFollower(threading.Thread):
         is_new = self._model.note_decision(place[1], decision, at_ms)
         if is_new and self._listener is not None and offset >= self._ends[place]:
             self._listener(decision, place[1], at_ms)
+
+    def _date_back(self, place: ControlPartition, at_ms: int, now_s: float) -> None:
+        """Give a tick that was in the log at the start its age: that it was received now shows no living observer."""
+        follower = self._model.shards[place]
+        if follower.tick_heard_s == now_s:
+            follower.tick_heard_s = now_s - max(now_ms() - at_ms, 0) / 1_000
 
     def _restart(self, place: ControlPartition) -> None:
         """Continue in a partition whose log does not have the next record: it was deleted, or the topic recreated."""

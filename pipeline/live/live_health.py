@@ -81,7 +81,7 @@ def _ledger_notices(facts: SystemFacts) -> Iterator[Notice]:
             kind="tables-unreadable",
             level="error",
             text=f"the tables cannot be read: {facts.trouble}",
-            remedy="`wakeroll doctor` checks the deployment; the page continues by itself",
+            remedy="`wakeroll doctor` checks the deployment; the view continues by itself",
         )
         return
     if not facts.is_begun:
@@ -103,9 +103,9 @@ def _live_notices(facts: SystemFacts) -> Iterator[Notice]:
         yield Notice(
             kind="broker-gone",
             level="error",
-            text=f"the brokers cannot be read for {duration(facts.trouble_ms)}: {facts.trouble}; the page shows the "
-            "last known state",
-            remedy="`wakeroll doctor` checks brokers, login and topics; the page continues by itself",
+            text=f"the brokers cannot be read for {duration(facts.trouble_ms)}: {facts.trouble}; this is the last "
+            "known state",
+            remedy="`wakeroll doctor` checks brokers, login and topics; the view continues by itself",
         )
         return
     if not facts.is_begun or facts.read < facts.to_read:
@@ -123,7 +123,7 @@ def _about_keys(shards: Sequence[ShardFacts]) -> Iterator[Notice]:
             level="error",
             text=f"the ticks of {_names(refusing)} are signed with keys that this process does not have, so its state "
             "does not advance",
-            remedy="start `wakeroll serve` with the --keys of the deployment",
+            remedy="name the --keys of the deployment",
         )
 
 
@@ -153,7 +153,7 @@ def _about_decisions(facts: SystemFacts) -> Iterator[Notice]:
             kind="decisions-behind",
             level="error",
             text=f"decisions are behind: the coordinator has not published {count:,} that the log requires, the oldest "
-            f"for {duration(age_ms)}; the page shows what it will decide, and its clients do not know it yet",
+            f"for {duration(age_ms)}; this is what it will decide, and its clients do not know it yet",
             remedy="look at `wakeroll run`: is it running, and does it have batches?",
         )
     if different := [one.name for one in facts.shards if one.is_different]:

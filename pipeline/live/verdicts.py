@@ -13,6 +13,9 @@ Kind = Literal["stalled", "unowned", "duplicate", "behind", "rebalancing", "conf
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """All verdicts, the most urgent one first."""
 
+LABELS = {"rebalancing": "rebalancing too often", "duplicate": "duplicate client id", "unowned": "unowned queues"}
+"""Verdict -> its name for people, if it differs."""
+
 WINDOW_MS = 120_000
 """How long offsets are watched before they are judged (ms): the end of a queue is known at least every 60 s, so a
 window has two ends, and several commits at the default interval of 5 s."""

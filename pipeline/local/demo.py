@@ -17,6 +17,7 @@ from rich.table import Table
 from model.events import Configure
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.child_process import Child
+from pipeline.local.local_page import local_page
 from pipeline.local.local_system import LocalSystem, Stopped, local_system
 from pipeline.local.story_checks import GroupView, Watcher, balance, doubly_owned, read_handled, repeats
 from pipeline.local.story_queries import show_answers
@@ -41,11 +42,16 @@ class DemoFailed(WakerollError):
     """A step of the demo did not succeed in time; the message names the step."""
 
 
-def run_demo(settings: Settings, stop: threading.Event) -> int:
+def run_demo(settings: Settings, stop: threading.Event, page_port: int | None = None) -> int:
     """Run the demo; return 0 if all checks succeed (`Story.reckon`), 1 if one fails, 130 if it was stopped.
 
     Each run starts from scratch: it deletes its folder under `home` and its checkpoints, and uses new topics if the
     broker is not the embedded one.
+
+    Args:
+        settings: of a deployment; the demo uses folders in its home.
+        stop: ends the demo.
+        page_port: port of a page that shows the tables at the end, until `stop`; None: no page.
     """
     embedded = not settings.bootstrap
     unique = f"demo-{uuid.uuid4().hex[:8]}"
@@ -71,7 +77,17 @@ def run_demo(settings: Settings, stop: threading.Event) -> int:
         out.print("stopped; everything is down")
         return 130
     out.print(f"[dim]the whole demo took {time.monotonic() - started:.0f} s; tables in {settings.warehouse}[/]")
+    if page_port is not None:
+        _serve(structs.replace(settings, bootstrap=""), page_port, stop)
     return 0 if well else 1
+
+
+def _serve(settings: Settings, port: int, stop: threading.Event) -> None:
+    """Serve the page of the tables until the stop."""
+    with local_page(settings, port) as page:
+        out.print(f"the page of these tables: [bold]{page.address}[/]; Ctrl-C stops it")
+        while not stop.wait(0.5):
+            page.check()
 
 
 class Story:

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
-from pipeline.live.verdicts import duration
+from pipeline.live.verdicts import LABELS, duration
 from pipeline.live.view_structs import LaneRow, PeriodRow
 from pipeline.serve.access.page_frame import Frame
 from wakeroll.epoch_ms import EpochMs
@@ -47,10 +47,6 @@ def environment() -> Environment:
         "frame": Frame(),
     }
     return made
-
-
-LABELS = {"rebalancing": "rebalancing too often", "duplicate": "duplicate client id", "unowned": "unowned queues"}
-"""Verdict -> its name for people, if it differs."""
 
 
 def link(path: str, **params: object) -> str:

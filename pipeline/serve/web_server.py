@@ -18,8 +18,7 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTO
 
 from model.rows import EVENTS
 from pipeline.failure_log import Trouble
-from pipeline.live.end_queries import EndQueries
-from pipeline.live.kafka_follower import KafkaFollower
+from pipeline.live.followed_brokers import followed_brokers
 from pipeline.live.ledger_reader import read_ledger
 from pipeline.live.live_model import LiveModel
 from pipeline.metrics.decision_metrics import DecisionMetrics
@@ -152,17 +151,8 @@ def following(settings: Settings, registry: CollectorRegistry) -> Iterator[LiveS
 
 
 def _follow_brokers(settings: Settings, registry: CollectorRegistry, stack: ExitStack) -> LiveSource:
-    connection, keys = settings.connection, settings.read_keys()
-    model = LiveModel(connection.topics, settings.partitions)
-    model.facts = structs.replace(model.facts, is_begun=False)
     decisions = DecisionMetrics(registry, LabelCaps(registry, MOST_GROUPS))
-    warehouse = settings.warehouse if settings.warehouse.is_dir() else None
-    follower = KafkaFollower(connection, model, keys, warehouse, decisions.count)
-    queries = EndQueries(connection, model)
-    for thread in (follower, queries):
-        thread.start()
-        stack.callback(thread.stop)
-    return LiveSource(model)
+    return LiveSource(stack.enter_context(followed_brokers(settings, decisions.count)).model)
 
 
 def serve(

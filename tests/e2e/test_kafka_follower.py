@@ -1,5 +1,6 @@
 """The live model on a real broker: eras that change, logs that are cut or begin again, keys that do not fit."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -194,3 +195,21 @@ def test_records_of_other_keys_are_told(writer):
     with following(writer, keys=others) as model:
         wait_until(lambda: "other-keys" in notices(model), "the keys are told", state=lambda: notices(model))
         assert "no-ticks" not in notices(model)
+
+
+def test_a_tick_that_is_in_the_log_at_the_start_is_not_received_now(writer):
+    """Its age counts from its append: that an old tick is read shows no living observer."""
+    with following(writer) as model:
+        wait_until(lambda: heard(model) and None not in heard(model), "every shard has a tick")
+    writer.stop()
+    began_s = time.monotonic()
+    with following(writer) as model:
+        wait_until(lambda: model.facts.to_read and model.facts.read == model.facts.to_read, "the log is read")
+        received_s = heard(model)
+
+    assert all(one_s is not None and one_s < began_s for one_s in received_s)
+
+
+def heard(model: LiveModel) -> list[float | None]:
+    """Return when each shard received its newest tick, by the monotonic clock (s)."""
+    return [one.tick_heard_s for one in tuple(model.shards.values())]

@@ -47,6 +47,9 @@ RUN_BY_A_TEST = {
     "wakeroll import-offsets billing --bootstrap host:9092",
     # in test_migration.py
     "wakeroll observe --mirror-offsets billing --bootstrap host:9092",
+    # in test_watch_kafka.py
+    "wakeroll watch-kafka --groups 'orders-.*' --bootstrap host:9092",
+    "wakeroll watch --home .wakeroll/demo",
     "wakeroll groups --home .wakeroll/demo",
     "wakeroll describe billing --home .wakeroll/demo",
     "wakeroll lag --home .wakeroll/demo",
@@ -140,6 +143,7 @@ def test_describe_and_state_tell_of_the_storys_group(story: str, ask: Callable[.
     assert story
     described = ask("describe", "billing")
 
+    assert re.search(r"^billing +empty ", ask("watch"), flags=re.MULTILINE)
     assert "orders-3" in described
     assert "leave" in described
     assert re.search(r"groups-\d+ +│ billing", ask("state"))
@@ -249,7 +253,10 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     home = folder / "home"
     child = Child(
         "wakeroll up",
-        [str(WAKEROLL), "up", "--home", str(home), "--checkpoints", str(folder / "checkpoints")],
+        [
+            *(str(WAKEROLL), "up", "--serve", "--serve-port", "0"),
+            *("--home", str(home), "--checkpoints", str(folder / "checkpoints")),
+        ],
         log=folder / "up.log",
         # Other tests need this machine too.
         env={**os.environ, "COLUMNS": "200", "WAKEROLL_BATCH_INTERVAL_MS": "1000"},
@@ -257,7 +264,8 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         grace_s=120,
     )
     child.start()
-    child.wait_until(lambda: "wakeroll is up on" in child.log_tail(), PATIENCE_S)
+    child.wait_until(lambda: "the page: http://" in child.log_tail(), PATIENCE_S)
+    assert "wakeroll is up on" in child.log_tail()
     yield home
     assert child.stop() == 0, child.log_tail()
     assert running_with(str(folder)) == []

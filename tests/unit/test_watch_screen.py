@@ -1,0 +1,145 @@
+"""The screens of `watch`: they fit the terminal, show what matters first, and no record can write to the terminal."""
+
+import time
+from io import StringIO
+
+import pytest
+from msgspec import structs
+from rich.console import Console
+
+from pipeline.cli.watch_screen import group_screen, groups_screen
+from pipeline.live.ledger_reader import read_ledger
+from pipeline.live.live_model import LiveModel
+from pipeline.live.view_changes import essence
+from pipeline.live.view_structs import GroupsView, GroupView, Notice, QueueRow
+from tests.support.delta_tables import write_tables
+from tests.support.ledgers import PARTITIONS, a_day
+from wakeroll.connection import Topics
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> LiveModel:
+    warehouse = tmp_path_factory.mktemp("home") / "warehouse"
+    write_tables(warehouse, a_day())
+    return read_ledger(warehouse, Topics(), PARTITIONS)
+
+
+@pytest.fixture
+def groups(model) -> GroupsView:
+    return model.groups_view(time.monotonic())
+
+
+@pytest.fixture
+def billing(model) -> GroupView:
+    return model.group_view("billing", time.monotonic())
+
+
+def lines_of(screen: object, width: int) -> list[str]:
+    console = Console(file=StringIO(), width=width, highlight=False)
+    console.print(screen)
+    return console.file.getvalue().splitlines()
+
+
+def many(row: QueueRow, count: int) -> list[QueueRow]:
+    return [structs.replace(row, name=f"orders-{number}", queue_id=number) for number in range(count)]
+
+
+def test_all_groups_are_listed_the_most_urgent_one_first(groups):
+    lines = lines_of(groups_screen(groups, 160), 160)
+
+    rows = lines[[line.startswith("group ") for line in lines].index(True) + 1 :]
+    assert [row.split()[0] for row in rows] == ["billing", "audit"]
+    assert "rebalancing too often" in rows[0]
+
+
+def test_a_group_shows_owners_members_and_rebalances(billing):
+    text = "\n".join(lines_of(group_screen(billing, 160), 160))
+
+    for one in billing.queues:
+        assert f"{one.name} " in text
+    for one in billing.members:
+        assert one.client_id in text
+    assert f"epoch {billing.rebalances[0].epoch} " in text
+
+
+@pytest.mark.parametrize("height", [12, 16, 24, 50])
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_a_screen_is_never_higher_than_the_terminal(billing, width, height):
+    """What does not fit is counted: a terminal would cut it without a word."""
+    large = structs.replace(billing, queues=many(billing.queues[0], 300))
+
+    lines = lines_of(group_screen(large, width, height), width)
+
+    assert len(lines) <= height
+    assert any("more queues" in line for line in lines)
+
+
+def test_the_list_of_groups_is_never_higher_than_the_terminal(groups):
+    large = structs.replace(groups, groups=groups.groups * 100)
+
+    lines = lines_of(groups_screen(large, 100, 24), 100)
+
+    assert len(lines) <= 24
+    assert "and 1" in lines[-1]
+    assert "more groups" in lines[-1]
+
+
+def test_queues_that_need_attention_are_shown_if_not_all_can_be(billing):
+    queues = many(structs.replace(billing.queues[0], lag_messages=0), 300)
+    queues[250] = structs.replace(queues[250], owner="")
+    queues[299] = structs.replace(queues[299], lag_messages=7)
+    large = structs.replace(billing, queues=queues)
+
+    text = "\n".join(lines_of(group_screen(large, 120, 20), 120))
+
+    assert "orders-250" in text
+    assert "orders-299" in text
+    assert "nobody" in text
+
+
+def test_a_record_cannot_move_the_cursor_or_style_the_text(billing):
+    """Details of rejected records, and causes, contain what a client sent."""
+    hostile = "\x1b[2J\x07[bold]x[/bold]"
+    summary = structs.replace(billing.summary, reason=hostile)
+    health = structs.replace(billing.health, notices=[Notice(kind="x", level="error", text=hostile)])
+
+    text = "\n".join(lines_of(group_screen(structs.replace(billing, summary=summary, health=health), 160), 160))
+
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert text.count(r"\x1b[2J\x07[bold]x[/bold]") == 2
+
+
+def test_a_terminal_without_unicode_gets_words(billing):
+    rising = structs.replace(billing, queues=[structs.replace(billing.queues[0], trend="rising", samples=[1, 5])])
+
+    assert "rising" in "\n".join(lines_of(group_screen(rising, 120, is_unicode=False), 120))
+    "\n".join(lines_of(group_screen(rising, 120, is_unicode=False), 120)).encode("ascii")
+
+
+def test_a_hand_over_names_both_clients(billing):
+    moving = structs.replace(billing.queues[0], owner="c3", releasing=True, next_owner="c4")
+
+    text = "\n".join(lines_of(group_screen(structs.replace(billing, queues=[moving]), 120), 120))
+
+    assert "c3 must release, then c4" in text
+
+
+def test_a_heartbeat_is_no_change_and_a_commit_is_one(billing):
+    """A pipe gets one message per change; members send a heartbeat every few seconds."""
+    beaten = structs.replace(
+        billing, members=[structs.replace(one, seen_ms=one.seen_ms + 1) for one in billing.members]
+    )
+    later = structs.replace(beaten, health=structs.replace(beaten.health, as_of_ms=beaten.health.as_of_ms + 1))
+    committed = structs.replace(billing, queues=[structs.replace(one, committed_offset=999) for one in billing.queues])
+
+    assert essence(later) == essence(billing)
+    assert essence(committed) != essence(billing)
+
+
+def test_a_change_of_health_is_a_change(groups):
+    dark = structs.replace(groups.health, notices=[Notice(kind="no-ticks", level="error", text="no ticks for 42 s")])
+    darker = structs.replace(groups.health, notices=[Notice(kind="no-ticks", level="error", text="no ticks for 43 s")])
+
+    assert essence(structs.replace(groups, health=dark)) != essence(groups)
+    assert essence(structs.replace(groups, health=dark)) == essence(structs.replace(groups, health=darker))
