@@ -47,7 +47,7 @@ class PageBuilder:
     """Builds pages for requests."""
 
     def __init__(self, present: PageRegions, history: History | None, frame: Callable[[Request], Frame]) -> None:
-        """Show the present, and the past if there is a history; `frame` returns what a page shows of its reader."""
+        """Show the present, and the past if there is a history; `frame` returns the parts that depend on the reader."""
         self.present = present
         self._frame = frame
         self.history = history
@@ -83,6 +83,11 @@ class PageBuilder:
         bar = TimeBar(extent=extent, at=views.at, path=request.url.path, others=others)
         html = views.page(template, health=views.source.health(), bar=bar, frame=self._frame(request), **values)
         return HTMLResponse(html, status_code=status)
+
+    def plain_page(self, request: Request, template: str, status: int = 200, /, **values: object) -> HTMLResponse:
+        """Return a page of the present without the bar, such as a form."""
+        health = self.present.source.health()
+        return HTMLResponse(self.present.page(template, health=health, frame=self._frame(request), **values), status)
 
     async def missing(self, request: Request, views: PageRegions, group_id: str) -> Response:
         """Return the page that reports that a group, or the page itself, does not exist."""

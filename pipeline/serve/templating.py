@@ -44,8 +44,8 @@ def environment() -> Environment:
         "percent": percent,
         "spark": spark,
         "lane_text": lane_text,
+        "frame": Frame(),
     }
-    made.globals["frame"] = Frame()
     return made
 
 

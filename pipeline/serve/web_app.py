@@ -57,7 +57,6 @@ class WebApp:
         source: ViewSource,
         registry: CollectorRegistry,
         hosts: Sequence[str],
-        *,
         history: History | None = None,
         gate: Gate | None = None,
         work: Work | None = None,
@@ -74,11 +73,14 @@ class WebApp:
             work: carries out changes; None: the page changes nothing.
         """
         self._source = source
-        self._pages = PageBuilder(PageRegions(source), history, self._frame)
+        may_change = gate is not None and work is not None
+        self._pages = PageBuilder(PageRegions(source), history, lambda request: frame_of(gate, request, may_change))
         self._registry = registry
         self._gate = gate
         self._changes = (
-            None if gate is None or work is None else ChangePages(gate, self._pages.present, self.render, work)
+            None
+            if gate is None or work is None
+            else ChangePages(gate, self._pages.present, self._pages.plain_page, work)
         )
         self._streams = 0
         self.stopping = asyncio.Event()
@@ -93,7 +95,7 @@ class WebApp:
                 Route("/events/groups/{group_id}", self.group_events),
                 Route("/api/groups", self.groups_json),
                 Route("/api/groups/{group_id}", self.group_json),
-                *(() if gate is None else LoginPages(gate, self.render).routes),
+                *(() if gate is None else LoginPages(gate, self._pages.plain_page).routes),
                 *(() if self._changes is None else self._changes.routes),
                 Route("/events/changes/{job_id}", self.change_events),
                 Route("/metrics", self.metrics),
@@ -134,27 +136,16 @@ class WebApp:
             request, views, "group.html", query=query, regions=regions, events=events, group_id=group_id
         )
 
-    async def _refused(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refused), "the application calls this for no other exception"
-        if request.url.path.startswith(("/api/", "/events/")):
-            return PlainTextResponse(f"{error}\n", error.status)
-        return self.render(request, "refused.html", error.status, reason=str(error), link_to=error.link)
-
-    def render(self, request: Request, template: str, status: int = 200, /, **values: object) -> Response:
-        """Return a page of the present that has no moment to choose, such as a form."""
-        html = self._pages.present.page(
-            template, health=self._source.health(), bar=None, frame=self._frame(request), **values
-        )
-        return HTMLResponse(html, status)
-
-    def _frame(self, request: Request) -> Frame:
-        """Return what a page shows of its reader."""
-        return frame_of(self._gate, request, may_change=self._changes is not None)
-
     async def _missing(self, request: Request, _error: Exception) -> Response:
         if request.url.path.startswith("/api/"):
             return PlainTextResponse(f"there is nothing at {request.url.path}\n", status_code=404)
         return await self._pages.missing(request, self._pages.present, "")
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused), "the application calls this for no other exception"
+        if request.url.path.startswith(("/api/", "/events/")):
+            return PlainTextResponse(f"{error}\n", error.status)
+        return self._pages.plain_page(request, "refused.html", error.status, reason=str(error), further=error.link)
 
     # --- events ---
 

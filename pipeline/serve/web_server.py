@@ -185,7 +185,7 @@ def serve(
         LiveMetrics(source, registry)
         history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
         work = Work(settings) if access.allow_changes else None
-        web = WebApp(source, registry, hosts_of(host, access.public_host), history=history, gate=gate, work=work)
+        web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work)
         server = PageServer(web)
         ready(address_of(host, listener.getsockname()[1]), server)
         try:

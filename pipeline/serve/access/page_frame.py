@@ -20,7 +20,7 @@ class Frame(Struct, frozen=True, kw_only=True):
     """Whether the page offers changes to users who are known."""
 
 
-def frame_of(gate: Gate | None, request: Request, *, may_change: bool) -> Frame:
+def frame_of(gate: Gate | None, request: Request, may_change: bool) -> Frame:
     """Return the frame of a page for the sender of a request."""
     if gate is None:
         return Frame()
