@@ -10,12 +10,12 @@ from rich.table import Table
 
 from model.assignment_chart import rows_of, text_of
 from model.events import Configure
-from model.strategies import StrategyError, find
 from model.what_if import NotPlayable, Prediction, Situation, Variation, predict
 from pipeline.cli.open_ledger import ledger
 from pipeline.cli.options import AsJson, ConfigFile, EngineName, GroupOption, Home, LogAt, settings_of
 from pipeline.cli.output import Output, write_document
 from pipeline.questions.assignment_svg import Panel, svg_of
+from pipeline.questions.what_if_answers import alternatives, document_of, notes_of, topic_queues, words_of
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
@@ -87,13 +87,13 @@ def what_if(
     with ledger(deployment, out, engine) as opened:
         shard = shard_at(opened, place_of(opened, group, deployment.partitions), deployment.partitions, at_ms)
     try:
-        answers = {_words(change): predict(shard, group, change) for change in changes}
+        answers = {words_of(change): predict(shard, group, change) for change in changes}
     except NotPlayable as error:
         raise InvalidUsage(str(error)) from None
     if picture is not None:
         picture.write_text(_drawn(answers), encoding="utf-8")
     if as_json:
-        write_document({"at_ms": shard.tick_ms, "predictions": _document(answers)})
+        write_document(document_of(shard.tick_ms, answers))
         return
     out.print(_table(f"{group} at {EpochMs(shard.tick_ms)}", answers))
     for words, answer in answers.items():
@@ -103,34 +103,6 @@ def what_if(
         out.print(f"wrote the drawing to {picture}", markup=False)
 
 
-def _document(answers: dict[str, Prediction]) -> list[dict[str, Any]]:
-    """Return the predictions for ``--json``; queues are named as in the tables, such as ``orders-3``."""
-    return [
-        {
-            "change": words,
-            "now": _situation(answer.now),
-            "then": _situation(answer.then),
-            "moved": [str(queue) for queue in answer.moved],
-            "handovers": len(answer.handovers),
-            "took_ms": answer.took_ms,
-            "notes": _notes(answer),
-        }
-        for words, answer in answers.items()
-    ]
-
-
-def _situation(situation: Situation) -> dict[str, Any]:
-    return {
-        "epoch": situation.epoch,
-        "strategy": situation.strategy,
-        "clients": situation.clients,
-        "owners": {str(queue): client_id for queue, client_id in situation.owners.items()},
-        "unowned": [str(queue) for queue in situation.unowned],
-        "lag_messages": {str(queue): lag for queue, lag in situation.lag_messages.items()},
-        "spread": situation.spread,
-    }
-
-
 def _changes(
     strategies: Sequence[str], add: int, remove: Sequence[str], queues: Sequence[str], settings: Sequence[str]
 ) -> list[Variation]:
@@ -138,14 +110,8 @@ def _changes(
     if not (strategies or add or remove or queues or settings):
         raise InvalidUsage("no change is named; use at least one of --strategy, --add, --remove, --queues, --settings")
     named: dict[str, Any] = dict(_setting(text) for text in settings)
-    change = Variation(settings=named, add=add, remove=remove, queues=dict(_queues(text) for text in queues))
-    for strategy in strategies:
-        try:
-            find(strategy)
-        except StrategyError as error:
-            raise InvalidUsage(str(error)) from None
-    changes = [msgspec.structs.replace(change, settings={**named, "strategy": one}) for one in strategies]
-    return changes or [change]
+    grown = dict(topic_queues(text, "--queues") for text in queues)
+    return alternatives(Variation(settings=named, add=add, remove=remove, queues=grown), strategies)
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -158,22 +124,6 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, msgspec.json.decode(value)
     except msgspec.MsgspecError:
         return name, value
-
-
-def _queues(text: str) -> tuple[str, int]:
-    topic, _, count = text.rpartition("=")
-    if not topic or not count.isdecimal() or len(count) > 5:
-        raise InvalidUsage(f"--queues is {text!r}; it must be TOPIC=N, such as orders=12")
-    return topic, int(count)
-
-
-def _words(change: Variation) -> str:
-    """Return the title of an alternative: its changes."""
-    words = [f"{name} {value}" for name, value in sorted(change.settings.items(), key=lambda one: one[0] != "strategy")]
-    words += [f"{change.add} more"] if change.add else []
-    words += [f"without {client_id}" for client_id in change.remove]
-    words += [f"{topic} with {count} queues" for topic, count in change.queues.items()]
-    return ", ".join(words)
 
 
 def _table(title: str, answers: dict[str, Prediction]) -> Table:
@@ -226,15 +176,8 @@ def _rows(situation: Situation, before: Situation | None) -> dict[str, list[tupl
 
 
 def _notes(answer: Prediction) -> list[str]:
-    notes = list(answer.notes)
-    if not answer.then.clients:
-        notes.append("the group has no members; use --at TIME for a moment when it had some")
-    if answer.unassigned:
-        reasons = sorted({one.reason for one in answer.unassigned})
-        notes.append(f"{answer.unassigned_count} queues have no owner: {'; '.join(reasons)}")
-    if not answer.is_calm:
-        notes.append("the group did not settle; this is the situation after ten simulated minutes")
-    return notes
+    empty = "the group has no members; use --at TIME for a moment when it had some"
+    return [*([] if answer.then.clients else [empty]), *notes_of(answer)]
 
 
 def _drawn(answers: dict[str, Prediction]) -> str:

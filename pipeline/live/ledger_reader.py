@@ -1,6 +1,8 @@
 """The live model from the tables alone, without Spark: the newest snapshots, and the archived records behind them."""
 
-from collections.abc import Iterator, Mapping
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,8 @@ from pipeline.live.shard_follower import ShardFollower
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 
+_REFRESH_MS = 5_000
+"""Log time between two updates of the lags (ms): their trend and the times of commits are as exact as this."""
 _LAST = 2**62
 """A time and an offset after all others."""
 
@@ -82,10 +86,28 @@ def read_ledger(warehouse: Path, topics: Topics, partitions: int, until_ms: int 
         InvalidUsage: there are no tables in this folder.
     """
     with duck_ledger(warehouse, refuse_large=False) as ledger:
-        return _read(ledger, topics, partitions, _LAST if until_ms is None else until_ms)
+        return model_of(ledger, topics, partitions, until_ms)
 
 
-def _read(ledger: DuckLedger, topics: Topics, partitions: int, end_ms: int) -> LiveModel:
+def model_of(
+    ledger: DuckLedger,
+    topics: Topics,
+    partitions: int,
+    until_ms: int | None = None,
+    before_record: Callable[[], None] = lambda: None,
+) -> LiveModel:
+    """Return a model of the groups at the end of an open ledger's log, or at an earlier moment.
+
+    Each shard is replayed from its nearest snapshot, up to its last record that is not after the moment.
+
+    Args:
+        ledger: the open ledger.
+        topics: names of the control topics.
+        partitions: number of partitions of each.
+        until_ms: the moment in log time (epoch ms), inclusive; None: the end of the archived log.
+        before_record: called before each record is applied; an exception that it raises ends the work.
+    """
+    end_ms = _LAST if until_ms is None else until_ms
     model = LiveModel(topics, partitions, "ledger")
     reached, first, last_ms = {}, {}, 0
     query = (
@@ -104,11 +126,28 @@ def _read(ledger: DuckLedger, topics: Topics, partitions: int, end_ms: int) -> L
         model.put_shard(first_follower(place, partitions, signatures, snapshots.get(place), era, first.get(place, 0)))
     for decision, partition, published_ms in _decisions(ledger, last_ms - HISTORY_MS, end_ms):
         model.note_decision(partition, decision, published_ms)
-    for place, follower in model.shards.items():
-        for record in _records(ledger, place, follower.next_offset, end_ms):
-            model.apply(record, 0.0)
     model.refresh()
+    refreshed_ms = model.now_ms
+    logs = [
+        _records(ledger, place, follower.next_offset, reached.get(place, -1))
+        for place, follower in model.shards.items()
+    ]
+    for at_ms, record in heapq.merge(*map(_timed, logs), key=itemgetter(0)):
+        before_record()
+        if at_ms - refreshed_ms >= _REFRESH_MS:
+            model.refresh()
+            refreshed_ms = at_ms
+        model.apply(record, 0.0)
+    model.refresh(review_all=True)
     return model
+
+
+def _timed(records: Iterator[Record]) -> Iterator[tuple[int, Record]]:
+    """Yield each record with the newest log time so far, which never steps back."""
+    newest_ms = 0
+    for record in records:
+        newest_ms = max(newest_ms, record.timestamp_ms)
+        yield newest_ms, record
 
 
 def first_follower(
@@ -166,13 +205,13 @@ def _decisions(ledger: DuckLedger, from_ms: int, end_ms: int) -> Iterator[tuple[
             continue
 
 
-def _records(ledger: DuckLedger, place: ControlPartition, first: int, end_ms: int) -> Iterator[Record]:
-    """Yield the archived records of a partition from an offset on."""
+def _records(ledger: DuckLedger, place: ControlPartition, first: int, last: int) -> Iterator[Record]:
+    """Yield the archived records of a partition from one offset to another."""
     query = (
         'select "offset", at_ms, key, value from events where topic = $topic and partition = $partition '
-        'and "offset" >= $first and at_ms <= $end order by "offset"'
+        'and "offset" >= $first and "offset" <= $last order by "offset"'
     )
-    values: dict[str, Value] = {"topic": place[0], "partition": place[1], "first": first, "end": end_ms}
+    values: dict[str, Value] = {"topic": place[0], "partition": place[1], "first": first, "last": last}
     for offset, at_ms, key, value in ledger.stream(query, **values):
         yield Record(*place, offset, at_ms, _bytes(key), _bytes(value))
 

@@ -13,6 +13,7 @@ from model.held_queue import HeldQueue
 from model.partitioner import ControlPartition, partition_of
 from model.queue import Queue
 from model.records import UNREADABLE, Record
+from model.shard import Shard
 from pipeline.live.decision_feed import DecisionFeed
 from pipeline.live.end_history import EndHistory
 from pipeline.live.group_facts import free_queues, owners_of, queues_of, summary_of
@@ -153,10 +154,13 @@ class LiveModel:
 
     # --- the summaries ---
 
-    def refresh(self) -> bool:
+    def refresh(self, *, review_all: bool = False) -> bool:
         """Update the groups that changed, and some others, whose verdict may depend on the time; return if any did.
 
         Call it about once per second: so a busy group costs one update per second, however many records it has.
+
+        Args:
+            review_all: whether to update all other groups too, as at the end of an archived log.
         """
         with self.lock:
             now_ms = self.now_ms
@@ -164,7 +168,11 @@ class LiveModel:
             heard, self._heard = self._heard, set()
             self._turn = (self._turn + 1) % REVIEW_EVERY
             for number, (name, tracked) in enumerate(self._groups.items()):
-                if number % REVIEW_EVERY == self._turn and tracked.summary and tracked.summary.verdict != "empty":
+                if (
+                    (review_all or number % REVIEW_EVERY == self._turn)
+                    and tracked.summary
+                    and tracked.summary.verdict != "empty"
+                ):
                     due.setdefault(name, set())
             before = self.version
             for name, queues in due.items():
@@ -316,6 +324,14 @@ class LiveModel:
         """Return the version of the model at the last change of a group; -1 if there is no such group."""
         tracked = self._groups.get(group_id)
         return -1 if tracked is None else tracked.version
+
+    def shard_of(self, group_id: str) -> Shard | None:
+        """Return a copy of the shard of a group; None if there is no such group, or its shard only learns."""
+        with self.lock:
+            follower = self._home(group_id)
+            if follower is None or follower.is_learning or not self._has(group_id):
+                return None
+            return follower.shard.copy()
 
     def held_pulls(self) -> int:
         """Return the number of held pulls."""

@@ -29,9 +29,9 @@ class Health(Struct, frozen=True, kw_only=True):
     """Whether what the pages show is current, and why not."""
 
     source: Literal["live", "ledger"]
-    state: Literal["starting", "live", "stale", "ledger"]
-    """starting: the log is being read; stale: a notice with level warning or error has the reason; ledger: as of
-    `as_of_ms`."""
+    state: Literal["starting", "live", "stale", "ledger", "past"]
+    """starting: the log is being read; stale: a notice with level warning or error has the reason; ledger: the end of
+    the archived log; past: an earlier moment, `as_of_ms`."""
     as_of_ms: int
     """Log time that the pages show; 0 before the first record."""
     read: int = 0

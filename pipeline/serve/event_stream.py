@@ -4,11 +4,12 @@ A connection renders when it may send, so a slow reader has no backlog: it skips
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 import msgspec
 
-from pipeline.serve.page_regions import Regions
+from pipeline.serve.page_regions import PageRegions, Regions
+from wakeroll.errors import InvalidUsage
 
 EVERY_S = 1.0
 """Shortest time between two events of a connection (s)."""
@@ -20,6 +21,12 @@ MOST_STREAMS = 1_000
 """Open streams; more are refused."""
 
 
+GONE = b"event: gone\ndata: {}\n\n"
+"""The page does not exist any more: the browser loads it again, and shows the reason."""
+_WORKING = b"event: working\ndata: {}\n\n"
+"""The state is being rebuilt; the connection is alive."""
+
+
 class Update(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of one event."""
 
@@ -29,6 +36,34 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     """State of the health, such as ``live``."""
     regions: dict[str, str]
     """Changed regions only."""
+
+
+async def events_when_ready(
+    views: Coroutine[None, None, PageRegions],
+    render: Callable[[PageRegions], Regions | None],
+    stopping: asyncio.Event,
+) -> AsyncIterator[bytes]:
+    """Yield the events of one page when its views are ready; a state of the past may have to be rebuilt.
+
+    When the browser closes the connection before, the views are cancelled.
+    """
+    preparing = asyncio.ensure_future(views)
+    try:
+        await asyncio.wait({preparing}, timeout=EVERY_S)
+        while not preparing.done() and not stopping.is_set():
+            yield _WORKING
+            await asyncio.wait({preparing}, timeout=EVERY_S)
+        if stopping.is_set():
+            return
+        try:
+            ready = preparing.result()
+        except InvalidUsage:
+            yield GONE
+            return
+    finally:
+        preparing.cancel()
+    async for event in events(lambda: render(ready), ready.now, stopping):
+        yield event
 
 
 async def events(
@@ -48,7 +83,7 @@ async def events(
     while not stopping.is_set():
         found = regions()
         if found is None:
-            yield b"event: gone\ndata: {}\n\n"
+            yield GONE
             return
         changed = {name: html for name, html in found.items() if sent.get(name) != html}
         if changed or loop.time() - sent_s >= PULSE_S:

@@ -3,7 +3,6 @@
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 
-from jinja2 import Environment
 from msgspec import structs
 
 from pipeline.live.verdicts import KINDS
@@ -11,6 +10,7 @@ from pipeline.live.view_structs import Health
 from pipeline.serve.page_queries import GroupQuery, GroupsQuery, slice_of
 from pipeline.serve.templating import environment
 from pipeline.serve.view_source import Stamp, ViewSource
+from pipeline.serve.what_if_query import WhatIfQuery, strategy_names
 
 MOST_CACHED = 256
 """Rendered pages that are kept; each has about 60 kB."""
@@ -23,17 +23,24 @@ _Key = tuple[object, ...]
 
 GROUPS_REGIONS = ("status", "filters", "groups")
 GROUP_REGIONS = (
-    "status", "head", "queues", "members", "matrix", "lanes", "rebalances", "holds", "rejections", "settings",
+    "status", "head", "queues", "members", "matrix", "lanes", "rebalances", "whatif", "holds", "rejections",
+    "settings",
 )  # fmt: skip
 
 
 class PageRegions:
     """Renders the regions of pages, and keeps them until the view or the query changes."""
 
-    def __init__(self, source: ViewSource) -> None:
-        """Render views of this source."""
+    def __init__(self, source: ViewSource, at: str = "") -> None:
+        """Render views of a source.
+
+        Args:
+            source: the views.
+            at: the moment of the views, as every link has it; empty for the present.
+        """
         self.source = source
-        self._environment: Environment = environment()
+        self.at = at
+        self._environment = environment()
         self._cached: OrderedDict[_Key, tuple[Stamp, Regions]] = OrderedDict()
 
     def groups(self, query: GroupsQuery) -> Regions:
@@ -50,7 +57,12 @@ class PageRegions:
 
     def page(self, name: str, **values: object) -> str:
         """Return a whole page by the name of its template."""
-        return self._environment.get_template(name).render(**values)
+        return self._environment.get_template(name).render(at=self.at, **values)
+
+    def now(self) -> tuple[int, str]:
+        """Return the log time of the views (epoch ms), and the state of their health."""
+        health = self.source.health()
+        return health.as_of_ms, health.state
 
     def _once(self, key: _Key, stamp: Stamp, render: Callable[[], Regions]) -> Regions:
         known = self._cached.get(key)
@@ -95,6 +107,8 @@ class PageRegions:
             "members": query.of_members(view.members),
             "lanes": lanes,
             "columns": sorted(one.client_id for one in view.members) if len(view.members) <= MOST_COLUMNS else [],
+            "what_if": WhatIfQuery(),
+            "strategies": strategy_names(),
             "clients": {name: place for place, name in enumerate(sorted(one.client_id for one in view.members))},
         }
         return self._render("group", GROUP_REGIONS, values)
@@ -102,7 +116,7 @@ class PageRegions:
     def _render(self, page: str, names: tuple[str, ...], values: Mapping[str, object]) -> Regions:
         return {
             name: self._environment.get_template("status.html" if name == "status" else f"{page}/{name}.html").render(
-                **values
+                at=self.at, **values
             )
             for name in names
         }

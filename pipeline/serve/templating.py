@@ -1,8 +1,11 @@
 """The templates: every value is escaped, and times, numbers and addresses are written in one way."""
 
+from collections.abc import Sequence
+from functools import cache
 from urllib.parse import quote, urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 
 from pipeline.live.verdicts import LABELS, duration
 from pipeline.live.view_structs import LaneRow, PeriodRow
@@ -12,8 +15,9 @@ OWNER_COLOURS = 8
 """Colours of owners; with more clients, several share a colour, so each period has a name too."""
 
 
+@cache
 def environment() -> Environment:
-    """Return the environment of all templates; a name that is not defined is an error."""
+    """Return the one environment of all templates; a name that is not defined is an error."""
     made = Environment(
         loader=PackageLoader("pipeline.serve"),
         autoescape=True,
@@ -24,13 +28,21 @@ def environment() -> Environment:
     made.filters |= {
         "clock": clock,
         "iso": iso,
+        "milliseconds": lambda at_ms: iso(at_ms)[11:23],
         "duration": duration,
         "count": lambda number: "-" if number is None else f"{number:,}",
         "plural": plural,
         "short": lambda text: text if len(text) <= 14 else f"{text[:10]}…",
         "label": lambda kind: LABELS.get(kind, kind),
     }
-    made.globals |= {"link": link, "colour": colour, "percent": percent, "spark": spark, "lane_text": lane_text}
+    made.globals |= {
+        "link_to": link_to,
+        "link": link_here,
+        "colour": colour,
+        "percent": percent,
+        "spark": spark,
+        "lane_text": lane_text,
+    }
     return made
 
 
@@ -42,6 +54,17 @@ def link(path: str, **params: object) -> str:
     """
     given = {name: str(value) for name, value in params.items() if value not in ("", None)}
     return quote(path) + (f"?{urlencode(given)}" if given else "")
+
+
+def link_to(path: str, params: Sequence[tuple[str, str]]) -> str:
+    """Return an address with parameters, of which several may have one name."""
+    return quote(path) + (f"?{urlencode(params)}" if params else "")
+
+
+@pass_context
+def link_here(context: Context, path: str, **params: object) -> str:
+    """Return an address of the moment that the page shows: `link` with its ``at``, unless another one is given."""
+    return link(path, **{"at": context.get("at", ""), **params})
 
 
 def iso(at_ms: int) -> str:

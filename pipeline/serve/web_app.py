@@ -11,14 +11,18 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pipeline.live.view_structs import GroupSummary, Health
-from pipeline.serve.event_stream import MOST_STREAMS, events
+from pipeline.serve.event_stream import MOST_STREAMS, events_when_ready
+from pipeline.serve.history import History
+from pipeline.serve.history_pages import HistoryPages
+from pipeline.serve.no_answer import NoAnswer
+from pipeline.serve.page_builder import PageBuilder, json_answer
 from pipeline.serve.page_queries import GroupQuery, GroupsQuery, group_query, groups_query
-from pipeline.serve.page_regions import GROUP_REGIONS, GROUPS_REGIONS, PageRegions, Regions
+from pipeline.serve.page_regions import PageRegions, Regions
 from pipeline.serve.security_headers import SecurityHeaders
 from pipeline.serve.templating import link
 from pipeline.serve.view_source import ViewSource
@@ -41,17 +45,20 @@ class GroupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class WebApp:
     """The handlers of all routes."""
 
-    def __init__(self, source: ViewSource, registry: CollectorRegistry, hosts: Sequence[str]) -> None:
+    def __init__(
+        self, source: ViewSource, registry: CollectorRegistry, hosts: Sequence[str], history: History | None = None
+    ) -> None:
         """Prepare.
 
         Args:
-            source: the views.
+            source: the views of the present.
             registry: the metrics of ``/metrics``.
             hosts: names in the header `Host` that are answered; ``*`` for any.  A page on another site could otherwise
                 read this one by a name that it points to this address.
+            history: answers questions about the past; None if there are no tables.
         """
         self._source = source
-        self._regions = PageRegions(source)
+        self._pages = PageBuilder(PageRegions(source), history)
         self._registry = registry
         self._streams = 0
         self.stopping = asyncio.Event()
@@ -61,6 +68,7 @@ class WebApp:
                 Route("/", self.groups_page, name="groups"),
                 Route("/groups", lambda _: RedirectResponse("/")),
                 Route("/groups/{group_id}", self.group_page),
+                *HistoryPages(self._pages).routes,
                 Route("/events/groups", self.groups_events),
                 Route("/events/groups/{group_id}", self.group_events),
                 Route("/api/groups", self.groups_json),
@@ -71,104 +79,78 @@ class WebApp:
                 Mount("/static", StaticFiles(directory=_STATIC), name="static"),
             ],
             middleware=[Middleware(SecurityHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
-            exception_handlers={InvalidUsage: _refuse, 404: self._missing},
+            exception_handlers={InvalidUsage: _refuse, NoAnswer: self._pages.no_answer, 404: self._missing},
         )
 
     # --- pages ---
 
     async def groups_page(self, request: Request) -> Response:
         """Return the list of groups."""
-        query = groups_query(request.query_params)
-        regions = self._regions.groups(query)
-        return self._page(request, "groups.html", regions, GROUPS_REGIONS, "/events/groups", query=query)
+        query, views = groups_query(request.query_params), await self._pages.views(request)
+        regions, events = views.groups(query), _with_query("/events/groups", request)
+        return await self._pages.page(request, views, "groups.html", query=query, regions=regions, events=events)
 
     async def group_page(self, request: Request) -> Response:
         """Return the page of one group."""
         group_id, query = request.path_params["group_id"], group_query(request.query_params)
-        regions = self._regions.group(group_id, query)
+        views = await self._pages.views(request)
+        regions = views.group(group_id, query)
         if regions is None:
-            return self._no_group(request, group_id)
-        path = link(f"/events/groups/{group_id}")
-        return self._page(request, "group.html", regions, GROUP_REGIONS, path, query=query, group_id=group_id)
-
-    def _page(
-        self,
-        request: Request,
-        template: str,
-        regions: Regions,
-        names: Sequence[str],
-        events_path: str,
-        **values: object,
-    ) -> Response:
-        health = self._source.health()
-        html = self._regions.page(
-            template,
-            regions=regions,
-            names=names,
-            health=health,
-            events=f"{events_path}?{request.url.query}" if request.url.query else events_path,
-            **values,
+            return await self._pages.missing(request, views, group_id)
+        events = _with_query(link(f"/events/groups/{group_id}"), request)
+        return await self._pages.page(
+            request, views, "group.html", query=query, regions=regions, events=events, group_id=group_id
         )
-        return HTMLResponse(html)
-
-    def _no_group(self, request: Request, group_id: str) -> Response:
-        health = self._source.health()
-        html = self._regions.page("missing.html", health=health, group_id=group_id, path=request.url.path)
-        return HTMLResponse(html, status_code=404)
 
     async def _missing(self, request: Request, _error: Exception) -> Response:
         if request.url.path.startswith("/api/"):
             return PlainTextResponse(f"there is nothing at {request.url.path}\n", status_code=404)
-        return self._no_group(request, "")
+        return await self._pages.missing(request, self._pages.present, "")
 
     # --- events ---
 
     async def groups_events(self, request: Request) -> Response:
         """Stream the changes of the list of groups."""
         query: GroupsQuery = groups_query(request.query_params)
-        return self._stream(lambda: self._regions.groups(query))
+        return self._stream(request, lambda views: views.groups(query))
 
     async def group_events(self, request: Request) -> Response:
         """Stream the changes of the page of one group."""
         query: GroupQuery = group_query(request.query_params)
         group_id = request.path_params["group_id"]
-        return self._stream(lambda: self._regions.group(group_id, query))
+        return self._stream(request, lambda views: views.group(group_id, query))
 
-    def _stream(self, regions: Callable[[], Regions | None]) -> Response:
+    def _stream(self, request: Request, render: Callable[[PageRegions], Regions | None]) -> Response:
         if self._streams >= MOST_STREAMS:
             return PlainTextResponse(f"{MOST_STREAMS} pages are open already\n", status_code=503)
 
         async def counted() -> AsyncIterator[bytes]:
             self._streams += 1
             try:
-                async for event in events(regions, self._now, self.stopping):
+                async for event in events_when_ready(self._pages.views(request), render, self.stopping):
                     yield event
             finally:
                 self._streams -= 1
 
         return StreamingResponse(counted(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
-    def _now(self) -> tuple[int, str]:
-        health = self._source.health()
-        return health.as_of_ms, health.state
-
     # --- JSON, checks, metrics ---
 
     async def groups_json(self, request: Request) -> Response:
         """Return the list of groups as JSON, by the parameters of the page; `limit` and `offset` select rows."""
-        query, view = groups_query(request.query_params), self._source.groups()
+        query, view = groups_query(request.query_params), (await self._pages.views(request)).source.groups()
         found = query.ordered(query.of_verdict(query.matching(view.groups)))
         limit = _whole(request.query_params, "limit", 100, _MOST_ROWS)
         offset = _whole(request.query_params, "offset", 0, 10_000_000)
-        return _json(GroupsAnswer(health=view.health, total=len(found), groups=found[offset : offset + limit]))
+        return json_answer(GroupsAnswer(health=view.health, total=len(found), groups=found[offset : offset + limit]))
 
     async def group_json(self, request: Request) -> Response:
         """Return one group as JSON."""
         group_id = request.path_params["group_id"]
-        view = self._source.group(group_id)
+        view = (await self._pages.views(request)).source.group(group_id)
         if view is None:
-            return _json({"error": f"there is no group {group_id!r}"}, 404)
-        return _json(view)
+            return json_answer({"error": f"there is no group {group_id!r}"}, 404)
+        return json_answer(view)
 
     async def healthz(self, _request: Request) -> Response:
         """Return 200 as long as this process answers; it does not depend on the brokers."""
@@ -189,8 +171,8 @@ class WebApp:
         return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def _json(answer: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(answer), status_code=status, media_type="application/json")
+def _with_query(path: str, request: Request) -> str:
+    return f"{path}?{request.url.query}" if request.url.query else path
 
 
 def _whole(params: Mapping[str, str], name: str, default: int, most: int) -> int:

@@ -23,6 +23,7 @@ from pipeline.live.ledger_reader import read_ledger
 from pipeline.live.live_model import LiveModel
 from pipeline.metrics.decision_metrics import DecisionMetrics
 from pipeline.metrics.label_caps import LabelCaps
+from pipeline.serve.history import History
 from pipeline.serve.live_metrics import MOST_GROUPS, LiveMetrics
 from pipeline.serve.view_source import LiveSource
 from pipeline.serve.web_app import WebApp
@@ -138,6 +139,8 @@ def following(settings: Settings, registry: CollectorRegistry) -> Iterator[LiveS
         source = LiveSource(model)
         reader = ReadLedger(source, settings.warehouse, topics, settings.partitions)
         reader.start()
+        # DuckDB reports leaks if a thread that has used it is alive when the process ends.
+        stack.callback(reader.join, _GOODBYE_S)
         stack.callback(reader.stop)
         yield source
 
@@ -165,10 +168,14 @@ def serve(settings: Settings, host: str, port: int, ready: Callable[[str, PageSe
         registry.register(collector)
     with listening(host, port) as listener, following(settings, registry) as source:
         LiveMetrics(source, registry)
-        web = WebApp(source, registry, hosts_of(host))
+        history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
+        web = WebApp(source, registry, hosts_of(host), history)
         server = PageServer(web)
         ready(address_of(host, listener.getsockname()[1]), server)
-        server.run(sockets=[listener])
+        try:
+            server.run(sockets=[listener])
+        finally:
+            history.close()
 
 
 @contextmanager

@@ -298,3 +298,18 @@ def test_the_fixture_reports_a_blocked_script(site, browser):
     page.close()
 
     assert any("Content Security Policy" in text for text in found)
+
+
+def test_what_if_answers_from_the_live_state_without_tables(coordinator, site, open_page, group_id):
+    """The past needs tables, a prediction does not; the page reports which of them is missing."""
+    topic = coordinator.topic(2)
+    with consuming(coordinator, group_id, topic, "c1"):
+        page = open_page(f"{site}/")
+        expect(row(page, group_id).locator('[data-label="Queues"]')).to_have_text("2", timeout=PATIENCE_MS)
+        row(page, group_id).get_by_role("link").click()
+        expect(cell(page, f"c1 owns {topic}-1")).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_role("form", name="Moment")).to_contain_text("not available, because no table 'events'")
+
+        page.get_by_label("More members").fill("1")
+        page.get_by_role("button", name="Predict").click()
+        expect(page.locator(".sums tbody tr", has_text="new-1")).to_contain_text("1 queue")

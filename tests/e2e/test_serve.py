@@ -13,6 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.support.control_log import START_MS
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import a_day
 from tests.support.waiting import wait_until
@@ -47,9 +48,13 @@ def test_the_tables_alone_are_served_until_a_signal(tmp_path):
     write_tables(tmp_path / "home" / "warehouse", a_day())
     with serving("--home", str(tmp_path / "home")) as (process, address):
         groups = wait_until(lambda: json.loads(get(f"{address}/api/groups?sort=name"))["groups"], "the tables are read")
+        past = json.loads(get(f"{address}/api/groups?at={START_MS + 3_000}"))["groups"]
         process.send_signal(signal.SIGTERM)
 
         assert process.wait(PATIENCE_S) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert [one["group_id"] for one in past] == ["billing"]
     assert [one["group_id"] for one in groups] == ["audit", "billing"]
 
 

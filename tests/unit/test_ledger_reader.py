@@ -72,6 +72,25 @@ def test_a_later_era_begins_with_its_own_snapshot(tmp_path):
         assert known.get(place, "") == (client_id or "")
 
 
+def test_verdicts_and_times_of_commits_are_those_of_the_log(tmp_path):
+    """The lag is followed while the log is read; its end alone shows neither growth nor when a commit was."""
+    story = Story()
+    story.route("orders", 2, ends=100)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(10)
+    story.commit("billing", 50)
+    committed_ms = story.now_ms
+    for ends in range(200, 2_000, 100):
+        story.pass_seconds(10)
+        story.route("orders", 2, ends=ends)
+    story.pass_seconds(10)
+    view = read_ledger(tables_of(story, tmp_path), Topics(), PARTITIONS).group_view("billing", 0.0)
+
+    assert view.summary.verdict == "stalled"
+    assert committed_ms <= view.queues[0].committed_ms <= committed_ms + 5_000
+    assert view.queues[0].trend == "rising"
+
+
 def test_a_folder_without_tables_is_refused(tmp_path):
     with pytest.raises(InvalidUsage, match="no table 'events'"):
         read_ledger(tmp_path, Topics(), PARTITIONS)

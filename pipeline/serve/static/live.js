@@ -6,9 +6,9 @@ let source = null;
 let heardAt = Date.now();
 let clock = { log: Number(body.dataset.now), local: Date.now() };
 
-// The log's time now, in epoch ms. An archived log stands still.
+// The log's time now, in epoch ms. An archived log and the past stand still.
 function logNow() {
-  return body.dataset.state === "ledger" ? clock.log : clock.log + (Date.now() - clock.local);
+  return ["ledger", "past"].includes(body.dataset.state) ? clock.log : clock.log + (Date.now() - clock.local);
 }
 
 // The same words as the server's.
@@ -39,8 +39,11 @@ function morph(id, html) {
   if (!element) return;
   window.Idiomorph.morph(element, html, {
     morphStyle: "innerHTML",
-    // What the reader has opened stays open.
-    callbacks: { beforeAttributeUpdated: (name) => name !== "open" },
+    // What the reader has opened stays open, and a form that is being filled in stays as it is.
+    callbacks: {
+      beforeAttributeUpdated: (name) => name !== "open",
+      beforeNodeMorphed: (node) => !(node.dataset && "edited" in node.dataset),
+    },
   });
 }
 
@@ -53,6 +56,7 @@ function update(event) {
   heardAt = Date.now();
   clock = { log: now, local: Date.now() };
   body.dataset.state = state;
+  delete body.dataset.working;
   for (const [id, html] of Object.entries(regions)) morph(id, html);
   connection("open");
   showAges();
@@ -64,6 +68,10 @@ function connect() {
   const opened = new EventSource(body.dataset.events);
   source = opened;
   opened.addEventListener("update", update);
+  opened.addEventListener("working", () => {
+    heardAt = Date.now();
+    connection("open");
+  });
   opened.addEventListener("gone", () => {
     opened.close();
     location.reload();
@@ -81,14 +89,38 @@ function show(address, { push = true } = {}) {
   if (push) history.pushState(null, "", url);
   else history.replaceState(null, "", url);
   body.dataset.events = `${body.dataset.events.split("?")[0]}${url.search}`;
+  keepTime(url);
   connect();
+}
+
+// Links and forms outside the regions lead to the moment that the page shows.
+function keepTime(url) {
+  const at = url.searchParams.get("at") ?? "";
+  if (at !== body.dataset.at) body.dataset.working = "";
+  body.dataset.at = at;
+  for (const link of document.querySelectorAll("a[data-keeps-at]")) {
+    const kept = new URL(link.href);
+    if (at) kept.searchParams.set("at", at);
+    else kept.searchParams.delete("at");
+    link.href = kept;
+  }
+  for (const kept of document.querySelectorAll('input[type="hidden"][name="at"]')) kept.value = at;
+  const now = document.querySelector(".timebar .now");
+  if (!now) return;
+  const present = new URL(url);
+  present.searchParams.delete("at");
+  now.href = present;
+  document.getElementById("at").value = at;
+  const slider = document.getElementById("time");
+  slider.value = at ? (/^\d+$/.test(at) ? at : Date.parse(at)) : slider.max;
+  slider.setAttribute("aria-valuetext", at || "now");
 }
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-soft]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
   const url = new URL(link.href);
-  if (url.pathname !== location.pathname) return;
+  if (url.pathname !== location.pathname || !body.dataset.events) return;
   event.preventDefault();
   const box = document.getElementById("q");
   if (box && !url.searchParams.has("q")) box.value = "";
@@ -115,6 +147,41 @@ for (const form of document.querySelectorAll("form[data-live-form]")) {
     go();
   });
 }
+
+// The archived log grows while the page is open.
+let extentAt = Date.now();
+async function extendSlider({ target: slider }) {
+  if (Date.now() - extentAt < 5_000) return;
+  extentAt = Date.now();
+  const answer = await fetch("/api/extent");
+  const { first_ms: first, last_ms: last } = answer.ok ? await answer.json() : {};
+  if (!first) return;
+  slider.min = first;
+  slider.max = last;
+  if (!body.dataset.at) slider.value = last;
+}
+document.getElementById("time")?.addEventListener("pointerenter", extendSlider);
+document.getElementById("time")?.addEventListener("focus", extendSlider);
+
+// Shows another moment when the slider rests.
+let sliding = 0;
+document.getElementById("time")?.addEventListener("input", ({ target: slider }) => {
+  const at = new Date(Number(slider.value)).toISOString();
+  document.getElementById("at").value = at;
+  slider.setAttribute("aria-valuetext", at);
+  clearTimeout(sliding);
+  sliding = setTimeout(() => {
+    const url = new URL(location.href);
+    url.searchParams.set("at", at);
+    if (!body.dataset.events) location.assign(url);
+    else show(url, { push: body.dataset.at === "" });
+  }, 200);
+});
+
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("form.what-if");
+  if (form) form.dataset.edited = "";
+});
 
 document.addEventListener("keydown", (event) => {
   const box = document.getElementById("q");
