@@ -171,6 +171,7 @@ class Configure(Event, frozen=True, kw_only=True, tag="configure"):
     settle_ms: Annotated[int, Meta(ge=0, le=3_600_000)] | UnsetType = UNSET
     revoke_timeout_ms: Duration | UnsetType = UNSET
     max_members: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+    by: Annotated[str, Meta(max_length=255, description="name of the operator, for the record")] = ""
 
 
 class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -170,13 +170,16 @@ class Admin:
                         raise
                 time.sleep(RETRY_S)
 
-    def configure(self, group_id: str, *, timeout: float = ANSWER_S, **settings: Any) -> Rebalance:
+    def configure(
+        self, group_id: str, *, by: str | None = None, timeout: float = ANSWER_S, **settings: Any
+    ) -> Rebalance:
         """Change a group's settings, even before the group has members; settings that are not named stay unchanged.
 
         Without any setting, this requests a rebalance.
 
         Args:
             group_id: the group.
+            by: who makes the request, for the record; if omitted, this process's user and host.
             timeout: seconds to wait for the coordinator.
             settings: fields of the event `configure`: profile, strategy, handover, session_timeout_ms and others.
 
@@ -184,14 +187,14 @@ class Admin:
             The rebalance that applies the settings; its `notes` are for the operator.
 
         Raises:
-            InvalidUsage: there is no such setting, or its value is out of bounds.
+            InvalidUsage: there is no such setting, or its value or `by` is out of bounds.
             InvalidKeys: there is no key of an operator to sign with.
             RequestRefused: the settings contradict those of the group, or the coordinator does not know the key that
                 signs.
             RequestUnanswered: the coordinator did not answer in time; the request is recorded.
             NotReachable: Kafka did not acknowledge the request in time.
         """
-        event = _configure(argument_checks.group_id_of(group_id), settings)
+        event = _configure(argument_checks.group_id_of(group_id), this_user() if by is None else by, settings)
         with self._connection.answering(self._timeout):
             log = self._log(group_id)
             log.from_now_on()
@@ -267,13 +270,13 @@ class Admin:
         return found
 
 
-def _configure(group_id: str, settings: Mapping[str, Any]) -> Configure:
+def _configure(group_id: str, by: str, settings: Mapping[str, Any]) -> Configure:
     """Create a `configure` event from settings, checked against its declaration."""
-    known = [name for name in Configure.__struct_fields__ if name != "group_id"]
+    known = [name for name in Configure.__struct_fields__ if name not in ("group_id", "by")]
     for name in settings:
         if name not in known:
             raise InvalidUsage(f"no setting {name!r}; there are: {', '.join(known)}")
     try:
-        return msgspec.convert({"type": "configure", "group_id": group_id, **settings}, Configure)
+        return msgspec.convert({"type": "configure", "group_id": group_id, "by": by, **settings}, Configure)
     except msgspec.ValidationError as error:
         raise InvalidUsage(f"a setting is not valid: {error}") from None

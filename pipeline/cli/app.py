@@ -24,6 +24,7 @@ from pipeline.cli import (
     serve_command,
     sql_command,
     state_command,
+    users_command,
     wake_command,
     watch_command,
     watch_live_command,
@@ -74,6 +75,7 @@ for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
 app.add_typer(keys_command.app, name="keys", rich_help_panel="Change")
+app.add_typer(users_command.app, name="users", rich_help_panel="Change")
 
 
 def run_app(arguments: Sequence[str]) -> int:

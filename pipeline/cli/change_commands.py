@@ -166,6 +166,7 @@ def configure(
     settle_ms: SettleMs = None,
     revoke_timeout_ms: RevokeTimeoutMs = None,
     max_members: MaxMembers = None,
+    by: By = None,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
     keys: KeyFile = None,
@@ -191,7 +192,7 @@ def configure(
     }
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     with _admin(settings) as admin, out.status("waiting for the coordinator"):
-        done = admin.configure(group, **{name: value for name, value in named.items() if value is not None})
+        done = admin.configure(group, by=by, **{name: value for name, value in named.items() if value is not None})
     out.print(
         f"[bold]{done.group_id}[/] is configured in epoch {done.epoch}: strategy {done.strategy or '-'}, "
         f"{done.clients} members, {done.queues} queues, {done.moved} moved"

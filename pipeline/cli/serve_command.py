@@ -1,5 +1,6 @@
 """The command that serves the web page."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,15 +22,76 @@ Host = Annotated[
     typer.Option(
         "--host",
         metavar="ADDRESS",
-        help="Address to listen on. The page has no login: at another address than this machine's own, everybody who "
-        "reaches it can read it.",
+        help="Address to listen on. Without --require-login, everybody who reaches it can read the page.",
     ),
+]
+AllowChanges = Annotated[
+    bool,
+    typer.Option(
+        "--allow-changes",
+        help="Let known users reset offsets, change settings and request rebalances; needs a login and an operator's "
+        "key. Default: the page changes nothing.",
+    ),
+]
+AuthFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--auth-file",
+        metavar="FILE",
+        help="File of the users who may log in; `wakeroll users add` creates it. Default: no login.",
+        show_default=False,
+    ),
+]
+AuthHeader = Annotated[
+    str,
+    typer.Option(
+        "--auth-header",
+        metavar="NAME",
+        help="Header in which a trusted proxy names the user, such as X-Forwarded-User, instead of --auth-file.",
+        show_default=False,
+    ),
+]
+Proxies = Annotated[
+    str,
+    typer.Option(
+        "--trusted-proxies",
+        metavar="ADDRESS,...",
+        help="Addresses or networks of the proxies whose headers count: --auth-header, X-Forwarded-For and "
+        "X-Forwarded-Proto. Default: none.",
+        show_default=False,
+    ),
+]
+RequireLogin = Annotated[
+    bool,
+    typer.Option(
+        "--require-login",
+        help="Require a login for reading too; /healthz, /readyz and /metrics stay open. Default: everybody may read.",
+    ),
+]
+PublicUrl = Annotated[
+    str,
+    typer.Option(
+        "--public-url",
+        metavar="URL",
+        help="Address under which browsers open the page, such as https://page.example, if a proxy changes it.",
+        show_default=False,
+    ),
+]
+InsecureHttp = Annotated[
+    bool, typer.Option("--insecure-http", help="Accept passwords over unencrypted connections from other machines.")
 ]
 
 
 def serve(
     port: Port = PORT,
     host: Host = "127.0.0.1",
+    allow_changes: AllowChanges = False,
+    auth_file: AuthFile = None,
+    auth_header: AuthHeader = "",
+    trusted_proxies: Proxies = "",
+    require_login: RequireLogin = False,
+    public_url: PublicUrl = "",
+    insecure_http: InsecureHttp = False,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
     keys: KeyFile = None,
@@ -42,13 +104,27 @@ def serve(
     Runs until it is stopped.
     """
     try:
+        from pipeline.serve.access.access_options import AccessOptions
         from pipeline.serve.web_server import serve as run_server
     except ModuleNotFoundError as missing:
         raise _needs_serve(missing) from None
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     followed = f"following {settings.bootstrap}" if settings.bootstrap else f"the tables in {settings.warehouse}"
+    access = AccessOptions(
+        allow_changes=allow_changes,
+        auth_file=auth_file,
+        auth_header=auth_header,
+        trusted_proxies=trusted_proxies,
+        require_login=require_login,
+        public_url=public_url,
+        insecure_http=insecure_http,
+    )
     run_server(
-        settings, host, port, lambda address, _: out.print(f"{address}  ({followed}; Ctrl-C stops)", soft_wrap=True)
+        settings,
+        host,
+        port,
+        lambda address, _: out.print(f"{address}  ({followed}; Ctrl-C stops)", soft_wrap=True),
+        access,
     )
 
 

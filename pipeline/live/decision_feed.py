@@ -28,7 +28,7 @@ class Published(NamedTuple, Generic[_One]):
 class GroupHistory:
     """The newest decisions about one group, oldest first."""
 
-    __slots__ = ("changes", "fencings", "handovers", "rebalances", "rejections")
+    __slots__ = ("changes", "fencings", "handovers", "operators", "rebalances", "rejections")
 
     def __init__(self) -> None:
         self.rebalances: deque[Published[Rebalance]] = deque(maxlen=MOST_REBALANCES)
@@ -36,6 +36,14 @@ class GroupHistory:
         self.rejections: deque[Published[Rejected]] = deque(maxlen=MOST_REJECTIONS)
         self.changes: deque[Membership] = deque(maxlen=MOST_REJECTIONS)
         self.fencings: deque[Fenced] = deque(maxlen=MOST_REJECTIONS)
+        self.operators: dict[tuple[str, int, int], str] = {}
+        """Topic, partition and offset of an operator's request -> who made it."""
+
+    def note_operator(self, place: tuple[str, int, int], by: str) -> None:
+        """Remember who made a request."""
+        self.operators[place] = by
+        if len(self.operators) > MOST_REBALANCES:
+            del self.operators[next(iter(self.operators))]
 
 
 class DecisionFeed:

@@ -173,17 +173,21 @@ def _rebalance_rows(history: GroupHistory) -> Iterator[RebalanceRow]:
             if counts[one.epoch] <= SHOWN_MOVES:
                 handovers[one.epoch].append(_move_row(one))
     for published in reversed(rebalances):
-        yield _rebalance_row(published, handovers[published.decision.epoch])
+        yield _rebalance_row(published, handovers[published.decision.epoch], history.operators)
 
 
-def _rebalance_row(published: Published[Rebalance], moves: list[MoveRow]) -> RebalanceRow:
+def _rebalance_row(
+    published: Published[Rebalance], moves: list[MoveRow], operators: Mapping[tuple[str, int, int], str]
+) -> RebalanceRow:
     one = published.decision
+    named = [operators.get((cause.topic, cause.partition, cause.offset), "") for cause in one.causes]
     return RebalanceRow(
         epoch=one.epoch,
         at_ms=one.at_ms,
         published_ms=published.published_ms,
         trigger=one.trigger,
         cause=", ".join(map(_record, one.causes)),
+        by=", ".join(filter(None, dict.fromkeys(named))),
         strategy=one.strategy,
         clients=one.clients,
         queues=one.queues,

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from model.decisions import AnyDecision, Offset, Wake
+from model.decisions import AnyDecision, Offset, Rejected, Wake
 from model.group import Group
 from model.held_queue import HeldQueue
 from model.partitioner import ControlPartition, partition_of
@@ -36,6 +36,7 @@ class _Named(Struct):
     type: str = ""
     topic: str = ""
     group_id: str = ""
+    by: str = ""
 
 
 _names_of = msgspec.json.Decoder(_Named).decode
@@ -120,6 +121,8 @@ class LiveModel:
                 self._note_route(follower, _names(record).topic, record.timestamp_ms)
             return
         group_id = record.key.decode(errors="replace")
+        if b'"by"' in (record.value or b"") and not any(isinstance(one, Rejected) for one in decisions):
+            self._note_operator(group_id, record)
         if follower.is_learning:
             self._dirty[group_id] = _ALL
         else:
@@ -254,6 +257,12 @@ class LiveModel:
         for routed in route.queues:
             if routed.max_offset is not None:
                 self._note_end(routed.queue, routed.max_offset, at_ms)
+
+    def _note_operator(self, group_id: str, record: Record) -> None:
+        """Remember who made an accepted request."""
+        names = _names(record)
+        if names.type in ("configure", "reset") and names.by:
+            self.feed.of(group_id).note_operator((record.topic, record.partition, record.offset), names.by)
 
     def _note_queue(self, follower: ShardFollower, record: Record, decisions: list[AnyDecision]) -> None:
         """Take the end of a queue from the state of its long polling, and note whose pulls changed."""

@@ -178,6 +178,8 @@ class RebalanceRow(Struct, frozen=True, kw_only=True):
     trigger: str
     cause: str
     """The records that required it, in words."""
+    by: str = ""
+    """Operators who requested it; empty if none did, or if the model began after the request."""
     strategy: str
     clients: int
     queues: int

@@ -25,6 +25,9 @@ from wakeroll.errors import InvalidUsage
 MOST_MOMENTS = 6
 """Moments that are kept; one of 1,000 groups with 100 queues each has some 100 MB."""
 
+SETTLED_MS = 60_000
+"""Records of all shards are archived when a record that is so much later is (ms): a batch takes seconds."""
+
 _Answer = TypeVar("_Answer")
 
 
@@ -44,6 +47,12 @@ class Moment(Struct, frozen=True, kw_only=True):
     at_ms: int
     source: MomentSource
     regions: PageRegions
+    last_ms: int
+    """Log time of the last archived record when it was rebuilt (epoch ms)."""
+
+    def is_valid(self, extent: Extent) -> bool:
+        """Return whether no record of the moment can have been archived since."""
+        return extent.last_ms == self.last_ms or self.at_ms < self.last_ms - SETTLED_MS
 
 
 class _Abandoned(Exception):
@@ -128,14 +137,15 @@ class History:
         Raises:
             NoAnswer: the moment is not in the archived log, or too many requests wait.
         """
+        extent = await self.extent()
         known = self._moments.get(at_ms)
-        if known is not None:
+        if known is not None and known.is_valid(extent):
             self._moments.move_to_end(at_ms)
             return known
-        self._refuse_outside(at_ms, await self.extent())
+        last_ms = _last_ms_of(extent, at_ms)
         job = self._jobs.get(at_ms)
         if job is None:
-            job = self._jobs[at_ms] = self._begin(at_ms)
+            job = self._jobs[at_ms] = self._begin(at_ms, last_ms)
         job.waiting += 1
         try:
             return await asyncio.shield(job.result)
@@ -156,14 +166,15 @@ class History:
             return Extent(reason="the tables hold no records yet")
         return Extent(first_ms=found.from_ms, last_ms=found.to_ms)
 
-    def _begin(self, at_ms: int) -> _Job:
+    def _begin(self, at_ms: int, last_ms: int) -> _Job:
         job = _Job()
-        job.result = asyncio.ensure_future(self._rebuilt(at_ms, job))
+        job.result = asyncio.ensure_future(self._rebuilt(at_ms, last_ms, job))
         return job
 
-    async def _rebuilt(self, at_ms: int, job: _Job) -> Moment:
+    async def _rebuilt(self, at_ms: int, last_ms: int, job: _Job) -> Moment:
         source = await self.workers.run(lambda: self._rebuild(at_ms, job))
-        moment = Moment(at_ms=at_ms, source=source, regions=PageRegions(source, str(EpochMs(at_ms))))
+        regions = PageRegions(source, str(EpochMs(at_ms)))
+        moment = Moment(at_ms=at_ms, source=source, regions=regions, last_ms=last_ms)
         self._moments[at_ms] = moment
         if len(self._moments) > MOST_MOMENTS:
             self._moments.popitem(last=False)
@@ -192,13 +203,20 @@ class History:
                 raise NoAnswer(f"the state at {EpochMs(at_ms)} cannot be rebuilt: {error}", 500) from error
         return MomentSource(model, at_ms, records - 1, time.monotonic() - began_s)
 
-    def _refuse_outside(self, at_ms: int, extent: Extent) -> None:
-        if extent.first_ms is None or extent.last_ms is None:
-            raise NoAnswer(extent.reason, 404)
-        if at_ms < extent.first_ms:
-            raise NoAnswer(f"{EpochMs(at_ms)} is before the archived log, which begins at {EpochMs(extent.first_ms)}")
-        if at_ms > extent.last_ms:
-            raise NoAnswer(
-                f"{EpochMs(at_ms)} is after the archived log, which ends at {EpochMs(extent.last_ms)}; the button Now "
-                "leads to the newest state"
-            )
+
+def _last_ms_of(extent: Extent, at_ms: int) -> int:
+    """Return the end of the archived log, which must contain a moment.
+
+    Raises:
+        NoAnswer: it does not.
+    """
+    if extent.first_ms is None or extent.last_ms is None:
+        raise NoAnswer(extent.reason, 404)
+    if at_ms < extent.first_ms:
+        raise NoAnswer(f"{EpochMs(at_ms)} is before the archived log, which begins at {EpochMs(extent.first_ms)}")
+    if at_ms > extent.last_ms:
+        raise NoAnswer(
+            f"{EpochMs(at_ms)} is after the archived log, which ends at {EpochMs(extent.last_ms)}; the button Now "
+            "leads to the newest state"
+        )
+    return extent.last_ms

@@ -1,11 +1,12 @@
 """Whole pages: the views of the moment that a request names, the bar with the time, and the sentence of an error."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
+from pipeline.serve.access.page_frame import Frame
 from pipeline.serve.history import Extent, History
 from pipeline.serve.no_answer import NoAnswer
 from pipeline.serve.page_regions import PageRegions
@@ -45,9 +46,10 @@ class TimeBar(msgspec.Struct, frozen=True, kw_only=True):
 class PageBuilder:
     """Builds pages for requests."""
 
-    def __init__(self, present: PageRegions, history: History | None) -> None:
-        """Show the present, and the past if there is a history."""
+    def __init__(self, present: PageRegions, history: History | None, frame: Callable[[Request], Frame]) -> None:
+        """Show the present, and the past if there is a history; `frame` returns what a page shows of its reader."""
         self.present = present
+        self._frame = frame
         self.history = history
         self.workers = WorkerThreads() if history is None else history.workers
 
@@ -79,7 +81,7 @@ class PageBuilder:
         extent = Extent(reason=_NO_TABLES) if self.history is None else await self.history.extent()
         others = [(name, value) for name, value in request.query_params.multi_items() if name not in ("at", "page")]
         bar = TimeBar(extent=extent, at=views.at, path=request.url.path, others=others)
-        html = views.page(template, health=views.source.health(), bar=bar, **values)
+        html = views.page(template, health=views.source.health(), bar=bar, frame=self._frame(request), **values)
         return HTMLResponse(html, status_code=status)
 
     async def missing(self, request: Request, views: PageRegions, group_id: str) -> Response:

@@ -64,6 +64,11 @@ class PageRegions:
         health = self.source.health()
         return health.as_of_ms, health.state
 
+    def parts(self, templates: Mapping[str, str], **values: object) -> Regions:
+        """Return regions that are not kept: name of a region -> its template."""
+        values["health"] = self.source.health()
+        return {name: self.page(template, **values) for name, template in templates.items()}
+
     def _once(self, key: _Key, stamp: Stamp, render: Callable[[], Regions]) -> Regions:
         known = self._cached.get(key)
         if known is not None and known[0] == stamp:

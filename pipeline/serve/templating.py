@@ -9,6 +9,7 @@ from jinja2.runtime import Context
 
 from pipeline.live.verdicts import LABELS, duration
 from pipeline.live.view_structs import LaneRow, PeriodRow
+from pipeline.serve.access.page_frame import Frame
 from wakeroll.epoch_ms import EpochMs
 
 OWNER_COLOURS = 8
@@ -32,6 +33,7 @@ def environment() -> Environment:
         "duration": duration,
         "count": lambda number: "-" if number is None else f"{number:,}",
         "plural": plural,
+        "stopped": stopped,
         "short": lambda text: text if len(text) <= 14 else f"{text[:10]}…",
         "label": lambda kind: LABELS.get(kind, kind),
     }
@@ -43,6 +45,7 @@ def environment() -> Environment:
         "spark": spark,
         "lane_text": lane_text,
     }
+    made.globals["frame"] = Frame()
     return made
 
 
@@ -87,6 +90,15 @@ def clock(at_ms: int | None, as_of_ms: int) -> str:
 def plural(number: int, one: str, many: str = "") -> str:
     """Return a number with its noun: ``1 queue``, ``3 queues``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def stopped(text: str) -> str:
+    """Return the text of an error with a full stop, unless it ends as a sentence already.
+
+    >>> stopped("no broker answered; is it running?"), stopped("log in first")
+    ('no broker answered; is it running?', 'log in first.')
+    """
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def colour(client_id: str, clients: dict[str, int]) -> str:

@@ -11,11 +11,18 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pipeline.live.view_structs import GroupSummary, Health
+from pipeline.serve.access.gate import Gate
+from pipeline.serve.access.login_pages import LoginPages
+from pipeline.serve.access.login_wall import LoginWall
+from pipeline.serve.access.page_frame import Frame, frame_of
+from pipeline.serve.access.refusal import Refused
+from pipeline.serve.changes.change_pages import ChangePages
+from pipeline.serve.changes.change_work import Work
 from pipeline.serve.event_stream import MOST_STREAMS, events_when_ready
 from pipeline.serve.history import History
 from pipeline.serve.history_pages import HistoryPages
@@ -46,7 +53,14 @@ class WebApp:
     """The handlers of all routes."""
 
     def __init__(
-        self, source: ViewSource, registry: CollectorRegistry, hosts: Sequence[str], history: History | None = None
+        self,
+        source: ViewSource,
+        registry: CollectorRegistry,
+        hosts: Sequence[str],
+        *,
+        history: History | None = None,
+        gate: Gate | None = None,
+        work: Work | None = None,
     ) -> None:
         """Prepare.
 
@@ -56,10 +70,16 @@ class WebApp:
             hosts: names in the header `Host` that are answered; ``*`` for any.  A page on another site could otherwise
                 read this one by a name that it points to this address.
             history: answers questions about the past; None if there are no tables.
+            gate: knows the users; None: the page has no login.
+            work: carries out changes; None: the page changes nothing.
         """
         self._source = source
-        self._pages = PageBuilder(PageRegions(source), history)
+        self._pages = PageBuilder(PageRegions(source), history, self._frame)
         self._registry = registry
+        self._gate = gate
+        self._changes = (
+            None if gate is None or work is None else ChangePages(gate, self._pages.present, self.render, work)
+        )
         self._streams = 0
         self.stopping = asyncio.Event()
         """Ends all streams when it is set."""
@@ -73,13 +93,25 @@ class WebApp:
                 Route("/events/groups/{group_id}", self.group_events),
                 Route("/api/groups", self.groups_json),
                 Route("/api/groups/{group_id}", self.group_json),
+                *(() if gate is None else LoginPages(gate, self.render).routes),
+                *(() if self._changes is None else self._changes.routes),
+                Route("/events/changes/{job_id}", self.change_events),
                 Route("/metrics", self.metrics),
                 Route("/healthz", self.healthz),
                 Route("/readyz", self.readyz),
                 Mount("/static", StaticFiles(directory=_STATIC), name="static"),
             ],
-            middleware=[Middleware(SecurityHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
-            exception_handlers={InvalidUsage: _refuse, NoAnswer: self._pages.no_answer, 404: self._missing},
+            middleware=[
+                Middleware(SecurityHeaders),
+                Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
+                *([Middleware(LoginWall, gate=gate)] if gate is not None and gate.options.require_login else []),
+            ],
+            exception_handlers={
+                InvalidUsage: _refuse,
+                NoAnswer: self._pages.no_answer,
+                Refused: self._refused,
+                404: self._missing,
+            },
         )
 
     # --- pages ---
@@ -102,6 +134,23 @@ class WebApp:
             request, views, "group.html", query=query, regions=regions, events=events, group_id=group_id
         )
 
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused), "the application calls this for no other exception"
+        if request.url.path.startswith(("/api/", "/events/")):
+            return PlainTextResponse(f"{error}\n", error.status)
+        return self.render(request, "refused.html", error.status, reason=str(error), link_to=error.link)
+
+    def render(self, request: Request, template: str, status: int = 200, /, **values: object) -> Response:
+        """Return a page of the present that has no moment to choose, such as a form."""
+        html = self._pages.present.page(
+            template, health=self._source.health(), bar=None, frame=self._frame(request), **values
+        )
+        return HTMLResponse(html, status)
+
+    def _frame(self, request: Request) -> Frame:
+        """Return what a page shows of its reader."""
+        return frame_of(self._gate, request, may_change=self._changes is not None)
+
     async def _missing(self, request: Request, _error: Exception) -> Response:
         if request.url.path.startswith("/api/"):
             return PlainTextResponse(f"there is nothing at {request.url.path}\n", status_code=404)
@@ -120,14 +169,28 @@ class WebApp:
         group_id = request.path_params["group_id"]
         return self._stream(request, lambda views: views.group(group_id, query))
 
+    async def change_events(self, request: Request) -> Response:
+        """Stream the state of a change."""
+        if self._changes is None:
+            return PlainTextResponse("this page changes nothing\n", status_code=404)
+        regions = self._changes.job_regions(request)
+        return self._stream(request, lambda _: regions())
+
+    def _may_read(self, request: Request) -> bool:
+        """Return whether the sender of a request may still read: a session may end while a stream is open."""
+        return self._gate is None or not self._gate.options.require_login or self._gate.visitor(request) is not None
+
     def _stream(self, request: Request, render: Callable[[PageRegions], Regions | None]) -> Response:
         if self._streams >= MOST_STREAMS:
             return PlainTextResponse(f"{MOST_STREAMS} pages are open already\n", status_code=503)
 
+        def readable(views: PageRegions) -> Regions | None:
+            return render(views) if self._may_read(request) else None
+
         async def counted() -> AsyncIterator[bytes]:
             self._streams += 1
             try:
-                async for event in events_when_ready(self._pages.views(request), render, self.stopping):
+                async for event in events_when_ready(self._pages.views(request), readable, self.stopping):
                     yield event
             finally:
                 self._streams -= 1

@@ -23,6 +23,9 @@ from pipeline.live.ledger_reader import read_ledger
 from pipeline.live.live_model import LiveModel
 from pipeline.metrics.decision_metrics import DecisionMetrics
 from pipeline.metrics.label_caps import LabelCaps
+from pipeline.serve.access.access_options import AccessOptions
+from pipeline.serve.access.gate import Gate
+from pipeline.serve.changes.change_work import Work
 from pipeline.serve.history import History
 from pipeline.serve.live_metrics import MOST_GROUPS, LiveMetrics
 from pipeline.serve.view_source import LiveSource
@@ -92,6 +95,8 @@ class PageServer(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 server_header=False,
+                # The gate itself reads the headers of proxies, of trusted ones only.
+                proxy_headers=False,
                 timeout_graceful_shutdown=_GOODBYE_S,
                 lifespan="off",
             )
@@ -150,7 +155,13 @@ def _follow_brokers(settings: Settings, registry: CollectorRegistry, stack: Exit
     return LiveSource(stack.enter_context(followed_brokers(settings, decisions.count)).model)
 
 
-def serve(settings: Settings, host: str, port: int, ready: Callable[[str, PageServer], None]) -> None:
+def serve(
+    settings: Settings,
+    host: str,
+    port: int,
+    ready: Callable[[str, PageServer], None],
+    access: AccessOptions | None = None,
+) -> None:
     """Answer requests until a signal stops the process.
 
     Args:
@@ -159,17 +170,22 @@ def serve(settings: Settings, host: str, port: int, ready: Callable[[str, PageSe
         port: port to listen on; 0: one that the system chooses.
         ready: called with the address of the page when it can be opened, and with the server, which ends when its
             `should_exit` is set.
+        access: who may read and change; None: everybody may read, and nobody may change.
 
     Raises:
-        InvalidUsage: the address cannot be used, or there is nothing to show.
+        InvalidUsage: the address cannot be used, there is nothing to show, or the rules of access are not valid.
     """
+    access = access or AccessOptions()
+    access.check(host, settings)
+    gate = Gate(access) if access.has_login else None
     registry = CollectorRegistry()
     for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
         registry.register(collector)
     with listening(host, port) as listener, following(settings, registry) as source:
         LiveMetrics(source, registry)
         history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
-        web = WebApp(source, registry, hosts_of(host), history)
+        work = Work(settings) if access.allow_changes else None
+        web = WebApp(source, registry, hosts_of(host, access.public_host), history=history, gate=gate, work=work)
         server = PageServer(web)
         ready(address_of(host, listener.getsockname()[1]), server)
         try:
@@ -202,10 +218,10 @@ def address_of(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-def hosts_of(host: str) -> list[str]:
+def hosts_of(host: str, public_host: str = "") -> list[str]:
     """Return the names by which requests may address the page: any name, unless it listens on this machine only."""
     if host == "localhost" or (_is_address(host) and ip_address(host).is_loopback):
-        return ["localhost", "127.0.0.1", "[::1]", host]
+        return ["localhost", "127.0.0.1", "[::1]", host, *([public_host] if public_host else [])]
     return ["*"]
 
 

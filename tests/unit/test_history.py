@@ -13,6 +13,7 @@ from pipeline.ledger.archived_log import shard_at
 from pipeline.ledger.duck_ledger import duck_ledger
 from pipeline.ledger.shared_ledger import SharedLedger
 from pipeline.live.ledger_reader import model_of
+from pipeline.serve import history as history_module
 from pipeline.serve.history import MOST_MOMENTS, History
 from pipeline.serve.no_answer import NoAnswer
 from pipeline.serve.worker_threads import MOST_WAITING, WORKERS
@@ -89,6 +90,27 @@ def test_a_few_moments_are_kept(history):
     asyncio.run(ask())
 
     assert list(history.known) == [AT_MS + number for number in range(3, MOST_MOMENTS + 3)]
+
+
+def test_a_moment_near_the_end_is_rebuilt_when_more_is_archived(tmp_path, monkeypatch):
+    """A shard may be archived later than another one, so the end of the log is not final."""
+    monkeypatch.setattr(shared_ledger, "CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(history_module, "CHECK_EVERY_S", 0.0)
+    story = a_day()
+    write_tables(tmp_path, story)
+    opened, end_ms, before = History(tmp_path, Topics(), PARTITIONS), story.now_ms, len(story.rows)
+
+    async def ask() -> list[bool]:
+        early, late = await opened.moment(AT_MS), await opened.moment(end_ms)
+        assert await opened.moment(end_ms) is late
+        story.pass_seconds(5)
+        del story.rows[:before]
+        story.snapshots.clear()
+        write_tables(tmp_path, story)
+        return [await opened.moment(AT_MS) is early, await opened.moment(end_ms) is late]
+
+    assert asyncio.run(ask()) == [True, False]
+    opened.close()
 
 
 def test_too_many_requests_are_refused(history):

@@ -59,7 +59,7 @@ def site_of(present: Path, past: Path):
     """Serve the end of the log of one warehouse, and the past of another."""
     source = LiveSource(read_ledger(present, TOPICS, PARTITIONS))
     history = History(past, TOPICS, PARTITIONS)
-    return answering(WebApp(source, CollectorRegistry(), ["127.0.0.1"], history))
+    return answering(WebApp(source, CollectorRegistry(), ["127.0.0.1"], history=history))
 
 
 def get(address: str) -> tuple[int, str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pipeline.serve.access.access_options import AccessOptions
 from pipeline.serve.web_app import WebApp
 from pipeline.serve.web_server import PageServer, listening, serve
 from pipeline.settings import Settings
@@ -12,11 +13,11 @@ from tests.support.waiting import wait_until
 
 
 @contextmanager
-def served(settings: Settings) -> Iterator[str]:
+def served(settings: Settings, access: AccessOptions | None = None) -> Iterator[str]:
     """Serve the page of a deployment on a port that the system chooses; provide its address without the last slash."""
     told: list[tuple[str, Any]] = []
     thread = threading.Thread(
-        target=serve, args=(settings, "127.0.0.1", 0, lambda *address: told.append(address)), daemon=True
+        target=serve, args=(settings, "127.0.0.1", 0, lambda *address: told.append(address), access), daemon=True
     )
     thread.start()
     address, server = wait_until(lambda: told and told[0], "the page is served")

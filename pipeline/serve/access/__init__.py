@@ -1,0 +1,1 @@
+"""Logins of the page: users, sessions, trusted proxies, and tokens of forms."""

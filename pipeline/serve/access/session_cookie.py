@@ -1,0 +1,69 @@
+"""Sessions: a signed cookie that names a user, until it expires, the user logs out, or the password changes."""
+
+import base64
+import binascii
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+
+import msgspec
+from msgspec import Struct
+
+SESSION_S = 8 * 3_600
+"""Length of a session (s): one working day."""
+MOST_ENDED = 10_000
+"""Sessions that have ended by a logout and are remembered until they expire."""
+_MOST_CHARACTERS = 1_024
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """The contents of a cookie."""
+
+    session_id: str
+    name: str
+    until_s: int
+    """End of the session (epoch s)."""
+    seal: str
+    """Fingerprint of the user's entry at the login: a new password ends the session."""
+
+
+class Sessions:
+    """Signs sessions and verifies them. The secret is new at each start, so a restart ends all sessions."""
+
+    def __init__(self, secret: bytes) -> None:
+        """Prepare; `secret` is random and never leaves this process."""
+        self._key = hmac.digest(secret, b"session", "sha256")
+        self._ended: OrderedDict[str, int] = OrderedDict()
+
+    def begin(self, name: str, seal: str) -> str:
+        """Return the cookie of a new session."""
+        until_s = int(time.time()) + SESSION_S
+        session = Session(session_id=secrets.token_hex(16), name=name, until_s=until_s, seal=seal)
+        body = base64.urlsafe_b64encode(msgspec.json.encode(session))
+        return f"{body.decode()}.{self._sign(body)}"
+
+    def read(self, cookie: str) -> Session | None:
+        """Return the session of a cookie; None if it was not signed here, has expired, or was ended."""
+        body, _, signature = cookie.partition(".")
+        if len(cookie) > _MOST_CHARACTERS or not cookie.isascii():
+            return None
+        if not hmac.compare_digest(self._sign(body.encode()), signature):
+            return None
+        try:
+            session = msgspec.json.decode(base64.urlsafe_b64decode(body), type=Session)
+        except (msgspec.MsgspecError, binascii.Error):
+            return None
+        return session if session.until_s > time.time() and session.session_id not in self._ended else None
+
+    def end(self, session: Session) -> None:
+        """End a session before it expires."""
+        now_s = time.time()
+        for session_id in [one for one, until_s in self._ended.items() if until_s <= now_s]:
+            del self._ended[session_id]
+        self._ended[session.session_id] = session.until_s
+        if len(self._ended) > MOST_ENDED:
+            self._ended.popitem(last=False)
+
+    def _sign(self, body: bytes) -> str:
+        return hmac.digest(self._key, body, "sha256").hex()

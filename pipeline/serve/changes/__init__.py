@@ -1,0 +1,1 @@
+"""Changes of groups through the page: forms, plans, and their execution."""

@@ -1,0 +1,316 @@
+"""Changes through the page, on a real broker: resets, settings, and forms that are not accepted."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from model.decisions import Rebalance
+from model.events import Configure, Reset
+from pipeline.serve.access.access_options import AccessOptions
+from pipeline.serve.access.gate import Gate
+from pipeline.serve.changes.change_work import Work
+from pipeline.serve.web_app import WebApp
+from pipeline.serve.web_server import following
+from tests.support.systems.changing_page import PASSWORD, USER, ChangingPage, changing_page
+from tests.support.systems.page_client import Answer, PageClient
+from tests.support.systems.web_site import answering, served
+from tests.support.waiting import wait_until
+from wakeroll import Consumer
+from wakeroll.keys import add_key, new_key, read_keys
+
+pytestmark = pytest.mark.e2e
+
+BY = f"{USER}@127.0.0.1 via page"
+
+
+@pytest.fixture(scope="module")
+def plane(broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChangingPage]:
+    with changing_page(broker.bootstrap, tmp_path_factory.mktemp("changes")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(plane: ChangingPage) -> PageClient:
+    """A user who is logged in."""
+    client = PageClient(plane.address)
+    assert client.log_in(USER, PASSWORD).status == 303
+    return client
+
+
+@pytest.fixture
+def group(plane: ChangingPage, client: PageClient, group_id: str) -> Iterator[Consumer]:
+    with member(plane, client, group_id) as consumer:
+        yield consumer
+
+
+@pytest.fixture(scope="module")
+def unchanged(plane: ChangingPage) -> Iterator[Consumer]:
+    """A group that no test changes."""
+    client = PageClient(plane.address)
+    with member(plane, client, "unchanged") as consumer:
+        yield consumer
+
+
+@contextmanager
+def member(plane: ChangingPage, client: PageClient, group_id: str) -> Iterator[Consumer]:
+    """Run the only member of a group, which has consumed and committed the two messages of its topic."""
+    topic = plane.coordinator.topic(1)
+    plane.coordinator.produce(topic, 0, 2)
+    connection = plane.coordinator.connection
+    with Consumer(
+        group_id, [topic], connection.bootstrap, client_id="c1", prefix=connection.topics.prefix, consume_from="first"
+    ) as consumer:
+        wait_until(lambda: read_and_committed(plane, consumer, topic), "both messages are committed")
+        wait_until(lambda: shown(client, group_id), "the page shows the committed offset")
+        yield consumer
+
+
+def read_and_committed(plane: ChangingPage, consumer: Consumer, topic: str) -> bool:
+    consumer.poll(0.1)
+    consumer.commit(10)
+    return plane.coordinator.offsets(consumer.group_id, topic) == {0: 2}
+
+
+def shown(client: PageClient, group_id: str) -> bool:
+    queues = msgspec.json.decode(client.get(f"/api/groups/{group_id}").text).get("queues") or [{}]
+    return queues[0].get("committed_offset") == 2
+
+
+def outcome(client: PageClient, answer: Answer) -> Answer:
+    """Follow an accepted form to its change, and wait until that has ended."""
+    assert answer.status == 303, answer.plain
+    return wait_until(
+        lambda: (page := client.get(answer.location)) and 'data-state="waiting"' not in page.text and page,
+        "the change has ended",
+    )
+
+
+def requests(plane: ChangingPage, group_id: str) -> list[Reset | Configure]:
+    heard = tuple(plane.coordinator.heard)
+    return [one for one in heard if isinstance(one, Reset | Configure) and one.group_id == group_id]
+
+
+def test_a_reset_is_shown_carried_out_and_on_record(plane, client, group):
+    path = f"/groups/{group.group_id}/change/reset"
+    plan = client.get(f"{path}?to=first")
+    assert plan.status == 200
+    assert "Messages to read again 2" in plan.plain
+    assert requests(plane, group.group_id) == []
+
+    ended = outcome(client, client.post(path, plan.hidden(path)))
+
+    assert "Done: the offsets are reset, in epoch" in ended.plain
+    assert [one.by for one in requests(plane, group.group_id)] == [BY]
+    wait_until(lambda: BY in client.get(f"/groups/{group.group_id}").plain, "the page names the operator")
+    rows = msgspec.json.decode(client.get(f"/api/groups/{group.group_id}").text)["rebalances"]
+    assert [row["by"] for row in rows if row["trigger"] == "reset"] == [BY]
+
+
+def test_a_form_works_once(plane, client, group):
+    path = f"/groups/{group.group_id}/change/reset"
+    fields = client.get(f"{path}?to=first").hidden(path)
+    first = client.post(path, fields)
+    again = client.post(path, fields)
+
+    assert again.status == 409
+    assert f'<a href="{first.location}">Show the change</a>' in again.text
+    outcome(client, first)
+    assert "This form was already sent; nothing was sent again" in again.plain
+    assert len(requests(plane, group.group_id)) == 1
+
+
+def test_a_plan_that_has_changed_is_shown_again_and_not_executed(plane, client, group):
+    """Offset 2 was the present one; now it would skip nothing, but read a message again."""
+    path = f"/groups/{group.group_id}/change/reset"
+    fields = client.get(f"{path}?to=offset&offset=2").hidden(path)
+    (topic,) = {queue.topic for queue in group.assignment()}
+    plane.coordinator.produce(topic, 0, 1)
+    wait_until(lambda: poll_to(plane, group, topic, 3), "the member has committed the third message")
+
+    answer = client.post(path, fields)
+
+    assert answer.status == 409
+    assert "the plan has changed since you saw it, so nothing was reset" in answer.plain
+    assert requests(plane, group.group_id) == []
+    assert "Done" in outcome(client, client.post(path, answer.hidden(path))).plain
+
+
+def poll_to(plane: ChangingPage, consumer: Consumer, topic: str, offset: int) -> bool:
+    consumer.poll(0.1)
+    consumer.commit(10)
+    return plane.coordinator.offsets(consumer.group_id, topic) == {0: offset}
+
+
+def test_members_that_commit_do_not_change_the_plan(plane, client, group):
+    """Otherwise nobody could reset a group whose members are busy."""
+    path = f"/groups/{group.group_id}/change/reset"
+    fields = client.get(f"{path}?to=first").hidden(path)
+    (topic,) = {queue.topic for queue in group.assignment()}
+    plane.coordinator.produce(topic, 0, 1)
+    wait_until(lambda: poll_to(plane, group, topic, 3), "the member has committed the third message")
+
+    assert "Done" in outcome(client, client.post(path, fields)).plain
+
+
+def test_settings_are_reviewed_and_changed(plane, client, group):
+    path = f"/groups/{group.group_id}/change/settings"
+    review = client.get(f"{path}?handover=eager&settle_ms=2000&strategy=SPREAD&strategy_params=")
+    assert "handover cooperative eager" in review.plain
+    assert requests(plane, group.group_id) == []
+
+    ended = outcome(client, client.post(path, review.hidden(path)))
+
+    assert "Done: the settings are changed" in ended.plain
+    (asked,) = requests(plane, group.group_id)
+    assert (asked.handover, asked.settle_ms, asked.strategy, asked.by) == ("eager", 2_000, "SPREAD", BY)
+    assert asked.max_members is msgspec.UNSET
+    wait_until(lambda: f"requested by {BY}" in client.get(f"/groups/{group.group_id}").plain, "the page names mia")
+
+
+def test_a_rebalance_is_requested(plane, client, group):
+    forms = client.get(f"/groups/{group.group_id}/change")
+    path = f"/groups/{group.group_id}/change/rebalance"
+    ended = outcome(client, client.post(path, forms.hidden(path)))
+
+    assert "Done: the group is rebalanced" in ended.plain
+    decided = [one for one in plane.coordinator.decided if isinstance(one, Rebalance) and one.trigger == "config"]
+    assert group.group_id in {one.group_id for one in decided}
+
+
+@pytest.mark.parametrize(
+    ("place", "query", "sentence"),
+    [
+        ("reset", "", "the target is ''"),
+        ("reset", "to=everywhere", "the target is 'everywhere'"),
+        ("reset", "to=offset&offset=-1", "the offset is '-1'"),
+        ("reset", "to=offset&offset=99999999999999999999", "the offset is"),
+        ("reset", "to=offset&offset=9223372036854775807", "offset 9223372036854775807"),
+        ("reset", "to=first&offset=5", "the field offset has '5', but the target is 'first'"),
+        ("reset", "to=time&time=yesterday", "'yesterday' is not a time"),
+        ("reset", "to=first&queue=x", "'x' is not a queue"),
+        ("reset", "to=first&topic=%3Cscript%3E", "topic is '<script>'"),
+        ("reset", "to=first&topic=nothing-here", "no topic nothing-here"),
+        ("settings", "", "no setting is named"),
+        ("settings", "settle_ms=1.5", "settle_ms is '1.5'"),
+        ("settings", "strategy=BEST", "no strategy 'BEST'"),
+        ("settings", "handover=slow", "handover is 'slow'"),
+        ("settings", "strategy_params=%5B%5D", "strategy_params is '[]'"),
+        ("settings", "settle_ms=999999999", "settle_ms"),
+    ],
+)
+def test_a_field_that_is_not_valid_is_explained_beside_its_form(client, unchanged, place, query, sentence):
+    answer = client.get(f"/groups/{unchanged.group_id}/change/{place}?{query}")
+
+    assert answer.status == 400
+    assert f'id="{place}-problem"' in answer.text
+    assert sentence in answer.plain
+    assert "<script>" not in answer.text
+
+
+def test_settings_that_the_coordinator_rejects_say_why(client, group):
+    path = f"/groups/{group.group_id}/change/settings"
+    review = client.get(f"{path}?heartbeat_ms=60000")
+    ended = outcome(client, client.post(path, review.hidden(path)))
+
+    assert "Refused: the coordinator rejected the request (settings): session_timeout_ms would be" in ended.plain
+
+
+def test_an_unknown_group_and_an_unknown_change_are_told(client):
+    assert client.get("/groups/nobodys/change").status == 404
+    assert "There is no group 'nobodys'" in client.get("/groups/nobodys/change/reset?to=first").plain
+    assert client.get("/changes/0123").status == 404
+
+
+def test_nothing_can_be_changed_without_a_session_or_with_another_ones_form(plane, client, group):
+    path = f"/groups/{group.group_id}/change/rebalance"
+    fields = client.get(f"/groups/{group.group_id}/change").hidden(path)
+    stranger, other = PageClient(plane.address), PageClient(plane.address)
+    other.log_in(USER, PASSWORD)
+
+    assert stranger.get(f"/groups/{group.group_id}/change").location.startswith("/login?next=")
+    assert stranger.post(path, fields).status == 401
+    assert other.post(path, fields).status == 403
+    assert client.post(path, fields, origin="https://evil.example").status == 403
+    assert client.post(path, {}).status == 403
+    assert client.get(path).status == 405
+    assert stranger.get("/events/changes/0123").status == 401
+    assert requests(plane, group.group_id) == []
+
+
+def test_a_key_that_the_coordinator_does_not_know_is_explained(plane, group, tmp_path):
+    keys = tmp_path / "other.toml"
+    keys.write_text("".join(Path(str(plane.settings.keys)).read_text().partition("\n\n")[:2]))  # the observer's
+    add_key(keys, new_key("operator"))
+    assert [key.role for key in read_keys(keys).by_id.values()] == ["observer", "operator"]
+    with served(msgspec.structs.replace(plane.settings, keys=str(keys)), plane.access) as address:
+        client = PageClient(address)
+        client.log_in(USER, PASSWORD)
+        path = f"/groups/{group.group_id}/change/rebalance"
+        wait_until(lambda: client.get(f"/groups/{group.group_id}").status == 200, "the group is known")
+        ended = outcome(client, client.post(path, client.get(f"/groups/{group.group_id}/change").hidden(path)))
+
+    assert "Refused: the coordinator rejected the request (signature)" in ended.plain
+    assert "add the key to the coordinator's file" in ended.plain
+
+
+def test_a_proxy_names_who_asked_and_where_from(plane, group):
+    access = AccessOptions(allow_changes=True, auth_header="X-Forwarded-User", trusted_proxies="127.0.0.1")
+    with served(plane.settings, access) as address:
+        client = PageClient(address)
+        path, proxied = (
+            f"/groups/{group.group_id}/change",
+            {"X_Forwarded_User": "tom", "X_Forwarded_For": "203.0.113.5"},
+        )
+        wait_until(lambda: client.get(f"/groups/{group.group_id}").status == 200, "the group is known")
+        fields = client.get(path, **proxied).hidden(f"{path}/rebalance")
+
+        assert client.post(f"{path}/rebalance", fields).status == 403
+        assert client.post(f"{path}/rebalance", fields, **(proxied | {"X_Forwarded_User": "eve"})).status == 403
+        answer = client.post(f"{path}/rebalance", fields, **proxied)
+        wait_until(lambda: requests(plane, group.group_id), "the request is recorded")
+    assert answer.status == 303
+    assert [one.by for one in requests(plane, group.group_id)] == ["tom@203.0.113.5 via page"]
+
+
+def test_a_coordinator_that_does_not_answer_and_brokers_that_are_gone_are_told(broker, tmp_path, group_id):
+    with changing_page(broker.bootstrap, tmp_path) as plane:
+        plane.coordinator.configure(group_id, settle_ms=0)
+        gone = msgspec.structs.replace(plane.settings, bootstrap="127.0.0.1:9")
+        registry = CollectorRegistry()
+        with following(plane.settings, registry) as source, ExitStack() as stack:
+            client, unreachable = (
+                PageClient(
+                    stack.enter_context(
+                        answering(
+                            WebApp(
+                                source,
+                                CollectorRegistry(),
+                                ["127.0.0.1"],
+                                gate=Gate(plane.access),
+                                work=Work(found, 0.5),
+                            )
+                        )
+                    )
+                )
+                for found in (plane.settings, gone)
+            )
+            path = f"/groups/{group_id}/change"
+            wait_until(lambda: client.get(f"/groups/{group_id}").status == 200, "the group is known")
+            for one in (client, unreachable):
+                one.log_in(USER, PASSWORD)
+            plane.coordinator.stop()
+
+            silent = outcome(client, client.post(f"{path}/rebalance", client.get(path).hidden(f"{path}/rebalance")))
+            form = unreachable.get(path).hidden(f"{path}/rebalance")
+            failed = outcome(unreachable, unreachable.post(f"{path}/rebalance", form))
+            plan = unreachable.get(f"{path}/reset?to=first")
+
+    assert "No answer: the coordinator did not answer within 0.5 s; the request is recorded" in silent.plain
+    assert "do not repeat it" in silent.plain
+    assert "Failed: no Kafka broker answered at 127.0.0.1:9" in failed.plain
+    assert plan.status == 503
+    assert "nothing was changed" in plan.plain
