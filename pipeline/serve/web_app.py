@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -19,7 +19,7 @@ from pipeline.live.view_structs import GroupSummary, Health
 from pipeline.serve.access.gate import Gate
 from pipeline.serve.access.login_pages import LoginPages
 from pipeline.serve.access.login_wall import LoginWall
-from pipeline.serve.access.page_frame import Frame, frame_of
+from pipeline.serve.access.page_frame import frame_of
 from pipeline.serve.access.refusal import Refused
 from pipeline.serve.changes.change_pages import ChangePages
 from pipeline.serve.changes.change_work import Work
