@@ -80,6 +80,7 @@ def test_a_user_logs_in_resets_a_group_and_logs_out(plane, topic, open_page):
 def test_settings_are_changed_with_the_keyboard_and_without_javascript(plane, open_page):
     """The forms are plain HTML."""
     page = open_page(f"{plane.address}/login?next=/groups/billing/change", javascript=False)
+    expect(page.get_by_label("Name")).to_be_focused()
     page.keyboard.type(USER)
     page.keyboard.press("Tab")
     page.keyboard.type(PASSWORD)
