@@ -69,10 +69,10 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
             floor = _way(beats, _crowd(connection, ears, seconds, warmup_s))
         print("ours: observer, coordinate and record", flush=True)
         settings = settings_in(folder, "ours", broker)
-        with _ours(settings) as (connection, ears):
+        with whole_system(settings) as (connection, ears):
             counted_ms = now_ms() + round(warmup_s * 1_000)
             beats = _heartbeats(connection, ears, seconds, warmup_s)
-            with Handlers(connection, _orders(connection), QUEUES, HANDLERS) as handlers:
+            with Handlers(connection, orders_of(connection), QUEUES, HANDLERS) as handlers:
                 woken = _crowd(connection, ears, seconds, warmup_s)
     first_ms = min(answer.at_ms for answer in woken)
     return Wakes(
@@ -105,10 +105,10 @@ def _floor(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
         env={**os.environ, **settings.environment()},
         grace_s=90,
     )
-    make_topic(connection, _orders(connection), QUEUES)
+    make_topic(connection, orders_of(connection), QUEUES)
     with LocalSystem(settings).observer, spark, closing(Listener(connection, topic, settings.partitions)) as listener:
         ears = Passed(listener)
-        probe = Probe(connection, _orders(connection))
+        probe = Probe(connection, orders_of(connection))
         probe.start()
         try:
             spark.wait_until(lambda: bool(ears.assignments(_SLICE_S)), READY_S)
@@ -118,17 +118,17 @@ def _floor(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
 
 
 @contextmanager
-def _ours(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
+def whole_system(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
     """Run observer and jobs for the time of a `with`."""
     with running_system(settings) as connection:
-        make_topic(connection, _orders(connection), QUEUES)
+        make_topic(connection, orders_of(connection), QUEUES)
         with closing(Listener(connection, connection.topics.inbox, settings.inbox_partitions)) as listener:
             yield connection, Decided(listener)
 
 
 def _heartbeats(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> Latency:
     """Measure what a heartbeat's answer takes, with nothing else going on."""
-    probe = Probe(connection, _orders(connection))
+    probe = Probe(connection, orders_of(connection))
     count_ms = now_ms() + round(warmup_s * 1_000)
     end_s = time.monotonic() + warmup_s + seconds
     told: list[Answer] = []
@@ -143,7 +143,7 @@ def _heartbeats(connection: Connection, ears: Ears, seconds: float, warmup_s: fl
 
 def _crowd(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> list[Answer]:
     """Let the crowd wait; return the answers that count."""
-    crowd = Crowd(connection, _orders(connection), CLIENTS, QUEUES)
+    crowd = Crowd(connection, orders_of(connection), CLIENTS, QUEUES)
     count_ms = now_ms() + round(warmup_s * 1_000)
     return [answer for answer in crowd.run(ears, PER_SECOND, warmup_s + seconds) if answer.at_ms >= count_ms]
 
@@ -160,7 +160,7 @@ def _since(first_ms: int, handled: Iterable[Handled]) -> Latency:
     return latency_of(one.latency_ms for one in handled if one.at_ms >= first_ms)
 
 
-def _orders(connection: Connection) -> str:
+def orders_of(connection: Connection) -> str:
     """Return the topic whose queues everybody waits for."""
     return f"{connection.topics.prefix}.orders"
 

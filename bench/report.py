@@ -9,6 +9,7 @@ from bench import (
     holds,
     latency_figures,
     ledger_figures,
+    page_figures,
     push_figures,
     replay_speed,
     results,
@@ -18,6 +19,7 @@ from bench.change_figures import Changes
 from bench.latency_figures import Wakes
 from bench.ledger_figures import Growth
 from bench.machine import QUIET_LOAD, Machine
+from bench.page_figures import Page
 from bench.push_figures import Pushed
 from bench.results import Results
 
@@ -27,7 +29,12 @@ PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 def make() -> None:
     """Write the page from the figures that there are."""
     made = page(
-        results.read(), latency_figures.read(), ledger_figures.read(), push_figures.read(), change_figures.read()
+        results.read(),
+        latency_figures.read(),
+        ledger_figures.read(),
+        push_figures.read(),
+        change_figures.read(),
+        page_figures.read(),
     )
     PAGE.write_text(made, encoding="utf-8")
 
@@ -38,6 +45,7 @@ def page(
     ledger: Growth | None = None,
     pushed: Pushed | None = None,
     changes: Changes | None = None,
+    served: Page | None = None,
 ) -> str:
     """Return the page; None: these figures were not measured yet."""
     machine = found.machine
@@ -50,6 +58,7 @@ def page(
         ("Sharing queues", strategy_speed.section(found.strategies)),
         ("Replay, and many members", replay_speed.section(found.replay)),
         ("Long polling", holds.section(found.holds)),
+        ("The web page", page_figures.section(served)),
         ("A whole ledger", ledger_figures.section(ledger)),
     )
     body = "\n".join(f"## {head}\n\n{text}" for head, text in chapters)
@@ -57,23 +66,30 @@ def page(
 # Performance
 
 This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency`,
-`python -m bench.push_throughput`, `python -m bench.group_changes` and `python -m bench.ledger_questions` write it, each
-from its own figures in `bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio
-is the ratio of two medians of one run. No test depends on these figures.
+`python -m bench.push_throughput`, `python -m bench.group_changes`, `python -m bench.page_load` and
+`python -m bench.ledger_questions` write it, each from its own figures in `bench/*.json`. A time is the median of its
+rounds, and the best round is in brackets. A ratio is the ratio of two medians of one run. No test depends on these
+figures.
 
 Measured on {machine.measured}: {machine.sentence}; load average at the start {machine.load:g}.
-{_warnings(machine, wakes, ledger, pushed, changes)}
+{_warnings(machine, wakes, ledger, pushed, changes, served)}
 {body}"""
 
 
 def _warnings(
-    machine: Machine, wakes: Wakes | None, ledger: Growth | None, pushed: Pushed | None, changes: Changes | None
+    machine: Machine,
+    wakes: Wakes | None,
+    ledger: Growth | None,
+    pushed: Pushed | None,
+    changes: Changes | None,
+    served: Page | None,
 ) -> str:
     """Return a warning for each run whose figures do not count."""
     others = (
         ("The run of the whole path", wakes),
         ("The run of push consumption", pushed),
         ("The run of group changes", changes),
+        ("The run of the web page", served),
         ("The run of a whole ledger", ledger),
     )
     runs = [("The run", machine), *((name, found.machine) for name, found in others if found is not None)]

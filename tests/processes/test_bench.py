@@ -16,6 +16,7 @@ from bench import (
     latency_figures,
     ledger_figures,
     ledger_questions,
+    page_figures,
     push_figures,
     report,
     results,
@@ -163,6 +164,27 @@ def test_the_page_compares_group_changes_with_those_of_kafkas_groups(found):
     assert "Not measured yet: `python -m bench.group_changes`" in report.page(found)
 
 
+def test_the_page_says_what_serving_it_costs(found):
+    """With the coordinator's latency beside it, and without where that was left out."""
+    loads = [
+        page_figures.Load(0, False, 0.05, 150.4, 0, 0, Latency(0, 0, 0)),
+        page_figures.Load(100, True, 0.755, 250.4, 0.95, 1_048_576, Latency(40, 900, 1_900)),
+    ]
+    served = page_figures.Page(found.machine, 1_000, 100, 2, 30, 12_345, 8.25, "live", 0.4, loads)
+    without, with_page = (
+        page_figures.Beside(Latency(200, p50, 800), Latency(4_000, p50 + 10, 900)) for p50 in (400, 410)
+    )
+    both = msgspec.structs.replace(served, rounds=3, round_s=15, without=without, with_page=with_page)
+
+    page = report.page(found, served=both)
+
+    assert "| 0 | 5 % | 150 MiB |  |  |  |  |" in page
+    assert "| 100 and one that nobody reads | 76 % | 250 MiB | 0.950 | 1,024 | 900 ms | 1,900 ms |" in page
+    assert "| an arrival's append to its wake's | 4,000 | 410 ms | 420 ms | 900 ms | 900 ms |" in page
+    assert "with and without the page is not measured yet" in report.page(found, served=served)
+    assert "Not measured yet: `python -m bench.page_load`" in report.page(found)
+
+
 S = 1_000_000_000
 
 
@@ -229,7 +251,8 @@ def test_a_run_on_a_busy_machine_says_that_it_does_not_count(found):
 
 def test_the_page_in_docs_is_the_one_that_its_figures_make():
     """Who changes the report, or the figures, makes the page again: `python -m bench --report`."""
-    figures = (module.read() for module in (latency_figures, ledger_figures, push_figures, change_figures))
+    modules = (latency_figures, ledger_figures, push_figures, change_figures, page_figures)
+    figures = (module.read() for module in modules)
     made = report.page(results.read(), *figures)
 
     assert report.PAGE.read_text(encoding="utf-8") == made

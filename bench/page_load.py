@@ -1,0 +1,130 @@
+"""CPU, memory and delay of `wakeroll serve` with many open pages, and the coordinator's latency beside it.
+
+``python -m bench.page_load [--groups 1000] [--streams 100]`` writes `page.json` and `docs/performance.md`. It takes
+nine minutes: first the page with more and more readers, then the whole system with and without the page, in turn.
+"""
+
+import argparse
+import asyncio
+import json
+import shutil
+import urllib.request
+from pathlib import Path
+
+from msgspec import structs
+
+from bench import page_figures, page_latency, report
+from bench.machine import this_machine
+from bench.page_deployment import CHANGING, MEMBERS, QUEUES, Deployment
+from bench.page_figures import Load, Page
+from bench.page_readers import listen
+from bench.process_usage import CpuMeter, resident_mib
+from bench.results import write
+from bench.running_system import settings_in
+from bench.served_page import ServedPage
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.child_process import ChildFailed
+
+GROUPS = 1_000
+STREAMS = 100
+SECONDS = 30.0
+WARMUP_S = 10.0
+"""Before each load: browsers connect one after the other, and receive the whole page first."""
+ROUNDS = 3
+_LIST = "/events/groups"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="python -m bench.page_load", description=__doc__.splitlines()[0])
+    parser.add_argument("--groups", type=_positive, default=GROUPS, help="that the page follows (%(default)s)")
+    parser.add_argument("--streams", type=_positive, default=STREAMS, help="open pages at most (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="that count, of each load (%(default)s)")
+    parser.add_argument("--warmup", type=float, default=WARMUP_S, help="seconds before each load (%(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="of the coordinator's latency, each kind; 0: none (%(default)s)"
+    )
+    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
+    parser.add_argument("--json", type=Path, default=page_figures.PAGE, help="where the figures go (%(default)s)")
+    given = parser.parse_args(arguments)
+    shutil.rmtree(given.folder, ignore_errors=True)
+    found = measure(given.folder / "load", given.groups, given.streams, given.seconds, given.warmup)
+    if given.rounds > 0:
+        without, with_page = page_latency.measure(given.folder / "latency", given.rounds, given.seconds / 2)
+        found = structs.replace(
+            found, rounds=given.rounds, round_s=given.seconds / 2, without=without, with_page=with_page
+        )
+    write(found, given.json)
+    if given.json == page_figures.PAGE:
+        report.make()
+    return 0
+
+
+def measure(folder: Path, groups: int, streams: int, seconds: float, warmup_s: float) -> Page:
+    """Let the page follow a deployment, with no, one and many readers, and with one that does not read besides."""
+    machine = this_machine()
+    loads = []
+    with EmbeddedBroker(folder / "broker", heap="512m", fast_start=False) as broker:
+        settings = settings_in(folder, "wakeroll", broker)
+        print(f"{groups:,} groups form", flush=True)
+        with Deployment(settings.connection, groups) as deployment:
+            log_records = deployment.records
+            with ServedPage(settings, folder / "serve.log") as page:
+                ready_s = page.until_ready()
+                print(f"the page is ready after {ready_s:.1f} s, with {log_records:,} records", flush=True)
+                for readers, has_slow in ((0, False), (1, False), (streams, False), (streams, True)):
+                    loads.append(_load(page, deployment, readers, has_slow, seconds, warmup_s))
+                    print(loads[-1], flush=True)
+                    deployment.check()
+                    if not page.is_running:
+                        raise ChildFailed(f"{page.name} ended with code {page.returncode}; see {page.log}")
+                state = _state(page.address)
+        late_s = round(deployment.late_s, 2)
+    return Page(machine, groups, QUEUES, MEMBERS, seconds, log_records, round(ready_s, 2), state, late_s, loads)
+
+
+def _load(
+    page: ServedPage, deployment: Deployment, readers: int, has_slow: bool, seconds: float, warmup_s: float
+) -> Load:
+    async def run() -> Load:
+        paths = [_path(number, deployment.names) for number in range(readers)]
+        listening = asyncio.create_task(
+            listen(page.address, paths, _LIST if has_slow else None, deployment.changes, warmup_s, seconds)
+        )
+        await asyncio.wait([listening], timeout=warmup_s)
+        meter = CpuMeter(page.pid)
+        heard = await listening
+        return Load(
+            readers,
+            has_slow,
+            cpu=round(meter.share(), 3),
+            resident_mib=resident_mib(page.pid),
+            events_per_s=round(heard.events / seconds / readers, 2) if readers else 0.0,
+            bytes_per_s=round(heard.bytes / seconds),
+            shown=heard.latency,
+        )
+
+    return asyncio.run(run())
+
+
+def _path(number: int, names: list[str]) -> str:
+    """Return the path of one reader's events: of the changing group, of the list, and of other groups, in turn."""
+    kinds = (f"{_LIST}/{CHANGING}", _LIST, f"{_LIST}/{names[number % len(names)]}")
+    return kinds[number % len(kinds)]
+
+
+def _state(address: str) -> str:
+    """Return what the page says of itself."""
+    with urllib.request.urlopen(f"{address}api/groups?limit=1", timeout=30) as answer:
+        health = json.load(answer)["health"]
+    return str(health["state"])
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,174 @@
+"""Readers of the page's event streams, as browsers that have the page open; one of them may never read."""
+
+import asyncio
+import re
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from bench.latency_figures import Latency, latency_of
+
+_VISITOR = re.compile(rb"visitor-\d{6}")
+_LIMIT_BYTES = 16 * 1024 * 1024
+"""Largest chunk of a stream that a reader accepts."""
+_SMALL_BYTES = 4_096
+"""Receive buffer of the reader that never reads, so that the server soon cannot send to it."""
+_CONNECT_S = 30.0
+
+
+class StreamFailed(Exception):
+    """A stream was refused or ended; the message names its path."""
+
+
+class Heard(Struct, frozen=True):
+    """What all readers received in the seconds that count."""
+
+    events: int
+    bytes: int
+    latency: Latency
+    """From the join of a client to the event that shows it, at each reader of that group."""
+
+
+class _Counter:
+    """Counts events while it is on."""
+
+    def __init__(self, changes: Mapping[str, float]) -> None:
+        self.is_on = False
+        self.events = 0
+        self.bytes = 0
+        self.latencies_ms: list[int] = []
+        self._changes = changes
+        self._since_s = 0.0
+
+    def begin(self) -> None:
+        """Count from now on; changes before now do not count."""
+        self.is_on, self._since_s = True, time.monotonic()
+
+    def note(self, event: bytes, seen: set[bytes]) -> None:
+        """Count an event of one reader, which has `seen` these changes so far."""
+        now_s = time.monotonic()
+        new = set(_VISITOR.findall(event)) - seen
+        seen |= new
+        if not self.is_on:
+            return
+        self.events += 1
+        self.bytes += len(event)
+        for name in new:
+            appended_s = self._changes.get(name.decode())
+            if appended_s is not None and appended_s >= self._since_s:
+                self.latencies_ms.append(round((now_s - appended_s) * 1_000))
+
+
+async def listen(
+    address: str, paths: Sequence[str], slow: str | None, changes: Mapping[str, float], warmup_s: float, seconds: float
+) -> Heard:
+    """Read streams for some time.
+
+    Args:
+        address: of the page, ``http://host:port/``.
+        paths: one stream each.
+        slow: path of one more stream that is opened and never read; None: there is none.
+        changes: client id -> when it joined (s, monotonic clock); it grows meanwhile.
+        warmup_s: before the seconds that count.
+        seconds: that count.
+
+    Raises:
+        StreamFailed: a stream was refused, or ended early.
+    """
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or 80
+    counter = _Counter(changes)
+    stalled = _never_read(host, port, slow) if slow is not None else None
+    tasks = [asyncio.create_task(_read(host, port, path, counter)) for path in paths]
+    try:
+        await _unless_failed(tasks, warmup_s)
+        counter.begin()
+        await _unless_failed(tasks, seconds)
+        return Heard(counter.events, counter.bytes, latency_of(counter.latencies_ms))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if stalled is not None:
+            stalled.close()
+
+
+@contextmanager
+def draining(address: str, path: str) -> Iterator[None]:
+    """Read one stream during a `with` block, and ignore what it says."""
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or 80
+    with socket.create_connection((host, port), timeout=_CONNECT_S) as stream:
+        stream.sendall(_request(host, port, path))
+        stream.settimeout(None)
+        thread = threading.Thread(target=_drain, args=(stream,), name="page-reader", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # the server has closed it already
+                stream.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def _drain(stream: socket.socket) -> None:
+    with suppress(ConnectionResetError):
+        while stream.recv(65_536):
+            pass
+
+
+async def _unless_failed(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
+    if not tasks:
+        await asyncio.sleep(seconds)
+        return
+    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        await task
+
+
+async def _read(host: str, port: int, path: str, counter: _Counter) -> None:
+    opening = asyncio.open_connection(host, port, limit=_LIMIT_BYTES)
+    reader, writer = await asyncio.wait_for(opening, _CONNECT_S)
+    try:
+        writer.write(_request(host, port, path))
+        status = await asyncio.wait_for(reader.readline(), _CONNECT_S)
+        if b" 200 " not in status:
+            raise StreamFailed(f"{path} answered {status.decode(errors='replace').strip()!r}, not 200")
+        await reader.readuntil(b"\r\n\r\n")
+        seen: set[bytes] = set()
+        async for event in _events(reader):
+            counter.note(event, seen)
+        raise StreamFailed(f"the stream {path} has ended")
+    except asyncio.IncompleteReadError:
+        raise StreamFailed(f"the connection of {path} was cut") from None
+    finally:
+        writer.close()
+
+
+async def _events(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Yield the events of a chunked response."""
+    rest = b""
+    while size := int(await reader.readline() or b"0", 16):
+        rest += (await reader.readexactly(size + 2))[:-2]
+        *events, rest = rest.split(b"\n\n")
+        for event in events:
+            if event.startswith(b"event: "):
+                yield event
+
+
+def _never_read(host: str, port: int, path: str) -> socket.socket:
+    stalled = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_BYTES)
+    stalled.settimeout(_CONNECT_S)
+    stalled.connect((host, port))
+    stalled.sendall(_request(host, port, path))
+    return stalled
+
+
+def _request(host: str, port: int, path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nAccept: text/event-stream\r\n\r\n".encode()
