@@ -47,6 +47,10 @@ Who = tuple[str, str]
 """A group, and a client of it."""
 
 
+class DeploymentFailed(Exception):
+    """The simulated groups could not be formed, or stopped living; the message gives the reason."""
+
+
 class Deployment:
     """Groups that live in real time during a `with` block.
 
@@ -95,9 +99,9 @@ class Deployment:
         self._producer.flush(1)
 
     def check(self) -> None:
-        """Raise an error if the groups have stopped living."""
+        """Raise `DeploymentFailed` if the groups have stopped living."""
         if self._failure is not None:
-            raise RuntimeError(f"the simulated deployment failed: {self._failure!r}") from self._failure
+            raise DeploymentFailed(f"the simulated deployment failed: {self._failure!r}") from self._failure
 
     def _make_topics(self) -> None:
         """Create the topics; the control topics have the time of their records, see the class."""
@@ -107,7 +111,7 @@ class Deployment:
         wanted += [NewTopic(f"orders-{number}", QUEUES) for number in range(TOPICS)]
         for topic, error in Cluster(self._connection).create(wanted).items():
             if error is not None:
-                raise RuntimeError(f"the topic {topic} cannot be created: {error.str()}")
+                raise DeploymentFailed(f"the topic {topic} cannot be created: {error.str()}")
 
     def _settle(self) -> None:
         """Let all groups form."""
@@ -121,7 +125,7 @@ class Deployment:
         population.calm_down()
         left = self._producer.flush(_FLUSH_S)
         if left:
-            raise RuntimeError(f"the broker has not stored {left:,} records within {_FLUSH_S:g} s")
+            raise DeploymentFailed(f"the broker has not stored {left:,} records within {_FLUSH_S:g} s")
 
     def _route(self) -> None:
         for topic in dict.fromkeys(queue.topic for queue in self._ends):

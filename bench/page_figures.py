@@ -29,6 +29,8 @@ class Load(Struct, frozen=True):
     """Of all streams together."""
     shown: Latency
     """From the append of a heartbeat of a new member to the event that shows the member."""
+    unsent_mib: float = 0.0
+    """Size of what the server's socket holds at the end for the reader that never reads."""
 
 
 class Beside(Struct, frozen=True):
@@ -94,7 +96,7 @@ the list of groups, a third show one group that a client joins or leaves every s
 *Change shown* is the time from the append of the heartbeat of a new member to the event that shows it; an open page
 receives at most one event per second. {found.seconds:g} s count for each row. The page was ready {found.ready_s:.1f} s
 after its start, with {found.log_records:,} records in the log and no snapshot. It called itself "{found.state}" at the
-end. No record of the simulated groups was more than {found.late_s:.1f} s late.
+end. No record of the simulated groups was more than {found.late_s:.1f} s late.{_unsent(found)}
 
 {table(heads, rows)}
 {_latency(found)}"""
@@ -117,6 +119,12 @@ the whole system of `wakeroll run` on one machine, {found.rounds} rounds of {fou
 
 {table(heads, rows)}
 """
+
+
+def _unsent(found: Page) -> str:
+    """Return what waits for the reader that never reads; empty if there was none."""
+    held = [load.unsent_mib for load in found.loads if load.has_slow]
+    return f" The page that nobody reads had {max(held):.1f} MiB in its socket at the end." if held else ""
 
 
 def _count(one: Latency) -> str:

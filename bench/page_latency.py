@@ -82,7 +82,7 @@ def _page(settings: Settings, log: Path) -> Iterator[None]:
         page.until_ready()
         with draining(page.address, "/events/groups"):
             yield
-            page.wait_until(lambda: True, 0)  # it has not ended meanwhile
+            page.check()
 
 
 def _round(ears: Ears, crowd: Crowd, seconds: float, answers: _Answers) -> None:

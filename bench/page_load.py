@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import shutil
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -15,15 +16,15 @@ from msgspec import structs
 
 from bench import page_figures, page_latency, report
 from bench.machine import this_machine
-from bench.page_deployment import CHANGING, MEMBERS, QUEUES, Deployment
+from bench.page_deployment import CHANGING, MEMBERS, QUEUES, Deployment, DeploymentFailed
 from bench.page_figures import Load, Page
-from bench.page_readers import listen
+from bench.page_readers import StreamFailed, listen
 from bench.process_usage import CpuMeter, resident_mib
 from bench.results import write
 from bench.running_system import settings_in
 from bench.served_page import ServedPage
 from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.child_process import ChildFailed
+from wakeroll.errors import WakerollError
 
 GROUPS = 1_000
 STREAMS = 100
@@ -39,14 +40,29 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.page_load", description=__doc__.splitlines()[0])
     parser.add_argument("--groups", type=_positive, default=GROUPS, help="that the page follows (%(default)s)")
     parser.add_argument("--streams", type=_positive, default=STREAMS, help="open pages at most (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="that count, of each load (%(default)s)")
-    parser.add_argument("--warmup", type=float, default=WARMUP_S, help="seconds before each load (%(default)s)")
+    parser.add_argument("--seconds", type=_seconds, default=SECONDS, help="that count, of each load (%(default)s)")
+    parser.add_argument("--warmup", type=_seconds, default=WARMUP_S, help="seconds before each load (%(default)s)")
     parser.add_argument(
         "--rounds", type=int, default=ROUNDS, help="of the coordinator's latency, each kind; 0: none (%(default)s)"
     )
     parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
     parser.add_argument("--json", type=Path, default=page_figures.PAGE, help="where the figures go (%(default)s)")
     given = parser.parse_args(arguments)
+    try:
+        found = _measure_both(given)
+    except KeyboardInterrupt:
+        print("stopped; no figures were written", file=sys.stderr)
+        return 130
+    except (WakerollError, DeploymentFailed, StreamFailed) as problem:
+        print(f"not measured: {problem}", file=sys.stderr)
+        return 1
+    write(found, given.json)
+    if given.json == page_figures.PAGE:
+        report.make()
+    return 0
+
+
+def _measure_both(given: argparse.Namespace) -> Page:
     shutil.rmtree(given.folder, ignore_errors=True)
     found = measure(given.folder / "load", given.groups, given.streams, given.seconds, given.warmup)
     if given.rounds > 0:
@@ -54,10 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         found = structs.replace(
             found, rounds=given.rounds, round_s=given.seconds / 2, without=without, with_page=with_page
         )
-    write(found, given.json)
-    if given.json == page_figures.PAGE:
-        report.make()
-    return 0
+    return found
 
 
 def measure(folder: Path, groups: int, streams: int, seconds: float, warmup_s: float) -> Page:
@@ -76,8 +89,7 @@ def measure(folder: Path, groups: int, streams: int, seconds: float, warmup_s: f
                     loads.append(_load(page, deployment, readers, has_slow, seconds, warmup_s))
                     print(loads[-1], flush=True)
                     deployment.check()
-                    if not page.is_running:
-                        raise ChildFailed(f"{page.name} ended with code {page.returncode}; see {page.log}")
+                    page.check()
                 state = _state(page.address)
         late_s = round(deployment.late_s, 2)
     return Page(machine, groups, QUEUES, MEMBERS, seconds, log_records, round(ready_s, 2), state, late_s, loads)
@@ -89,7 +101,7 @@ def _load(
     async def run() -> Load:
         paths = [_path(number, deployment.names) for number in range(readers)]
         listening = asyncio.create_task(
-            listen(page.address, paths, _LIST if has_slow else None, deployment.changes, warmup_s, seconds)
+            listen(page.address, paths, _path(0, []) if has_slow else None, deployment.changes, warmup_s, seconds)
         )
         await asyncio.wait([listening], timeout=warmup_s)
         meter = CpuMeter(page.pid)
@@ -102,6 +114,7 @@ def _load(
             events_per_s=round(heard.events / seconds / readers, 2) if readers else 0.0,
             bytes_per_s=round(heard.bytes / seconds),
             shown=heard.latency,
+            unsent_mib=round(heard.unsent_bytes / 2**20, 2),
         )
 
     return asyncio.run(run())
@@ -109,8 +122,8 @@ def _load(
 
 def _path(number: int, names: list[str]) -> str:
     """Return the path of one reader's events: of the changing group, of the list, and of other groups, in turn."""
-    kinds = (f"{_LIST}/{CHANGING}", _LIST, f"{_LIST}/{names[number % len(names)]}")
-    return kinds[number % len(kinds)]
+    kind = number % 3
+    return f"{_LIST}/{CHANGING}" if kind == 0 else _LIST if kind == 1 else f"{_LIST}/{names[number % len(names)]}"
 
 
 def _state(address: str) -> str:
@@ -124,6 +137,16 @@ def _positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds <= 3_600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 1 to 3600")
+    return seconds
 
 
 if __name__ == "__main__":

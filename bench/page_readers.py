@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -32,6 +33,8 @@ class Heard(Struct, frozen=True):
     bytes: int
     latency: Latency
     """From the join of a client to the event that shows it, at each reader of that group."""
+    unsent_bytes: int
+    """What the server's socket holds at the end for the reader that never reads; 0 without one."""
 
 
 class _Counter:
@@ -89,7 +92,8 @@ async def listen(
         await _unless_failed(tasks, warmup_s)
         counter.begin()
         await _unless_failed(tasks, seconds)
-        return Heard(counter.events, counter.bytes, latency_of(counter.latencies_ms))
+        unsent = _unsent(stalled) if stalled is not None else 0
+        return Heard(counter.events, counter.bytes, latency_of(counter.latencies_ms), unsent)
     finally:
         for task in tasks:
             task.cancel()
@@ -146,6 +150,8 @@ async def _read(host: str, port: int, path: str, counter: _Counter) -> None:
         raise StreamFailed(f"the stream {path} has ended")
     except asyncio.IncompleteReadError:
         raise StreamFailed(f"the connection of {path} was cut") from None
+    except OSError as problem:
+        raise StreamFailed(f"the stream {path} cannot be read: {problem}") from None
     finally:
         writer.close()
 
@@ -168,6 +174,17 @@ def _never_read(host: str, port: int, path: str) -> socket.socket:
     stalled.connect((host, port))
     stalled.sendall(_request(host, port, path))
     return stalled
+
+
+def _unsent(stalled: socket.socket) -> int:
+    """Return how many bytes wait at the other end of a connection within this machine, by Linux's table of sockets."""
+    here, there = (address[1] for address in (stalled.getsockname(), stalled.getpeername()))
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
+            _, local, remote, _, queues, *_ = line.split()
+            if (int(local.rpartition(":")[2], 16), int(remote.rpartition(":")[2], 16)) == (there, here):
+                return int(queues.partition(":")[0], 16)
+    return 0
 
 
 def _request(host: str, port: int, path: str) -> bytes:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipeline.local.child_process import Child
+from pipeline.local.child_process import Child, ChildFailed
 from pipeline.settings import Settings
 
 READY_S = 240.0
@@ -41,6 +41,11 @@ class ServedPage(Child):
         began_s = time.monotonic()
         self.wait_until(self._is_ready, READY_S)
         return time.monotonic() - began_s
+
+    def check(self) -> None:
+        """Raise `ChildFailed` if the process has ended by itself; the message names its log."""
+        if not self.is_running:
+            raise ChildFailed(f"{self.name} ended with code {self.returncode}; see {self.log}")
 
     def _is_ready(self) -> bool:
         if not self.address:

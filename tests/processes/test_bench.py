@@ -168,7 +168,7 @@ def test_the_page_says_what_serving_it_costs(found):
     """With the coordinator's latency beside it, and without where that was left out."""
     loads = [
         page_figures.Load(0, False, 0.05, 150.4, 0, 0, Latency(0, 0, 0)),
-        page_figures.Load(100, True, 0.755, 250.4, 0.95, 1_048_576, Latency(40, 900, 1_900)),
+        page_figures.Load(100, True, 0.755, 250.4, 0.95, 1_048_576, Latency(40, 900, 1_900), 2.5),
     ]
     served = page_figures.Page(found.machine, 1_000, 100, 2, 30, 12_345, 8.25, "live", 0.4, loads)
     without, with_page = (
@@ -180,6 +180,7 @@ def test_the_page_says_what_serving_it_costs(found):
 
     assert "| 0 | 5 % | 150 MiB |  |  |  |  |" in page
     assert "| 100 and one that nobody reads | 76 % | 250 MiB | 0.950 | 1,024 | 900 ms | 1,900 ms |" in page
+    assert "had 2.5 MiB in its socket at the end" in page
     assert "| an arrival's append to its wake's | 4,000 | 410 ms | 420 ms | 900 ms | 900 ms |" in page
     assert "with and without the page is not measured yet" in report.page(found, served=served)
     assert "Not measured yet: `python -m bench.page_load`" in report.page(found)
