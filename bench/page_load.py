@@ -19,7 +19,7 @@ from bench.machine import this_machine
 from bench.page_deployment import CHANGING, MEMBERS, QUEUES, Deployment, DeploymentFailed
 from bench.page_figures import Load, Page
 from bench.page_readers import StreamFailed, listen
-from bench.process_usage import CpuMeter, resident_mib
+from bench.process_usage import CpuMeter, ProcessEnded, resident_mib
 from bench.results import write
 from bench.running_system import settings_in
 from bench.served_page import ServedPage
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=_seconds, default=SECONDS, help="that count, of each load (%(default)s)")
     parser.add_argument("--warmup", type=_seconds, default=WARMUP_S, help="seconds before each load (%(default)s)")
     parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, help="of the coordinator's latency, each kind; 0: none (%(default)s)"
+        "--rounds", type=_rounds, default=ROUNDS, help="of the coordinator's latency, each kind; 0: none (%(default)s)"
     )
     parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
     parser.add_argument("--json", type=Path, default=page_figures.PAGE, help="where the figures go (%(default)s)")
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped; no figures were written", file=sys.stderr)
         return 130
-    except (WakerollError, DeploymentFailed, StreamFailed) as problem:
+    except (WakerollError, DeploymentFailed, StreamFailed, ProcessEnded) as problem:
         print(f"not measured: {problem}", file=sys.stderr)
         return 1
     write(found, given.json)
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _measure_both(given: argparse.Namespace) -> Page:
     shutil.rmtree(given.folder, ignore_errors=True)
     found = measure(given.folder / "load", given.groups, given.streams, given.seconds, given.warmup)
-    if given.rounds > 0:
+    if given.rounds:
         without, with_page = page_latency.measure(given.folder / "latency", given.rounds, given.seconds / 2)
         found = structs.replace(
             found, rounds=given.rounds, round_s=given.seconds / 2, without=without, with_page=with_page
@@ -74,7 +74,14 @@ def _measure_both(given: argparse.Namespace) -> Page:
 
 
 def measure(folder: Path, groups: int, streams: int, seconds: float, warmup_s: float) -> Page:
-    """Let the page follow a deployment, with no, one and many readers, and with one that does not read besides."""
+    """Let the page follow a deployment, with no, one and many readers, and with one that does not read besides.
+
+    Raises:
+        WakerollError: the broker or the page cannot be started, or has ended.
+        DeploymentFailed: the groups cannot be formed, or stopped living.
+        StreamFailed: the page refused or ended a stream.
+        ProcessEnded: the page's process ended.
+    """
     machine = this_machine()
     loads = []
     with EmbeddedBroker(folder / "broker", heap="512m", fast_start=False) as broker:
@@ -137,6 +144,10 @@ def _positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
+
+
+def _rounds(text: str) -> int:
+    return 0 if text == "0" else _positive(text)
 
 
 def _seconds(text: str) -> float:

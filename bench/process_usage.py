@@ -7,11 +7,19 @@ from pathlib import Path
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
+class ProcessEnded(Exception):
+    """A process that is measured has ended."""
+
+
 class CpuMeter:
     """The CPU time of a process, all of its threads, from now on."""
 
     def __init__(self, pid: int) -> None:
-        """Begin."""
+        """Begin.
+
+        Raises:
+            ProcessEnded: it has ended, also later from `share`.
+        """
         self._pid = pid
         self._began_s = time.monotonic()
         self._used_s = _cpu_s(pid)
@@ -22,16 +30,28 @@ class CpuMeter:
 
 
 def resident_mib(pid: int) -> float:
-    """Return the resident memory of a process (MiB)."""
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+    """Return the resident memory of a process (MiB).
+
+    Raises:
+        ProcessEnded: it has ended.
+    """
+    for line in _told(pid, "status").splitlines():
         name, _, value = line.partition(":")
         if name == "VmRSS":
             return round(int(value.split()[0]) / 1024, 1)
-    raise ProcessLookupError(f"process {pid} has ended")
+    raise ProcessEnded(f"process {pid} has ended")
 
 
 def _cpu_s(pid: int) -> float:
     """Return user and system time of a process (s)."""
-    after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    after_name = _told(pid, "stat").rpartition(")")[2].split()
     user, system = after_name[11:13]
     return (int(user) + int(system)) / _TICKS_PER_S
+
+
+def _told(pid: int, name: str) -> str:
+    """Return a file of the kernel about a process."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessEnded(f"process {pid} has ended") from None

@@ -1,6 +1,8 @@
 """The bench measures what it says, and its page says what was measured; how long things take is no test's business."""
 
+import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from prometheus_client import CollectorRegistry
 
 from bench import (
     change_figures,
@@ -29,7 +32,9 @@ from bench.deployment_events import Life
 from bench.handed_out import Change, Effect, Handed, LogTail, effect_of
 from bench.latency_figures import Latency, Wakes, Way, latency_of
 from bench.ledger_figures import Floor, Growth, Size, Stored
+from bench.page_readers import StreamFailed, listen
 from bench.population import Population
+from bench.process_usage import ProcessEnded, resident_mib
 from bench.queryable import queryable
 from bench.replay_speed import log_of
 from bench.results import TINY, Results
@@ -41,6 +46,11 @@ from model.queue import Queue
 from model.records import Record
 from model.replay import replay
 from model.strategies import STRATEGIES
+from pipeline.live.live_model import LiveModel
+from pipeline.serve.view_source import LiveSource
+from pipeline.serve.web_app import WebApp
+from tests.support.systems.web_site import answering
+from wakeroll.connection import Topics
 
 ONE = Queue("orders", "", 1)
 
@@ -184,6 +194,28 @@ def test_the_page_says_what_serving_it_costs(found):
     assert "| an arrival's append to its wake's | 4,000 | 410 ms | 420 ms | 900 ms | 900 ms |" in page
     assert "with and without the page is not measured yet" in report.page(found, served=served)
     assert "Not measured yet: `python -m bench.page_load`" in report.page(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [("/events/nothing/here", "answered 'HTTP/1.1 404"), ("/events/groups/nobody", "nobody has ended")],
+)
+def test_a_page_that_stops_sending_is_not_measured(path, problem):
+    """The figures of fewer readers would look like good ones."""
+    model = LiveModel(Topics(), 4)
+    web = WebApp(LiveSource(model), CollectorRegistry(), ["127.0.0.1"])
+
+    with answering(web) as address, pytest.raises(StreamFailed, match=problem):
+        asyncio.run(listen(address, [path], None, {}, warmup_s=60, seconds=60))
+
+
+def test_an_ended_process_is_not_measured():
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+
+    with pytest.raises(ProcessEnded, match=f"process {child.pid} has ended"):
+        resident_mib(child.pid)
+    assert resident_mib(os.getpid()) > 10
 
 
 S = 1_000_000_000
