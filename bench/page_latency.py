@@ -41,7 +41,7 @@ class _Answers:
 
 
 def measure(folder: Path, rounds: int, seconds: float, warmup_s: float = WARMUP_S) -> tuple[Beside, Beside]:
-    """Run the whole system once, and the page beside it in every second round.
+    """Run the whole system, and the page beside it in half of the rounds.
 
     Args:
         folder: of the data and the logs.
