@@ -94,9 +94,9 @@ def section(found: Page | None) -> str:
 sends a heartbeat every 30 s and commits every 5 s what has grown; ticks come once per second. A third of the pages show
 the list of groups, a third show one group that a client joins or leaves every second, and the others show other groups.
 *Change shown* is the time from the append of the heartbeat of a new member to the event that shows it; an open page
-receives at most one event per second. {found.seconds:g} s count for each row. The page was ready {found.ready_s:.1f} s
-after its start, with {found.log_records:,} records in the log and no snapshot. It called itself "{found.state}" at the
-end. No record of the simulated groups was more than {found.late_s:.1f} s late.{_unsent(found)}
+receives at most one event per second. {found.seconds:g} s count for each row. The page was ready
+{found.ready_s:.1f} s after its start, with {found.log_records:,} records in the log and no snapshot. At the end it
+called itself "{found.state}". No record of the groups was more than {found.late_s:.1f} s late.{_unsent(found)}
 
 {table(heads, rows)}
 {_latency(found)}"""
@@ -124,7 +124,7 @@ the whole system of `wakeroll run` on one machine, {found.rounds} rounds of {fou
 def _unsent(found: Page) -> str:
     """Return what waits for the reader that never reads; empty if there was none."""
     held = [load.unsent_mib for load in found.loads if load.has_slow]
-    return f" The page that nobody reads had {max(held):.1f} MiB in its socket at the end." if held else ""
+    return f"\nThe socket of the page that nobody reads held {max(held):.1f} MiB at the end." if held else ""
 
 
 def _count(one: Latency) -> str:

@@ -190,7 +190,7 @@ def test_the_page_says_what_serving_it_costs(found):
 
     assert "| 0 | 5 % | 150 MiB |  |  |  |  |" in page
     assert "| 100 and one that nobody reads | 76 % | 250 MiB | 0.950 | 1,024 | 900 ms | 1,900 ms |" in page
-    assert "had 2.5 MiB in its socket at the end" in page
+    assert "nobody reads held 2.5 MiB at the end" in page
     assert "| an arrival's append to its wake's | 4,000 | 410 ms | 420 ms | 900 ms | 900 ms |" in page
     assert "with and without the page is not measured yet" in report.page(found, served=served)
     assert "Not measured yet: `python -m bench.page_load`" in report.page(found)
