@@ -8,7 +8,7 @@ def main() -> None:
     try:
         import typer  # noqa: F401
     except ModuleNotFoundError:
-        sys.exit("wakeroll: the command needs the extra `spark`; install it with: pip install 'wakeroll[spark]'")
+        sys.exit("wakeroll: the command needs the extra `ask`; install it with: pip install 'wakeroll[ask]'")
     from pipeline.cli.app import run_app
 
     sys.exit(run_app(sys.argv[1:]))

@@ -78,6 +78,13 @@ app.add_typer(keys_command.app, name="keys", rich_help_panel="Change")
 app.add_typer(users_command.app, name="users", rich_help_panel="Change")
 
 
+_EXTRAS: Mapping[str, str] = {
+    **dict.fromkeys(("duckdb", "deltalake"), "ask"),
+    **dict.fromkeys(("pyspark", "py4j", "delta", "pandas", "pyarrow", "numpy", "prometheus_client"), "spark"),
+}
+"""Package -> the extra that installs it, for the commands that do not say so themselves."""
+
+
 def run_app(arguments: Sequence[str]) -> int:
     """Run the subcommand that the arguments name; return the exit code.
 
@@ -93,6 +100,17 @@ def run_app(arguments: Sequence[str]) -> int:
     except WakerollError as error:
         complain.print(f"wakeroll: {error}", markup=False)
         return 2 if isinstance(error, InvalidUsage) else 1
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        extra = _EXTRAS[package]
+        complain.print(
+            f"wakeroll: this command needs the extra `{extra}` ({package} is missing); "
+            f"install it with: pip install 'wakeroll[{extra}]'",
+            markup=False,
+        )
+        return 2
     except OSError as error:
         if error.filename is None:
             raise
