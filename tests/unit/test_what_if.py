@@ -190,7 +190,7 @@ def test_a_watched_group_is_compared_with_other_strategies():
     story.route("orders", 8, ends=100)
     story.configure("billing", strategy="PINNED", handover="eager")
     for client_id, numbers in (("c1", [0, 1, 2, 3, 4, 5]), ("c2", [6, 7])):
-        story.join("billing", client_id, "orders", strategy_params={"queues": {"orders": numbers}})
+        story.join("billing", client_id, "orders", keeps=True, strategy_params={"queues": {"orders": numbers}})
         story.pass_seconds(5)
     shard = shard_of(story)
     assert {client_id: len(share) for client_id, share in situation_of(shard, "billing").shares.items()} == {
