@@ -133,12 +133,12 @@ def test_an_application_s_mistake_gets_one_sentence(arguments: dict[str, object]
         Consumer(**{"group_id": "billing", "topics": ["orders"], "bootstrap": NOWHERE, **arguments})
 
 
-@pytest.mark.parametrize("command", ["up", "groups"])
+@pytest.mark.parametrize("command", ["up", "groups --engine spark"])
 def test_no_java_is_named(tmp_path: Path, command: str):
     """Both for what starts a broker and for what starts Spark; in a process that has no Spark from another test."""
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    program = [sys.executable, "-m", "pipeline.cli", command]
+    program = [sys.executable, "-m", "pipeline.cli", *command.split()]
     ended = run_process(program, folder=tmp_path, JAVA_HOME="/nowhere", PYTHONPATH=str(ROOT))
 
     assert (ended.returncode, ended.stderr.rstrip(".\n")) == (
@@ -148,7 +148,7 @@ def test_no_java_is_named(tmp_path: Path, command: str):
     )
 
 
-@pytest.mark.parametrize(("command", "lacks"), [("up", "broker"), ("groups", "spark")])
+@pytest.mark.parametrize(("command", "lacks"), [("up", "broker"), ("groups --engine spark", "spark")])
 def test_no_jars_are_named(tmp_path: Path, command: str, lacks: str):
     """A checkout that nobody ran `make setup` in."""
     ignored = shutil.ignore_patterns("__pycache__")
@@ -158,7 +158,7 @@ def test_no_jars_are_named(tmp_path: Path, command: str, lacks: str):
     shutil.copy(ROOT / "deploy/jars/sha256sums", tmp_path / "deploy/jars")
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    ended = run_process([sys.executable, "-m", "pipeline.cli", command], folder=tmp_path)
+    ended = run_process([sys.executable, "-m", "pipeline.cli", *command.split()], folder=tmp_path)
 
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"wakeroll: {tmp_path}/deploy/jars/{lacks} lacks "), ended.stderr
@@ -175,7 +175,7 @@ def test_a_spark_that_does_not_start_is_one_sentence(tmp_path: Path):
     """As a process, to its very end; what Spark itself says about it, at length, is in a log that is named."""
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    program = [sys.executable, "-m", "pipeline.cli", "groups"]
+    program = [sys.executable, "-m", "pipeline.cli", "groups", "--engine", "spark"]
     ended = run_process(program, folder=tmp_path, WAKEROLL_MASTER="nonsense", PYTHONPATH=str(ROOT))
 
     log = tmp_path / ".wakeroll/logs/ask.log"
