@@ -228,7 +228,7 @@ def mart(engine: SparkSession, eras: Path, tmp_path_factory: pytest.TempPathFact
     """Build the marts of the ledger, ask every test, and return how to ask them."""
     home = tmp_path_factory.mktemp("marts of eras")
     shutil.copytree(eras, home / "warehouse")
-    built = marts.build(home / "warehouse", home / "logs")
+    built = marts.build(home / "warehouse", home / "logs", engine="spark")
     assert [outcome for outcome in built if not outcome.is_good] == []
     return lambda sql: [tuple(row) for row in engine.sql(sql).collect()]
 

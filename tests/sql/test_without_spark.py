@@ -55,7 +55,7 @@ def test_a_question_is_answered(day, words, found):
         ("describe billing", {"group", "members", "queues", "rebalances", "last_tick_ms"}),
         ("lag", {"groups"}),
         ("lag billing", {"queues"}),
-        ("state", {"at_ms", "members"}),
+        ("state", {"at_ms", "members", "source"}),
         ("explain --group billing --queue orders-3", {"answer", "steps"}),
         ("replay", {"is_equal", "shards"}),
         ("what-if --group billing --add 1", {"at_ms", "predictions"}),
