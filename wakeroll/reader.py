@@ -91,9 +91,9 @@ class Reader:
         """
         found = self._start_offsets.find(gives)
         if found:
-            # Queues that nobody has read yet may be partitions that were just added to a topic.  And a client whose wall
-            # clock was set back does not learn by itself of a topic that is new to it: its timer waits for an hour.
-            # For many queues that would take longer than their first messages: see `wakeroll.start_offsets`.
+            # Queues that nobody has read yet may be partitions that were just added to a topic. And a client whose wall
+            # clock was set back does not learn by itself of a topic that is new to it: its timer waits for an hour. For
+            # many queues that would take longer than their first messages: see `wakeroll.start_offsets`.
             read = {queue.topic for queue in self._reading}
             new = {give.queue.topic for give, _ in found if give.start.offset is None}
             self._learn_partitions(new if len(found) <= FEW_QUEUES else new & read)
