@@ -77,7 +77,7 @@ Lost messages, in all groups together: {sum(group.lost for group in found.groups
 
 
 def summary(group: Measured) -> str:
-    """Return the figures of one group in a few lines, for whoever waits for the others."""
+    """Return the figures of one group in a few lines, for people who wait for the others."""
     lines = (
         f"  {kind}: {_seconds([one.first_s for one in effects])} {_FIRSTS[kind]}; "
         f"repeated: {sum(one.repeated for one in effects)}"

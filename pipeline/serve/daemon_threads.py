@@ -45,7 +45,7 @@ class DaemonThreads:
         try:
             with self._turn:
                 answer = work()
-        except BaseException as problem:  # whoever waits for the future receives it
+        except BaseException as problem:  # the future raises it
             self._leave()
             future.set_exception(problem)
         else:

@@ -104,7 +104,7 @@ def test_both_engines_build_equal_marts(ledger: str, build, tmp_path: Path, requ
 
 
 def test_each_engine_takes_up_what_the_other_has_built(engine: SparkSession, eras: Path, build, tmp_path: Path):
-    """An incremental run adds the same rows, whoever built the marts before."""
+    """An incremental run adds the same rows, also to marts that the other engine built."""
     models = ("--select", "+ownership_timeline", "+rebalance_cost", "--exclude-resource-type", "test")
     homes = {(first, then): tmp_path / f"{first} {then}" for first in ENGINES for then in ENGINES}
     for first in ENGINES:
