@@ -31,9 +31,12 @@ ARGUMENTS = [
 PATIENCE_MS = 60_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
-    """A running Chromium for all tests."""
+    """A running Chromium for one module's tests.
+
+    Playwright runs an event loop in this thread until it is stopped; tests of other modules call `asyncio.run`.
+    """
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("chromium is not installed: apt-get install chromium fonts-liberation")

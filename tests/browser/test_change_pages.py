@@ -77,6 +77,21 @@ def test_a_user_logs_in_resets_a_group_and_logs_out(plane, topic, open_page):
 
 
 @pytest.mark.usefixtures("topic")
+def test_a_field_that_is_filled_in_before_the_script_runs_selects_its_target(plane, open_page):
+    """On a slow line people type before the page is complete."""
+    page = open_page(f"{plane.address}/login?next=/groups/billing/change")
+    held = []
+    page.route("**/forms.js", lambda route: held.append(route))
+    log_in(page)
+    page.get_by_label("Offset", exact=True).last.fill("5")
+    expect(page.get_by_role("radio", name="Offset")).not_to_be_checked()
+
+    held[0].continue_()
+
+    expect(page.get_by_role("radio", name="Offset")).to_be_checked()
+
+
+@pytest.mark.usefixtures("topic")
 def test_settings_are_changed_with_the_keyboard_and_without_javascript(plane, open_page):
     """The forms are plain HTML."""
     page = open_page(f"{plane.address}/login?next=/groups/billing/change", javascript=False)
