@@ -13,6 +13,7 @@ from model.rows import TABLES
 from pipeline.cli.open_ledger import ledger, session, warehouse_of
 from pipeline.cli.options import ConfigFile, EngineName, Home, TablesAt, settings_of
 from pipeline.cli.output import Output
+from pipeline.extras import missing_extra
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
@@ -55,11 +56,8 @@ def check(
     """Check the data quality rules, on the newest or past versions of the tables; exit code 1 if a rule is broken."""
     try:
         from pipeline.questions.quality.expectation_suites import Gate
-    except ModuleNotFoundError as error:
-        raise InvalidUsage(
-            f"`check` needs the extra `quality` ({error.name} is missing); "
-            "install it with: pip install 'wakeroll[quality]'"
-        ) from error
+    except ModuleNotFoundError as missing:
+        raise missing_extra("`check`", "quality", missing) from None
     from pipeline.questions.quality.all_rules import all_rules
 
     if version is not None and (at is not None or table not in TABLES):
