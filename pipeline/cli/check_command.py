@@ -1,7 +1,7 @@
 """The `check` command: data quality rules on the tables and views."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pipeline.questions.quality.expectation_suites import Gate, RuleResult
 
@@ -68,9 +68,9 @@ def check(
         raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
     settings = settings_of(config, home=home)
     asked = None if version is None or table is None else (table, version)
-    gate = Gate(docs or Path(settings.home).absolute() / "quality", engine)
+    new_gate = partial(Gate, docs or Path(settings.home).absolute() / "quality", engine)
     run = _check_in_spark if engine == "spark" else _check_in_duckdb
-    outcomes, versions = run(settings, gate, asked, at_ms, None if table is None else {table})
+    outcomes, versions, gate = run(settings, new_gate, asked, at_ms, None if table is None else {table})
     with out.status("writing Data Docs"):
         page = gate.write_docs()
     broken = [outcome for outcome in outcomes if outcome.broken]
@@ -87,23 +87,32 @@ def check(
     raise typer.Exit(1 if broken else 0)
 
 
-_Checked = tuple["Sequence[RuleResult]", Mapping[str, int]]
-"""The result of each rule, and table -> the Delta version that was read; empty: the newest."""
+_Checked = tuple["Sequence[RuleResult]", Mapping[str, int], "Gate"]
+"""The result of each rule; table -> the Delta version that was read, empty: the newest; and the gate."""
 
 
 def _check_in_duckdb(
-    settings: Settings, gate: "Gate", version: tuple[str, int] | None, at_ms: int | None, names: set[str] | None
+    settings: Settings,
+    new_gate: "Callable[[], Gate]",
+    version: tuple[str, int] | None,
+    at_ms: int | None,
+    names: set[str] | None,
 ) -> _Checked:
     with ledger(settings, out, version=version, at_ms=at_ms) as opened:
         from pipeline.ledger.duck_ledger import DuckLedger
         from pipeline.questions.quality.check_in_duckdb import check_in_duckdb
 
         assert isinstance(opened, DuckLedger)
-        return check_in_duckdb(opened, gate, names), opened.versions
+        gate = new_gate()
+        return check_in_duckdb(opened, gate, names), opened.versions, gate
 
 
 def _check_in_spark(
-    settings: Settings, gate: "Gate", version: tuple[str, int] | None, at_ms: int | None, names: set[str] | None
+    settings: Settings,
+    new_gate: "Callable[[], Gate]",
+    version: tuple[str, int] | None,
+    at_ms: int | None,
+    names: set[str] | None,
 ) -> _Checked:
     warehouse = warehouse_of(settings)
     with session(settings, out, for_minutes=True) as spark:
@@ -113,7 +122,8 @@ def _check_in_spark(
 
         versions = versions_when(partial(commits_of, spark, warehouse), version, at_ms)
         open_views(spark, warehouse, versions)
-        return check_in_spark(spark, gate, names), versions or {}
+        gate = new_gate()  # Great Expectations starts a session of its own, without Delta, if there is none
+        return check_in_spark(spark, gate, names), versions or {}, gate
 
 
 def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:
