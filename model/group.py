@@ -1,5 +1,6 @@
 """The state of a consumer group: its members, the owner of each queue, committed offsets and settings."""
 
+import builtins
 from itertools import islice
 from typing import Any
 
@@ -104,6 +105,8 @@ class Member(Struct, array_like=True, kw_only=True):
     weight: float = 1.0
     reset: dict[Queue, int] = {}
     """Owned queue that was reset -> epoch of the reset."""
+    routine_beat: builtins.bytes = b""
+    """Digest of the heartbeat that `routine_beats` lists for it; empty if there is none."""
 
     @property
     def first_start(self) -> Start:
