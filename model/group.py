@@ -1,6 +1,5 @@
 """The state of a consumer group: its members, the owner of each queue, committed offsets and settings."""
 
-import builtins
 from itertools import islice
 from typing import Any
 
@@ -20,6 +19,9 @@ CHANGE: tuple[Trigger, ...] = ("join", "leave", "expire", "subscription")
 IF_DIFFERENT: tuple[Trigger, ...] = ("route", "timer")
 """Triggers that begin a new epoch only if the target differs; every other trigger always does."""
 
+
+Digest = bytes
+"""Digest of a record; see `routine_beats`."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -105,7 +107,7 @@ class Member(Struct, array_like=True, kw_only=True):
     weight: float = 1.0
     reset: dict[Queue, int] = {}
     """Owned queue that was reset -> epoch of the reset."""
-    routine_beat: builtins.bytes = b""
+    routine_beat: Digest = b""
     """Digest of the heartbeat that `routine_beats` lists for it; empty if there is none."""
 
     @property

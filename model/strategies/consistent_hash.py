@@ -3,7 +3,7 @@
 A client that joins or leaves moves only its own queues; in return, the shares are uneven.
 
 >>> shares = assign([Queue("orders", "b-1", number) for number in range(6)], ["a", "b"], {})
->>> {client: [queue.queue_id for queue in share] for client, share in shares.items()}
+>>> {client: [queue.queue_id for queue in shares[client]] for client in sorted(shares)}
 {'a': [5], 'b': [0, 1, 2, 3, 4]}
 """
 

@@ -65,7 +65,7 @@ def texts_in(given: Mapping[Any, Any] | None, name: str, keys: Sequence[str]) ->
     Raises:
         StrategyError: a value is no string.
     """
-    found = list(map(given.get, keys)) if given is not None else []
+    found: list[Any] = list(map(given.get, keys)) if given is not None else []
     if set(map(type, found)) == {str}:
         return found
     return [text_in(given, name, key) for key in keys]

@@ -30,8 +30,7 @@ from pipeline.cli import (
     watch_live_command,
     what_if_command,
 )
-from pipeline.extras import missing_extra
-from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
 
 app = typer.Typer(
     name="wakeroll",

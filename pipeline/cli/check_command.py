@@ -13,9 +13,8 @@ from model.rows import TABLES
 from pipeline.cli.open_ledger import ledger, session, warehouse_of
 from pipeline.cli.options import ConfigFile, EngineName, Home, TablesAt, settings_of
 from pipeline.cli.output import Output
-from pipeline.extras import missing_extra
 from pipeline.settings import Settings
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll.reset import time_of
 
 if TYPE_CHECKING:

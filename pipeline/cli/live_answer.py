@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from model.config import DARK_MS
-from pipeline.extras import missing_extra
 from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, missing_extra
 
 if TYPE_CHECKING:
     from pipeline.live.followed_brokers import FollowedBrokers

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from pipeline.extras import missing_extra
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.view_queries import Engine
 from pipeline.settings import Settings
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, missing_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

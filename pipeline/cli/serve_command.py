@@ -7,7 +7,7 @@ import typer
 
 from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.output import Output
-from pipeline.extras import missing_extra
+from wakeroll.errors import missing_extra
 
 out = Output()
 

@@ -19,10 +19,9 @@ from pipeline.cli.open_ledger import warehouse_of
 from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.output import Output
 from pipeline.cli.run_commands import stop_on_signals
-from pipeline.extras import missing_extra
 from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, missing_extra
 
 if TYPE_CHECKING:
     from pipeline.live.live_model import LiveModel

@@ -11,9 +11,8 @@ from msgspec import Struct
 
 from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES
-from pipeline.extras import missing_extra
 from pipeline.ledger.view_queries import VIEWS, Engine, views
-from wakeroll.errors import WakerollError
+from wakeroll.errors import WakerollError, missing_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
