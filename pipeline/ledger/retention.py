@@ -25,7 +25,7 @@ from model import config
 from model.decision_order import ORDER
 from model.decisions import Handover, Membership, Offset, Rebalance
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, Table
-from model.shard import VERSION
+from model.shard import READABLE
 from pipeline.ledger.tables import path_of, with_era
 
 DAY_MS = 24 * 3_600_000
@@ -64,7 +64,7 @@ def past_of(spark: SparkSession, warehouse: Path, now_ms: int, keep_events_ms: i
         .groupBy(*EVENTS.stream)
         .agg(f.max("offset").alias("old_offset"))
     )
-    snapshots = _read(spark, warehouse, SNAPSHOTS).where(f.col("version") == VERSION)
+    snapshots = _read(spark, warehouse, SNAPSHOTS).where(f.col("version").between(READABLE[0], READABLE[-1]))
     # The age is that of the records, because a shard's clock lags behind them by all the time that was dark.  The
     # newest snapshot is never chosen: then records follow the chosen one, among them the highest of the stream.
     newest = f.max("offset").over(Window.partitionBy(*SNAPSHOTS.stream))

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from model.decision_sizes import bounded
 from model.decisions import TO_A_CLIENT, AnyDecision, Rejected, Wake
 from model.records import Record
-from model.shard import VERSION, Shard
+from model.shard import READABLE, VERSION, Shard
 from model.signing import Keys
 from pipeline.recovery.initial_state import Restore, other_version
 from wakeroll.connection import Topics
@@ -138,7 +138,7 @@ def _shard(topic: str, partition: int, partitions: int, restore: Restore, keys: 
         era, until = its.era, its.quiet_until
         return Shard(topic, partition, partitions, its.body, era=era, quiet_until=until, signatures=keys)
     version, body = state.get
-    if version != VERSION:
+    if version not in READABLE:
         raise RuntimeError(f"the checkpoint of {topic}-{partition} {other_version(version)}")
     return Shard(topic, partition, partitions, body, signatures=keys)
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES
 from pipeline.ledger.view_queries import VIEWS, Engine, views
-from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.errors import WakerollError, missing_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,11 +82,7 @@ def ensure_dbt(engine: Engine) -> None:
         import_module("dbt.cli.main")
         import_module(_ADAPTERS[engine])
     except ModuleNotFoundError as error:
-        extra = _EXTRAS[engine]
-        raise InvalidUsage(
-            f"marts in {_NAMES[engine]} need the extra `{extra}` ({error.name} is missing); "
-            f"install it with: pip install 'wakeroll[{extra}]'"
-        ) from error
+        raise missing_extra(f"dbt in {_NAMES[engine]}", _EXTRAS[engine], error) from None
 
 
 def build(

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from model.partitioner import ControlPartition
 from model.records import kind_of_topic
-from model.shard import VERSION
+from model.shard import READABLE, VERSION
 from pipeline.recovery.checkpoint_state import has_batches, set_aside
 from pipeline.runtime.deciding_queries import query_of
 from pipeline.settings import Settings
@@ -202,7 +202,7 @@ def read_restore(settings: Settings, query: str = "") -> Restore:
     if not file.exists():
         return Restore()
     restore = msgspec.msgpack.decode(file.read_bytes(), type=Restore)
-    if restore.version != VERSION:
+    if restore.version not in READABLE:
         raise InvalidUsage(f"{file.parent} {other_version(restore.version)}")
     return restore
 
@@ -210,6 +210,7 @@ def read_restore(settings: Settings, query: str = "") -> Restore:
 def other_version(found: int) -> str:
     """Describe what to do about a checkpoint whose states have another version."""
     return (
-        f"has states of version {found}, but this program reads version {VERSION}; run the program that created them, "
+        f"has states of version {found}, but this program reads versions {READABLE[0]} to "
+        f"{VERSION}; run the program that created them, "
         "or delete the checkpoint and begin a new era with the log, by `wakeroll restore --from-log`"
     )

@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 
 from model.partitioner import ControlPartition
 from model.rows import SNAPSHOTS
-from model.shard import VERSION, Shard
+from model.shard import READABLE, VERSION, Shard
 from pipeline.ledger.maintenance import APPENDING
 from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.tables import path_of
@@ -76,9 +76,10 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
         .agg(*(f.max_by(name, newest).alias(name) for name in ("era", "offset", "version", "body")))
         .collect()
     )
-    if other := sorted({row.version for row in rows} - {VERSION}):
+    if other := sorted({row.version for row in rows} - {*READABLE}):
         raise InvalidUsage(
-            f"the newest snapshots have version {other[0]}, but this program reads version {VERSION}; run the program "
+            f"the newest snapshots have version {other[0]}, but this program reads versions {READABLE[0]} to "
+            f"{VERSION}; run the program "
             "that created them, or restore with --from-log: then a new era begins with the log, and settings and "
             "offsets that are older than the log are lost"
         )

@@ -36,6 +36,7 @@ from pipeline.questions.quality.rule import HISTORY, Rule
 from pipeline.questions.quality.schema_rules import declared_rules
 from pipeline.questions.quality.suspects import suspects
 from pipeline.questions.quality.view_rules import VIEWS, broken_views, view_queries
+from tests.support.running_processes import run_process
 
 pytestmark = pytest.mark.spark
 
@@ -554,6 +555,14 @@ def test_wrong_usage_is_told_with_exit_code_2(command, tampered, arguments, comp
     code, said = command("--home", str(tampered), *arguments)
 
     assert (code, complaint in said) == (2, True), said
+
+
+def test_spark_is_asked_in_a_process_of_its_own(day):
+    """There, Great Expectations must not be the first to start a session: it would lack Delta."""
+    asked = ["check", "--engine", "spark", "--table", "offsets", "--home", str(day.parent)]
+    done = run_process([sys.executable, "-m", "pipeline.cli", *asked])
+
+    assert (done.returncode, "all hold" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_without_great_expectations_there_is_one_clear_sentence(command, monkeypatch):
