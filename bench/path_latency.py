@@ -88,7 +88,7 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
         ours=_way(beats, woken),
         fetched=_since(first_ms, handlers.fetched),
         polled=_since(first_ms, handlers.polled),
-        queryable=queryable(path_of(settings.warehouse, DECISIONS), counted_ms),
+        queryable=queryable(path_of(settings.warehouse, DECISIONS).path, counted_ms),
     )
 
 

@@ -108,7 +108,7 @@ def _keys(settings: Settings) -> Check:
 
 
 def _jobs(settings: Settings) -> Iterator[Check]:
-    status = read_status(Path(settings.home))
+    status = read_status(settings.work_folder)
     if status is None or not status.is_alive:
         yield Check(
             "jobs", False, f"no `wakeroll run` is active in {settings.home}", "start `wakeroll up` or `wakeroll run`"

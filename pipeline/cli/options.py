@@ -154,7 +154,7 @@ def settings_of(config: Path | None, *, look_for_run: bool = True, **given: Any)
     settings = load(os.environ, config, **given)
     if settings.bootstrap or not look_for_run:
         return settings
-    status = read_status(Path(settings.home))
+    status = read_status(settings.work_folder)
     if status is not None and status.is_alive:
         return structs.replace(settings, bootstrap=status.bootstrap)
     return settings

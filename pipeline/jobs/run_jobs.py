@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -120,10 +119,9 @@ def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event, metrics
                 states = dict(sorted(counts.bytes.value.items()))
                 failures = counts.failures.value
                 status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, failures, states)
-                write_status(Path(settings.home), status)
+                write_status(settings.work_folder, status)
                 large = _warn_of_large(states, large)
-                is_known = any(has_batches(settings, query) for query in queries_of(settings))
-                if record.NAME in jobs and now_ms() >= snapshot_due_ms and is_known:
+                if record.NAME in jobs and now_ms() >= snapshot_due_ms and _has_states(settings):
                     snapshot_due_ms = now_ms() + settings.snapshot_interval_ms
                     shards = take_snapshots(spark, settings)
                     metrics.tables.took_snapshots(shards)
@@ -136,6 +134,11 @@ def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event, metrics
                 stop_between_batches(query)
     finally:
         spark.stop()
+
+
+def _has_states(settings: Settings) -> bool:
+    """Return whether a deciding query has a state."""
+    return any(has_batches(settings, query) for query in queries_of(settings))
 
 
 def _warn_of_large(states: Mapping[str, int], known: frozenset[str]) -> frozenset[str]:

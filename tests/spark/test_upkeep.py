@@ -235,7 +235,7 @@ def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_pa
 
     compact(session, path)  # ... and the process dies here
     assert live_files(spark, tmp_path, EVENTS) == 1
-    assert len(list(path.glob("*.parquet"))) == 9
+    assert len(list(path.path.glob("*.parquet"))) == 9
     old = spark.read.format("delta").option("versionAsOf", 9).load(str(path))
     assert old.count() == 8
 
