@@ -1,4 +1,4 @@
-"""Small files in a local folder: atomic writes, and writes under a condition.  In S3: tests/operate/test_s3_files.py."""
+"""Small files in a local folder: atomic writes, and writes under a condition.  In S3: `tests/operate`."""
 
 from concurrent.futures import ThreadPoolExecutor
 
