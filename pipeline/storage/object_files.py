@@ -154,8 +154,10 @@ def _store(scheme: str, bucket: str, s3: S3Access) -> "ObjectStore":
     is_s3 = scheme == "s3a"
     retry = {"max_retries": 10, "retry_timeout": timedelta(seconds=_RETRY_S)}
     url = f"{'s3' if is_s3 else scheme}://{bucket}"
+    options = s3.options(bucket) if is_s3 else {}
+    client = {"allow_http": options.pop("aws_allow_http", "false") == "true"}
     try:
-        return from_url(url, config=s3.options(bucket) if is_s3 else None, retry_config=retry)  # type: ignore[call-overload, no-any-return]
+        return from_url(url, config=options or None, client_options=client, retry_config=retry)  # type: ignore[call-overload, no-any-return]
     except (BaseError, ValueError) as error:
         raise InvalidUsage(
             f"wakeroll cannot use {url}: {_reason(error)}; it reads checkpoints and tables in local folders, s3a://, "
