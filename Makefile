@@ -63,7 +63,7 @@ check: lint ## check style and types, and run the quick tests; required before a
 
 clean: ## delete the environment, JARs, data and checkpoints of this checkout
 	rm -rf .venv .wakeroll .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
-	rm -rf deploy/jars/spark deploy/jars/broker deploy/jars/s3 deploy/jars/.ivy deploy/jars/.new deploy/jars/.lock deploy/jars/.complete* deploy/jars/.classes*
+	rm -rf deploy/jars/spark deploy/jars/broker deploy/jars/s3 deploy/jars/.ivy deploy/jars/.new deploy/jars/.lock deploy/jars/.complete* deploy/jars/.compiled deploy/jars/.classes*
 	rm -rf spark-warehouse metastore_db derby.log
 	find checkpoints -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

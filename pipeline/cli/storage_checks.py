@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from pipeline.prerequisites import Check
 from pipeline.settings import Settings
-from pipeline.spark.jars import JarsMissing, s3_jars
+from pipeline.spark.jars import JarsMissing
+from pipeline.spark.s3_classes import s3_jars
 from pipeline.spark.storage_confs import uses_s3
 from pipeline.storage.conditional_writes import refuse_unconditional
 from pipeline.storage.place import Place

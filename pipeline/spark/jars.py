@@ -49,6 +49,15 @@ def spark_jars(folder: Path = FOLDER) -> list[Path]:
     return _present(folder, "spark")
 
 
+def fetched_s3_jars(folder: Path = FOLDER) -> list[Path]:
+    """Return the fetched JARs for an S3 store, sorted by name; `s3_classes.s3_jars` has ours too.
+
+    Raises:
+        JarsMissing: at least one JAR is missing.
+    """
+    return _present(folder, S3)
+
+
 def broker_jars(folder: Path = FOLDER) -> list[Path]:
     """Return the complete class path of the embedded broker, sorted by name.
 
@@ -56,15 +65,6 @@ def broker_jars(folder: Path = FOLDER) -> list[Path]:
         JarsMissing: at least one JAR is missing.
     """
     return _present(folder, "broker")
-
-
-def s3_jars(folder: Path = FOLDER) -> list[Path]:
-    """Return the JARs that Spark needs for an S3 store, besides those of `spark_jars`, sorted by name.
-
-    Raises:
-        JarsMissing: at least one JAR is missing.
-    """
-    return _present(folder, S3)
 
 
 def ensure_jars(
@@ -266,8 +266,12 @@ def main(arguments: list[str], folder: Path = FOLDER) -> int:
     try:
         if arguments == ["sums"]:
             write_sums(folder, say=_say)
+        elif arguments == [S3]:
+            from pipeline.spark.s3_classes import ensure_s3_jars
+
+            ensure_s3_jars(folder, say=_say)
         else:
-            ensure_jars(folder, configurations=(*CONFIGURATIONS, *arguments), say=_say)
+            ensure_jars(folder, say=_say)
     except JarsMissing as error:
         print(f"jars: {error}", file=sys.stderr)
         return 1

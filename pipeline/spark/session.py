@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.prerequisites import check_java
 from pipeline.settings import Settings
-from pipeline.spark.jars import CLASSES, s3_jars, spark_jars
+from pipeline.spark.jars import CLASSES, spark_jars
+from pipeline.spark.s3_classes import s3_jars
 from pipeline.spark.storage_confs import storage_confs, uses_s3
 from wakeroll.errors import WakerollError
 

@@ -30,7 +30,9 @@ class S3Access(Struct, frozen=True):
             "fs.s3a.path.style.access": str(self.addressing == "path").lower(),
             # An upload goes from memory: the largest file of a batch has a few MiB.
             "fs.s3a.fast.upload.buffer": "bytebuffer",
-            # A file that must not exist yet is created only if it does not: two drivers cannot both plan a batch.
+            # A file that must not exist is created by a conditional write: two drivers cannot both plan a batch.
+            "fs.s3a.impl": "wakeroll.ConditionalS3AFileSystem",
+            "fs.AbstractFileSystem.s3a.impl": "wakeroll.ConditionalS3A",
             "fs.s3a.create.conditional.enabled": "true",
         }
         if self.endpoint:
