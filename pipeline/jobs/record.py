@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -27,6 +26,7 @@ from pipeline.runtime.deciding_queries import RECORD
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
 from pipeline.sources.kafka_source import records
+from pipeline.storage.place import Folder
 from wakeroll.connection import Topics
 
 NAME = RECORD
@@ -60,14 +60,14 @@ def start(spark: SparkSession, settings: Settings, report: Report | None = None)
 
     return (
         archived.writeStream.foreachBatch(write_and_look_after)
-        .option("checkpointLocation", str(settings.checkpoint(NAME)))
+        .option("checkpointLocation", settings.checkpoint(NAME).for_spark())
         .queryName(NAME)
         .trigger(processingTime=f"{settings.record_interval_ms} milliseconds")
         .start()
     )
 
 
-def writer(spark: SparkSession, warehouse: Path, topics: Topics) -> Callable[[DataFrame, int], None]:
+def writer(spark: SparkSession, warehouse: Folder, topics: Topics) -> Callable[[DataFrame, int], None]:
     """Return the function that writes a batch. Each table has its own thread, because each commit takes half a second.
 
     Each row is written once: rows that are not above the table's highest position of their stream are dropped. Such

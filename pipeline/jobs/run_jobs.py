@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,6 +29,7 @@ from pipeline.runtime.process_lock import only_one
 from pipeline.runtime.run_status import QueryStatus, Status, write_status
 from pipeline.settings import Settings
 from pipeline.spark.session import jvm_of, start_session
+from pipeline.storage.conditional_writes import refuse_unconditional
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
@@ -53,9 +53,10 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
         JobFailed: a query ended by itself.
         InvalidTopics: the control topics are not as this deployment needs them.
         InvalidUsage: a checkpoint belongs to another deployment, is used by another process, was lost, or is ahead of
-            the log; or the port of the metrics is in use.
+            the log; the port of the metrics is in use; or a store ignores conditions of writes.
         InvalidKeys: the keys cannot be read, or there is no observer key.
         NotReachable: no broker answered.
+        StorageFailed: a store did not answer.
         SparkFailed, JarsMissing: Spark cannot be started.
     """
     stop = threading.Event()
@@ -64,9 +65,11 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
         key_to_sign(settings.read_keys(), "observer")  # without this key the coordinator would reject all ticks
         if warning := warning_of(settings.keys):
             log.warning("%s", warning)
+        refuse_unconditional(settings.checkpoints_folder)
         refuse_foreign(settings.checkpoint(query_of(settings)), topics_of(settings), settings.partitions)
     if record.NAME in jobs:
         topics = settings.connection.topics
+        refuse_unconditional(settings.warehouse)
         refuse_foreign(settings.checkpoint(record.NAME), (*topics.control, topics.decisions), settings.partitions)
     metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=record.NAME in jobs)
     with ExitStack() as stack:
@@ -120,10 +123,9 @@ def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event, metrics
                 states = dict(sorted(counts.bytes.value.items()))
                 failures = counts.failures.value
                 status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, failures, states)
-                write_status(Path(settings.home), status)
+                write_status(settings.work_folder, status)
                 large = _warn_of_large(states, large)
-                is_known = any(has_batches(settings, query) for query in queries_of(settings))
-                if record.NAME in jobs and now_ms() >= snapshot_due_ms and is_known:
+                if record.NAME in jobs and now_ms() >= snapshot_due_ms and _has_states(settings):
                     snapshot_due_ms = now_ms() + settings.snapshot_interval_ms
                     shards = take_snapshots(spark, settings)
                     metrics.tables.took_snapshots(shards)
@@ -136,6 +138,11 @@ def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event, metrics
                 stop_between_batches(query)
     finally:
         spark.stop()
+
+
+def _has_states(settings: Settings) -> bool:
+    """Return whether a deciding query has a state."""
+    return any(has_batches(settings, query) for query in queries_of(settings))
 
 
 def _warn_of_large(states: Mapping[str, int], known: frozenset[str]) -> frozenset[str]:

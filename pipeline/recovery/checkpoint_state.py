@@ -1,7 +1,6 @@
 """The coordinator's state and progress, read from its checkpoint (the state by Spark's `statestore` source)."""
 
 import json
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,8 @@ from pyspark.sql import Row, SparkSession
 from model.shard import Shard
 from pipeline.runtime.deciding_queries import queries_of, query_of
 from pipeline.settings import Settings
+from pipeline.storage import small_files
+from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
 
 ASIDE = ".set-aside"
@@ -31,10 +32,10 @@ class Progress(NamedTuple):
 
 def has_batches(settings: Settings, query: str = "") -> bool:
     """Return whether a deciding query has committed a batch; by default, the query of these settings."""
-    return any((settings.checkpoint(query or query_of(settings)) / "commits").glob("[0-9]*"))
+    return bool(_batches(settings.checkpoint(query or query_of(settings)), "commits"))
 
 
-def refuse_foreign(checkpoint: Path, topics: Sequence[str], partitions: int) -> None:
+def refuse_foreign(checkpoint: Place, topics: Sequence[str], partitions: int) -> None:
     """Reject a checkpoint of other topics, or of another number of partitions.
 
     The shard of a group depends on that number: with another one, each group would get a second coordinator without a
@@ -60,50 +61,57 @@ def refuse_foreign(checkpoint: Path, topics: Sequence[str], partitions: int) -> 
         )
 
 
-def last_batch(checkpoint: Path) -> int:
+def last_batch(checkpoint: Place) -> int:
     """Return the number of a query's last committed batch, from 0; -1 before the first."""
     return max(_batches(checkpoint, "commits"), default=-1)
 
 
-def progress_of(checkpoint: Path) -> Progress | None:
+def progress_of(checkpoint: Place) -> Progress | None:
     """Return how far a query has read; None before its first planned batch."""
     planned, committed = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
     if not planned:
         return None
     # Before the first commit, the source's own file contains the initial offsets.
-    last = checkpoint / "offsets" / str(committed[-1]) if committed else checkpoint / "sources" / "0" / "0"
-    if not last.exists():
+    last = checkpoint.child("offsets", str(committed[-1])) if committed else checkpoint.child("sources", "0", "0")
+    if not small_files.exists(last):
         return None
     return Progress(_offsets_in(last), _offsets_in(checkpoint / "offsets" / str(planned[-1])))
 
 
-def forget_plan(checkpoint: Path) -> None:
+def forget_plan(checkpoint: Place) -> None:
     """Discard the plan of a query's uncommitted batch; its records are read again, in batches of another size."""
     last = last_batch(checkpoint)
     for batch in _batches(checkpoint, "offsets"):
         if batch > last:
             for name in (str(batch), f".{batch}.crc"):
-                (checkpoint / "offsets" / name).unlink(missing_ok=True)
+                small_files.delete(checkpoint.child("offsets", name))
     if last < 0:
-        shutil.rmtree(checkpoint / "state", ignore_errors=True)  # Spark expects none before the first batch
+        small_files.delete_folder(checkpoint / "state")  # Spark expects none before the first batch
 
 
-def set_aside(checkpoint: Path) -> Path:
-    """Rename a checkpoint, so that its query starts without one; return its new path. An older one there is deleted."""
+def set_aside(checkpoint: Place) -> Place:
+    """Rename a checkpoint, so that its query starts without one; return its new place. An older one there is deleted.
+
+    If that is interrupted in an object store, the checkpoint is whole, or has no committed batch, or its last commits
+    are missing. In each case a repetition, or the next `run`, continues correctly.
+    """
     aside = checkpoint.with_name(checkpoint.name + ASIDE)
-    if checkpoint.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-        checkpoint.rename(aside)
+    if small_files.exists(checkpoint):
+        small_files.delete_folder(aside)
+        small_files.move_folder(checkpoint, aside)
     return aside
 
 
-def _batches(checkpoint: Path, folder: str) -> list[int]:
-    return sorted(int(file.name) for file in (checkpoint / folder).glob("[0-9]*") if file.name.isdigit())
+def _batches(checkpoint: Place, folder: str) -> list[int]:
+    return sorted(int(name) for name in small_files.names(checkpoint / folder) if name.isdigit())
 
 
-def _offsets_in(file: Path) -> dict[tuple[str, int], int]:
+def _offsets_in(file: Place) -> dict[tuple[str, int], int]:
     """Parse one of Spark's files: a version, optionally a line about the batch, and {topic: {partition: offset}}."""
-    topics = json.loads(file.read_text(encoding="utf-8").splitlines()[-1])
+    text = small_files.read(file)
+    if text is None:
+        raise InvalidUsage(f"{file} is missing; the checkpoint is incomplete: was a part of it deleted?")
+    topics = json.loads(text.decode().splitlines()[-1])
     return {(topic, int(partition)): at for topic, offsets in topics.items() for partition, at in offsets.items()}
 
 
@@ -139,9 +147,11 @@ def read_states(spark: SparkSession, settings: Settings) -> list[tuple[Shard, by
     return sorted(states, key=lambda state: state[0].name)
 
 
-def _rows(spark: SparkSession, checkpoint: Path) -> list[Row]:
+def _rows(spark: SparkSession, checkpoint: Place) -> list[Row]:
+    if not checkpoint.is_local:
+        return spark.read.format("statestore").load(checkpoint.for_spark()).collect()
     with tempfile.TemporaryDirectory() as folder:
         # The source encodes spaces in a path and then does not find it.
         link = Path(folder) / "checkpoint"
-        link.symlink_to(checkpoint)
+        link.symlink_to(checkpoint.path)
         return spark.read.format("statestore").load(str(link)).collect()

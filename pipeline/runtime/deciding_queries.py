@@ -32,9 +32,9 @@ def topics_of(settings: Settings) -> tuple[str, ...]:
 
 def lock_of(settings: Settings, machine: str) -> Path:
     """Return the lock file of the process that runs a machine."""
-    return settings.checkpoint(f"{COORDINATE}.{machine}.lock")
+    return settings.lock_file(settings.checkpoint(f"{COORDINATE}.{machine}.lock"))
 
 
 def record_lock(settings: Settings) -> Path:
     """Return the lock file of the process that writes the tables."""
-    return settings.warehouse / "record.lock"
+    return settings.lock_file(settings.warehouse / "record.lock")

@@ -45,17 +45,17 @@ class Status(Struct):
         return True
 
 
-def write_status(home: Path, status: Status) -> None:
-    """Replace the file atomically, so that a reader never sees a partial one."""
-    home.mkdir(parents=True, exist_ok=True)
-    unfinished = home / f".{FILE}.{os.getpid()}"
+def write_status(folder: Path, status: Status) -> None:
+    """Replace the file in a work folder atomically, so that a reader never sees a partial one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f".{FILE}.{os.getpid()}"
     unfinished.write_bytes(msgspec.json.encode(status))
-    unfinished.replace(home / FILE)
+    unfinished.replace(folder / FILE)
 
 
-def read_status(home: Path) -> Status | None:
-    """Return the status that the last `run` in this home wrote; None if there is none or it is not readable."""
+def read_status(folder: Path) -> Status | None:
+    """Return the status that the last `run` wrote in a work folder; None if there is none or it is not readable."""
     try:
-        return msgspec.json.decode((home / FILE).read_bytes(), type=Status)
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=Status)
     except (OSError, msgspec.MsgspecError):
         return None

@@ -1,11 +1,11 @@
 """The Delta sink: it appends rows to tables."""
 
-from pathlib import Path
-
 from pyspark.sql import DataFrame
 
+from pipeline.storage.place import Folder, Place
 
-def append(rows: DataFrame, path: Path) -> None:
+
+def append(rows: DataFrame, path: Folder) -> None:
     """Append rows to a table, as one file.
 
     Otherwise each Kafka partition of a batch would become a file of a few rows, and maintenance would read all of them
@@ -14,4 +14,4 @@ def append(rows: DataFrame, path: Path) -> None:
     The caller must prevent duplicate rows; it knows the highest position in the table. With Delta's own mechanism for
     this (`txnAppId`), each append reads Delta's log again, which costs more than the append.
     """
-    rows.coalesce(1).write.format("delta").mode("append").save(str(path))
+    rows.coalesce(1).write.format("delta").mode("append").save(Place.of(path).for_spark())
