@@ -15,7 +15,8 @@ from msgspec import Meta
 
 from model import config
 from model.signing import Keys
-from wakeroll.connection import Connection, Topics, read_properties
+from wakeroll.client_properties import read_properties
+from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import read_keys
 

@@ -4,15 +4,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
+from wakeroll.client_properties import librdkafka_settings
 from wakeroll.errors import InvalidUsage, NotReachable
 from wakeroll.kafka_clients import clients_of
 from wakeroll.retry_clock import RetryClock
+from wakeroll.steady_consumer import UNUSED_GROUP
 
 MURMUR2 = "murmur2_random"
 """The partitioner of Kafka's Java clients and of Spark; librdkafka's default (CRC32) chooses other partitions."""
@@ -73,8 +74,8 @@ class Connection:
 
     bootstrap: str
     """``host:port[,host:port]``."""
-    config: Mapping[str, str] = field(default_factory=dict)
-    """More librdkafka settings, like those of ``--kafka-config``: security.protocol, sasl.username, ..."""
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """More client settings, like those of ``--kafka-config``, in librdkafka's names or in those of Java clients."""
     topics: Topics = field(default_factory=Topics)
 
     def __post_init__(self) -> None:
@@ -84,6 +85,12 @@ class Connection:
             found = _address(address.strip())
             if found is None or not 0 < int(found["port"]) < 65_536:
                 raise InvalidUsage(f"bootstrap is {self.bootstrap!r}; it must be host:port[,host:port]")
+        named = self.config.get("bootstrap.servers", self.bootstrap)
+        if named != self.bootstrap:
+            raise InvalidUsage(
+                f"the Kafka settings name bootstrap.servers {named!r}, but bootstrap is {self.bootstrap!r}; name the "
+                "brokers once, by --bootstrap or bootstrap="
+            )
 
     @property
     def clock(self) -> RetryClock:
@@ -114,7 +121,7 @@ class Connection:
             InvalidUsage: Kafka's client rejects the settings.
         """
         ours = {
-            "group.id": "wakeroll-unused",
+            "group.id": UNUSED_GROUP,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
@@ -157,7 +164,7 @@ class Connection:
 
     def _make(self, kind: Callable[[dict[str, Any]], _Client], settings: Mapping[str, Any]) -> _Client:
         try:
-            return kind({"bootstrap.servers": self.bootstrap, **settings, **self.config})
+            return kind({"bootstrap.servers": self.bootstrap, **settings, **librdkafka_settings(self.config)})
         except KafkaException as problem:
             raise InvalidUsage(f"Kafka's client rejects these settings: {problem.args[0].str()}") from None
 
@@ -172,29 +179,3 @@ def take(consumer: Consumer, most: int, timeout: float) -> list[Message]:
     first = consumer.poll(timeout)
     # consume() alone would wait for all of them.
     return [] if first is None else [first, *consumer.consume(most - 1, timeout=0)]
-
-
-class InvalidConfigFile(InvalidUsage):
-    """A Kafka properties file is not valid; the message names the file, the line and the expected format."""
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """Read a Kafka client properties file: ``name=value`` lines, ``#`` comments.
-
-    Raises:
-        InvalidConfigFile: the file cannot be read, or a line is neither a setting nor a comment.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeError) as error:
-        raise InvalidConfigFile(f"cannot read the Kafka settings in {path}: {error}") from error
-    settings = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text.startswith(("#", "!")):
-            continue
-        name, separator, value = text.partition("=")
-        if not separator or not name.strip():
-            raise InvalidConfigFile(f"{path} line {number} is {text!r}; it must be name=value")
-        settings[name.strip()] = value.strip()
-    return settings

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from model import config
 from model.events import Event
 from wakeroll.connection import Connection
+from wakeroll.login_errors import denied, is_denied
 
 log = logging.getLogger("wakeroll")
 
@@ -27,6 +28,7 @@ class Outbox:
         self._connection = connection
         self._key = group_id.encode()
         self._broken = False
+        self._is_denied = False
         self._producer = self._make()
 
     def send(self, event: Event, on_delivered: Callable[[], None] | None = None) -> None:
@@ -46,7 +48,9 @@ class Outbox:
         def delivered(error: KafkaError | None, _: Message) -> None:
             if error is not None:
                 self._note(error)
-            elif on_delivered is not None:
+                return
+            self._is_denied = False
+            if on_delivered is not None:
                 on_delivered()
 
         try:
@@ -83,4 +87,7 @@ class Outbox:
 
     def _note(self, error: KafkaError) -> None:
         self._broken |= error.fatal() or error.code() == KafkaError._FATAL
+        if is_denied(error) and not self._is_denied:
+            self._is_denied = True
+            log.warning("%s", denied(self._connection.topics.groups, "Write", self._connection.bootstrap))
         log.debug("a record for the group was lost: %s", error)

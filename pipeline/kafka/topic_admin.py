@@ -17,7 +17,8 @@ from confluent_kafka.admin import (
 )
 
 from wakeroll.connection import Connection
-from wakeroll.errors import NotReachable
+from wakeroll.errors import LoginFailed, NotReachable
+from wakeroll.login_errors import login_failure
 
 PATIENCE_S = 10.0
 """Default time to wait for an answer (s); long enough for a broker that is just starting."""
@@ -66,10 +67,12 @@ class Cluster:
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
         """
+        self._connection = connection
         self._bootstrap = connection.bootstrap
         self._patience_s = patience_s
         self._stop = stop or threading.Event()
         self._reason = ""
+        self._failure: LoginFailed | None = None
         self._admin = connection.admin(error_cb=self._remember, **{"log_level": 0, "reconnect.backoff.max.ms": 1_000})
 
     def racks(self, topics: Iterable[str]) -> dict[str, Racks | KafkaError]:
@@ -185,7 +188,7 @@ class Cluster:
                 try:
                     future.exception(_LOOK_UP_S)
                 except TimeoutError:
-                    continue
+                    self._raise_failure()
             try:
                 answers[key] = future.result()
             except KafkaException as error:
@@ -195,12 +198,20 @@ class Cluster:
                 answers[key] = problem
         return answers
 
+    def _raise_failure(self) -> None:
+        """Raise the failure of the login, if Kafka's client has reported one: it would retry for ever."""
+        self._admin.poll(0)  # lets the client report its errors
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
     def _silence(self, reason: str = "no answer") -> NotReachable:
         self._admin.poll(0)  # lets the client report its errors
         why, self._reason = self._reason or reason, ""
         return NotReachable(f"no Kafka broker answered at {self._bootstrap} within {self._patience_s:g} s ({why})")
 
     def _remember(self, error: KafkaError) -> None:
+        self._failure = login_failure(self._bootstrap, self._connection.config, error) or self._failure
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # this error only repeats the others
             self._reason = error.str()
 
