@@ -5,7 +5,7 @@ Entities that a batch does not touch stay encoded.
 """
 
 from bisect import bisect_left, insort
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -315,9 +315,12 @@ class Shard:
             return event, True
         if not self._state.signers:
             self._state.signers = new_signers(record.offset)
-        if type(event) not in SIGNED_BY:
+        if isinstance(event, Rejected):
             return event, True
-        admitted = admit(record, cast("AnyEvent", event), self._signatures, self._state.signers)
+        if type(event) not in SIGNED_BY:
+            problem = self._signatures.client_problem(record, event)
+            return refuse("signature", problem, event) if problem else event, True
+        admitted = admit(record, event, self._signatures, self._state.signers)
         return (admitted.event, admitted.authoritative) if isinstance(admitted, Admitted) else (admitted, False)
 
     def _step(

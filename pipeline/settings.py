@@ -154,13 +154,15 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         Raises:
             InvalidSettings: no broker is named.
             InvalidConfigFile: `kafka_config` cannot be read.
+            InvalidKeys: `keys` cannot be read.
         """
         if not self.bootstrap:
             raise InvalidSettings(
                 "no broker is named; use --bootstrap host:port, or start an embedded broker with `wakeroll up`"
             )
         login = read_properties(Path(self.kafka_config)) if self.kafka_config else {}
-        return Connection(self.bootstrap, login, Topics(self.prefix))
+        clients = self.read_keys().clients if self.keys else ()
+        return Connection(self.bootstrap, login, Topics(self.prefix), clients)
 
     @property
     def limits(self) -> config.Limits:

@@ -44,7 +44,7 @@ def look(connection: Connection, topics: Iterable[str], timeout: float) -> int:
         def partitions_of(topic: str, operation: str) -> int:
             found = _metadata(connection, consumer, topic, deadline, reasons)
             if is_denied(found.error):
-                raise denied(topic, operation, connection.bootstrap)
+                raise denied(topic, operation)
             return 0 if found.error is not None else len(found.partitions)
 
         inbox = 0

@@ -5,6 +5,7 @@ SDK and the observer use; `pipeline.kafka.java_properties` translates to those o
 """
 
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -91,6 +92,17 @@ def read_properties(path: Path) -> dict[str, str]:
             )
         settings[name] = _ESCAPE.sub(_unescaped, value) if is_java else value
     return settings
+
+
+def exposed(path: str | Path | None) -> str:
+    """Return a warning if every user of the machine may read a file with a password; else an empty string."""
+    if path is None or not Path(path).is_file():
+        return ""
+    mode = stat.S_IMODE(Path(path).stat().st_mode)
+    has_secret = any("password" in name or name == "sasl.jaas.config" for name in read_properties(Path(path)))
+    if not has_secret or not mode & stat.S_IRWXO:
+        return ""
+    return f"every user of this machine may read the password in {path} (mode {mode:o}); to fix this: chmod 600 {path}"
 
 
 def librdkafka_settings(given: Mapping[str, str]) -> dict[str, str]:

@@ -9,9 +9,12 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
+from model.client_keys import ClientKey, ClientSigner, covering
 from wakeroll.client_properties import librdkafka_settings
-from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.errors import AccessDenied, InvalidUsage, NotReachable
 from wakeroll.kafka_clients import clients_of
+from wakeroll.keys import client_key_for, new_client_signer
+from wakeroll.login_errors import is_denied
 from wakeroll.retry_clock import RetryClock
 from wakeroll.steady_consumer import UNUSED_GROUP
 
@@ -77,6 +80,8 @@ class Connection:
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     """More client settings, like those of ``--kafka-config``, in librdkafka's names or in those of Java clients."""
     topics: Topics = field(default_factory=Topics)
+    client_keys: tuple[ClientKey, ...] = ()
+    """Keys with which clients of their groups sign; clients of other groups do not sign."""
 
     def __post_init__(self) -> None:
         if not self.bootstrap:
@@ -93,9 +98,34 @@ class Connection:
             )
 
     @property
+    def has_login(self) -> bool:
+        """Whether clients log in, or at least verify the brokers."""
+        return librdkafka_settings(self.config).get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
+
+    @property
+    def user(self) -> str:
+        """The user or certificate of the login, for messages; never a secret."""
+        settings = librdkafka_settings(self.config)
+        user = settings.get("sasl.username") or settings.get("ssl.certificate.location")
+        return repr(user or settings.get("ssl.keystore.location") or "this client")
+
+    @property
+    def login(self) -> str:
+        """The user, the mechanism and the protocol of the login; never a secret."""
+        settings = librdkafka_settings(self.config)
+        by = settings.get("sasl.mechanism", "certificate")
+        return f"{self.user} by {by} over {settings.get('security.protocol', 'PLAINTEXT').upper()}"
+
+    @property
     def clock(self) -> RetryClock:
         """The clock by which failed messages wait for their next attempt."""
         return clients_of(self.bootstrap).clock
+
+    def client_signer(self, group_id: str) -> ClientSigner | None:
+        """Return a new signer for a client of a group; None if its events are not signed."""
+        if not covering(self.client_keys, group_id):
+            return None
+        return new_client_signer(client_key_for(self.client_keys, group_id))
 
     def producer(self, **settings: Any) -> Producer:
         """Create a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients.
@@ -153,11 +183,17 @@ class Connection:
         """Convert a KafkaException of the block, which waits `timeout` seconds for answers, to an error for the user.
 
         Raises:
-            NotReachable: the block raised a KafkaException.
+            AccessDenied: the brokers deny the principal a right.
+            NotReachable: the block raised another KafkaException.
         """
         try:
             yield
         except KafkaException as problem:
+            if is_denied(problem.args[0]):
+                raise AccessDenied(
+                    f"the brokers at {self.bootstrap} deny {self.user} an operation: {problem.args[0].str()}; "
+                    "`wakeroll acls` prints the ACLs of each role"
+                ) from None
             raise NotReachable(
                 f"no Kafka broker answered at {self.bootstrap} within {timeout:g} s ({problem.args[0].str()})"
             ) from None

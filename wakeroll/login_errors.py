@@ -8,7 +8,13 @@ from wakeroll.client_properties import librdkafka_settings
 from wakeroll.errors import AccessDenied, LoginFailed
 
 _REJECTED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
-_DENIED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+_DENIED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 
 
 def login_failure(bootstrap: str, config: Mapping[str, str], error: KafkaError) -> LoginFailed | None:
@@ -43,9 +49,9 @@ def is_denied(error: KafkaError | None) -> bool:
     return error is not None and error.code() in _DENIED
 
 
-def denied(topic: str, operation: str, bootstrap: str) -> AccessDenied:
+def denied(topic: str, operation: str) -> AccessDenied:
     """Return the error for a missing right on a topic; `operation` is in the words of kafka-acls, like ``Write``."""
     return AccessDenied(
-        f"the brokers at {bootstrap} deny this principal the operation {operation} on the topic {topic}; "
-        "`wakeroll acls` prints the ACLs of each role"
+        f"the brokers deny this principal the operation {operation} on the topic {topic}; `wakeroll acls` prints the "
+        "ACLs of each role"
     )

@@ -27,6 +27,7 @@ class Outbox:
         """
         self._connection = connection
         self._key = group_id.encode()
+        self._signer = connection.client_signer(group_id)
         self._broken = False
         self._is_denied = False
         self._producer = self._make()
@@ -53,10 +54,11 @@ class Outbox:
             if on_delivered is not None:
                 on_delivered()
 
+        topic, value = self._connection.topics.groups, _encode(event)
+        if self._signer is not None:
+            value = self._signer.sign(topic, self._key, value)
         try:
-            self._producer.produce(
-                self._connection.topics.groups, value=_encode(event), key=self._key, on_delivery=delivered
-            )
+            self._producer.produce(topic, value=value, key=self._key, on_delivery=delivered)
         except BufferError:
             log.debug("a record for the group was not sent: the producer's queue is full")
         except KafkaException as problem:
@@ -89,5 +91,5 @@ class Outbox:
         self._broken |= error.fatal() or error.code() == KafkaError._FATAL
         if is_denied(error) and not self._is_denied:
             self._is_denied = True
-            log.warning("%s", denied(self._connection.topics.groups, "Write", self._connection.bootstrap))
+            log.warning("%s", denied(self._connection.topics.groups, "Write"))
         log.debug("a record for the group was lost: %s", error)

@@ -95,8 +95,8 @@ def _identity(settings: dict[str, str]) -> dict[str, str]:
     if certificate is not None or key is not None:
         if certificate is None or certificate != key:
             raise InvalidUsage(
-                f"{names[0]} is {certificate!r} and {names[1]} is {key!r}; with Spark, both must name one PEM file with "
-                "the key and its certificates; to make it: cat KEY CERTIFICATE > client.pem && chmod 600 client.pem"
+                f"{names[0]} is {certificate!r} and {names[1]} is {key!r}; with Spark, both must name one PEM file "
+                "with the key and its certificates; to make it: cat KEY CERTIFICATE > client.pem; chmod 600 client.pem"
             )
         _check_key(certificate)
         java |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": certificate}

@@ -174,6 +174,9 @@ ROLES: Mapping[str, Callable[[Scope], Iterable[Right]]] = {
 }
 """Role -> its rights in a scope."""
 
+ON_CONTROL_TOPICS = tuple(role for role in ROLES if role != "dead-letters")
+"""Roles with rights on the control plane's own topics."""
+
 
 def _merged(rights: Iterable[Right]) -> list[Right]:
     """Return one right per topic or group. Describe is left out beside an operation that includes it."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
+    AclOperation,
     ConfigResource,
     ListOffsetsResultInfo,
     NewTopic,
@@ -84,6 +85,19 @@ class Cluster:
         asked = TopicCollection(list(topics))
         answers = self._answers(self._admin.describe_topics(asked, request_timeout=self._patience_s))
         return {topic: _racks(answer) for topic, answer in answers.items()}
+
+    def operations(self, topics: Iterable[str]) -> dict[str, frozenset[str] | KafkaError]:
+        """Query which operations this principal may perform on topics.
+
+        Returns:
+            The operations of each topic, such as WRITE or DESCRIBE_CONFIGS; all if the brokers have no authorizer. Or
+            the error that the brokers report for it.
+        """
+        asked = TopicCollection(list(topics))
+        futures = self._admin.describe_topics(
+            asked, request_timeout=self._patience_s, include_authorized_operations=True
+        )
+        return {topic: _operations(answer) for topic, answer in self._answers(futures).items()}
 
     def offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
         """Query the first offset and the end offset of partitions.
@@ -225,3 +239,9 @@ def _racks(answer: TopicDescription | KafkaError) -> Racks | KafkaError:
     )
     racks.topic_id = str(answer.topic_id)
     return racks
+
+
+def _operations(answer: TopicDescription | KafkaError) -> frozenset[str] | KafkaError:
+    if isinstance(answer, KafkaError):
+        return answer
+    return frozenset(AclOperation(operation).name for operation in answer.authorized_operations or ())

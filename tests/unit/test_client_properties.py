@@ -134,7 +134,7 @@ def test_a_login_that_cannot_work_is_refused_without_its_secrets(settings, sente
     [
         (
             {"ssl.certificate.location": "client.pem", "ssl.key.location": "key.pem"},
-            "with Spark, both must name one PEM file with the key and its certificates; to make it: cat KEY CERTIFICATE",
+            "with Spark, both must name one PEM file with the key and its certificates; to make it: cat KEY",
         ),
         ({"ssl.certificate.location": "old.pem", "ssl.key.location": "old.pem"}, "it must be PKCS #8; to convert it"),
         ({"ssl.certificate.location": "ca.pem", "ssl.key.location": "ca.pem"}, "ca.pem has 0 private keys"),
