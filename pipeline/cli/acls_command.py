@@ -57,15 +57,16 @@ def acls(
             raise InvalidUsage(f"--topic is {topic!r}; it must be 1 to 249 letters, digits, dots, underscores, hyphens")
     names = Topics(settings_of(config, look_for_run=False, prefix=prefix).prefix)
     scope = Scope(names, tuple(topics or ()), tuple(groups or ()))
-    rows = [(role, principal, right) for role, principal in map(_grant, grants) for right in rights_of(role, scope)]
+    roles: dict[str, list[str]] = {}
+    for role, principal in map(_grant, grants):
+        roles.setdefault(principal, []).append(role)
+    rows = [(principal, its, right) for principal, its in roles.items() for right in rights_of(its, scope)]
     if as_json:
-        write_document(
-            {"acls": [entry for role, principal, right in rows for entry in _entries(role, principal, right)]}
-        )
+        write_document({"acls": [entry for principal, its, right in rows for entry in _entries(principal, its, right)]})
     elif as_table:
         out.print(_table(rows))
     else:
-        for _, principal, right in rows:
+        for principal, _, right in rows:
             print(_command(bootstrap, principal, right))
 
 
@@ -76,11 +77,11 @@ def _grant(text: str) -> tuple[str, str]:
     return role, principal
 
 
-def _entries(role: str, principal: str, right: Right) -> list[dict[str, Any]]:
+def _entries(principal: str, roles: list[str], right: Right) -> list[dict[str, Any]]:
     """Return one entry per operation, with the names of Kafka's AdminClient."""
     return [
         {
-            "role": role,
+            "roles": roles,
             "principal": principal,
             "host": "*",
             "resource_type": right.kind.upper(),
@@ -104,11 +105,11 @@ def _command(bootstrap: str, principal: str, right: Right) -> str:
     return shlex.join(words)
 
 
-def _table(rows: list[tuple[str, str, Right]]) -> Table:
+def _table(rows: list[tuple[str, list[str], Right]]) -> Table:
     table = Table()
-    for name in ("role", "principal", "resource", "name", "operations"):
+    for name in ("principal", "roles", "resource", "name", "operations"):
         table.add_column(name)
-    for role, principal, right in rows:
+    for principal, roles, right in rows:
         name = f"{right.name}*" if right.is_prefix else right.name
-        table.add_row(role, principal, right.kind, name, ", ".join(right.operations))
+        table.add_row(principal, ", ".join(roles), right.kind, name, ", ".join(right.operations))
     return table

@@ -62,7 +62,7 @@ def missing_rights(cluster: Cluster, connection: Connection, role: str) -> list[
         LoginFailed: the brokers reject the login.
         NotReachable: no broker answered in time.
     """
-    needed = [right for right in rights_of(role, Scope(connection.topics)) if right.kind == "topic"]
+    needed = [right for right in rights_of([role], Scope(connection.topics)) if right.kind == "topic"]
     found = cluster.operations(right.name for right in needed)
     missing = []
     for right in needed:

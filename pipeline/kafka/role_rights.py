@@ -38,15 +38,18 @@ class Scope:
     """Groups of the application: their topics of failed messages, or their groups of the same name in Kafka."""
 
 
-def rights_of(role: str, scope: Scope) -> list[Right]:
-    """Return the rights of a role, one per topic or group, in a fixed order.
+def rights_of(roles: Iterable[str], scope: Scope) -> list[Right]:
+    """Return the rights of a principal that has these roles, one per topic or group, in a fixed order.
 
     Raises:
         InvalidUsage: there is no such role.
     """
-    if role not in ROLES:
-        raise InvalidUsage(f"no role {role!r}; there are: {', '.join(ROLES)}")
-    return _merged(ROLES[role](scope))
+    rights: list[Right] = []
+    for role in roles:
+        if role not in ROLES:
+            raise InvalidUsage(f"no role {role!r}; there are: {', '.join(ROLES)}")
+        rights += ROLES[role](scope)
+    return _merged(rights)
 
 
 def _client(scope: Scope) -> Iterable[Right]:

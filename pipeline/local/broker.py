@@ -67,7 +67,7 @@ class EmbeddedBroker:
             heap: Java heap, in the format of -Xmx.
             fast_start: use only the JVM's fast compiler: ready in 2 s, but not suitable for measuring throughput.
             settings: more of Kafka's broker settings; they override those of this module.
-            login: client settings with which this process asks whether the broker is ready.
+            login: client settings for the check that the broker is ready.
             format_options: more options of Kafka's StorageTool, which prepares the folder of a new cluster.
         """
         self.folder = folder.absolute()

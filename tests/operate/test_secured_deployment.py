@@ -122,7 +122,7 @@ def test_a_client_of_another_tenant_cannot_act_for_a_group(system: SecuredDeploy
 
 
 def test_an_operator_changes_a_group(system: SecuredDeployment):
-    done = system.as_user("ops", "configure", FREE, "--settle", "2", keys="operator")
+    done = system.as_user("ops", "configure", FREE, "--settle-ms", "2000", keys="operator")
     reset = system.as_user("ops", "reset-offsets", TENANT, "--to-first", "--execute", keys="operator")
 
     assert (done.returncode, reset.returncode) == (0, 0), done.stderr + reset.stderr

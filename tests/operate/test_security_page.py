@@ -103,7 +103,8 @@ def test_the_commands_of_the_page_make_a_secured_deployment(follower: Follower):
     follower.run(make_keys)
     follower.allow(print_acls)
     root = follower.broker.connection(ADMIN)
-    root.admin().create_topics([NewTopic("orders", 1, 1)])["orders"].result(ANSWER_S)
+    admin = root.admin()
+    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(ANSWER_S)
     ensure_failure_topics(root, "tenant.billing", ANSWER_S)
 
     jobs = follower.start(lines(SCRIPTS, "wakeroll run"))

@@ -49,10 +49,20 @@ def test_json_has_the_names_of_kafka_s_admin_client(wakeroll):
     assert {entry["pattern_type"] for entry in entries} == {"LITERAL"}
 
 
+def test_a_principal_with_two_roles_has_each_right_once(wakeroll):
+    """Kafka's client refuses a list with the same ACL twice."""
+    _, printed, _ = wakeroll("acls", "coordinator=User:wr", "recorder=User:wr", "--json")
+
+    entries = json.loads(printed)["acls"]
+    places = [(entry["resource_name"], entry["operation"]) for entry in entries]
+    assert len(places) == len(set(places))
+    assert entries[0]["roles"] == ["coordinator", "recorder"]
+
+
 def test_a_table_has_one_row_per_topic_or_group(wakeroll):
     _, printed, _ = wakeroll("acls", "observer=User:o", "--topic", "orders", "--table")
 
-    assert re.search(r"observer . User:o\s+. topic\s+. orders\s+. Describe", printed)
+    assert re.search(r"User:o\s+. observer . topic\s+. orders\s+. Describe", printed)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +86,7 @@ def test_only_the_coordinator_may_write_decisions_and_inboxes():
     writers = {
         role
         for role in ROLES
-        for right in rights_of(role, Scope(topics, ("orders",), ("billing",)))
+        for right in rights_of([role], Scope(topics, ("orders",), ("billing",)))
         if right.name in (topics.inbox, topics.decisions) and "Write" in right.operations
     }
 
@@ -88,7 +98,7 @@ def test_no_role_of_an_application_may_read_the_control_topics():
     readers = {
         role
         for role in ROLES
-        for right in rights_of(role, Scope(topics, ("orders",), ("billing",)))
+        for right in rights_of([role], Scope(topics, ("orders",), ("billing",)))
         if right.name == topics.groups and "Read" in right.operations
     }
 

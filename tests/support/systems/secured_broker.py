@@ -129,7 +129,8 @@ class SecuredBroker:
     def allow(self, acls: str) -> None:
         """Create the ACLs that `wakeroll acls --json` printed."""
         bindings = [_binding(entry) for entry in json.loads(acls)["acls"]]
-        for future in self.connection(ADMIN).admin().create_acls(bindings).values():
+        admin = self.connection(ADMIN).admin()
+        for future in admin.create_acls(bindings).values():
             future.result(ANSWER_S)
 
     def forbid(self, user: str, topic: str, operation: str) -> None:
@@ -141,7 +142,8 @@ class SecuredBroker:
         self._delete(_filter(user))
 
     def _delete(self, which: AclBindingFilter) -> int:
-        [future] = self.connection(ADMIN).admin().delete_acls([which]).values()
+        admin = self.connection(ADMIN).admin()
+        [future] = admin.delete_acls([which]).values()
         return len(future.result(ANSWER_S))
 
     def _first_users(self) -> list[str]:
@@ -156,7 +158,8 @@ class SecuredBroker:
             for user, password in self.passwords.items()
             if user not in (ADMIN, _BROKER)
         ]
-        for future in self.connection(ADMIN).admin().alter_user_scram_credentials(added).values():
+        admin = self.connection(ADMIN).admin()
+        for future in admin.alter_user_scram_credentials(added).values():
             future.result(ANSWER_S)
 
     def _settings(self, own: Path) -> Mapping[str, str]:

@@ -68,7 +68,8 @@ class SecuredDeployment:
         root = broker.connection(ADMIN)
         ensure_topics(root)
         new = [NewTopic(topic, 2, 1) for topic in (ORDERS, INVOICES)]
-        for future in root.admin().create_topics(new).values():
+        admin = root.admin()
+        for future in admin.create_topics(new).values():
             future.result(ANSWER_S)
         for group in (TENANT, FREE):  # clients may not create them
             ensure_failure_topics(root, group, ANSWER_S)
@@ -77,12 +78,16 @@ class SecuredDeployment:
 
     def grant(self, user: str, *roles: str, groups: Iterable[str] = ()) -> None:
         """Apply what `wakeroll acls` prints for a user with these roles."""
+        self.broker.allow(self.acls(user, *roles, groups=groups))
+
+    def acls(self, user: str, *roles: str, groups: Iterable[str] = ()) -> str:
+        """Return what `wakeroll acls` prints for a user with these roles."""
         words = [f"{role}=User:{user}" for role in roles] + ["--topic", ORDERS, "--topic", INVOICES]
         for group in groups:
             words += ["--group", group]
         done = self.run("acls", *words, "--json")
         assert done.returncode == 0, done.stderr
-        self.broker.allow(done.stdout)
+        return done.stdout
 
     def run(self, *words: str | Path, patience_s: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
