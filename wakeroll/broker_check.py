@@ -13,11 +13,14 @@ from wakeroll.login_errors import denied, is_denied, login_failure
 
 log = logging.getLogger("wakeroll")
 
-_SLICE_S = 1.0
-"""How long one query waits before the errors that Kafka's client reported are read (s)."""
+_FIRST_S = 1.0
+"""How long the first query waits before the errors that Kafka's client reported are read (s); the next ones wait twice
+as long each, because a busy broker may be slow."""
 
 
-def look(connection: Connection, topics: Iterable[str], timeout: float) -> int:
+def look(
+    connection: Connection, topics: Iterable[str], timeout: float, rights: tuple[str, str] = ("Write", "Read")
+) -> int:
     """Query the broker's topics.
 
     Args:
@@ -25,6 +28,7 @@ def look(connection: Connection, topics: Iterable[str], timeout: float) -> int:
         topics: topics that the application wants to read; a missing one is logged as a warning, because it may be
             created later.
         timeout: seconds for all queries together.
+        rights: operations that the caller needs on the topic of groups, and on the inbox; for error messages.
 
     Returns:
         The number of partitions of the inbox.
@@ -42,13 +46,14 @@ def look(connection: Connection, topics: Iterable[str], timeout: float) -> int:
     try:
 
         def partitions_of(topic: str, operation: str) -> int:
+            """Return the number of partitions; 0 if there is no such topic. Raises: AccessDenied."""
             found = _metadata(connection, consumer, topic, deadline, reasons)
             if is_denied(found.error):
                 raise denied(topic, operation)
             return 0 if found.error is not None else len(found.partitions)
 
         inbox = 0
-        for topic, operation in ((connection.topics.groups, "Write"), (connection.topics.inbox, "Read")):
+        for topic, operation in zip((connection.topics.groups, connection.topics.inbox), rights, strict=True):
             inbox = partitions_of(topic, operation)
             if not inbox:
                 raise NotReachable(
@@ -72,10 +77,12 @@ def _metadata(
     connection: Connection, consumer: Consumer, topic: str, deadline: float, reasons: list[KafkaError]
 ) -> TopicMetadata:
     """Query a topic until the deadline; stop early if the login fails, which Kafka's client would try for ever."""
+    patience_s = _FIRST_S
     while True:
         left_s = max(deadline - time.monotonic(), 0.1)
         try:
-            return consumer.list_topics(topic, min(left_s, _SLICE_S)).topics[topic]
+            found: TopicMetadata = consumer.list_topics(topic, min(left_s, patience_s)).topics[topic]
+            return found
         except KafkaException:
             consumer.poll(0)  # calls error_cb
             for reason in reasons:
@@ -83,3 +90,4 @@ def _metadata(
                     raise failure from None
             if time.monotonic() >= deadline:
                 raise
+            patience_s *= 2

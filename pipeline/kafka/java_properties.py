@@ -74,7 +74,7 @@ def _login(settings: dict[str, str]) -> dict[str, str]:
 
 def _trust(settings: dict[str, str]) -> dict[str, str]:
     """Take the settings by which a client verifies a broker, and return those of a Java client."""
-    java = {}
+    java: dict[str, str] = {}
     if "ssl.ca.location" in settings:
         file = settings.pop("ssl.ca.location")
         if not Path(file).is_file():
@@ -90,7 +90,8 @@ def _trust(settings: dict[str, str]) -> dict[str, str]:
 
 def _identity(settings: dict[str, str]) -> dict[str, str]:
     """Take the settings of a client's own certificate, and return those of a Java client."""
-    java, names = {}, ("ssl.certificate.location", "ssl.key.location")
+    java: dict[str, str] = {}
+    names = ("ssl.certificate.location", "ssl.key.location")
     certificate, key = (settings.pop(name, None) for name in names)
     if certificate is not None or key is not None:
         if certificate is None or certificate != key:

@@ -78,8 +78,8 @@ def test_a_client_polls_commits_and_is_on_record(system: SecuredDeployment):
         assert consumer.commit(60.0)
 
     def committed() -> dict[int, int]:
-        found = rows(system, f"select queue_id, next_offset from current_offsets where group_id = '{TENANT}'")
-        return {row.queue_id: row.next_offset for row in found}
+        found = rows(system, f"select queue_id, committed_offset from current_offsets where group_id = '{TENANT}'")
+        return {row.queue_id: row.committed_offset for row in found}
 
     assert sorted(seen) == [(queue, offset) for queue in (0, 1) for offset in range(10)]
     wait_until(
