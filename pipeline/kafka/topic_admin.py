@@ -9,6 +9,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclOperation,
+    AdminClient,
     ConfigResource,
     ListOffsetsResultInfo,
     NewTopic,
@@ -30,6 +31,9 @@ _Answer = TypeVar("_Answer")
 _Futures = Mapping[TopicPartition, Future[ListOffsetsResultInfo]]
 
 _LOOK_UP_S = 0.1
+RENEW_S = 30.0
+"""After this silence a new client is made (s). librdkafka 2.16 may stay connected and answer nothing any more, after
+all brokers were missing in the metadata for a moment, as on a machine that was overloaded."""
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _AFTER: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -74,7 +78,8 @@ class Cluster:
         self._stop = stop or threading.Event()
         self._reason = ""
         self._failure: LoginFailed | None = None
-        self._admin = connection.admin(error_cb=self._remember, **{"log_level": 0, "reconnect.backoff.max.ms": 1_000})
+        self._admin = self._make()
+        self._heard_s = time.monotonic()
 
     def racks(self, topics: Iterable[str]) -> dict[str, Racks | KafkaError]:
         """Query the partitions of topics and the racks of their leaders: one request, which creates no topic.
@@ -210,6 +215,7 @@ class Cluster:
                 if problem.code() in _UNREACHABLE:
                     raise self._silence(problem.str()) from None
                 answers[key] = problem
+        self._heard_s = time.monotonic()
         return answers
 
     def _raise_failure(self) -> None:
@@ -222,7 +228,12 @@ class Cluster:
     def _silence(self, reason: str = "no answer") -> NotReachable:
         self._admin.poll(0)  # lets the client report its errors
         why, self._reason = self._reason or reason, ""
+        if time.monotonic() - self._heard_s > RENEW_S:
+            self._admin, self._heard_s = self._make(), time.monotonic()
         return NotReachable(f"no Kafka broker answered at {self._bootstrap} within {self._patience_s:g} s ({why})")
+
+    def _make(self) -> AdminClient:
+        return self._connection.admin(error_cb=self._remember, **{"log_level": 0, "reconnect.backoff.max.ms": 1_000})
 
     def _remember(self, error: KafkaError) -> None:
         self._failure = login_failure(self._bootstrap, self._connection.config, error) or self._failure

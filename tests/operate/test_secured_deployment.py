@@ -167,7 +167,7 @@ def test_a_page_and_the_commands_show_the_groups(system: SecuredDeployment):
 
 
 def test_dead_letters_are_listed(system: SecuredDeployment):
-    done = system.as_user("post", "dlq", "list", TENANT)
+    done = system.as_user("post", "dlq", TENANT)
 
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -176,9 +176,7 @@ def test_doctor_names_the_user_and_its_roles(system: SecuredDeployment):
     done = system.as_user("root", "doctor", "--home", str(system.home), keys="all")
 
     assert done.returncode == 0, done.stdout
-    assert re.search(
-        r"ok\s+login\s+'root' by SCRAM-SHA-512 over SASL_SSL; roles: .*recorder.*administrator", done.stdout
-    )
+    assert "login    'root' by SCRAM-SHA-512 over SASL_SSL; it has the rights of recorder, " in done.stdout
 
 
 # --- no secret is where others read ---
