@@ -63,7 +63,7 @@ def test_a_client_with_the_key_consumes_commits_pulls_and_leaves(plane: Coordina
         assert consumer.commit(30)
         assert consumer.fetch((topic, 0), 3, wait=0.5).messages == []
     wait_until(
-        lambda: [one.change for one in of_group(plane, Membership)] == ["joined", "left"],
+        lambda: [one.change for one in of_group(plane, Membership)] == ["joined", "left", "emptied"],
         "it has joined and left",
         state=lambda: plane.decided[-5:],
     )
