@@ -174,6 +174,9 @@ MAX_PARAM_VALUES = 1_000_000
 topic."""
 
 # --- limits on the state of a shard ---
+MEMBER_BYTES = 256
+"""Fixed part of the stored size of a client, beside its preferences, bytes: its names, epochs and times. Without it,
+a limit in bytes would not bound the number of clients that subscribe nothing."""
 Count = Annotated[int, Meta(ge=1, le=10_000_000)]
 
 

@@ -5,7 +5,7 @@ Entities that a batch does not touch stay encoded.
 """
 
 from bisect import bisect_left, insort
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -243,7 +243,8 @@ class Shard:
         """
         state = self._state
         state.offset = record.offset
-        if not state.stage and (routine := self._routine.client_of(record)) is not None:
+        routine = self._routine.client_of(record)
+        if routine is not None and self._may_skip(record):
             beats, client_id = routine
             beats.seen_ms[client_id] = state.clock.read(record.timestamp_ms).now_ms
             return []
@@ -309,6 +310,10 @@ class Shard:
         self._forget_routes(moment.now_ms)
         return decisions
 
+    def _may_skip(self, record: Record) -> bool:
+        """Return whether a listed heartbeat is routine now: no era begins, and no signature is needed."""
+        return not self._state.stage and (self._signatures is None or self._signatures.may_be_routine(record))
+
     def _note_routine(self, beat: Heartbeat, record: Record, *, is_silent: bool) -> None:
         """Note whether the next heartbeat like this one is a routine one."""
         group = self._entities.get(beat.group_id)
@@ -350,9 +355,12 @@ class Shard:
             return event, True
         if not self._state.signers:
             self._state.signers = new_signers(record.offset)
-        if type(event) not in SIGNED_BY:
+        if isinstance(event, Rejected):
             return event, True
-        admitted = admit(record, cast("AnyEvent", event), self._signatures, self._state.signers)
+        if type(event) not in SIGNED_BY:
+            problem = self._signatures.client_problem(record, event)
+            return refuse("signature", problem, event) if problem else event, True
+        admitted = admit(record, event, self._signatures, self._state.signers)
         return (admitted.event, admitted.authoritative) if isinstance(admitted, Admitted) else (admitted, False)
 
     def _step(

@@ -17,7 +17,8 @@ from model import config
 from model.signing import Keys
 from pipeline.storage.place import Place
 from pipeline.storage.s3_access import S3Access
-from wakeroll.connection import Connection, Topics, read_properties
+from wakeroll.client_properties import read_properties
+from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import read_keys
 
@@ -191,13 +192,15 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         Raises:
             InvalidSettings: no broker is named.
             InvalidConfigFile: `kafka_config` cannot be read.
+            InvalidKeys: `keys` cannot be read.
         """
         if not self.bootstrap:
             raise InvalidSettings(
                 "no broker is named; use --bootstrap host:port, or start an embedded broker with `wakeroll up`"
             )
         login = read_properties(Path(self.kafka_config)) if self.kafka_config else {}
-        return Connection(self.bootstrap, login, Topics(self.prefix))
+        clients = self.read_keys().clients if self.keys else ()
+        return Connection(self.bootstrap, login, Topics(self.prefix), clients)
 
     @property
     def limits(self) -> config.Limits:

@@ -41,3 +41,11 @@ class ConsumerFenced(WakerollError):
         super().__init__(message)
         self.reason = reason
         self.by = by
+
+
+class LoginFailed(NotReachable):
+    """The brokers reject the login, or the TLS connection fails. A retry does not help before a setting is changed."""
+
+
+class AccessDenied(NotReachable):
+    """The brokers deny the principal an operation; the message names the topic and the operation."""

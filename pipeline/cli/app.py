@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from pipeline.cli import (
+    acls_command,
     change_commands,
     check_command,
     dead_letter_command,
@@ -62,6 +63,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         marts_command.marts,
         check_command.check,
         doctor_command.doctor,
+        acls_command.acls,
     ),
     "Look back": (explain_command.explain, replay_command.replay, what_if_command.what_if),
     "Change": (

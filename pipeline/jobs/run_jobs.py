@@ -17,6 +17,7 @@ from pipeline.jobs.catch_up import catch_up
 from pipeline.jobs.metrics_sampler import sampled
 from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches, wait_until
 from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.rights_check import require_rights
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.metrics.metrics_server import metrics_served
 from pipeline.metrics.run_metrics import RunMetrics
@@ -28,6 +29,7 @@ from pipeline.runtime.deciding_queries import lock_of, machines_of, queries_of, 
 from pipeline.runtime.process_lock import only_one
 from pipeline.runtime.run_status import QueryStatus, Status, write_status
 from pipeline.settings import Settings
+from pipeline.sources.kafka_source import kafka_options
 from pipeline.spark.session import jvm_of, start_session
 from pipeline.storage.conditional_writes import refuse_unconditional
 from wakeroll.connection import Connection
@@ -42,6 +44,8 @@ JOBS: Mapping[str, Start] = {
     coordinate.NAME: coordinate.start,
     record.NAME: record.start,
 }
+_ROLES = {coordinate.NAME: "coordinator", record.NAME: "recorder"}
+"""Job -> its role in `pipeline.kafka.role_rights`."""
 _FIRST_SNAPSHOT_MS = 60_000
 """Longest time from the start to the first snapshot (ms), so that a new deployment can soon be restored."""
 
@@ -55,12 +59,14 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
         InvalidUsage: a checkpoint belongs to another deployment, is used by another process, was lost, or is ahead of
             the log; the port of the metrics is in use; or a store ignores conditions of writes.
         InvalidKeys: the keys cannot be read, or there is no observer key.
+        LoginFailed, AccessDenied: the brokers reject the login, or deny a right.
         NotReachable: no broker answered.
         StorageFailed: a store did not answer.
         SparkFailed, JarsMissing: Spark cannot be started.
     """
     stop = threading.Event()
     on_signals(lambda: os._exit(130))  # nothing is running yet that must be stopped
+    kafka_options(settings.connection)  # a login that Spark cannot use is reported before the start of Spark
     if coordinate.NAME in jobs:
         key_to_sign(settings.read_keys(), "observer")  # without this key the coordinator would reject all ticks
         if warning := warning_of(settings.keys):
@@ -76,6 +82,7 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
         stack.enter_context(
             metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
         )
+        require_rights(settings.connection, [_ROLES[name] for name in jobs])
         ensure_topics(
             settings.connection,
             partitions=settings.partitions,

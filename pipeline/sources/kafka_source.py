@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from pipeline.kafka.java_properties import java_settings
 from wakeroll.connection import Connection
 
 # Longest wait of Spark's consumers for each partition's first record (ms). With Kafka's default of 500, a batch of 16
@@ -55,6 +56,10 @@ def headers(spark: SparkSession, connection: Connection, topics: Sequence[str], 
 
 
 def kafka_options(connection: Connection) -> Mapping[str, str]:
-    """Return the options of Spark's Kafka source and sink for a connection."""
-    settings = {"bootstrap.servers": connection.bootstrap, **connection.config}
+    """Return the options of Spark's Kafka source and sink for a connection.
+
+    Raises:
+        InvalidUsage: a setting of the login has no equivalent in Kafka's Java client.
+    """
+    settings = {"bootstrap.servers": connection.bootstrap, **java_settings(connection.config)}
     return {f"kafka.{name}": value for name, value in settings.items()}

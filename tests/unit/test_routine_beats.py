@@ -5,12 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model import Queue, group_machine
+from model.client_keys import ClientKey
 from model.config import Limits
 from model.decisions import AnyDecision, Assignment, Membership, Rejected
 from model.events import AnyEvent, Commit, CommittedOffset, Configure, Heartbeat, Route, RoutedQueue, Subscription, Tick
 from model.records import Record
 from model.replay import encode_decision
 from model.shard import Shard
+from model.signing import Keys, OnRecord
 from tests.support.control_log import TOPIC, ControlLog
 from tests.support.histories.group_histories import PARTITION, History, plans
 from tests.support.simulation.groups.group_simulation import GROUPS
@@ -154,6 +156,24 @@ def test_a_copy_under_another_key_is_rejected(billing):
 
     assert isinstance(rejected, Rejected)
     assert rejected.rule == "key"
+
+
+def test_a_key_that_was_added_ends_them():
+    """From its start on, a coordinator with a key for the group rejects what is not signed, also what is routine."""
+    log = ControlLog(partitions=1)
+    records = [log.append(heartbeat(epoch=epoch, owned=[]), 0)[0] for epoch in (-1, 1, 1)]
+    shard = Shard(TOPIC, 0, 1, signatures=Keys.of([]))
+    for record in records:
+        shard.apply(record)
+    keys = Keys.of([], [ClientKey("tenant", "bill", b"secret")])
+    [unsigned] = log.append(heartbeat(owned=[]), 0)
+
+    assert Shard(TOPIC, 0, 1, shard.body(), signatures=Keys.of([])).apply(unsigned) == []
+    [rejected] = Shard(TOPIC, 0, 1, shard.body(), signatures=keys).apply(unsigned)
+    assert isinstance(rejected, Rejected)
+    assert rejected.rule == "signature"
+    replayed = Shard(TOPIC, 0, 1, shard.body(), signatures=OnRecord({unsigned.offset: rejected.detail}))
+    assert [encode_decision(one) for one in replayed.apply(unsigned)] == [encode_decision(rejected)]
 
 
 def test_a_machine_that_fails_leaves_the_times(billing, monkeypatch):
