@@ -96,6 +96,10 @@ class Lease:
                     self.is_released = True
         return is_valid
 
+    def skip(self, first: int) -> None:
+        """Note that the log was deleted up to this offset before it was read."""
+        self._first = first
+
     def _take(self, record: AnyLeaseRecord, term: int) -> None:
         self.term, self.holder, self.is_released = term, record.holder, False
         self.lease_ms = record.lease_ms
