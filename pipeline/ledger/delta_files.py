@@ -10,11 +10,11 @@ from deltalake import DeltaTable
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
 
-def reading(delta: DeltaTable, folder: Path, columns: Iterable[tuple[str, str]]) -> str:
+def reading(delta: DeltaTable | None, folder: Path, columns: Iterable[tuple[str, str]]) -> str:
     """Return the query of a table's rows, in the version that `delta` has.
 
     Args:
-        delta: the table.
+        delta: the table; None: it has no rows.
         folder: folder of the table.
         columns: name and DuckDB type of each column.
     """
@@ -22,7 +22,7 @@ def reading(delta: DeltaTable, folder: Path, columns: Iterable[tuple[str, str]])
     # were written, and also if there are no files.
     rows = f"select {', '.join(f'null::{type_} as {quoted(name)}' for name, type_ in columns)} where false"
     # DuckDB takes these characters for patterns; in brackets they stand for themselves.
-    exact = (re.sub(r"([\[*?])", r"[\1]", file) for file in files_of(delta, folder))
+    exact = (re.sub(r"([\[*?])", r"[\1]", file) for file in (files_of(delta, folder) if delta is not None else ()))
     if listed := ", ".join(map(literal, exact)):
         rows += f" union all by name select * from read_parquet([{listed}], union_by_name = true)"
     return rows

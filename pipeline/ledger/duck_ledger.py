@@ -127,14 +127,15 @@ def open_tables(
         InvalidUsage: the warehouse lacks a table, or its files are too large.
     """
     deltas = {
-        table.name: delta_table(warehouse, table, None if versions is None else versions[table.name])
+        table.name: delta
         for table in TABLES.values()
+        if (delta := find_table(warehouse, table, None if versions is None else versions.get(table.name))) is not None
     }
     if refuse_large:
         _refuse_large(warehouse, sum(map(size_of, deltas.values())))
     _configure(connection)
     for table in TABLES.values():
-        delta = deltas[table.name]
+        delta = deltas.get(table.name)
         connection.execute(f"create view {table.name} as {_reading(table, delta, warehouse / table.name)}")
         for column in columns_of(table.row):
             connection.execute(f'comment on column {table.name}."{column.name}" is {literal(column.comment)}')
@@ -157,13 +158,25 @@ def delta_table(warehouse: Path, table: Table, version: int | None = None) -> De
         raise InvalidUsage(f"cannot read table {table.name!r} in {warehouse}: {error}") from error
 
 
+def find_table(warehouse: Path, table: Table, version: int | None = None) -> DeltaTable | None:
+    """Return a table as `delta_table` does; None if it is optional and missing.
+
+    Raises:
+        InvalidUsage: as `delta_table`.
+    """
+    if table.is_optional and not DeltaTable.is_deltatable(str(warehouse / table.name)):
+        return None
+    return delta_table(warehouse, table, version)
+
+
 def commits_of(warehouse: Path, table: str) -> dict[int, int]:
     """Return version -> time of its commit (epoch ms), for the versions that the log of a table still has.
 
     Raises:
         InvalidUsage: as `delta_table`.
     """
-    return {commit["version"]: commit["timestamp"] for commit in delta_table(warehouse, TABLES[table]).history()}
+    found = find_table(warehouse, TABLES[table])
+    return {} if found is None else {commit["version"]: commit["timestamp"] for commit in found.history()}
 
 
 def _refuse_large(warehouse: Path, size: int) -> None:
@@ -191,8 +204,11 @@ def _configure(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(f"create macro {name}{definition}")
 
 
-def _reading(table: Table, delta: DeltaTable, folder: Path) -> str:
-    """Return the query of a table's rows, with the column `era` in a table that has one row per decision."""
+def _reading(table: Table, delta: DeltaTable | None, folder: Path) -> str:
+    """Return the query of a table's rows, with the column `era` in a table that has one row per decision.
+
+    Without a Delta table, there are no rows.
+    """
     columns = columns_of(table.row)
     names = []
     for column in columns:

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from model.rows import TABLES
 from pipeline.ledger.archived_log import Period
-from pipeline.ledger.duck_ledger import DuckLedger, open_ledger
+from pipeline.ledger.duck_ledger import DuckLedger, find_table, open_ledger
 from wakeroll.errors import InvalidUsage
 
 CHECK_EVERY_S = 5.0
@@ -88,6 +87,7 @@ class SharedLedger:
 def _versions(warehouse: Path) -> Mapping[str, int]:
     """Return table -> its newest version; empty if any cannot be read, so that opening it reports the reason."""
     try:
-        return {name: DeltaTable(str(warehouse / name)).version() for name in TABLES}
-    except (DeltaError, OSError):
+        found = {name: find_table(warehouse, table) for name, table in TABLES.items()}
+        return {name: delta.version() for name, delta in found.items() if delta is not None}
+    except (InvalidUsage, DeltaError, OSError):
         return {}

@@ -91,7 +91,10 @@ def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dic
 
 def commits_of(spark: SparkSession, warehouse: Path, table: str) -> dict[int, int]:
     """Return version -> time of its commit (epoch ms), for the versions that can still be read."""
-    history = DeltaTable.forPath(spark, str(path_of(warehouse, TABLES[table]))).history()
+    path = str(path_of(warehouse, TABLES[table]))
+    if TABLES[table].is_optional and not DeltaTable.isDeltaTable(spark, path):
+        return {}
+    history = DeltaTable.forPath(spark, path).history()
     rows = history.select("version", f.unix_millis("timestamp").alias("at_ms")).collect()
     return {row.version: row.at_ms for row in rows}
 
@@ -118,9 +121,12 @@ def open_views(spark: SparkSession, warehouse: Path, versions: Mapping[str, int]
     for table in TABLES.values():
         path = path_of(warehouse, table)
         if not DeltaTable.isDeltaTable(spark, str(path)):
+            if table.is_optional:
+                spark.createDataFrame([], schema_of(table.row)).createOrReplaceTempView(table.name)
+                continue
             raise InvalidUsage(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?")
         reader = spark.read.format("delta")
-        if versions is not None:
+        if versions is not None and table.name in versions:
             reader = reader.option("versionAsOf", versions[table.name])
         rows = reader.load(str(path))
         (with_era(rows) if table.key == DECIDED else rows).createOrReplaceTempView(table.name)

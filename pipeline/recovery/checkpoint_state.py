@@ -9,15 +9,20 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import structs
 from pyspark.sql import Row, SparkSession
 
 from model.shard import Shard
-from pipeline.runtime.deciding_queries import queries_of, query_of
+from pipeline.runtime.deciding_queries import COORDINATE, queries_of, query_of
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 
 ASIDE = ".set-aside"
 """Suffix of a checkpoint that was replaced by another one; it may be deleted."""
+
+
+_AT_WORK_S = 120.0
+"""A coordinator that committed its last batch so long before another one did has probably ended (s)."""
 
 
 class Progress(NamedTuple):
@@ -109,6 +114,31 @@ def _offsets_in(file: Path) -> dict[tuple[str, int], int]:
 
 def _listed(topics: Mapping[str, int]) -> str:
     return ", ".join(f"{topic} ({count} partitions)" for topic, count in sorted(topics.items()))
+
+
+def furthest(settings: Settings) -> Settings:
+    """Return these settings for the working coordinator that is furthest in the log.
+
+    Only coordinators with a checkpoint in the same folder are known. The states of all of them are equal at the same
+    offset. Without any, the settings are returned as they are.
+    """
+    found: dict[str, tuple[float, int]] = {}
+    for name in sorted({settings.replica, "", *_replicas(settings)}):
+        its = structs.replace(settings, replica=name)
+        checkpoints = [its.checkpoint(query) for query in queries_of(its) if has_batches(its, query)]
+        if checkpoints:
+            reached = [progress for checkpoint in checkpoints if (progress := progress_of(checkpoint)) is not None]
+            committed_s = max((checkpoint / "commits").stat().st_mtime for checkpoint in checkpoints)
+            found[name] = committed_s, sum(sum(one.next.values()) for one in reached)
+    latest_s = max((committed_s for committed_s, _ in found.values()), default=0.0)
+    working = {name: offsets for name, (committed_s, offsets) in found.items() if committed_s >= latest_s - _AT_WORK_S}
+    return structs.replace(settings, replica=max(working, key=working.__getitem__)) if working else settings
+
+
+def _replicas(settings: Settings) -> list[str]:
+    """Return the names of the replicas that have a checkpoint in the folder of the checkpoints."""
+    folder = settings.checkpoint(COORDINATE).parent
+    return [path.name.partition("@")[2] for path in folder.glob(f"{COORDINATE}*@*/")]
 
 
 def read_shards(spark: SparkSession, settings: Settings) -> list[Shard]:
