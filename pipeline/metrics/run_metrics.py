@@ -95,6 +95,12 @@ class TableMetrics:
             "End of the last successful step of the upkeep (Unix time), or start of the process before the first one.",
             registry=registry,
         )
+        self._divergences = Counter(
+            "wakeroll_run_divergent_decisions",
+            "Decisions that differ from the decision with the same identity of another coordinator.",
+            registry=registry,
+        )
+        self._divergences_seen = 0
         self._snapshot.set_to_current_time()
         self._succeeded.set_to_current_time()
 
@@ -102,6 +108,11 @@ class TableMetrics:
         """Record that the states of all shards are in the table; `shards` of them had changed."""
         self._snapshots.inc(shards)
         self._snapshot.set_to_current_time()
+
+    def diverged(self, since_start: int) -> None:
+        """Record how many decisions since the start differ from those of another coordinator."""
+        self._divergences.inc(since_start - self._divergences_seen)
+        self._divergences_seen = since_start
 
     def did_upkeep(self, step: str, seconds: float, succeeded: bool) -> None:
         """Record one step of upkeep."""

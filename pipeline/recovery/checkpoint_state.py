@@ -13,7 +13,7 @@ from msgspec import structs
 from pyspark.sql import Row, SparkSession
 
 from model.shard import Shard
-from pipeline.runtime.deciding_queries import COORDINATE, queries_of, query_of
+from pipeline.runtime.deciding_queries import COORDINATE, RECORD, queries_of, query_of
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 
@@ -91,6 +91,19 @@ def forget_plan(checkpoint: Path) -> None:
                 (checkpoint / "offsets" / name).unlink(missing_ok=True)
     if last < 0:
         shutil.rmtree(checkpoint / "state", ignore_errors=True)  # Spark expects none before the first batch
+
+
+def recordings(settings: Settings) -> list[str]:
+    """Return the names of the checkpoints that `record` may have: ``record``, and one per turn, the latest last."""
+    folder = settings.checkpoint(RECORD).parent
+    terms = (path.name.removeprefix(f"{RECORD}.") for path in folder.glob(f"{RECORD}.[0-9]*/"))
+    return [RECORD, *(f"{RECORD}.{term}" for term in sorted(int(term) for term in terms if term.isdigit()))]
+
+
+def latest_recording(settings: Settings) -> str:
+    """Return the name of the latest checkpoint of `record` that has planned a batch; ``record`` if there is none."""
+    begun = [name for name in recordings(settings) if progress_of(settings.checkpoint(name)) is not None]
+    return begun[-1] if begun else RECORD
 
 
 def set_aside(checkpoint: Path) -> Path:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 FILE = "run.json"
+"""Name of the file; that of a replica contains its name: ``run@b.json``."""
 
 
 class QueryStatus(Struct):
@@ -45,17 +46,22 @@ class Status(Struct):
         return True
 
 
-def write_status(home: Path, status: Status) -> None:
+def write_status(home: Path, status: Status, replica: str = "") -> None:
     """Replace the file atomically, so that a reader never sees a partial one."""
     home.mkdir(parents=True, exist_ok=True)
     unfinished = home / f".{FILE}.{os.getpid()}"
     unfinished.write_bytes(msgspec.json.encode(status))
-    unfinished.replace(home / FILE)
+    unfinished.replace(home / (FILE.replace(".", f"@{replica}.") if replica else FILE))
 
 
 def read_status(home: Path) -> Status | None:
-    """Return the status that the last `run` in this home wrote; None if there is none or it is not readable."""
+    """Return the newest status that a `run` in this home wrote; None if there is none or none is readable."""
+    found = [status for file in (home / FILE, *home.glob("run@*.json")) if (status := _read(file)) is not None]
+    return max(found, key=lambda status: status.told_ms, default=None)
+
+
+def _read(file: Path) -> Status | None:
     try:
-        return msgspec.json.decode((home / FILE).read_bytes(), type=Status)
+        return msgspec.json.decode(file.read_bytes(), type=Status)
     except (OSError, msgspec.MsgspecError):
         return None
