@@ -78,3 +78,27 @@ def test_groups_to_mirror_are_a_regular_expression():
     assert groups.fullmatch("orders-eu")
     with pytest.raises(InvalidSettings, match=r"mirror_offsets is 'orders-\('; it must be a regular expression \("):
         load({}, mirror_offsets="orders-(").mirrored_groups  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("given", "is_standby", "locks_files", "needs_leases"),
+    [
+        ({}, False, True, False),
+        ({"standby": "true"}, True, True, True),
+        ({"replica": "b"}, True, True, True),
+        ({"locks": "lease"}, False, False, True),
+        ({"home": "s3a://bucket/home"}, False, False, True),
+        ({"checkpoints": "file:///var/checkpoints"}, False, True, False),
+        ({"home": "s3a://bucket/home", "locks": "file"}, False, True, False),
+    ],
+)
+def test_leases_are_used_where_somebody_waits_or_files_cannot_be_locked(given, is_standby, locks_files, needs_leases):
+    settings = load({}, None, **given)
+
+    assert (settings.is_standby, settings.locks_files, settings.needs_leases) == (is_standby, locks_files, needs_leases)
+    assert load(settings.environment()) == settings
+
+
+def test_the_name_of_a_replica_is_a_part_of_a_file_name():
+    with pytest.raises(InvalidSettings, match=r"at `\$.replica`"):
+        load({}, None, replica="a/b")

@@ -42,16 +42,16 @@ class Fleet:
     def __init__(self, bootstrap: str, folder: Path, **more: object) -> None:
         """Prepare; `more` are further settings."""
         name = uuid.uuid4().hex[:6]
-        self.settings = Settings(
-            bootstrap=bootstrap,
-            prefix=f"fleet-{name}",
-            home=str(folder / "home"),
-            checkpoints=str(folder / "checkpoints"),
+        given: dict[str, object] = {
+            "bootstrap": bootstrap,
+            "prefix": f"fleet-{name}",
+            "home": str(folder / "home"),
+            "checkpoints": str(folder / "checkpoints"),
             # All of it shares this machine with other tests, and nobody here measures how fast a decision comes.
-            batch_interval_ms=1_000,
-            snapshot_interval_ms=20_000,
-            **more,
-        )
+            "batch_interval_ms": 1_000,
+            "snapshot_interval_ms": 20_000,
+        }
+        self.settings = Settings(**(given | more))
         self.system = LocalSystem(self.settings)
         self.topic = f"orders-{name}"
         self.traffic = Traffic(self.settings.connection, self.topic, per_second=200)
@@ -131,7 +131,9 @@ class Fleet:
 
     def _is_deciding(self) -> bool:
         status = read_status(Path(self.settings.home))
-        return status is not None and status.pid == self.system.jobs.pid and status.queries["coordinate"].batch >= 0
+        if status is None or status.pid != self.system.jobs.pid:
+            return False
+        return any(one.batch >= 0 for name, one in status.queries.items() if name.startswith("coordinate"))
 
     def _consumer(self, client: str, folder: Path) -> Child:
         connection = self.settings.connection
