@@ -39,7 +39,7 @@ class ProcessLocks:
         return None if self._settings.locks_files else self._record
 
     def has_turn(self) -> bool:
-        """Return whether this process may begin to write the tables; log for whom it waits, whenever that changes."""
+        """Return whether a standby may begin to write the tables; log for whom it waits, whenever that changes."""
         if self._record is not None and self._record.state != "held":
             self._wait_for(self._record.holder)
             return False
@@ -50,9 +50,7 @@ class ProcessLocks:
                 self._wait_for(refusal.holder)
                 return False
             self._is_locked = True
-        if self._waits_for is not None:
-            log.info("this process writes the tables from now on")
-            self._waits_for = None
+        log.info("this process writes the tables from now on")
         return True
 
     def raise_if_lost(self) -> None:
