@@ -65,13 +65,13 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
     with EmbeddedBroker(folder / "broker") as broker:
         print("the floor: records pass through Spark", flush=True)
         with _floor(settings_in(folder, "floor", broker)) as (connection, ears):
-            beats = _heartbeats(connection, ears, seconds, warmup_s)
+            beats = heartbeats_of(connection, ears, seconds, warmup_s)
             floor = _way(beats, _crowd(connection, ears, seconds, warmup_s))
         print("ours: observer, coordinate and record", flush=True)
         settings = settings_in(folder, "ours", broker)
         with whole_system(settings) as (connection, ears):
             counted_ms = now_ms() + round(warmup_s * 1_000)
-            beats = _heartbeats(connection, ears, seconds, warmup_s)
+            beats = heartbeats_of(connection, ears, seconds, warmup_s)
             with Handlers(connection, orders_of(connection), QUEUES, HANDLERS) as handlers:
                 woken = _crowd(connection, ears, seconds, warmup_s)
     first_ms = min(answer.at_ms for answer in woken)
@@ -88,7 +88,7 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
         ours=_way(beats, woken),
         fetched=_since(first_ms, handlers.fetched),
         polled=_since(first_ms, handlers.polled),
-        queryable=queryable(path_of(settings.warehouse, DECISIONS), counted_ms),
+        queryable=queryable(path_of(settings.warehouse, DECISIONS).path, counted_ms),
     )
 
 
@@ -126,7 +126,7 @@ def whole_system(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
             yield connection, Decided(listener)
 
 
-def _heartbeats(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> Latency:
+def heartbeats_of(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> Latency:
     """Measure what a heartbeat's answer takes, with nothing else going on."""
     probe = Probe(connection, orders_of(connection))
     count_ms = now_ms() + round(warmup_s * 1_000)

@@ -70,7 +70,7 @@ def check(
         raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
     settings = settings_of(config, home=home)
     asked = None if version is None or table is None else (table, version)
-    gate = Gate(docs or Path(settings.home).absolute() / "quality", engine)
+    gate = Gate(docs or settings.work_folder / "quality", engine)
     run = _check_in_spark if engine == "spark" else _check_in_duckdb
     outcomes, versions = run(settings, gate, asked, at_ms, None if table is None else {table})
     with out.status("writing Data Docs"):

@@ -11,6 +11,7 @@ from model import config
 from model.signing import Keys
 from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.output import Output
+from pipeline.cli.storage_checks import storage_checks
 from pipeline.kafka.control_topics import check_topics
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.observer.ticks import newest_tick
@@ -60,6 +61,7 @@ def doctor(
 def _all(settings: Settings) -> Iterator[Check]:
     yield from checks(Path.cwd())
     yield _jars()
+    yield from storage_checks(settings)
     yield _ports()
     yield _asked("keys", lambda: _keys(settings))
     yield from _jobs(settings)
@@ -108,7 +110,7 @@ def _keys(settings: Settings) -> Check:
 
 
 def _jobs(settings: Settings) -> Iterator[Check]:
-    status = read_status(Path(settings.home))
+    status = read_status(settings.work_folder)
     if status is None or not status.is_alive:
         yield Check(
             "jobs", False, f"no `wakeroll run` is active in {settings.home}", "start `wakeroll up` or `wakeroll run`"

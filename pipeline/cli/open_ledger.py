@@ -6,7 +6,6 @@ DuckDB, deltalake and PySpark are imported in the functions that need them: a he
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,6 +13,8 @@ from rich.console import Console
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.view_queries import Engine
 from pipeline.settings import Settings
+from pipeline.storage import small_files
+from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
 
 if TYPE_CHECKING:
@@ -97,12 +98,13 @@ def ledger(
             yield opened
 
 
-def warehouse_of(settings: Settings) -> Path:
+def warehouse_of(settings: Settings) -> Place:
     """Return the folder of the tables; check that it exists before an engine starts.
 
     Raises:
         InvalidUsage: the folder does not exist.
+        StorageFailed: the store of a remote folder did not answer.
     """
-    if not settings.warehouse.is_dir():
+    if not small_files.exists(settings.warehouse):
         raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
     return settings.warehouse

@@ -75,7 +75,8 @@ Home = Annotated[
     typer.Option(
         "--home",
         metavar="FOLDER",
-        help=f"Folder of the tables, the logs and the embedded broker; default: {_DEFAULTS.home}.",
+        help="Folder of the tables, the logs and the embedded broker, or the URI of the tables' folder in an object "
+        f"store: s3a://bucket/path; default: {_DEFAULTS.home}.",
     ),
 ]
 Checkpoints = Annotated[
@@ -83,7 +84,8 @@ Checkpoints = Annotated[
     typer.Option(
         "--checkpoints",
         metavar="FOLDER",
-        help=f"Folder of the checkpoints of the queries; default: {_DEFAULTS.checkpoints}.",
+        help="Folder of the checkpoints of the queries, or the URI of one in an object store; "
+        f"default: {_DEFAULTS.checkpoints}.",
     ),
 ]
 ConfigFile = Annotated[
@@ -164,7 +166,7 @@ def settings_of(config: Path | None, *, look_for_run: bool = True, **given: Any)
     settings = load(os.environ, config, **given)
     if settings.bootstrap or not look_for_run:
         return settings
-    status = read_status(Path(settings.home))
+    status = read_status(settings.work_folder)
     if status is not None and status.is_alive:
         return structs.replace(settings, bootstrap=status.bootstrap)
     return settings

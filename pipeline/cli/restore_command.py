@@ -17,6 +17,7 @@ from pipeline.cli.options import (
     settings_of,
 )
 from pipeline.cli.output import Output
+from pipeline.storage import small_files
 from wakeroll.errors import InvalidUsage
 
 out = Output()
@@ -55,7 +56,7 @@ def restore(
         home=home,
         checkpoints=checkpoints,
     )
-    if not settings.warehouse.is_dir() and not from_log:
+    if not from_log and not small_files.exists(settings.warehouse):
         raise InvalidUsage(f"no tables in {settings.warehouse}; {NO_TABLES}")
     with session(settings, out) as spark:
         restored = prepare_restore(spark, settings, from_log=from_log)

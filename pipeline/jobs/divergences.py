@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -14,17 +13,18 @@ from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.tables import highest_positions, path_of
 from pipeline.operators.decision_comparer import MOST_COMPARED, DecisionComparer, Difference, Seen
 from pipeline.sinks.delta_sink import append
+from pipeline.storage.place import Folder, Place
 
 log = logging.getLogger("wakeroll.run")
 
-Options = Callable[[Path], Mapping[str, str]]
+Options = Callable[[Place], Mapping[str, str]]
 """Returns the options of the next append to a table."""
 
 
 class Divergences:
     """Finds decisions that differ from those with the same identity, and appends them to their table."""
 
-    def __init__(self, spark: SparkSession, warehouse: Path, options: Options | None = None) -> None:
+    def __init__(self, spark: SparkSession, warehouse: Folder, options: Options | None = None) -> None:
         """Begin without decisions; `options` returns those of an append, if it needs any."""
         self._spark = spark
         self._warehouse = warehouse

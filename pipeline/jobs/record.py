@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -30,6 +29,7 @@ from pipeline.runtime.deciding_queries import RECORD
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
 from pipeline.sources.kafka_source import records
+from pipeline.storage.place import Folder
 from wakeroll.connection import Topics
 
 NAME = RECORD
@@ -80,7 +80,7 @@ def start(
 
     return (
         archived.writeStream.foreachBatch(write_and_look_after)
-        .option("checkpointLocation", str(settings.checkpoint(turn.checkpoint)))
+        .option("checkpointLocation", settings.checkpoint(turn.checkpoint).for_spark())
         .queryName(NAME)
         .trigger(processingTime=f"{settings.record_interval_ms} milliseconds")
         .start()
@@ -89,7 +89,7 @@ def start(
 
 def writer(
     spark: SparkSession,
-    warehouse: Path,
+    warehouse: Folder,
     topics: Topics,
     turn: Turn | None = None,
     diverged: Callable[[int], None] | None = None,

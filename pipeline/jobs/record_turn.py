@@ -9,9 +9,7 @@ A process can lose its turn while it is suspended, and wake up in the middle of 
 On the disk of one machine, a locked file does all of that: a suspended process keeps it.
 """
 
-import shutil
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -22,6 +20,8 @@ from pipeline.runtime.deciding_queries import RECORD
 from pipeline.runtime.lease_keeper import ProcessLease
 from pipeline.settings import Settings
 from pipeline.sinks.table_fence import TableFence
+from pipeline.storage import small_files
+from pipeline.storage.place import Folder, Place
 
 _KEPT = 2
 """Checkpoints of earlier turns that are kept."""
@@ -55,7 +55,7 @@ class Turn:
         if self._lease is not None:
             self._lease.confirm()
 
-    def options(self, spark: SparkSession, warehouse: Path) -> Callable[[Path], Mapping[str, str]] | None:
+    def options(self, spark: SparkSession, warehouse: Folder) -> Callable[[Place], Mapping[str, str]] | None:
         """Exclude all earlier processes from the tables.
 
         What is read from the tables afterwards includes all appends of earlier processes.
@@ -73,4 +73,4 @@ class Turn:
 def _forget_old(settings: Settings, ours: str) -> None:
     """Delete the checkpoints of earlier turns, except the last ones."""
     for name in [name for name in recordings(settings)[1:] if name != ours][:-_KEPT]:
-        shutil.rmtree(settings.checkpoint(name), ignore_errors=True)
+        small_files.delete_folder(settings.checkpoint(name))

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -28,6 +27,7 @@ from pipeline.runtime.deciding_queries import query_of, topics_of
 from pipeline.runtime.run_status import QueryStatus, Status, write_status
 from pipeline.settings import Settings
 from pipeline.spark.session import jvm_of, start_session
+from pipeline.storage.conditional_writes import refuse_unconditional
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
@@ -45,11 +45,12 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         JobFailed: a query ended by itself.
         InvalidTopics: the control topics are not as this deployment needs them.
         InvalidUsage: a checkpoint belongs to another deployment, is used by another process, was lost, or is ahead of
-            the log; or the port of the metrics is in use.
+            the log; the port of the metrics is in use; or a store ignores conditions of writes.
         InvalidKeys: the keys cannot be read, or there is no observer key.
         LaterEra: another coordinator decides in a later era than this replica.
         LeaseLost: another process has a lease of this process.
         NotReachable: no broker answered.
+        StorageFailed: a store did not answer.
         SparkFailed, JarsMissing: Spark cannot be started.
     """
     stop = threading.Event()
@@ -58,9 +59,11 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         key_to_sign(settings.read_keys(), "observer")  # without this key the coordinator would reject all ticks
         if warning := warning_of(settings.keys):
             log.warning("%s", warning)
+        refuse_unconditional(settings.checkpoints_folder)
         refuse_foreign(settings.checkpoint(query_of(settings)), topics_of(settings), settings.partitions)
     if record.NAME in jobs:
         topics = settings.connection.topics
+        refuse_unconditional(settings.warehouse)
         written = settings.checkpoint(latest_recording(settings))
         refuse_foreign(written, (*topics.control, topics.decisions), settings.partitions)
     metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=record.NAME in jobs)
@@ -132,7 +135,7 @@ def _tell(settings: Settings, queries: Sequence[StreamingQuery], counts: Counts,
     last = {str(query.name): _status_of(query) for query in queries}
     states = dict(sorted(counts.bytes.value.items()))
     status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, counts.failures.value, states)
-    write_status(Path(settings.home), status, settings.replica)
+    write_status(settings.work_folder, status, settings.replica)
     return states
 
 

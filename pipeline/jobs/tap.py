@@ -65,7 +65,7 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
     name = query_of(topics)
     metrics = RunMetrics()
     with (
-        only_one(settings.checkpoint(f"{name}.lock"), f"taps {', '.join(topics)}"),
+        only_one(settings.lock_file(settings.checkpoint(f"{name}.lock")), f"taps {', '.join(topics)}"),
         metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port),
     ):
         spark = start_session(settings, f"wakeroll {NAME}")

@@ -3,7 +3,6 @@
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,6 +18,7 @@ from pipeline.ledger.ledger import Value
 from pipeline.live.decision_feed import HISTORY_MS
 from pipeline.live.live_model import LiveModel
 from pipeline.live.shard_follower import ShardFollower
+from pipeline.storage.place import Folder
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 
@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
     body: bytes
 
 
-def newest_snapshots(warehouse: Path, eras: Mapping[str, int] | None = None) -> dict[ControlPartition, Snapshot]:
+def newest_snapshots(warehouse: Folder, eras: Mapping[str, int] | None = None) -> dict[ControlPartition, Snapshot]:
     """Return the newest snapshot of each shard; none if there are no tables, or of another version of the state.
 
     Args:
@@ -73,7 +73,7 @@ def _snapshots(
     return found
 
 
-def read_ledger(warehouse: Path, topics: Topics, partitions: int, until_ms: int | None = None) -> LiveModel:
+def read_ledger(warehouse: Folder, topics: Topics, partitions: int, until_ms: int | None = None) -> LiveModel:
     """Return a model of the groups at the end of the archived log, or at an earlier moment.
 
     Args:

@@ -7,11 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES
 from pipeline.ledger.view_queries import VIEWS, Engine, views
+from pipeline.storage.place import Folder, Place
 from wakeroll.errors import InvalidUsage, WakerollError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def ensure_dbt(engine: Engine) -> None:
 
 
 def build(
-    warehouse: Path, logs: Path, *options: str, engine: Engine = "duckdb", command: str = "build"
+    warehouse: Folder, logs: Path, *options: str, engine: Engine = "duckdb", command: str = "build"
 ) -> list[BuildResult]:
     """Build the marts of a warehouse and run every test.
 
@@ -116,20 +117,28 @@ def build(
     arguments = [command, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT), "--target", _TARGETS[engine]]
     arguments += ["--target-path", own, "--log-path", own, "--quiet", "--no-send-anonymous-usage-stats"]
     # Partial parsing would reuse nothing, because the target folder differs per warehouse.
-    arguments += ["--no-partial-parse", "--vars", json.dumps({"warehouse": str(warehouse)}), *options]
+    arguments += ["--no-partial-parse", "--vars", json.dumps(_variables(Place.of(warehouse))), *options]
     done = dbtRunner().invoke(arguments)
     if done.exception is not None:
         raise MartsFailed(f"dbt could not start: {done.exception}; read its log, {own}/dbt.log")
     return list(_outcomes(done.result))
 
 
-def open_marts(spark: "SparkSession", warehouse: Path) -> list[str]:
+def _variables(warehouse: Place) -> dict[str, str]:
+    """Return the variables of the dbt project that name the tables."""
+    named = {"warehouse": warehouse.for_spark()}
+    if warehouse.is_s3:
+        named |= {f"s3_{name}": str(value) for name, value in structs.asdict(warehouse.s3).items()}
+    return named
+
+
+def open_marts(spark: "SparkSession", warehouse: Folder) -> list[str]:
     """Register the built marts in this session's SQL; return their names."""
     from pipeline.ledger.stored_marts import mart_paths
 
     paths = mart_paths(warehouse)
     for name, path in paths.items():
-        spark.read.format("delta").load(str(path)).createOrReplaceTempView(name)
+        spark.read.format("delta").load(path.for_spark()).createOrReplaceTempView(name)
     return list(paths)
 
 

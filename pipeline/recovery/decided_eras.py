@@ -59,7 +59,7 @@ def decided_so_far(spark: SparkSession, settings: Settings) -> SoFar:
     """
     reached: dict[str, tuple[int, int]] = {}
     since_ms: dict[int, int] = {}
-    path = str(path_of(settings.warehouse, DECISIONS))
+    path = path_of(settings.warehouse, DECISIONS).for_spark()
     if DeltaTable.isDeltaTable(spark, path):
         decisions = spark.read.format("delta").load(path)
         rows = (

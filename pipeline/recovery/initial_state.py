@@ -7,7 +7,6 @@ folder. It stays there, because a shard's first record may come days later.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +18,8 @@ from model.shard import VERSION
 from pipeline.recovery.checkpoint_state import has_batches, set_aside
 from pipeline.runtime.deciding_queries import query_of
 from pipeline.settings import Settings
+from pipeline.storage import small_files
+from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
 
 FILE = "restore"
@@ -164,34 +165,30 @@ def restore_of(plans: Mapping[ControlPartition, Plan]) -> Restore:
     return Restore({name_of(place): one.beginning for place, one in plans.items()})
 
 
-def prepared_file(settings: Settings) -> Path:
+def prepared_file(settings: Settings) -> Place:
     """Return the file with initial states for the next `run`, beside the checkpoint."""
     return settings.checkpoint(f"{query_of(settings)}.{FILE}")
 
 
-def adopted_file(settings: Settings, query: str = "") -> Path:
+def adopted_file(settings: Settings, query: str = "") -> Place:
     """Return the file with the initial states of a running query, in its checkpoint; by default, of these settings."""
     return settings.checkpoint(query or query_of(settings)) / FILE
 
 
 def prepare(settings: Settings, restore: Restore) -> None:
     """Write initial states for the next `run`."""
-    file = prepared_file(settings)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(".unfinished")
-    unfinished.write_bytes(msgspec.msgpack.encode(restore))
-    unfinished.replace(file)
+    small_files.write(prepared_file(settings), msgspec.msgpack.encode(restore))
 
 
 def adopt(settings: Settings) -> None:
     """Move prepared initial states into the checkpoint; delete them if the checkpoint has a committed batch."""
     prepared, adopted = prepared_file(settings), adopted_file(settings)
     if has_batches(settings):
-        prepared.unlink(missing_ok=True)
-    elif prepared.exists():
+        small_files.delete(prepared)
+    elif (restore := small_files.read(prepared)) is not None:
         set_aside(adopted.parent)  # it may have a batch that was planned with other initial states
-        adopted.parent.mkdir(parents=True)
-        prepared.replace(adopted)
+        small_files.write(adopted, restore)
+        small_files.delete(prepared)
 
 
 def read_restore(settings: Settings, query: str = "") -> Restore:
@@ -201,9 +198,10 @@ def read_restore(settings: Settings, query: str = "") -> Restore:
         InvalidUsage: another version of this program created the states.
     """
     file = adopted_file(settings, query)
-    if not file.exists():
+    encoded = small_files.read(file)
+    if encoded is None:
         return Restore()
-    restore = msgspec.msgpack.decode(file.read_bytes(), type=Restore)
+    restore = msgspec.msgpack.decode(encoded, type=Restore)
     if restore.version != VERSION:
         raise InvalidUsage(f"{file.parent} {other_version(restore.version)}")
     return restore

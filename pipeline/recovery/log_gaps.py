@@ -31,6 +31,7 @@ from pipeline.recovery.initial_state import (
 )
 from pipeline.runtime.deciding_queries import query_of, topics_of
 from pipeline.settings import Settings
+from pipeline.storage import small_files
 from wakeroll.errors import InvalidUsage
 
 log = logging.getLogger("wakeroll.run")
@@ -108,7 +109,7 @@ def refuse_to_forget(settings: Settings) -> None:
     adopt(settings)
     checkpoint = settings.checkpoint(query_of(settings))
     # A planned batch is repeated as planned, so it counts as progress.
-    if progress_of(checkpoint) is None and not adopted_file(settings).exists() and has_decided(settings):
+    if progress_of(checkpoint) is None and not small_files.exists(adopted_file(settings)) and has_decided(settings):
         raise InvalidUsage(
             f"{checkpoint} is empty, but {settings.connection.topics.decisions} has decisions of its shards; if the "
             "checkpoint was lost, or another query made them, run `wakeroll restore` first; for a new deployment "

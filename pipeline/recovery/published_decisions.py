@@ -78,7 +78,7 @@ def _recorded(spark: SparkSession, settings: Settings) -> tuple[Mapping[int, int
 
     A decision is old if it was appended `REPLICA_OVERLAP_MS` before the newest one of its partition.
     """
-    path = str(path_of(settings.warehouse, DECISIONS))
+    path = path_of(settings.warehouse, DECISIONS).for_spark()
     if not DeltaTable.isDeltaTable(spark, path):
         return {}, []
     decisions = spark.read.format("delta").load(path)

@@ -21,6 +21,7 @@ from pipeline.recovery.published_decisions import NOTHING, Reached, published_so
 from pipeline.recovery.snapshots import has_snapshots, newest_snapshots
 from pipeline.runtime.deciding_queries import query_of, topics_of
 from pipeline.settings import Settings
+from pipeline.storage import small_files
 from wakeroll.errors import InvalidUsage
 
 log = logging.getLogger("wakeroll.run")
@@ -46,7 +47,7 @@ def join(spark: SparkSession, settings: Settings) -> dict[str, int]:
     """
     adopt(settings)
     reached = published_so_far(spark, settings)
-    if has_batches(settings) or adopted_file(settings).exists():
+    if has_batches(settings) or small_files.exists(adopted_file(settings)):
         eras = _eras(spark, settings)
         reason = _outdated(settings, eras, reached)
         if reason is None:

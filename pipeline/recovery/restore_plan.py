@@ -104,7 +104,7 @@ def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
     Raises:
         InvalidUsage: the decisions about a group are in another partition than the one it belongs to now.
     """
-    path = str(path_of(settings.warehouse, DECISIONS))
+    path = path_of(settings.warehouse, DECISIONS).for_spark()
     if not DeltaTable.isDeltaTable(spark, path):
         return
     cause = f.col("cause")

@@ -29,7 +29,7 @@ def take_snapshots(spark: SparkSession, settings: Settings, fence: TableFence | 
     Raises:
         InvalidUsage: there is no checkpoint with a committed batch.
     """
-    path = str(path_of(settings.warehouse, SNAPSHOTS))
+    path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
     snapshots = spark.read.format("delta").load(path)
     newest = snapshots.groupBy("topic", "partition", "era").agg(f.max("offset").alias("at")).collect()
     known = {(row.topic, row.partition, row.era): int(row["at"]) for row in newest}
@@ -64,7 +64,7 @@ def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
 
 def has_snapshots(spark: SparkSession, settings: Settings) -> bool:
     """Return whether the warehouse has a table of snapshots, which may be empty."""
-    return DeltaTable.isDeltaTable(spark, str(path_of(settings.warehouse, SNAPSHOTS)))
+    return DeltaTable.isDeltaTable(spark, path_of(settings.warehouse, SNAPSHOTS).for_spark())
 
 
 def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPartition, Row]:
@@ -73,7 +73,7 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
     Raises:
         InvalidUsage: the tables are missing, or the newest snapshots have another version.
     """
-    path = str(path_of(settings.warehouse, SNAPSHOTS))
+    path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
     if not has_snapshots(spark, settings):
         raise InvalidUsage(f"no table 'snapshots' in {settings.warehouse}; {NO_TABLES}")
     newest = f.struct("era", "offset")

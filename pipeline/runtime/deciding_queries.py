@@ -42,12 +42,12 @@ def lease_of(settings: Settings, machine: str) -> str:
 
 def lock_of(settings: Settings, machine: str) -> Path:
     """Return the lock file of the process that runs a machine."""
-    return settings.checkpoint(f"{lease_of(settings, machine)}.lock")
+    return settings.lock_file(settings.checkpoint(f"{lease_of(settings, machine)}.lock"))
 
 
 def record_lock(settings: Settings) -> Path:
     """Return the lock file of the process that writes the tables."""
-    return settings.warehouse / "record.lock"
+    return settings.lock_file(settings.warehouse / "record.lock")
 
 
 def _at(settings: Settings) -> str:

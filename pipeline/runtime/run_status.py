@@ -46,17 +46,17 @@ class Status(Struct):
         return True
 
 
-def write_status(home: Path, status: Status, replica: str = "") -> None:
-    """Replace the file atomically, so that a reader never sees a partial one."""
-    home.mkdir(parents=True, exist_ok=True)
-    unfinished = home / f".{FILE}.{os.getpid()}"
+def write_status(folder: Path, status: Status, replica: str = "") -> None:
+    """Replace the file in a work folder atomically, so that a reader never sees a partial one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f".{FILE}.{os.getpid()}"
     unfinished.write_bytes(msgspec.json.encode(status))
-    unfinished.replace(home / (FILE.replace(".", f"@{replica}.") if replica else FILE))
+    unfinished.replace(folder / (FILE.replace(".", f"@{replica}.") if replica else FILE))
 
 
-def read_status(home: Path) -> Status | None:
-    """Return the newest status that a `run` in this home wrote; None if there is none or none is readable."""
-    found = [status for file in (home / FILE, *home.glob("run@*.json")) if (status := _read(file)) is not None]
+def read_status(folder: Path) -> Status | None:
+    """Return the newest status that a `run` wrote in a work folder; None if there is none or none is readable."""
+    found = [status for file in (folder / FILE, *folder.glob("run@*.json")) if (status := _read(file)) is not None]
     return max(found, key=lambda status: status.told_ms, default=None)
 
 

@@ -11,11 +11,11 @@ of one process. On NFS two commits at the same instant can both succeed.
 
 import threading
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from pipeline.sinks.delta_sink import append
+from pipeline.storage.place import Place
 from wakeroll.errors import WakerollError
 
 _APPLICATION = "wakeroll.record"
@@ -30,7 +30,7 @@ class Fenced(WakerollError):
 class TableFence:
     """The fence of one process on some tables. For any thread."""
 
-    def __init__(self, spark: SparkSession, tables: Iterable[Path]) -> None:
+    def __init__(self, spark: SparkSession, tables: Iterable[Place]) -> None:
         """Raise the fence on each table: after this call, appends of earlier processes have no effect.
 
         What is read from the tables afterwards includes all appends of earlier processes.
@@ -41,26 +41,26 @@ class TableFence:
         self._lock = threading.Lock()
         self._numbers = {path: _raise(spark, path) for path in tables}
 
-    def options(self, table: Path) -> Mapping[str, str]:
+    def options(self, table: Place) -> Mapping[str, str]:
         """Return the options of the next append to a table."""
         with self._lock:
             self._numbers[table] += 1
             return _options(self._numbers[table])
 
 
-def _raise(spark: SparkSession, path: Path) -> int:
+def _raise(spark: SparkSession, path: Place) -> int:
     """Append no rows with the next fence as number; return it."""
     fence = (_number(spark, path) // _STEP + 1) * _STEP
-    append(spark.read.format("delta").load(str(path)).limit(0), path, _options(fence))
+    append(spark.read.format("delta").load(path.for_spark()).limit(0), path, _options(fence))
     if (found := _number(spark, path)) != fence:
         raise Fenced(f"another process writes {path}: its fence is {found}, that of this process {fence}")
     return fence
 
 
-def _number(spark: SparkSession, path: Path) -> int:
+def _number(spark: SparkSession, path: Place) -> int:
     """Return the number of the last append, as the newest version of the table has it; 0 if there is none."""
     log = spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
-    found = log.forTableWithSnapshot(spark._jsparkSession, str(path))._2().transactions().get(_APPLICATION)
+    found = log.forTableWithSnapshot(spark._jsparkSession, path.for_spark())._2().transactions().get(_APPLICATION)
     return int(found.get()) if found.isDefined() else 0
 
 

@@ -1,6 +1,7 @@
 """The JARs of Spark and of the embedded broker: fetched once, checked against their hashes, kept in deploy/jars/.
 
-`python -m pipeline.spark.jars` fetches missing JARs. `python -m pipeline.spark.jars sums` rewrites `sha256sums` from
+`python -m pipeline.spark.jars` fetches missing JARs; `python -m pipeline.spark.jars s3` fetches also those that Spark
+needs for tables and checkpoints in an S3 store. `python -m pipeline.spark.jars sums` rewrites `sha256sums` from
 the resolved `ivy.xml`: run it after a change of that file, and review the diff.
 """
 
@@ -19,12 +20,17 @@ from wakeroll.errors import WakerollError
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "jars"
 CONFIGURATIONS = ("spark", "broker")
+"""Folders of the JARs that every machine needs."""
+S3 = "s3"
+"""Folder of the JARs for S3, which are fetched on request."""
 CLASSES = FOLDER / ".classes.jsa"
 """Class file that `class_data_sharing` may have created; with it, Spark starts in 5 s instead of 7."""
 
 SAY_EVERY = 10
 """A line of progress appears after so many fetched JARs."""
 
+_MEGABYTES = {"spark": 30, "broker": 40, S3: 15}
+_HOW = "`make setup`, or `python -m pipeline.spark.jars`"
 _NEW = ".new"
 _STAMP = ".complete"
 _LOCK = ".lock"
@@ -52,9 +58,19 @@ def broker_jars(folder: Path = FOLDER) -> list[Path]:
     return _present(folder, "broker")
 
 
+def s3_jars(folder: Path = FOLDER) -> list[Path]:
+    """Return the JARs that Spark needs for an S3 store, besides those of `spark_jars`, sorted by name.
+
+    Raises:
+        JarsMissing: at least one JAR is missing.
+    """
+    return _present(folder, S3)
+
+
 def ensure_jars(
     folder: Path = FOLDER,
     *,
+    configurations: tuple[str, ...] = CONFIGURATIONS,
     maven_url: str | None = None,
     say: Callable[[str], None] = print,
     silence_s: float = SILENCE_S,
@@ -66,6 +82,7 @@ def ensure_jars(
 
     Args:
         folder: contains `ivy.xml` and `sha256sums`, and gets one subfolder per configuration.
+        configurations: names of the subfolders to complete.
         maven_url: Maven repository to use; by default WAKEROLL_MAVEN_URL, else Ivy's default.
         say: called with each line of progress.
         silence_s: seconds without data after which the download fails.
@@ -73,17 +90,18 @@ def ensure_jars(
     Raises:
         JarsMissing: for any reason.
     """
-    sums = _read_sums(folder)
+    sums = _of(configurations, _read_sums(folder))
     if _is_stamped(folder, sums):
         return
     try:
         with _locked(folder, say) as lock:
             if _is_stamped(folder, sums):
                 return
-            if _difference(folder, sums):
-                _fetch(folder, len(sums), maven_url, say, lock, silence_s)
-                _accept(folder, sums)
-                say(f"all {len(sums)} JARs exist, and their hashes are right")
+            if lacking := tuple(name for name in configurations if _difference(folder, sums, (name,))):
+                wanted = _of(lacking, sums)
+                _fetch(folder, lacking, len(wanted), maven_url, say, lock, silence_s)
+                _accept(folder, lacking, wanted)
+                say(f"all {len(wanted)} JARs exist, and their hashes are right")
             _write_stamp(folder, sums)
     except IvyFailed as error:
         raise JarsMissing(f"{error}.") from error
@@ -99,8 +117,9 @@ def write_sums(folder: Path = FOLDER, *, maven_url: str | None = None, say: Call
     """
     try:
         with _locked(folder, say) as lock:
-            _fetch(folder, 0, maven_url, say, lock, SILENCE_S)
-            lines = [f"{digest}  {name}\n" for name, digest in sorted(_hashes(folder / _NEW).items())]
+            every = (*CONFIGURATIONS, S3)
+            _fetch(folder, every, 0, maven_url, say, lock, SILENCE_S)
+            lines = [f"{digest}  {name}\n" for name, digest in sorted(_hashes(folder / _NEW, every).items())]
             (folder / "sha256sums").write_text("".join(lines), encoding="utf-8")
             shutil.rmtree(folder / _NEW)
     except IvyFailed as error:
@@ -109,10 +128,17 @@ def write_sums(folder: Path = FOLDER, *, maven_url: str | None = None, say: Call
 
 
 def _fetch(
-    folder: Path, count: int, maven_url: str | None, say: Callable[[str], None], lock: int, silence_s: float
+    folder: Path,
+    configurations: tuple[str, ...],
+    count: int,
+    maven_url: str | None,
+    say: Callable[[str], None],
+    lock: int,
+    silence_s: float,
 ) -> None:
-    """Resolve everything into the folder `.new`."""
-    say(f"fetching {count or 'the'} JARs, about 70 MB, into {folder} (only once; about half a minute)")
+    """Resolve configurations into the folder `.new`."""
+    size = sum(_MEGABYTES[name] for name in configurations)
+    say(f"fetching {count or 'the'} JARs, about {size} MB, into {folder} (only once; about half a minute)")
     came = 0
 
     def fetched(_name: str) -> None:
@@ -123,29 +149,29 @@ def _fetch(
 
     shutil.rmtree(folder / _NEW, ignore_errors=True)
     url = os.environ.get("WAKEROLL_MAVEN_URL", "") if maven_url is None else maven_url
-    retrieve(folder, _NEW, maven_url=url, fetched=fetched, keep_open=lock, silence_s=silence_s)
+    retrieve(folder, _NEW, configurations, maven_url=url, fetched=fetched, keep_open=lock, silence_s=silence_s)
 
 
-def _accept(folder: Path, sums: dict[str, str]) -> None:
+def _accept(folder: Path, configurations: tuple[str, ...], sums: dict[str, str]) -> None:
     """Move fetched JARs to their final folders, if their hashes are right."""
     new = folder / _NEW
-    if difference := _difference(new, sums):
+    if difference := _difference(new, sums, configurations):
         for name in difference.get("wrong", ()):
             for cached in (folder / CACHE).rglob(Path(name).name):
                 cached.unlink()
         shutil.rmtree(new)
         raise JarsMissing(_sentence(difference))
     (folder / _STAMP).unlink(missing_ok=True)
-    for configuration in CONFIGURATIONS:
+    for configuration in configurations:
         shutil.rmtree(folder / configuration, ignore_errors=True)
         (new / configuration).rename(folder / configuration)
     new.rmdir()
     shutil.rmtree(folder / CACHE, ignore_errors=True)
 
 
-def _difference(folder: Path, sums: dict[str, str]) -> dict[str, list[str]]:
-    """Compare a folder with the list; return the names of missing, unlisted and wrong files; no empty lists."""
-    found = _hashes(folder)
+def _difference(folder: Path, listed: dict[str, str], configurations: tuple[str, ...]) -> dict[str, list[str]]:
+    """Compare subfolders with the list; return the names of missing, unlisted and wrong files; no empty lists."""
+    found, sums = _hashes(folder, configurations), _of(configurations, listed)
     names = {
         "missing": sums.keys() - found.keys(),
         "unlisted": found.keys() - sums.keys(),
@@ -172,9 +198,14 @@ def _read_sums(folder: Path) -> dict[str, str]:
     return dict(sorted((name, digest) for digest, name in (line.split(maxsplit=1) for line in lines if line.strip())))
 
 
-def _hashes(folder: Path) -> dict[str, str]:
+def _of(configurations: tuple[str, ...], sums: dict[str, str]) -> dict[str, str]:
+    """Return the part of the list for some configurations."""
+    return {name: digest for name, digest in sums.items() if name.partition("/")[0] in configurations}
+
+
+def _hashes(folder: Path, configurations: tuple[str, ...]) -> dict[str, str]:
     """Return the SHA-256 of each file in the folders of the configurations, by name (spark/x.jar)."""
-    files = [path for configuration in CONFIGURATIONS for path in (folder / configuration).glob("*")]
+    files = [path for configuration in configurations for path in (folder / configuration).glob("*")]
     return {f"{path.parent.name}/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
@@ -184,14 +215,16 @@ def _present(folder: Path, configuration: str) -> list[Path]:
     if missing:
         some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         lacks = f"{folder / configuration} lacks {len(missing)} of {len(jars)} JARs ({some})"
-        raise JarsMissing(f"{lacks}; run `make setup`, or `python -m pipeline.spark.jars`.")
+        how = "`make jars ARGS=s3`, or `python -m pipeline.spark.jars s3`" if configuration == S3 else _HOW
+        raise JarsMissing(f"{lacks}; run {how}.")
     return jars
 
 
 def _is_stamped(folder: Path, sums: dict[str, str]) -> bool:
     """Return whether these JARs were checked before and have the same sizes: 60 `stat` calls instead of hashing."""
     try:
-        return (folder / _STAMP).read_text(encoding="utf-8") == _stamp(folder, sums)
+        stamped = (folder / _STAMP).read_text(encoding="utf-8").splitlines()
+        return set(_stamp(folder, sums).splitlines()) <= set(stamped)
     except OSError:
         return False
 
@@ -227,14 +260,14 @@ def _hint(error: OSError) -> str:
 
 def main(arguments: list[str], folder: Path = FOLDER) -> int:
     """Fetch the JARs, or with the argument `sums` write their hashes; return the exit code."""
-    if arguments not in ([], ["sums"]):
-        print(f"jars: unknown argument {' '.join(arguments)!r}; expected: sums, or no argument", file=sys.stderr)
+    if arguments not in ([], [S3], ["sums"]):
+        print(f"jars: unknown argument {' '.join(arguments)!r}; expected: s3, sums, or no argument", file=sys.stderr)
         return 2
     try:
-        if arguments:
+        if arguments == ["sums"]:
             write_sums(folder, say=_say)
         else:
-            ensure_jars(folder, say=_say)
+            ensure_jars(folder, configurations=(*CONFIGURATIONS, *arguments), say=_say)
     except JarsMissing as error:
         print(f"jars: {error}", file=sys.stderr)
         return 1

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.prerequisites import check_java
 from pipeline.settings import Settings
-from pipeline.spark.jars import CLASSES, spark_jars
+from pipeline.spark.jars import CLASSES, s3_jars, spark_jars
+from pipeline.spark.storage_confs import storage_confs, uses_s3
 from wakeroll.errors import WakerollError
 
 NO_WORDS = "-Xlog:disable -Xlog:all=error:stderr"
@@ -32,7 +33,7 @@ def start_session(settings: Settings, name: str) -> SparkSession:
     Spark's log goes to standard error; messages of the JVM itself and of Python workers go to ``jvm.log``.
 
     Raises:
-        JarsMissing: the JARs of the Kafka source or of Delta are missing.
+        JarsMissing: the JARs of the Kafka source or of Delta are missing, or those for S3.
         SparkFailed: Java is missing, or Spark did not start with these settings.
     """
     log = settings.logs / "jvm.log"
@@ -57,7 +58,7 @@ def start_brief_session(settings: Settings, name: str, *, for_minutes: bool = Fa
         java: further options of the JVM.
 
     Raises:
-        JarsMissing: the JARs of the Kafka source or of Delta are missing.
+        JarsMissing: the JARs of the Kafka source or of Delta are missing, or those for S3.
         SparkFailed: Java is missing, or Spark did not start with these settings.
     """
     compiler = "" if for_minutes else " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
@@ -77,9 +78,9 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
     if CLASSES.exists():
         # A JVM that does not match the file (another Java, other JARs) ignores it; NO_WORDS suppresses its warning.
         java = f'{java} -XX:SharedArchiveFile="{CLASSES}" {NO_WORDS}'
-    jars = os.pathsep.join(str(jar) for jar in spark_jars())
+    jars = os.pathsep.join(str(jar) for jar in (*spark_jars(), *(s3_jars() if uses_s3(settings) else ())))
     builder = SparkSession.builder.appName(name).master(settings.master)
-    for conf, value in confs.items():
+    for conf, value in {**confs, **storage_confs(settings)}.items():
         builder = builder.config(conf, value)
     builder = (
         builder.config("spark.driver.memory", settings.driver_memory)
@@ -87,7 +88,7 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
         .config("spark.driver.extraClassPath", jars)
         .config("spark.executor.extraClassPath", jars)
         .config("spark.sql.shuffle.partitions", settings.state_partitions)
-        .config("spark.sql.warehouse.dir", settings.warehouse.as_uri())
+        .config("spark.sql.warehouse.dir", settings.warehouse.beneath(settings.work_folder).as_uri())
         .config("spark.driver.extraJavaOptions", f'-Dlog4j2.configurationFile="{_LOG4J.as_uri()}" {java}')
     )
     try:
@@ -143,11 +144,6 @@ _ENGINE = {
 }
 
 _LATENCY = {
-    # Hadoop without its native library forks `readlink` and `chmod` some 20 times a batch: 100 ms against 3 ms.
-    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     "spark.sql.codegen.wholeStage": "false",
     # The positions of `record` are literals: the expressions differ in every batch, and each would be compiled again.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

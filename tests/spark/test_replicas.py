@@ -138,7 +138,7 @@ def test_a_replica_notices_a_new_era_and_joins_it(spark, broker, tmp_path):
         query.processAllAvailable()
     queries.pop(0).stop()
     with EraWatch(second).start(join(spark, second)) as watch:
-        shutil.rmtree(first.checkpoint("coordinate@a"))
+        shutil.rmtree(first.checkpoint("coordinate@a").path)
         assert all(plan.is_new_era for plan in prepare_restore(spark, first, from_log=True).plans.values())
         join(spark, first)
         queries.insert(0, coordinate.start(spark, first))
@@ -176,7 +176,7 @@ def test_a_writer_that_another_one_replaced_appends_nothing(spark, tmp_path):
     table = path_of(warehouse, EVENTS)
 
     def rows(offset: int):
-        return spark.createDataFrame([("t", 0, offset, 1, None, b"{}", "tick")], spark.read.format("delta").load(str(table)).schema)  # fmt: skip # noqa: E501
+        return spark.createDataFrame([("t", 0, offset, 1, None, b"{}", "tick")], spark.read.format("delta").load(table.for_spark()).schema)  # fmt: skip # noqa: E501
 
     first = TableFence(spark, [table])
     append(rows(1), table, first.options(table))
@@ -188,6 +188,6 @@ def test_a_writer_that_another_one_replaced_appends_nothing(spark, tmp_path):
     append(rows(4), table, second.options(table))
     append(rows(5), table, first.options(table))
 
-    assert sorted(row.offset for row in spark.read.format("delta").load(str(table)).collect()) == [1, 2, 4]
+    assert sorted(row.offset for row in spark.read.format("delta").load(table.for_spark()).collect()) == [1, 2, 4]
     assert highest_positions(spark, warehouse, EVENTS) == {("t", 0): 4}
     assert Topics().leases == "wakeroll.leases"

@@ -22,6 +22,7 @@ from pipeline.local.story_checks import balance, doubly_owned, read_handled
 from pipeline.local.traffic import Traffic
 from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings
+from pipeline.storage.place import Folder
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.connection import Connection
 
@@ -40,10 +41,9 @@ class Fleet:
     """Observer, jobs, a producer of 200 messages a second and three consumer processes, for the time of a `with`."""
 
     def __init__(self, bootstrap: str, folder: Path, **more: object) -> None:
-        """Prepare; `more` are further settings."""
+        """Prepare; `more` are further settings, or others."""
         name = uuid.uuid4().hex[:6]
-        given: dict[str, object] = {
-            "bootstrap": bootstrap,
+        usual = {
             "prefix": f"fleet-{name}",
             "home": str(folder / "home"),
             "checkpoints": str(folder / "checkpoints"),
@@ -51,7 +51,7 @@ class Fleet:
             "batch_interval_ms": 1_000,
             "snapshot_interval_ms": 20_000,
         }
-        self.settings = Settings(**(given | more))
+        self.settings = Settings(bootstrap=bootstrap, **{**usual, **more})
         self.system = LocalSystem(self.settings)
         self.topic = f"orders-{name}"
         self.traffic = Traffic(self.settings.connection, self.topic, per_second=200)
@@ -100,13 +100,17 @@ class Fleet:
             patience_s=PATIENCE_WITH_SPARK_S,
         )
 
-    def check(self, spark: SparkSession) -> list[Row]:
+    def check(self, spark: SparkSession, warehouse: Folder | None = None) -> list[Row]:
         """Judge what a stopped system has left: its tables, and its consumers' own logs; return the decisions.
 
         Nothing is missing or repeated in the tables, a replay says the same, nobody was evicted, no message was lost,
         and no queue had two owners.
+
+        Args:
+            spark: a session.
+            warehouse: a copy of the tables; None: the tables themselves.
         """
-        open_views(spark, self.settings.warehouse)
+        open_views(spark, warehouse or self.settings.warehouse)
         events = spark.sql("select * from events order by topic, partition, offset").collect()
         decisions = spark.sql("select shard, seq, json from decisions order by shard, seq").collect()
         members = spark.sql(f"select client_id, change from memberships where group_id = '{GROUP}'").collect()
@@ -130,7 +134,7 @@ class Fleet:
         return decisions
 
     def _is_deciding(self) -> bool:
-        status = read_status(Path(self.settings.home))
+        status = read_status(self.settings.work_folder)
         if status is None or status.pid != self.system.jobs.pid:
             return False
         return any(one.batch >= 0 for name, one in status.queries.items() if name.startswith("coordinate"))
