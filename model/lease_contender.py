@@ -10,7 +10,7 @@ All times are ms of a monotonic clock of this process that also runs while the m
 
 from typing import Any, Literal
 
-from model.lease import AnyLeaseRecord, Claim, Lease, Release, Renewal
+from model.lease_log import AnyLeaseRecord, Claim, Lease, Release, Renewal
 
 MARGIN = 0.1
 """Part of the lease by which a holder stops earlier than others may claim."""

@@ -53,7 +53,7 @@ class Topics:
 
     @property
     def leases(self) -> str:
-        """Claims and renewals of leases; it exists only where processes need them. See `model.lease`."""
+        """Claims and renewals of leases; it exists only where processes need them. See `model.lease_log`."""
         return f"{self.prefix}.leases"
 
     @property

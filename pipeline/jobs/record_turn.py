@@ -58,7 +58,7 @@ class Turn:
     def options(self, spark: SparkSession, warehouse: Folder) -> Callable[[Place], Mapping[str, str]] | None:
         """Exclude all earlier processes from the tables.
 
-        What is read from the tables afterwards includes all appends of earlier processes.
+        A later read of the tables includes all appends of earlier processes.
 
         Returns:
             The function that returns the options of an append to a table; None if no options are needed.

@@ -14,7 +14,7 @@ from pipeline.jobs import coordinate, record
 from pipeline.jobs.deciding import Deciding
 from pipeline.jobs.metrics_sampler import sampled
 from pipeline.jobs.process_locks import ProcessLocks, process_locks
-from pipeline.jobs.recording import Recording
+from pipeline.jobs.recorder import Recorder
 from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches, wait_until
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
@@ -98,30 +98,30 @@ def _run(
     with ExitStack() as stack:
         stack.callback(spark.stop)
         deciding = Deciding(spark, settings, counts) if coordinate.NAME in jobs else None
-        recording = Recording(spark, settings, metrics, locks, started_ms) if record.NAME in jobs else None
+        recorder = Recorder(spark, settings, metrics, locks, started_ms) if record.NAME in jobs else None
         if deciding is not None:
             queries.append(deciding.start(stack))
-        if recording is not None and not settings.is_standby:
-            queries.append(recording.start())
+        if recorder is not None and not settings.is_standby:
+            queries.append(recorder.start())
         on_signals(stop.set)
         large: frozenset[str] = frozenset()
         log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
         sampler = stack.enter_context(sampled(settings, metrics, queries, counts))
         while not stop.wait(POLL_S):
             metrics.health.beat("run")
+            locks.raise_if_lost()  # before the queries: without its lease, `record` ends too
             for query in queries:
                 raise_if_dead(query)
-            locks.raise_if_lost()
             if deciding is not None:
                 deciding.raise_if_outdated()
-            if recording is not None and recording.is_due:
-                queries.append(recording.start())
+            if recorder is not None and recorder.is_due:
+                queries.append(recorder.start())
                 if sampler is not None:
                     sampler.add(queries[-1])
             states = _tell(settings, queries, counts, started_ms)
             large = _warn_of_large(states, large)
-            if recording is not None:
-                recording.take_snapshots_if_due(None if deciding is None else settings)
+            if recorder is not None:
+                recorder.take_snapshots_if_due(None if deciding is None else settings)
         log.info("stopping")
         metrics.health.stopping()
         for query in queries:

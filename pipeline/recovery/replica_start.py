@@ -42,7 +42,7 @@ def join(spark: SparkSession, settings: Settings) -> dict[str, int]:
         Shard, like ``groups-3`` -> the era in which this replica decides.
 
     Raises:
-        InvalidUsage: a shard has no snapshot from which it can begin; the message says what to do.
+        InvalidUsage: a shard has no snapshot from which it can begin; the message contains the remedy.
         NotReachable: no broker answered.
     """
     adopt(settings)

@@ -13,8 +13,8 @@ from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from model.lease import AnyLeaseRecord, decode, encode
 from model.lease_contender import Contender, State
+from model.lease_log import AnyLeaseRecord, decode, encode
 from model.records import UNREADABLE
 from pipeline.failure_log import Trouble
 from wakeroll.connection import Connection, take

@@ -33,7 +33,7 @@ class TableFence:
     def __init__(self, spark: SparkSession, tables: Iterable[Place]) -> None:
         """Raise the fence on each table: after this call, appends of earlier processes have no effect.
 
-        What is read from the tables afterwards includes all appends of earlier processes.
+        A later read of the tables includes all appends of earlier processes.
 
         Raises:
             Fenced: another process raised a fence at the same time.

@@ -21,7 +21,8 @@ from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 pytestmark = [pytest.mark.operate, pytest.mark.e2e, pytest.mark.spark]
 
 KILLS = int(os.environ.get("KILLS", "3"))
-LEASE_MS = 5_000
+LEASE_MS = 15_000
+"""Longer than the broker is silent when this machine is busy with other tests."""
 
 until = partial(wait_until, patience_s=PATIENCE_WITH_SPARK_S)
 

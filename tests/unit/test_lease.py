@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from model.lease import AnyLeaseRecord, Claim, Lease, Release, Renewal, decode, encode
 from model.lease_contender import Contender
+from model.lease_log import AnyLeaseRecord, Claim, Lease, Release, Renewal, decode, encode
 
 LEASE_MS = 10_000
 NAME = "record"

@@ -22,7 +22,7 @@ _FIRST_SNAPSHOT_MS = 60_000
 """Longest time from the start to the first snapshot (ms), so that a new deployment can soon be restored."""
 
 
-class Recording:
+class Recorder:
     """The query `record` of this process, and the snapshots that it takes."""
 
     def __init__(
