@@ -258,11 +258,6 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.warehouse.is_local and self.checkpoints_folder.is_local
 
     @property
-    def needs_leases(self) -> bool:
-        """Whether this process needs leases: for its standby, or because locked files do not work."""
-        return self.is_standby or not self.locks_files
-
-    @property
     def is_standby(self) -> bool:
         """Whether `record` waits while another process writes the tables."""
         return self.standby or bool(self.replica)

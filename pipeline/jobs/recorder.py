@@ -7,12 +7,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.jobs import record
 from pipeline.jobs.catch_up import catch_up
-from pipeline.jobs.process_locks import ProcessLocks
 from pipeline.jobs.record_turn import Turn
 from pipeline.metrics.run_metrics import RunMetrics
 from pipeline.recovery.checkpoint_state import furthest, has_batches
 from pipeline.recovery.snapshots import take_snapshots
 from pipeline.runtime.deciding_queries import queries_of
+from pipeline.runtime.process_locks import ProcessLocks
 from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
 
@@ -47,6 +47,7 @@ class Recorder:
         Raises:
             InvalidUsage, JobFailed, NotReachable: as `pipeline.jobs.record.start`.
         """
+        self._metrics.begin_writing()
         settings, tables = self._settings, self._metrics.tables
         turn = self._turn = Turn(settings, self._locks.turn_lease)
         topics = settings.connection.topics

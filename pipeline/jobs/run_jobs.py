@@ -13,7 +13,6 @@ from model import config
 from pipeline.jobs import coordinate, record
 from pipeline.jobs.deciding import Deciding
 from pipeline.jobs.metrics_sampler import sampled
-from pipeline.jobs.process_locks import ProcessLocks, process_locks
 from pipeline.jobs.recorder import Recorder
 from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches, wait_until
 from pipeline.kafka.control_topics import ensure_topics
@@ -24,6 +23,7 @@ from pipeline.operators.shard_operator import Counts
 from pipeline.recovery.checkpoint_state import latest_recording, refuse_foreign
 from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
 from pipeline.runtime.deciding_queries import query_of, topics_of
+from pipeline.runtime.process_locks import ProcessLocks, process_locks
 from pipeline.runtime.run_status import QueryStatus, Status, write_status
 from pipeline.settings import Settings
 from pipeline.spark.session import jvm_of, start_session
@@ -66,7 +66,8 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         refuse_unconditional(settings.warehouse)
         written = settings.checkpoint(latest_recording(settings))
         refuse_foreign(written, (*topics.control, topics.decisions), settings.partitions)
-    metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=record.NAME in jobs)
+    writes = record.NAME in jobs and not settings.is_standby
+    metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=writes)
     with ExitStack() as stack:
         stack.enter_context(
             metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
@@ -77,7 +78,7 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
             inbox_partitions=settings.inbox_partitions,
             replication=settings.replication,
         )
-        locks = stack.enter_context(process_locks(settings, jobs))
+        locks = stack.enter_context(process_locks(settings, jobs, stands_by=settings.is_standby))
         if coordinate.NAME in jobs and not settings.replica:
             refuse_to_forget(settings)
         if coordinate.NAME in jobs:

@@ -29,6 +29,11 @@ class RunMetrics:
         self.shards = ShardMetrics(registry if decides else None)
         self.tables = TableMetrics(registry if writes else None)
 
+    def begin_writing(self) -> None:
+        """Expose the metrics of the tables from now on: a standby has none before its turn."""
+        if not self.tables.is_exposed:
+            self.tables = TableMetrics(self.registry)
+
     def watch_jvm(self, pid: int | None) -> None:
         """Add the memory, CPU time and open files of Spark's JVM, a process of its own; None if it is unknown."""
         if pid is not None:
@@ -76,6 +81,7 @@ class TableMetrics:
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         """Register the metrics; without a registry they are not exposed."""
+        self.is_exposed = registry is not None
         self._snapshot = Gauge(
             "wakeroll_run_last_snapshot_timestamp_seconds",
             "Time of the last snapshots of the shards (Unix time), or start of the process before the first ones.",

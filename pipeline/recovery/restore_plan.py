@@ -19,8 +19,8 @@ from pipeline.recovery.decided_eras import SoFar, decided_so_far
 from pipeline.recovery.initial_state import Left, Log, Plan, name_of, new_era, plan, prepare, restore_of
 from pipeline.recovery.log_gaps import ahead_of, left_in_checkpoint
 from pipeline.recovery.snapshots import newest_snapshots
-from pipeline.runtime.deciding_queries import lock_of, machines_of, query_of, record_lock, topics_of
-from pipeline.runtime.process_lock import only_one
+from pipeline.runtime.deciding_queries import COORDINATE, RECORD, query_of, topics_of
+from pipeline.runtime.process_locks import process_locks
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 
@@ -55,8 +55,7 @@ def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool =
     """
     query = query_of(settings)
     with ExitStack() as stack:
-        for machine in machines_of(settings):
-            stack.enter_context(only_one(lock_of(settings, machine), "decides from this checkpoint"))
+        stack.enter_context(process_locks(settings, [COORDINATE]))
         notes = _restore_recording(settings, stack)
         ahead = ahead_of(settings, query) if has_batches(settings) else None
         if ahead is None:
@@ -160,7 +159,7 @@ def _restore_recording(settings: Settings, stack: ExitStack) -> list[str]:
     ahead = ahead_of(settings, query)
     if ahead is None or not ahead.shortened:
         return []
-    stack.enter_context(only_one(record_lock(settings), "writes these tables"))
+    stack.enter_context(process_locks(settings, [RECORD]))
     set_aside(settings.checkpoint(query))
     decisions = settings.connection.topics.decisions
     return [

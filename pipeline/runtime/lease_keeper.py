@@ -177,12 +177,19 @@ class LeaseKeeper:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._hear()
-            with self._changed:
-                for contender in self._contenders.values():
-                    self._append(contender.next_record(now_ms(), self._read))
-                self._changed.notify_all()
-            self._producer.poll(0)
+            try:
+                self._contend()
+            except (KafkaException, BufferError) as problem:
+                self._trouble.began(f"leases cannot be renewed: {problem}; retrying")
+                self._stop.wait(_LONGEST_POLL_S)
+
+    def _contend(self) -> None:
+        self._hear()
+        with self._changed:
+            for contender in self._contenders.values():
+                self._append(contender.next_record(now_ms(), self._read))
+            self._changed.notify_all()
+        self._producer.poll(0)
 
     def _hear(self) -> None:
         messages = take(self._consumer, _AT_ONCE, min(_LONGEST_POLL_S, self._lease_ms / 10_000))

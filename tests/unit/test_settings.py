@@ -81,21 +81,21 @@ def test_groups_to_mirror_are_a_regular_expression():
 
 
 @pytest.mark.parametrize(
-    ("given", "is_standby", "locks_files", "needs_leases"),
+    ("given", "is_standby", "locks_files"),
     [
-        ({}, False, True, False),
-        ({"standby": "true"}, True, True, True),
-        ({"replica": "b"}, True, True, True),
-        ({"locks": "lease"}, False, False, True),
-        ({"home": "s3a://bucket/home"}, False, False, True),
-        ({"checkpoints": "file:///var/checkpoints"}, False, True, False),
-        ({"home": "s3a://bucket/home", "locks": "file"}, False, True, False),
+        ({}, False, True),
+        ({"standby": "true"}, True, True),
+        ({"replica": "b"}, True, True),
+        ({"locks": "lease"}, False, False),
+        ({"home": "s3a://bucket/home"}, False, False),
+        ({"checkpoints": "file:///var/checkpoints"}, False, True),
+        ({"home": "s3a://bucket/home", "locks": "file"}, False, True),
     ],
 )
-def test_leases_are_used_where_somebody_waits_or_files_cannot_be_locked(given, is_standby, locks_files, needs_leases):
+def test_files_are_locked_where_that_works_and_replicas_stand_by(given, is_standby, locks_files):
     settings = load({}, None, **given)
 
-    assert (settings.is_standby, settings.locks_files, settings.needs_leases) == (is_standby, locks_files, needs_leases)
+    assert (settings.is_standby, settings.locks_files) == (is_standby, locks_files)
     assert load(settings.environment()) == settings
 
 

@@ -1,4 +1,4 @@
-"""The locks of `run`: one process decides from a checkpoint, one writes the tables, and others wait or are refused."""
+"""The locks of processes: one decides from a checkpoint, one writes the tables, and others wait or are refused."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -23,13 +23,12 @@ _EXTRA_S = 5.0
 class ProcessLocks:
     """The locks that this process has, and its turn to write the tables."""
 
-    def __init__(self, settings: Settings, stack: ExitStack, leases: Sequence[ProcessLease], record: bool) -> None:
+    def __init__(self, settings: Settings, stack: ExitStack, leases: Sequence[ProcessLease]) -> None:
         """Use `process_locks`."""
         self._settings = settings
         self._stack = stack
         self._leases = leases
-        found = [lease for lease in leases if lease.name == RECORD]
-        self._record = found[0] if record and found else None
+        self._record = next((lease for lease in leases if lease.name == RECORD), None)
         self._waits_for: str | None = None
         self._is_locked = False
 
@@ -65,10 +64,13 @@ class ProcessLocks:
 
 
 @contextmanager
-def process_locks(settings: Settings, jobs: Sequence[str]) -> Iterator[ProcessLocks]:
+def process_locks(settings: Settings, jobs: Sequence[str], *, stands_by: bool = False) -> Iterator[ProcessLocks]:
     """Hold the locks of these jobs during a `with` block.
 
-    A standby does not wait here for its turn to write: see `ProcessLocks.has_turn`.
+    Args:
+        settings: settings of the deployment.
+        jobs: ``coordinate`` for its checkpoint, ``record`` for the tables.
+        stands_by: whether `record` waits for its turn, later: see `ProcessLocks.has_turn`.
 
     Raises:
         InvalidUsage: another process has a lock; the message names it.
@@ -78,7 +80,7 @@ def process_locks(settings: Settings, jobs: Sequence[str]) -> Iterator[ProcessLo
     decides, writes = COORDINATE in jobs, RECORD in jobs
     machines = machines_of(settings) if decides else ()
     wanted = [] if settings.locks_files else [lease_of(settings, machine) for machine in machines]
-    if writes and settings.needs_leases:
+    if writes and (stands_by or not settings.locks_files):
         wanted.append(RECORD)
     with ExitStack() as stack:
         if settings.locks_files:
@@ -93,10 +95,10 @@ def process_locks(settings: Settings, jobs: Sequence[str]) -> Iterator[ProcessLo
         for lease in leases:
             if lease.name != RECORD:
                 _take(lease, settings.lease_ms, _DECIDES)
-            elif not settings.is_standby:
+            elif not stands_by:
                 _take(lease, settings.lease_ms, _WRITES)
-        locks = ProcessLocks(settings, stack, leases, writes)
-        if writes and not settings.is_standby and settings.locks_files:
+        locks = ProcessLocks(settings, stack, leases)
+        if writes and not stands_by and settings.locks_files:
             stack.enter_context(only_one(record_lock(settings), _WRITES))
         yield locks
 
