@@ -82,10 +82,14 @@ def process_locks(settings: Settings, jobs: Sequence[str], *, stands_by: bool = 
     wanted = [] if settings.locks_files else [lease_of(settings, machine) for machine in machines]
     if writes and (stands_by or not settings.locks_files):
         wanted.append(RECORD)
+    # Where files are not enough, they still refuse a second process of the same machine at once.
+    also_files = settings.locks_files or settings.locks == "auto"
     with ExitStack() as stack:
-        if settings.locks_files:
+        if also_files:
             for machine in machines:
                 stack.enter_context(only_one(lock_of(settings, machine), _DECIDES))
+        if also_files and writes and not stands_by:
+            stack.enter_context(only_one(record_lock(settings), _WRITES))
         leases: list[ProcessLease] = []
         if wanted:
             ensure_lease_topic(settings.connection, replication=settings.replication)
@@ -97,10 +101,7 @@ def process_locks(settings: Settings, jobs: Sequence[str], *, stands_by: bool = 
                 _take(lease, settings.lease_ms, _DECIDES)
             elif not stands_by:
                 _take(lease, settings.lease_ms, _WRITES)
-        locks = ProcessLocks(settings, stack, leases)
-        if writes and not stands_by and settings.locks_files:
-            stack.enter_context(only_one(record_lock(settings), _WRITES))
-        yield locks
+        yield ProcessLocks(settings, stack, leases)
 
 
 def _take(lease: ProcessLease, lease_ms: int, what: str) -> None:

@@ -11,6 +11,8 @@ of one process. On NFS two commits at the same instant can both succeed.
 
 import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -39,7 +41,9 @@ class TableFence:
             Fenced: another process raised a fence at the same time.
         """
         self._lock = threading.Lock()
-        self._numbers = {path: _raise(spark, path) for path in tables}
+        paths = list(tables)
+        with ThreadPoolExecutor(len(paths)) as threads:
+            self._numbers = dict(zip(paths, threads.map(partial(_raise, spark), paths), strict=True))
 
     def options(self, table: Place) -> Mapping[str, str]:
         """Return the options of the next append to a table."""
