@@ -56,6 +56,11 @@ class Topics:
         return f"{self.prefix}.decisions"
 
     @property
+    def leases(self) -> str:
+        """Claims and renewals of leases; it exists only where processes need them. See `model.lease_log`."""
+        return f"{self.prefix}.leases"
+
+    @property
     def control(self) -> tuple[str, str]:
         """The topics whose records the coordinator reads."""
         return (self.groups, self.queues)

@@ -1,4 +1,4 @@
-"""The control plane's four topics: missing ones are created, existing ones are checked."""
+"""The control plane's topics: missing ones are created, existing ones are checked."""
 
 import time
 from dataclasses import dataclass
@@ -100,6 +100,23 @@ def ensure_topics(
     if wrong := [finding.text for finding in findings if finding.fatal]:
         raise InvalidTopics("\n".join(wrong))
     return findings
+
+
+def ensure_lease_topic(connection: Connection, *, replication: int = -1, patience_s: float = PATIENCE_S) -> None:
+    """Create the topic of the leases, if it does not exist. Its settings do not matter to the leases.
+
+    Raises:
+        InvalidTopics: it cannot be created.
+        NotReachable: no broker answered in time.
+    """
+    cluster, topic = Cluster(connection, patience_s=patience_s), connection.topics.leases
+    if cluster.racks([topic])[topic] != {}:
+        return
+    config = dict([_TIME, _CLEANUP, (_RETENTION, str(_DAY_MS))])
+    error = cluster.create([NewTopic(topic, 1, replication, config=config)])[topic]
+    if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+        raise InvalidTopics(f"cannot create the topic {topic}: {error.str()}")
+    _await_topics(cluster, [topic], patience_s)
 
 
 def check_topics(

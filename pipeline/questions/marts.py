@@ -105,10 +105,10 @@ def build(
     from dbt.cli.main import dbtRunner
 
     if engine == "duckdb":
-        from pipeline.ledger.duck_ledger import delta_table
+        from pipeline.ledger.duck_ledger import find_table
 
         for table in TABLES.values():
-            delta_table(warehouse, table)
+            find_table(warehouse, table)
     own = str(logs / "dbt")
     arguments = [command, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT), "--target", _TARGETS[engine]]
     arguments += ["--target-path", own, "--log-path", own, "--quiet", "--no-send-anonymous-usage-stats"]

@@ -46,6 +46,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     """First offset whose decisions a new era publishes."""
     body: bytes | None = None
     """Encoded state; None for an empty state."""
+    published_seq: int = 0
+    """Of a replica, number of the last decision of the era that another coordinator has certainly published."""
 
 
 class Restore(Struct, frozen=True):

@@ -17,9 +17,14 @@ _FETCH_BYTES = 4 * 1024 * 1024
 
 
 def records(
-    spark: SparkSession, connection: Connection, topics: Sequence[str], most: int, start: str = "earliest"
+    spark: SparkSession,
+    connection: Connection,
+    topics: Sequence[str],
+    most: int,
+    start: str = "earliest",
+    more: Sequence[str] = (),
 ) -> DataFrame:
-    """Read topics from `start` on, at most `most` records per batch.
+    """Read topics from `start` on, at most `most` records per batch; `more` are further columns, such as ``headers``.
 
     `start` is ``earliest`` or offsets in the JSON of Spark's Kafka source; an existing checkpoint takes precedence.
     Lost records stop the query: a coordinator that skipped a heartbeat would decide differently in a replay.
@@ -28,12 +33,13 @@ def records(
     return (
         stream.option("subscribe", ",".join(topics))
         .option("startingOffsets", start)
+        .option("includeHeaders", "headers" in more)
         .option("maxOffsetsPerTrigger", most)
         .option("kafka.fetch.max.wait.ms", _FETCH_WAIT_MS)
         .option("kafka.fetch.max.bytes", _FETCH_BYTES)
         .option("kafka.max.partition.fetch.bytes", _FETCH_BYTES)
         .load()
-        .select("topic", "partition", "offset", f.unix_millis("timestamp").alias("timestamp_ms"), "key", "value")
+        .select("topic", "partition", "offset", f.unix_millis("timestamp").alias("timestamp_ms"), "key", "value", *more)
     )
 
 

@@ -239,6 +239,14 @@ def at(row: Row) -> str:
     return f"{row['shard']}/{row['seq']}"
 
 
+def decide_otherwise(tables: Tables) -> Broken:
+    row = decisions(tables, BILLING, "membership")[0]
+    other = {"partition": row["partition"], "offset": 10_000, "published_ms": row["published_ms"], "json": "{}"}
+    names = {"shard": row["shard"], "seq": row["seq"], "writer": "b@two:2", "kept_writer": "a@one:1"}
+    tables["divergences"].append(other | names)
+    return {("divergences.none", at(row))}
+
+
 def lose_an_event(tables: Tables) -> Broken:
     tables["events"].remove(event(tables, GROUPS, 3, 50))
     return {("events.offsets", f"{GROUPS}/3/51")}
@@ -378,7 +386,7 @@ class Round:
 ROUNDS = (
     Round((lose_an_event, lose_a_refusal, lose_an_answer, damage_the_json, name_another_client)),
     Round((use_an_epoch_again, answer_twice, say_another_time, say_another_epoch)),
-    Round((forget_a_queue, give_what_another_had, commit_less, keep_what_a_crashed_client_had)),
+    Round((decide_otherwise, forget_a_queue, give_what_another_had, commit_less, keep_what_a_crashed_client_had)),
     Round(
         (
             *(ask_something_else, name_no_cause, lose_a_decision),
