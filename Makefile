@@ -1,7 +1,7 @@
 # The tasks of a checkout; `make` without a target lists them.  They need only Python 3.11, Java 17 and make, and install
 # nothing outside this folder.  All paths are relative, so the folder may have any name.
 
-.PHONY: help setup run test simulate exhaustive bench screenshots lint check clean jars
+.PHONY: help setup run test test-operate simulate exhaustive bench screenshots lint check clean jars
 .DEFAULT_GOAL := help
 # Each step needs the previous one, so -j has no effect.
 .NOTPARALLEL:
@@ -26,7 +26,7 @@ OR_SAY_SO := || { echo "setup: pip did not install every package (see above); ch
 SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s%s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s%s\n", $$1, $$2 }' Makefile
 
 setup: jars ## install what `make run` needs (about 3 minutes and 1.5 GB, once)
 	@echo "ready; next: make run"
@@ -35,7 +35,11 @@ run: jars ## start the whole system on this machine and run the demo; options: A
 	@exec .venv/bin/wakeroll demo $(ARGS)
 
 test: .venv/.installed-dev jars ## run all tests, including those with Spark and a broker; selection: ARGS="tests/unit -k lag"
-	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) $(ARGS)
+	@exec $(OURS) -m pytest -m "not operate" $(SIDE_BY_SIDE) $(ARGS)
+
+test-operate: .venv/.installed-dev jars ## run the tests with real parts of a platform: minutes, and a download
+	@$(OURS) -m pipeline.spark.jars kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
+	@exec $(OURS) -m pytest -m operate --numprocesses 0 $(or $(ARGS),tests/operate)
 
 simulate: .venv/.installed-dev ## run simulations with faults, one per seed; number (default 1000): SEEDS=1000
 	@exec $(OURS) -m tests.simulation.simulate --seeds $(or $(SEEDS),1000)
@@ -60,12 +64,14 @@ check: lint ## check style and types, and run the quick tests; required before a
 clean: ## delete the environment, JARs, data and checkpoints of this checkout
 	rm -rf .venv .wakeroll .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
 	rm -rf deploy/jars/spark deploy/jars/broker deploy/jars/.ivy deploy/jars/.new deploy/jars/.lock deploy/jars/.complete* deploy/jars/.classes*
+	rm -rf deploy/jars/kafka-*/broker deploy/jars/kafka-*/.[a-z]*
 	rm -rf spark-warehouse metastore_db derby.log
 	find checkpoints -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
+# ARGS names choices, such as kafka-3.9.2, if `jars` is the goal; otherwise it belongs to the goal that needs the JARs.
 jars: .venv/.installed
-	@$(OURS) -m pipeline.spark.jars
+	@$(OURS) -m pipeline.spark.jars $(if $(filter jars,$(MAKECMDGOALS)),$(ARGS))
 	@$(OURS) -m pipeline.spark.class_data_sharing
 
 # An environment contains its own path and that of its Python.  So it is created again if it was moved or its Python is

@@ -1,7 +1,8 @@
 """The JARs of Spark and of the embedded broker: fetched once, checked against their hashes, kept in deploy/jars/.
 
-`python -m pipeline.spark.jars` fetches missing JARs. `python -m pipeline.spark.jars sums` rewrites `sha256sums` from
-the resolved `ivy.xml`: run it after a change of that file, and review the diff.
+`python -m pipeline.spark.jars` fetches missing JARs. Each subfolder with an `ivy.xml` of its own is a choice, which is
+fetched only by its name: `python -m pipeline.spark.jars kafka-3.9.2`. With the word `sums` in front, the command
+rewrites `sha256sums` from the resolved `ivy.xml`: run it after a change of that file, and review the diff.
 """
 
 import contextlib
@@ -43,13 +44,22 @@ def spark_jars(folder: Path = FOLDER) -> list[Path]:
     return _present(folder, "spark")
 
 
-def broker_jars(folder: Path = FOLDER) -> list[Path]:
+def broker_jars(folder: Path = FOLDER, version: str = "") -> list[Path]:
     """Return the complete class path of the embedded broker, sorted by name.
+
+    Args:
+        folder: contains the JARs of the usual version, and one folder for each other version.
+        version: version of Kafka, such as 3.9.2; empty: the usual one.
 
     Raises:
         JarsMissing: at least one JAR is missing.
     """
-    return _present(folder, "broker")
+    return _present(folder / f"kafka-{version}" if version else folder, "broker")
+
+
+def choices(folder: Path = FOLDER) -> list[str]:
+    """Return the names of the JARs that are fetched only on request, sorted."""
+    return sorted(file.parent.name for file in folder.glob("*/ivy.xml"))
 
 
 def ensure_jars(
@@ -112,7 +122,7 @@ def _fetch(
     folder: Path, count: int, maven_url: str | None, say: Callable[[str], None], lock: int, silence_s: float
 ) -> None:
     """Resolve everything into the folder `.new`."""
-    say(f"fetching {count or 'the'} JARs, about 70 MB, into {folder} (only once; about half a minute)")
+    say(f"fetching {count or 'the'} JARs, 40 to 70 MB, into {folder} (only once; about half a minute)")
     came = 0
 
     def fetched(_name: str) -> None:
@@ -136,9 +146,9 @@ def _accept(folder: Path, sums: dict[str, str]) -> None:
         shutil.rmtree(new)
         raise JarsMissing(_sentence(difference))
     (folder / _STAMP).unlink(missing_ok=True)
-    for configuration in CONFIGURATIONS:
-        shutil.rmtree(folder / configuration, ignore_errors=True)
-        (new / configuration).rename(folder / configuration)
+    for fetched in list(new.iterdir()):
+        shutil.rmtree(folder / fetched.name, ignore_errors=True)
+        fetched.rename(folder / fetched.name)
     new.rmdir()
     shutil.rmtree(folder / CACHE, ignore_errors=True)
 
@@ -184,6 +194,8 @@ def _present(folder: Path, configuration: str) -> list[Path]:
     if missing:
         some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         lacks = f"{folder / configuration} lacks {len(missing)} of {len(jars)} JARs ({some})"
+        if (folder.parent / "ivy.xml").exists():
+            raise JarsMissing(f"{lacks}; run `make jars ARGS={folder.name}`.")
         raise JarsMissing(f"{lacks}; run `make setup`, or `python -m pipeline.spark.jars`.")
     return jars
 
@@ -226,15 +238,23 @@ def _hint(error: OSError) -> str:
 
 
 def main(arguments: list[str], folder: Path = FOLDER) -> int:
-    """Fetch the JARs, or with the argument `sums` write their hashes; return the exit code."""
-    if arguments not in ([], ["sums"]):
-        print(f"jars: unknown argument {' '.join(arguments)!r}; expected: sums, or no argument", file=sys.stderr)
+    """Fetch the JARs, and those of the named choices; or with `sums` write hashes. Return the exit code."""
+    names = list(arguments)
+    is_sums = names[:1] == ["sums"]
+    if is_sums:
+        names = names[1:]
+    if unknown := [name for name in names if name not in choices(folder)]:
+        known = ", ".join(choices(folder)) or "none"
+        print(f"jars: unknown argument {unknown[0]!r}; expected: sums, or names of choices ({known})", file=sys.stderr)
         return 2
+    chosen = [folder / name for name in names]
     try:
-        if arguments:
-            write_sums(folder, say=_say)
+        if is_sums:
+            for each in chosen or [folder]:
+                write_sums(each, say=_say)
         else:
-            ensure_jars(folder, say=_say)
+            for each in [folder, *chosen]:
+                ensure_jars(each, say=_say)
     except JarsMissing as error:
         print(f"jars: {error}", file=sys.stderr)
         return 1
