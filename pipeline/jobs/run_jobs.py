@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,14 +16,16 @@ from model import config
 from pipeline.jobs import coordinate, record
 from pipeline.jobs.catch_up import catch_up
 from pipeline.jobs.metrics_sampler import sampled
-from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches, wait_until
+from pipeline.jobs.supervise import POLL_S, JobFailed, on_signals, raise_if_dead, stop_between_batches, wait_until
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.metrics.metrics_server import metrics_served
 from pipeline.metrics.run_metrics import RunMetrics
 from pipeline.operators.shard_operator import Counts
 from pipeline.recovery.checkpoint_state import has_batches, refuse_foreign
+from pipeline.recovery.initial_state import place_of
 from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
+from pipeline.recovery.log_marks import Mark, Marks, Watch, refuse_replaced
 from pipeline.recovery.snapshots import take_snapshots
 from pipeline.runtime.deciding_queries import lock_of, machines_of, queries_of, query_of, record_lock, topics_of
 from pipeline.runtime.process_lock import only_one
@@ -32,7 +34,7 @@ from pipeline.settings import Settings
 from pipeline.spark.session import jvm_of, start_session
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import WakerollError
+from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.keys import key_to_sign, warning_of
 
 log = logging.getLogger("wakeroll.run")
@@ -44,6 +46,8 @@ JOBS: Mapping[str, Start] = {
 }
 _FIRST_SNAPSHOT_MS = 60_000
 """Longest time from the start to the first snapshot (ms), so that a new deployment can soon be restored."""
+_MARKS_MS = 5_000
+"""How often to compare applied records with the log (ms)."""
 
 
 def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
@@ -53,7 +57,7 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
         JobFailed: a query ended by itself.
         InvalidTopics: the control topics are not as this deployment needs them.
         InvalidUsage: a checkpoint belongs to another deployment, is used by another process, was lost, or is ahead of
-            the log; or the port of the metrics is in use.
+            the log, or the log was replaced; or the port of the metrics is in use.
         InvalidKeys: the keys cannot be read, or there is no observer key.
         NotReachable: no broker answered.
         SparkFailed, JarsMissing: Spark cannot be started.
@@ -73,17 +77,19 @@ def run(settings: Settings, jobs: Sequence[str] = tuple(JOBS)) -> None:
         stack.enter_context(
             metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
         )
-        ensure_topics(
+        for finding in ensure_topics(
             settings.connection,
             partitions=settings.partitions,
             inbox_partitions=settings.inbox_partitions,
             replication=settings.replication,
-        )
+        ):
+            log.warning("%s", finding)
         if coordinate.NAME in jobs:
             for machine in machines_of(settings):
                 stack.enter_context(only_one(lock_of(settings, machine), "decides from this checkpoint"))
             refuse_to_forget(settings)
             refuse_shortened(settings, query_of(settings))
+            refuse_replaced(settings)
         if record.NAME in jobs:
             stack.enter_context(only_one(record_lock(settings), "writes these tables"))
             refuse_shortened(settings, record.NAME)
@@ -108,18 +114,24 @@ def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event, metrics
         queries.append(starts[name](spark, settings))
     on_signals(stop.set)
     snapshot_due_ms = started_ms + min(settings.snapshot_interval_ms, _FIRST_SNAPSHOT_MS)
+    watch, marks_due_ms = Watch(settings), started_ms + _MARKS_MS
     large: frozenset[str] = frozenset()
     log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
     try:
         with sampled(settings, metrics, queries, counts):
             while not stop.wait(POLL_S):
                 metrics.health.beat("run")
+                marks = {place_of(name): Mark(*mark) for name, mark in counts.marks.value.items()}
                 for query in queries:
-                    raise_if_dead(query)
+                    _raise_if_dead(query, settings, marks)
+                if now_ms() >= marks_due_ms:
+                    marks_due_ms = now_ms() + _MARKS_MS
+                    watch.look(marks)
                 last = {str(query.name): _status_of(query) for query in queries}
                 states = dict(sorted(counts.bytes.value.items()))
                 failures = counts.failures.value
-                status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, failures, states)
+                applied = dict(counts.marks.value)
+                status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, failures, states, applied)
                 write_status(Path(settings.home), status)
                 large = _warn_of_large(states, large)
                 is_known = any(has_batches(settings, query) for query in queries_of(settings))
@@ -136,6 +148,22 @@ def _run(settings: Settings, jobs: Sequence[str], stop: threading.Event, metrics
                 stop_between_batches(query)
     finally:
         spark.stop()
+
+
+def _raise_if_dead(query: StreamingQuery, settings: Settings, marks: Marks) -> None:
+    """Raise an error if the query has ended; name the reason if its log has lost records.
+
+    Raises:
+        JobFailed: the query has ended.
+        InvalidUsage: the query has ended, because the log ends before its progress or was replaced.
+    """
+    try:
+        raise_if_dead(query)
+    except JobFailed:
+        with suppress(NotReachable):
+            refuse_shortened(settings, str(query.name))
+            refuse_replaced(settings, marks)
+        raise
 
 
 def _warn_of_large(states: Mapping[str, int], known: frozenset[str]) -> frozenset[str]:

@@ -48,6 +48,8 @@ class Racks(dict[int, str | None]):
 
     topic_id: str = ""
     """Id that changes if the topic is deleted and created again; empty if the brokers did not report one."""
+    replicas: int = 0
+    """Number of replicas of the partition that has the fewest; 0 if the topic does not exist."""
 
 
 class Cluster:
@@ -152,6 +154,13 @@ class Cluster:
             for resource, answer in answers.items()
         }
 
+    def brokers(self) -> int:
+        """Query how many brokers the cluster has now."""
+        answer = self._answers({"cluster": self._admin.describe_cluster(request_timeout=self._patience_s)})["cluster"]
+        if isinstance(answer, KafkaError):
+            raise self._silence(answer.str())
+        return len(answer.nodes)
+
     def create(self, topics: list[NewTopic]) -> dict[str, KafkaError | None]:
         """Create topics; a topic that already exists has the error TOPIC_ALREADY_EXISTS."""
         answers = self._answers(self._admin.create_topics(topics, request_timeout=self._patience_s))
@@ -213,4 +222,5 @@ def _racks(answer: TopicDescription | KafkaError) -> Racks | KafkaError:
         for partition in answer.partitions
     )
     racks.topic_id = str(answer.topic_id)
+    racks.replicas = min((len(partition.replicas) for partition in answer.partitions), default=0)
     return racks
