@@ -1,7 +1,7 @@
 """The control plane's four topics: missing ones are created, existing ones are checked."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -100,8 +100,7 @@ def ensure_topics(
     for topic, error in refusals.items():
         if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise InvalidTopics(f"cannot create the topic {topic}: {error.str()}")
-    _await_topics(cluster, missing, patience_s)
-    findings = _findings(cluster, connection, expected)
+    findings = _findings(cluster, connection, expected, missing, patience_s)
     if wrong := [finding.text for finding in findings if finding.fatal]:
         raise InvalidTopics("\n".join(wrong))
     return findings
@@ -133,24 +132,29 @@ def _expected(topics: Topics, partitions: int, inbox_partitions: int) -> list[_E
     ]
 
 
-def _await_topics(cluster: Cluster, made: list[str], patience_s: float) -> None:
-    """Wait until the brokers know the topics that the controller has created."""
+def _findings(
+    cluster: Cluster,
+    connection: Connection,
+    expected: list[_Expected],
+    made: Sequence[str] = (),
+    patience_s: float = PATIENCE_S,
+) -> list[Finding]:
+    """Compare the topics with their expected settings.
+
+    Each request may reach another broker, and each broker hears of a new topic at another moment. So the topics in
+    `made`, which were just created, are queried until they are known.
+    """
+    topics = [each.topic for each in expected]
     deadline = time.monotonic() + patience_s
-    while made and not all(cluster.racks(made).values()):
+    while True:
+        racks, settings = cluster.racks(topics), cluster.settings(topics)
+        if all(racks[topic] and isinstance(settings[topic], dict) for topic in made):
+            break
         if time.monotonic() > deadline:
             raise NotReachable(f"the brokers do not know {', '.join(made)} {patience_s:g} s after the creation")
         time.sleep(_LOOK_AGAIN_S)
-
-
-def _findings(cluster: Cluster, connection: Connection, expected: list[_Expected]) -> list[Finding]:
-    racks = cluster.racks(each.topic for each in expected)
-    settings = cluster.settings(each.topic for each in expected)
-    about = list(
-        chain.from_iterable(
-            _about(each, racks[each.topic], settings[each.topic], connection.bootstrap) for each in expected
-        )
-    )
-    return about + _about_replicas(cluster, racks)
+    found = (_about(each, racks[each.topic], settings[each.topic], connection.bootstrap) for each in expected)
+    return [*chain.from_iterable(found), *_about_replicas(cluster, racks)]
 
 
 def _about(

@@ -1,6 +1,5 @@
 """Brokers of a cluster of three are restarted and die, while consumers consume: a whole system."""
 
-import os
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
@@ -192,9 +191,7 @@ def test_a_log_that_lost_its_tail_is_recognized_and_restored(cluster, spark, res
         cluster.start(1)
         until(lambda: not fleet.system.jobs.is_running, "the coordinator ends", state=fleet.system.jobs.log_tail)
         told = fleet.system.jobs.log_tail()
-        refused = run_process(
-            [*fleet.system.jobs.argv], **{**os.environ, **settings.environment()}, patience_s=PATIENCE_WITH_SPARK_S
-        )
+        refused = run_process(fleet.system.jobs.argv, **settings.environment())
         restored = restore(settings)
         cluster.wait_until_whole()
         fleet.system.jobs.start()
