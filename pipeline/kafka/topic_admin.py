@@ -27,6 +27,14 @@ _Answer = TypeVar("_Answer")
 
 _Futures = Mapping[TopicPartition, Future[ListOffsetsResultInfo]]
 
+_CLIENT = {
+    "log_level": 0,
+    "reconnect.backoff.max.ms": 1_000,
+    # Otherwise a request that waits for a dead controller or leader makes librdkafka connect to it without any pause:
+    # with two of three brokers dead, this took 0.6 of a core instead of 0.001.
+    "enable.sparse.connections": False,
+}
+
 _LOOK_UP_S = 0.1
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _AFTER: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -72,7 +80,7 @@ class Cluster:
         self._patience_s = patience_s
         self._stop = stop or threading.Event()
         self._reason = ""
-        self._admin = connection.admin(error_cb=self._remember, **{"log_level": 0, "reconnect.backoff.max.ms": 1_000})
+        self._admin = connection.admin(error_cb=self._remember, **_CLIENT)
 
     def racks(self, topics: Iterable[str]) -> dict[str, Racks | KafkaError]:
         """Query the partitions of topics and the racks of their leaders: one request, which creates no topic.

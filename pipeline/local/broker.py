@@ -20,8 +20,8 @@ from pipeline.prerequisites import check_java, java_path
 from pipeline.spark.jars import broker_jars
 from wakeroll.errors import WakerollError
 
-READY_S = 60.0
-"""Longest wait for the start (s); it takes about 2 s on an idle machine, and longer on a busy one."""
+READY_S = 180.0
+"""Longest wait for the start (s); it takes about 2 s on an idle machine, and a minute or more on a very busy one."""
 
 _ATTEMPTS = 5
 _HANDED_ON_S = 10.0

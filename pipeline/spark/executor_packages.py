@@ -96,12 +96,13 @@ def _name(requirement: str) -> str:
 
 def _files(distributions: Mapping[str, Distribution]) -> dict[str, Path]:
     """Return the files of distributions: name in the archive -> file."""
-    return {
+    located = {
         str(file): Path(str(one.locate_file(file)))
         for one in distributions.values()
         for file in one.files or ()
-        if ".." not in file.parts and not _NEEDLESS.intersection(file.parts) and one.locate_file(file).is_file()
+        if ".." not in file.parts and not _NEEDLESS.intersection(file.parts)
     }
+    return {name: file for name, file in located.items() if file.is_file()}
 
 
 def _our_files() -> dict[str, Path]:
