@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     ConfigResource,
     ListOffsetsResultInfo,
@@ -180,11 +180,14 @@ class Cluster:
         return self._admin.list_offsets(asked, request_timeout=self._patience_s) if asked else {}
 
     def _found(self, futures: _Futures) -> dict[tuple[str, int], int]:
-        """Wait for offsets; leave out partitions with an error."""
+        """Wait for offsets; leave out partitions with an error, and those whose leader is dead.
+
+        For the latter, librdkafka reports no error, but an invalid offset (confluent-kafka 2.16).
+        """
         return {
             (at.topic, at.partition): answer.offset
             for at, answer in self._answers(futures).items()
-            if not isinstance(answer, KafkaError)
+            if not isinstance(answer, KafkaError) and answer.offset != OFFSET_INVALID
         }
 
     def _answers(self, futures: Mapping[_Key, Future[_Answer]]) -> dict[_Key, _Answer | KafkaError]:

@@ -105,10 +105,11 @@ def test_without_two_of_three_brokers_time_stands_still_and_nobody_is_evicted(cl
         kept = cluster.leader(connection.topics.groups, 0)
         lost = [number for number in NUMBERS if number != kept]
         cluster.kill(*lost)
-        led = [place for place in control_places(fleet.settings) if cluster.leader(*place) == kept]
-        ends = Cluster(connection).ends(led)
+        places = control_places(fleet.settings)
+        led = [place for place in places if cluster.leader(*place) == kept]
+        ends = Cluster(connection).ends(places)
         refused = send_in_vain(connection, 2 * SHORT_SESSION_MS)
-        still = Cluster(connection).ends(led)
+        still = Cluster(connection).ends(places)
         cluster.start(*lost)
         cluster.wait_until_whole()
         fleet.wait_for_more(MORE)
@@ -117,6 +118,7 @@ def test_without_two_of_three_brokers_time_stands_still_and_nobody_is_evicted(cl
 
     assert refused == "_MSG_TIMED_OUT"
     assert (connection.topics.groups, 0) in ends
+    assert sorted(ends) == sorted(led), "a dead leader has no end"
     assert still == ends
     fleet.check(spark, all_stayed=False)
 

@@ -87,9 +87,12 @@ class SparkCluster:
     def executors(self, number: int) -> list[int]:
         """Return the process ids of the executors of worker 0 or 1."""
         listed = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(self.workers[number].pid)], capture_output=True, text=True, check=False
+            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(self.workers[number].pid)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        return [int(pid) for pid in listed.stdout.split()]
+        return [int(line.split()[0]) for line in listed.stdout.splitlines() if "CoarseGrainedExecutorBackend" in line]
 
     def __enter__(self) -> Self:
         try:
