@@ -141,7 +141,7 @@ def _findings(
 ) -> list[Finding]:
     """Compare the topics with their expected settings.
 
-    Each request may reach another broker, and each broker hears of a new topic at another moment. So the topics in
+    Each request may reach another broker, and the brokers do not know a new topic at the same moment. So the topics in
     `made`, which were just created, are queried until they are known.
     """
     topics = [each.topic for each in expected]

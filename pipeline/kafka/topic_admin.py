@@ -163,7 +163,11 @@ class Cluster:
         }
 
     def brokers(self) -> int:
-        """Query how many brokers the cluster has now."""
+        """Query how many brokers the cluster has now.
+
+        Raises:
+            NotReachable: no broker answered.
+        """
         answer = self._answers({"cluster": self._admin.describe_cluster(request_timeout=self._patience_s)})["cluster"]
         if isinstance(answer, KafkaError):
             raise self._silence(answer.str())
