@@ -33,6 +33,8 @@ class Status(Struct):
     """Events since the start that made the machine itself fail; they are rejected with the rule `internal`."""
     states: dict[str, int] = {}
     """Shard, like ``groups-3`` -> bytes of its state; only shards that had a batch since the start."""
+    marks: dict[str, tuple[int, int]] = {}
+    """``topic-partition`` -> offset and log time (epoch ms) of the last record that its shard has applied."""
 
     @property
     def is_alive(self) -> bool:

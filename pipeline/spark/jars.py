@@ -1,8 +1,10 @@
 """The JARs of Spark and of the embedded broker: fetched once, checked against their hashes, kept in deploy/jars/.
 
 `python -m pipeline.spark.jars` fetches missing JARs; `python -m pipeline.spark.jars s3` fetches also those that Spark
-needs for tables and checkpoints in an S3 store. `python -m pipeline.spark.jars sums` rewrites `sha256sums` from
-the resolved `ivy.xml`: run it after a change of that file, and review the diff.
+needs for tables and checkpoints in an S3 store. Each subfolder with an `ivy.xml` of its own has the JARs of another
+version of Kafka, which are fetched by its name: `python -m pipeline.spark.jars kafka-3.9.2`. With the word `sums` in
+front, the command rewrites `sha256sums` from the resolved `ivy.xml`: run it after a change of that file, and review the
+diff.
 """
 
 import contextlib
@@ -19,7 +21,9 @@ from pipeline.spark.ivy import CACHE, SILENCE_S, IvyFailed, retrieve
 from wakeroll.errors import WakerollError
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "jars"
-CONFIGURATIONS = ("spark", "broker")
+BROKER = "broker"
+"""Folder of the JARs of the embedded broker."""
+CONFIGURATIONS = ("spark", BROKER)
 """Folders of the JARs that every machine needs."""
 S3 = "s3"
 """Folder of the JARs for S3, which are fetched on request."""
@@ -58,13 +62,22 @@ def fetched_s3_jars(folder: Path = FOLDER) -> list[Path]:
     return _present(folder, S3)
 
 
-def broker_jars(folder: Path = FOLDER) -> list[Path]:
+def broker_jars(folder: Path = FOLDER, version: str = "") -> list[Path]:
     """Return the complete class path of the embedded broker, sorted by name.
+
+    Args:
+        folder: contains the JARs of the usual version, and one folder for each other version.
+        version: version of Kafka, such as 3.9.2; empty: the usual one.
 
     Raises:
         JarsMissing: at least one JAR is missing.
     """
-    return _present(folder, "broker")
+    return _present(folder / f"kafka-{version}" if version else folder, BROKER)
+
+
+def versions(folder: Path = FOLDER) -> list[str]:
+    """Return the names of the folders with the JARs of another version of Kafka, sorted."""
+    return sorted(file.parent.name for file in folder.glob("*/ivy.xml"))
 
 
 def ensure_jars(
@@ -109,7 +122,13 @@ def ensure_jars(
         raise JarsMissing(f"cannot keep the JARs in {folder}: {error}; {_hint(error)}, then start again.") from error
 
 
-def write_sums(folder: Path = FOLDER, *, maven_url: str | None = None, say: Callable[[str], None] = print) -> None:
+def write_sums(
+    folder: Path = FOLDER,
+    *,
+    configurations: tuple[str, ...] = (*CONFIGURATIONS, S3),
+    maven_url: str | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
     """Resolve `ivy.xml` and write the hashes of the resolved JARs to `sha256sums`; do not change the JARs in use.
 
     Raises:
@@ -117,9 +136,9 @@ def write_sums(folder: Path = FOLDER, *, maven_url: str | None = None, say: Call
     """
     try:
         with _locked(folder, say) as lock:
-            every = (*CONFIGURATIONS, S3)
-            _fetch(folder, every, 0, maven_url, say, lock, SILENCE_S)
-            lines = [f"{digest}  {name}\n" for name, digest in sorted(_hashes(folder / _NEW, every).items())]
+            _fetch(folder, configurations, 0, maven_url, say, lock, SILENCE_S)
+            hashes = sorted(_hashes(folder / _NEW, configurations).items())
+            lines = [f"{digest}  {name}\n" for name, digest in hashes]
             (folder / "sha256sums").write_text("".join(lines), encoding="utf-8")
             shutil.rmtree(folder / _NEW)
     except IvyFailed as error:
@@ -215,7 +234,8 @@ def _present(folder: Path, configuration: str) -> list[Path]:
     if missing:
         some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         lacks = f"{folder / configuration} lacks {len(missing)} of {len(jars)} JARs ({some})"
-        how = "`make jars ARGS=s3`, or `python -m pipeline.spark.jars s3`" if configuration == S3 else _HOW
+        choice = S3 if configuration == S3 else folder.name if (folder.parent / "ivy.xml").exists() else ""
+        how = f"`make jars ARGS={choice}`, or `python -m pipeline.spark.jars {choice}`" if choice else _HOW
         raise JarsMissing(f"{lacks}; run {how}.")
     return jars
 
@@ -259,19 +279,28 @@ def _hint(error: OSError) -> str:
 
 
 def main(arguments: list[str], folder: Path = FOLDER) -> int:
-    """Fetch the JARs, or with the argument `sums` write their hashes; return the exit code."""
-    if arguments not in ([], [S3], ["sums"]):
-        print(f"jars: unknown argument {' '.join(arguments)!r}; expected: s3, sums, or no argument", file=sys.stderr)
+    """Fetch the JARs, and those that are named; or with `sums` write hashes. Return the exit code."""
+    is_sums = arguments[:1] == ["sums"]
+    names = arguments[1:] if is_sums else arguments
+    known = versions(folder) if is_sums else [S3, *versions(folder)]
+    if unknown := [name for name in names if name not in known]:
+        may = ", ".join([*known, *([] if is_sums else ["sums"])])
+        print(f"jars: unknown argument {unknown[0]!r}; expected: {may or 'none'}", file=sys.stderr)
         return 2
     try:
-        if arguments == ["sums"]:
+        if not names and is_sums:
             write_sums(folder, say=_say)
-        elif arguments == [S3]:
-            from pipeline.spark.s3_classes import ensure_s3_jars
-
-            ensure_s3_jars(folder, say=_say)
-        else:
+        elif not is_sums:
             ensure_jars(folder, say=_say)
+        for name in names:
+            if is_sums:
+                write_sums(folder / name, configurations=(BROKER,), say=_say)
+            elif name == S3:
+                from pipeline.spark.s3_classes import ensure_s3_jars
+
+                ensure_s3_jars(folder, say=_say)
+            else:
+                ensure_jars(folder / name, configurations=(BROKER,), say=_say)
     except JarsMissing as error:
         print(f"jars: {error}", file=sys.stderr)
         return 1
