@@ -1,7 +1,7 @@
 # The tasks of a checkout; `make` without a target lists them.  They need only Python 3.11, Java 17 and make, and install
 # nothing outside this folder.  All paths are relative, so the folder may have any name.
 
-.PHONY: help setup run test test-operate simulate exhaustive bench screenshots lint check clean jars
+.PHONY: help setup run test test-operate simulate exhaustive bench screenshots lint check audit clean jars
 .DEFAULT_GOAL := help
 # Each step needs the previous one, so -j has no effect.
 .NOTPARALLEL:
@@ -61,8 +61,11 @@ lint: .venv/.installed-dev ## check style and types
 check: lint ## check style and types, and run the quick tests; required before a commit
 	$(OURS) -m pytest -q $(SIDE_BY_SIDE) tests/unit tests/scenarios tests/architecture
 
+audit: .venv/.installed .audit/.installed ## write a bill of materials to dist/, look for known vulnerabilities
+	@.audit/bin/python deploy/audit.py $(ARGS)
+
 clean: ## delete the environment, JARs, data and checkpoints of this checkout
-	rm -rf .venv .wakeroll .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf .venv .audit .wakeroll .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
 	rm -rf deploy/jars/spark deploy/jars/broker deploy/jars/s3 deploy/jars/.ivy deploy/jars/.new deploy/jars/.lock deploy/jars/.complete* deploy/jars/.compiled deploy/jars/.classes*
 	rm -rf spark-warehouse metastore_db derby.log
 	find checkpoints -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
@@ -94,4 +97,11 @@ endif
 
 .venv/.installed-dev: .venv/.installed
 	@$(PIP) --constraint constraints.txt --editable '.[quality,sql,sql-spark,s3]' --group dev $(OR_SAY_SO)
+	@touch $@
+
+# An environment of its own: what looks for vulnerabilities is no part of what is looked at.
+.audit/.installed: .venv/.made constraints.txt
+	@rm -rf .audit
+	@$(OURS) -m venv .audit
+	@.audit/bin/python -m pip install --no-compile --constraint constraints.txt pip-audit cyclonedx-bom $(OR_SAY_SO)
 	@touch $@

@@ -17,7 +17,8 @@ from model import config
 from model.signing import Keys
 from pipeline.storage.place import Place
 from pipeline.storage.s3_access import S3Access
-from wakeroll.connection import Connection, Topics, read_properties
+from wakeroll.client_properties import read_properties
+from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import read_keys
 
@@ -70,6 +71,30 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="state machines that `coordinate` runs: both in one query, or only those of groups or of queues"
         ),
     ] = "both"
+    replica: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[A-Za-z0-9._-]{0,64}\Z",
+            description="name of this coordinator, if several run at once; each has a checkpoint of its own; "
+            "empty: the only one",
+        ),
+    ] = ""
+    standby: Annotated[
+        bool,
+        Meta(
+            description="whether `record` waits while another process writes the tables; it always does with a replica"
+        ),
+    ] = False
+    locks: Annotated[
+        Literal["auto", "file", "lease"],
+        Meta(
+            description="how a second process is kept from a checkpoint or from the tables: by a locked file, or by a "
+            "lease in Kafka; auto: a file on a local disk, else a lease; NFS needs `lease`"
+        ),
+    ] = "auto"
+    lease_ms: Annotated[
+        int, Meta(ge=1_000, le=300_000, description="duration of a lease: how long after a crash another process waits")
+    ] = config.LEASE_MS
     mirror_offsets: Annotated[
         str,
         Meta(
@@ -191,13 +216,15 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         Raises:
             InvalidSettings: no broker is named.
             InvalidConfigFile: `kafka_config` cannot be read.
+            InvalidKeys: `keys` cannot be read.
         """
         if not self.bootstrap:
             raise InvalidSettings(
                 "no broker is named; use --bootstrap host:port, or start an embedded broker with `wakeroll up`"
             )
         login = read_properties(Path(self.kafka_config)) if self.kafka_config else {}
-        return Connection(self.bootstrap, login, Topics(self.prefix))
+        clients = self.read_keys().clients if self.keys else ()
+        return Connection(self.bootstrap, login, Topics(self.prefix), clients)
 
     @property
     def limits(self) -> config.Limits:
@@ -221,6 +248,22 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
             InvalidSettings: `watch_groups` is not a regular expression.
         """
         return _pattern("watch_groups", self.watch_groups)
+
+    @property
+    def locks_files(self) -> bool:
+        """Whether locked files keep a second process away: they work on the disk of one machine only.
+
+        Raises:
+            InvalidUsage: a URI cannot be used.
+        """
+        if self.locks != "auto":
+            return self.locks == "file"
+        return self.warehouse.is_local and self.checkpoints_folder.is_local
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether `record` waits while another process writes the tables."""
+        return self.standby or bool(self.replica)
 
     def read_keys(self) -> Keys:
         """Return the keys of this deployment: those of the file, or the development keys if no file is named.

@@ -15,7 +15,7 @@ from pipeline.ledger.view_queries import Engine
 from pipeline.settings import Settings
 from pipeline.storage import small_files
 from pipeline.storage.place import Place
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, missing_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +35,8 @@ def session(settings: Settings, out: Console, *, for_minutes: bool = False) -> I
     """
     try:
         from pyspark.sql import SparkSession
-    except ModuleNotFoundError:
-        raise InvalidUsage("Spark is not installed; install it with: pip install 'wakeroll[spark]'") from None
+    except ModuleNotFoundError as missing:
+        raise missing_extra("--engine spark", "spark", missing) from None
     from pipeline.spark.session import start_brief_session
 
     running = SparkSession.getActiveSession()
@@ -87,11 +87,8 @@ def ledger(
         return
     try:
         from pipeline.ledger.duck_ledger import commits_of, duck_ledger
-    except ModuleNotFoundError as error:
-        raise InvalidUsage(
-            f"reading the tables needs the extra `ask` ({error.name} is missing); "
-            "install it with: pip install 'wakeroll[ask]'"
-        ) from None
+    except ModuleNotFoundError as missing:
+        raise missing_extra("reading the tables", "ask", missing) from None
     with out.status("reading"):
         versions = versions_when(partial(commits_of, warehouse), version, at_ms)
         with duck_ledger(warehouse, versions) as opened:

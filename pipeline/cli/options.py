@@ -60,6 +60,16 @@ Machines = Annotated[
         show_default=False,
     ),
 ]
+Replica = Annotated[
+    str | None,
+    typer.Option(
+        "--replica",
+        metavar="NAME",
+        help="Run a further coordinator, with a checkpoint of its own, beside others with other names; "
+        "default: the only coordinator.",
+        show_default=False,
+    ),
+]
 Home = Annotated[
     str | None,
     typer.Option(

@@ -5,7 +5,17 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.open_ledger import session
-from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Machines, Prefix, settings_of
+from pipeline.cli.options import (
+    Bootstrap,
+    Checkpoints,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    Machines,
+    Prefix,
+    Replica,
+    settings_of,
+)
 from pipeline.cli.output import Output
 from pipeline.storage import small_files
 from wakeroll.errors import InvalidUsage
@@ -27,6 +37,7 @@ def restore(
     kafka_config: KafkaConfig = None,
     prefix: Prefix = None,
     machines: Machines = None,
+    replica: Replica = None,
     home: Home = None,
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
@@ -41,6 +52,7 @@ def restore(
         kafka_config=kafka_config,
         prefix=prefix,
         machines=machines,
+        replica=replica,
         home=home,
         checkpoints=checkpoints,
     )
@@ -55,4 +67,6 @@ def restore(
     if restored.plans:
         same = sum(not plan.is_new_era for plan in restored.plans.values())
         out.print(f"{same} of {len(restored.plans)} shards continue in their era")
-    out.print("next: wakeroll run" + ("" if settings.machines == "both" else f" --machines {settings.machines}"))
+    options = "" if settings.machines == "both" else f" --machines {settings.machines}"
+    options += f" --replica {settings.replica}" if settings.replica else ""
+    out.print(f"next: wakeroll run{options}")

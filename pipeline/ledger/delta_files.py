@@ -33,11 +33,17 @@ def open_delta(folder: Folder, version: int | None = None) -> DeltaTable:
         raise StorageFailed(f"cannot read {place}: {str(error).partition(chr(10))[0]}") from error
 
 
-def reading(delta: DeltaTable, folder: Place, columns: Iterable[tuple[str, str]]) -> str:
+def is_delta(folder: Folder) -> bool:
+    """Return whether there is a Delta table in a folder, local or remote."""
+    location, options = Place.of(folder).for_deltalake()
+    return DeltaTable.is_deltatable(location, options)
+
+
+def reading(delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str, str]]) -> str:
     """Return the query of a table's rows, in the version that `delta` has.
 
     Args:
-        delta: the table.
+        delta: the table; None: it has no rows.
         folder: folder of the table.
         columns: name and DuckDB type of each column.
     """
@@ -45,7 +51,7 @@ def reading(delta: DeltaTable, folder: Place, columns: Iterable[tuple[str, str]]
     # were written, and also if there are no files.
     rows = f"select {', '.join(f'null::{type_} as {quoted(name)}' for name, type_ in columns)} where false"
     # DuckDB takes these characters for patterns; in brackets they stand for themselves.
-    exact = (re.sub(r"([\[*?])", r"[\1]", file) for file in files_of(delta, folder))
+    exact = (re.sub(r"([\[*?])", r"[\1]", file) for file in (files_of(delta, folder) if delta is not None else ()))
     if listed := ", ".join(map(literal, exact)):
         rows += f" union all by name select * from read_parquet([{listed}], union_by_name = true)"
     return rows

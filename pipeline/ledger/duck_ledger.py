@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES, Table
 from pipeline.ledger.column_types import columns_of, in_duckdb
-from pipeline.ledger.delta_files import REMOTE, literal, open_delta, quoted, reading, size_of
+from pipeline.ledger.delta_files import REMOTE, is_delta, literal, open_delta, quoted, reading, size_of
 from pipeline.ledger.ledger import Row, Value, row_of
 from pipeline.ledger.stored_marts import open_marts
 from pipeline.ledger.view_queries import Engine, views
@@ -144,8 +144,9 @@ def open_tables(
     """
     place = Place.of(warehouse)
     deltas = {
-        table.name: delta_table(warehouse, table, None if versions is None else versions[table.name])
+        table.name: delta
         for table in TABLES.values()
+        if (delta := find_table(warehouse, table, None if versions is None else versions.get(table.name))) is not None
     }
     if refuse_large:
         _refuse_large(warehouse, sum(map(size_of, deltas.values())))
@@ -155,7 +156,7 @@ def open_tables(
 
         register(connection, place)
     for table in TABLES.values():
-        delta = deltas[table.name]
+        delta = deltas.get(table.name)
         connection.execute(f"create view {table.name} as {_reading(table, delta, place / table.name)}")
         for column in columns_of(table.row):
             connection.execute(f'comment on column {table.name}."{column.name}" is {literal(column.comment)}')
@@ -179,13 +180,25 @@ def delta_table(warehouse: Folder, table: Table, version: int | None = None) -> 
         raise InvalidUsage(f"cannot read table {table.name!r} in {warehouse}: {error}") from error
 
 
+def find_table(warehouse: Folder, table: Table, version: int | None = None) -> DeltaTable | None:
+    """Return a table as `delta_table` does; None if it is optional and missing.
+
+    Raises:
+        InvalidUsage: as `delta_table`.
+    """
+    if table.is_optional and not is_delta(Place.of(warehouse) / table.name):
+        return None
+    return delta_table(warehouse, table, version)
+
+
 def commits_of(warehouse: Folder, table: str) -> dict[int, int]:
     """Return version -> time of its commit (epoch ms), for the versions that the log of a table still has.
 
     Raises:
         InvalidUsage: as `delta_table`.
     """
-    return {commit["version"]: commit["timestamp"] for commit in delta_table(warehouse, TABLES[table]).history()}
+    found = find_table(warehouse, TABLES[table])
+    return {} if found is None else {commit["version"]: commit["timestamp"] for commit in found.history()}
 
 
 def _refuse_large(warehouse: Folder, size: int) -> None:
@@ -213,8 +226,11 @@ def _configure(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(f"create macro {name}{definition}")
 
 
-def _reading(table: Table, delta: DeltaTable, folder: Place) -> str:
-    """Return the query of a table's rows, with the column `era` in a table that has one row per decision."""
+def _reading(table: Table, delta: DeltaTable | None, folder: Place) -> str:
+    """Return the query of a table's rows, with the column `era` in a table that has one row per decision.
+
+    Without a Delta table, there are no rows.
+    """
     columns = columns_of(table.row)
     names = []
     for column in columns:

@@ -5,6 +5,7 @@
   about a queue, offset, member or group that still exists.  So the tables show the state at the snapshot, and every
   change since.
 - `assignments` and `offsets`: a row is deleted with its decision.
+- `divergences`: no row is deleted; there are few.
 - `snapshots`: rows before the starting snapshot are deleted.  Of those older than a day, the last of each day is kept,
   and the snapshot with which an era began.
 
@@ -23,8 +24,8 @@ from pyspark.sql import functions as f
 from model import config
 from model.decision_order import ORDER
 from model.decisions import Handover, Membership, Offset, Rebalance
-from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, Table
-from model.shard import VERSION
+from model.rows import ASSIGNMENTS, DECISIONS, DIVERGENCES, EVENTS, OFFSETS, SNAPSHOTS, Table
+from model.shard import READABLE
 from pipeline.ledger.tables import path_of, with_era
 from pipeline.storage.place import Folder
 
@@ -64,7 +65,7 @@ def past_of(spark: SparkSession, warehouse: Folder, now_ms: int, keep_events_ms:
         .groupBy(*EVENTS.stream)
         .agg(f.max("offset").alias("old_offset"))
     )
-    snapshots = _read(spark, warehouse, SNAPSHOTS).where(f.col("version") == VERSION)
+    snapshots = _read(spark, warehouse, SNAPSHOTS).where(f.col("version").between(READABLE[0], READABLE[-1]))
     # The age is that of the records, because a shard's clock lags behind them by all the time that was dark.  The
     # newest snapshot is never chosen: then records follow the chosen one, among them the highest of the stream.
     newest = f.max("offset").over(Window.partitionBy(*SNAPSHOTS.stream))
@@ -87,7 +88,7 @@ def forget(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> 
     Call it in the order of `model.rows.TABLES`: records before their decisions, decisions before their rows.  Then a
     query between two calls, or after a crash, may find more rows than needed, but never fewer.
     """
-    if not past.begins and table is not SNAPSHOTS:
+    if table is DIVERGENCES or (not past.begins and table is not SNAPSHOTS):
         return
     if table is EVENTS:
         DeltaTable.forPath(spark, path_of(warehouse, EVENTS).for_spark()).delete(

@@ -10,8 +10,7 @@ from deltalake.exceptions import DeltaError
 
 from model.rows import TABLES
 from pipeline.ledger.archived_log import Period
-from pipeline.ledger.delta_files import open_delta
-from pipeline.ledger.duck_ledger import DuckLedger, open_ledger
+from pipeline.ledger.duck_ledger import DuckLedger, find_table, open_ledger
 from pipeline.storage.place import Folder, Place
 from pipeline.storage.small_files import StorageFailed
 from wakeroll.errors import InvalidUsage
@@ -89,6 +88,7 @@ class SharedLedger:
 def _versions(warehouse: Place) -> Mapping[str, int]:
     """Return table -> its newest version; empty if any cannot be read, so that opening it reports the reason."""
     try:
-        return {name: open_delta(warehouse / name).version() for name in TABLES}
-    except (DeltaError, OSError, StorageFailed):
+        found = {name: find_table(warehouse, table) for name, table in TABLES.items()}
+        return {name: delta.version() for name, delta in found.items() if delta is not None}
+    except (InvalidUsage, DeltaError, OSError, StorageFailed):
         return {}

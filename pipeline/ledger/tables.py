@@ -93,7 +93,10 @@ def highest_positions(spark: SparkSession, warehouse: Folder, table: Table) -> d
 
 def commits_of(spark: SparkSession, warehouse: Folder, table: str) -> dict[int, int]:
     """Return version -> time of its commit (epoch ms), for the versions that can still be read."""
-    history = DeltaTable.forPath(spark, path_of(warehouse, TABLES[table]).for_spark()).history()
+    path = path_of(warehouse, TABLES[table]).for_spark()
+    if TABLES[table].is_optional and not DeltaTable.isDeltaTable(spark, path):
+        return {}
+    history = DeltaTable.forPath(spark, path).history()
     rows = history.select("version", f.unix_millis("timestamp").alias("at_ms")).collect()
     return {row.version: row.at_ms for row in rows}
 
@@ -120,9 +123,12 @@ def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, in
     for table in TABLES.values():
         path = path_of(warehouse, table)
         if not DeltaTable.isDeltaTable(spark, path.for_spark()):
+            if table.is_optional:
+                spark.createDataFrame([], schema_of(table.row)).createOrReplaceTempView(table.name)
+                continue
             raise InvalidUsage(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?")
         reader = spark.read.format("delta")
-        if versions is not None:
+        if versions is not None and table.name in versions:
             reader = reader.option("versionAsOf", versions[table.name])
         rows = reader.load(path.for_spark())
         (with_era(rows) if table.key == DECIDED else rows).createOrReplaceTempView(table.name)

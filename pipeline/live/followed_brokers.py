@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from msgspec import structs
 
+from pipeline.kafka.rights_check import require_rights
 from pipeline.live.end_queries import EndQueries
 from pipeline.live.kafka_follower import KafkaFollower, Listener
 from pipeline.live.live_model import LiveModel
@@ -72,8 +73,10 @@ def followed_brokers(settings: Settings, listener: Listener | None = None) -> It
 
     Raises:
         InvalidUsage: Kafka's client rejects the settings, or the keys cannot be read.
+        LoginFailed, AccessDenied: the brokers reject the login, or deny a right.
     """
     connection, keys = settings.connection, settings.read_keys()
+    require_rights(connection, ["viewer"], must_answer=False)
     model = LiveModel(connection.topics, settings.partitions)
     model.facts = structs.replace(model.facts, is_begun=False)
     warehouse = settings.warehouse if small_files.exists(settings.warehouse) else None

@@ -11,7 +11,7 @@ from model.decision_order import SHARD_SQL
 from model.decisions import AnyDecision
 from model.partitioner import ControlPartition
 from model.records import UNREADABLE, Record, kind_of_topic
-from model.shard import VERSION
+from model.shard import READABLE
 from model.signing import OnRecord, Signatures
 from pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from pipeline.ledger.ledger import Value
@@ -58,8 +58,8 @@ def _snapshots(
 ) -> dict[ControlPartition, Snapshot]:
     """Return the newest snapshots of these eras that include no record above `reached`."""
     newest: dict[ControlPartition, tuple[int, int]] = {}
-    query = 'select topic, partition, era, "offset" from snapshots where version = $version'
-    for topic, partition, era, offset in ledger.stream(query, version=VERSION):
+    query = 'select topic, partition, era, "offset" from snapshots where version between $oldest and $newest'
+    for topic, partition, era, offset in ledger.stream(query, oldest=READABLE[0], newest=READABLE[-1]):
         place = (topic, partition)
         if offset > reached.get(place, _LAST) or (eras is not None and era != eras.get(_name(place), era)):
             continue

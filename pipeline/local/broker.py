@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -56,6 +56,8 @@ class EmbeddedBroker:
         heap: str = "256m",
         fast_start: bool = True,
         settings: Mapping[str, str | int] | None = None,
+        login: Mapping[str, str] | None = None,
+        format_options: Sequence[str] = (),
     ) -> None:
         """Describe a broker without starting it.
 
@@ -65,12 +67,16 @@ class EmbeddedBroker:
             heap: Java heap, in the format of -Xmx.
             fast_start: use only the JVM's fast compiler: ready in 2 s, but not suitable for measuring throughput.
             settings: more of Kafka's broker settings; they override those of this module.
+            login: client settings for the check that the broker is ready.
+            format_options: more options of Kafka's StorageTool, which prepares the folder of a new cluster.
         """
         self.folder = folder.absolute()
         self._port = port
         self._heap = heap
         self._fast_start = fast_start
         self._settings = dict(settings or {})
+        self._login = dict(login or {})
+        self._format_options = tuple(format_options)
         self._child: Child | None = None
         self._lock: BinaryIO | None = None
 
@@ -148,7 +154,7 @@ class EmbeddedBroker:
             self._child = self._jvm([*command, "kafka.Kafka", _PROPERTIES])
             try:
                 self._child.start()
-                self._child.wait_until(_answers(port, cluster_id), READY_S)
+                self._child.wait_until(_answers(port, cluster_id, self._login), READY_S)
             except ChildFailed as error:
                 self._child.kill()
                 if "Address already in use" in self._child.log_tail(200):
@@ -188,6 +194,7 @@ class EmbeddedBroker:
         # Kafka requires 16 bytes in URL-safe base64, and its argument parser rejects a leading "-".
         cluster_id = "w" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         arguments = ["format", "--cluster-id", cluster_id, "--config", _PROPERTIES, "--ignore-formatted"]
+        arguments += self._format_options
         answer = subprocess.run(
             [*command, "kafka.tools.StorageTool", *arguments],
             cwd=self.folder,
@@ -247,10 +254,11 @@ def _properties(port: int, controller_port: int) -> dict[str, str | int]:
     }
 
 
-def _answers(port: int, cluster_id: str) -> Callable[[], bool]:
+def _answers(port: int, cluster_id: str, login: Mapping[str, str]) -> Callable[[], bool]:
     """Return a function that checks whether a broker of this cluster answers at `port` and is ready to serve."""
     # No log: failures are expected until the broker is ready.
-    client = AdminClient({"bootstrap.servers": f"{HOST}:{port}", "reconnect.backoff.max.ms": 200, "log_level": 0})
+    quiet = {"reconnect.backoff.max.ms": 200, "log_level": 0}
+    client = AdminClient({"bootstrap.servers": f"{HOST}:{port}", **quiet, **login})
 
     def answers() -> bool:
         try:

@@ -13,7 +13,7 @@ from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES
 from pipeline.ledger.view_queries import VIEWS, Engine, views
 from pipeline.storage.place import Folder, Place
-from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.errors import WakerollError, missing_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,11 +83,7 @@ def ensure_dbt(engine: Engine) -> None:
         import_module("dbt.cli.main")
         import_module(_ADAPTERS[engine])
     except ModuleNotFoundError as error:
-        extra = _EXTRAS[engine]
-        raise InvalidUsage(
-            f"marts in {_NAMES[engine]} need the extra `{extra}` ({error.name} is missing); "
-            f"install it with: pip install 'wakeroll[{extra}]'"
-        ) from error
+        raise missing_extra(f"dbt in {_NAMES[engine]}", _EXTRAS[engine], error) from None
 
 
 def build(
@@ -109,10 +105,10 @@ def build(
     from dbt.cli.main import dbtRunner
 
     if engine == "duckdb":
-        from pipeline.ledger.duck_ledger import delta_table
+        from pipeline.ledger.duck_ledger import find_table
 
         for table in TABLES.values():
-            delta_table(warehouse, table)
+            find_table(warehouse, table)
     own = str(logs / "dbt")
     arguments = [command, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT), "--target", _TARGETS[engine]]
     arguments += ["--target-path", own, "--log-path", own, "--quiet", "--no-send-anonymous-usage-stats"]

@@ -8,10 +8,11 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import structs
 from pyspark.sql import Row, SparkSession
 
 from model.shard import Shard
-from pipeline.runtime.deciding_queries import queries_of, query_of
+from pipeline.runtime.deciding_queries import COORDINATE, RECORD, queries_of, query_of
 from pipeline.settings import Settings
 from pipeline.storage import small_files
 from pipeline.storage.place import Place
@@ -19,6 +20,10 @@ from wakeroll.errors import InvalidUsage
 
 ASIDE = ".set-aside"
 """Suffix of a checkpoint that was replaced by another one; it may be deleted."""
+
+
+_AT_WORK_MS = 120_000
+"""A coordinator that planned its last batch so long before another one did has probably ended (ms)."""
 
 
 class Progress(NamedTuple):
@@ -89,6 +94,19 @@ def forget_plan(checkpoint: Place) -> None:
         small_files.delete_folder(checkpoint / "state")  # Spark expects none before the first batch
 
 
+def recordings(settings: Settings) -> list[str]:
+    """Return the names of the checkpoints that `record` may have: ``record``, and one per turn, the latest last."""
+    names = small_files.names(settings.checkpoints_folder)
+    terms = (name.removeprefix(f"{RECORD}.") for name in names if name.startswith(f"{RECORD}."))
+    return [RECORD, *(f"{RECORD}.{term}" for term in sorted(int(term) for term in terms if term.isdigit()))]
+
+
+def latest_recording(settings: Settings) -> str:
+    """Return the name of the latest checkpoint of `record` that has planned a batch; ``record`` if there is none."""
+    begun = [name for name in recordings(settings) if progress_of(settings.checkpoint(name)) is not None]
+    return begun[-1] if begun else RECORD
+
+
 def set_aside(checkpoint: Place) -> Place:
     """Rename a checkpoint, so that its query starts without one; return its new place. An older one there is deleted.
 
@@ -117,6 +135,38 @@ def _offsets_in(file: Place) -> dict[tuple[str, int], int]:
 
 def _listed(topics: Mapping[str, int]) -> str:
     return ", ".join(f"{topic} ({count} partitions)" for topic, count in sorted(topics.items()))
+
+
+def furthest(settings: Settings) -> Settings:
+    """Return these settings for the working coordinator that is furthest in the log.
+
+    Only coordinators with a checkpoint in the same folder are known. The states of all of them are equal at the same
+    offset. Without any, the settings are returned as they are.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for name in sorted({settings.replica, "", *_replicas(settings)}):
+        its = structs.replace(settings, replica=name)
+        checkpoints = [its.checkpoint(query) for query in queries_of(its) if has_batches(its, query)]
+        if checkpoints:
+            reached = [progress for checkpoint in checkpoints if (progress := progress_of(checkpoint)) is not None]
+            found[name] = max(map(_planned_ms, checkpoints)), sum(sum(one.next.values()) for one in reached)
+    latest_ms = max((planned_ms for planned_ms, _ in found.values()), default=0)
+    working = {name: offsets for name, (planned_ms, offsets) in found.items() if planned_ms >= latest_ms - _AT_WORK_MS}
+    return structs.replace(settings, replica=max(working, key=working.__getitem__)) if working else settings
+
+
+def _replicas(settings: Settings) -> list[str]:
+    """Return the names of the replicas that have a checkpoint in the folder of the checkpoints."""
+    names = (name.partition("@") for name in small_files.names(settings.checkpoints_folder))
+    return [name for query, _, name in names if query.startswith(COORDINATE) and name]
+
+
+def _planned_ms(checkpoint: Place) -> int:
+    """Return when a query planned its last batch (epoch ms, by the clock of its machine); 0 if it is not known."""
+    planned = _batches(checkpoint, "offsets")
+    text = small_files.read(checkpoint.child("offsets", str(planned[-1]))) if planned else None
+    lines = (text or b"").decode().splitlines()
+    return int(json.loads(lines[1]).get("batchTimestampMs", 0)) if len(lines) > 2 else 0
 
 
 def read_shards(spark: SparkSession, settings: Settings) -> list[Shard]:

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from model.partitioner import ControlPartition
 from model.records import kind_of_topic
-from model.shard import VERSION
+from model.shard import READABLE, VERSION
 from pipeline.recovery.checkpoint_state import has_batches, set_aside
 from pipeline.runtime.deciding_queries import query_of
 from pipeline.settings import Settings
@@ -46,6 +46,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     """First offset whose decisions a new era publishes."""
     body: bytes | None = None
     """Encoded state; None for an empty state."""
+    published_seq: int = 0
+    """Of a replica, number of the last decision of the era that another coordinator has certainly published."""
 
 
 class Restore(Struct, frozen=True):
@@ -200,7 +202,7 @@ def read_restore(settings: Settings, query: str = "") -> Restore:
     if encoded is None:
         return Restore()
     restore = msgspec.msgpack.decode(encoded, type=Restore)
-    if restore.version != VERSION:
+    if restore.version not in READABLE:
         raise InvalidUsage(f"{file.parent} {other_version(restore.version)}")
     return restore
 
@@ -208,6 +210,7 @@ def read_restore(settings: Settings, query: str = "") -> Restore:
 def other_version(found: int) -> str:
     """Describe what to do about a checkpoint whose states have another version."""
     return (
-        f"has states of version {found}, but this program reads version {VERSION}; run the program that created them, "
+        f"has states of version {found}, but this program reads versions {READABLE[0]} to "
+        f"{VERSION}; run the program that created them, "
         "or delete the checkpoint and begin a new era with the log, by `wakeroll restore --from-log`"
     )

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from model.config import ERA_EPOCHS
 from model.rows import SNAPSHOTS
-from model.shard import VERSION
+from model.shard import READABLE
 from pipeline.jobs import coordinate, record
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
@@ -130,11 +130,11 @@ def test_without_snapshots_the_log_is_read_again_in_a_new_era(spark, settings):
     log.beat("billing", "a")
     share(log, settings, queries, {"a": [0, 1]})
     stop(queries)
-    old = [(settings.connection.topics.groups, 0, 5, 1, VERSION - 1, 0, bytearray(b"state"))]
+    old = [(settings.connection.topics.groups, 0, 5, 1, READABLE[0] - 1, 0, bytearray(b"state"))]
     append(spark.createDataFrame(old, schema_of(SNAPSHOTS.row)), path_of(settings.warehouse, SNAPSHOTS))
 
     shutil.rmtree(Path(settings.checkpoints))
-    with pytest.raises(InvalidUsage, match=f"have version {VERSION - 1}, .* restore with --from-log"):
+    with pytest.raises(InvalidUsage, match=f"have version {READABLE[0] - 1}, .* restore with --from-log"):
         prepare_restore(spark, settings)
     plans = prepare_restore(spark, settings, from_log=True).plans.values()
     queries = start(spark, settings)

@@ -135,7 +135,9 @@ class Fleet:
 
     def _is_deciding(self) -> bool:
         status = read_status(self.settings.work_folder)
-        return status is not None and status.pid == self.system.jobs.pid and status.queries["coordinate"].batch >= 0
+        if status is None or status.pid != self.system.jobs.pid:
+            return False
+        return any(one.batch >= 0 for name, one in status.queries.items() if name.startswith("coordinate"))
 
     def _consumer(self, client: str, folder: Path) -> Child:
         connection = self.settings.connection
