@@ -241,7 +241,7 @@ def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_pa
     assert old.count() == 8
 
     ensure_tables(spark, tmp_path, keep_versions_ms=0)
-    turn_back_clocks(path / "_delta_log")
+    turn_back_clocks(folder / "_delta_log")
     clean(session, path)
 
     assert len(list(folder.glob("*.parquet"))) == 1
