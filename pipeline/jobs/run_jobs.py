@@ -83,7 +83,10 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         stack.enter_context(
             metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
         )
-        require_rights(settings.connection, [_ROLES[name] for name in jobs])
+        roles = [_ROLES[name] for name in jobs]
+        if settings.is_standby or not settings.locks_files:
+            roles.append("standby")
+        require_rights(settings.connection, roles)
         for finding in ensure_topics(
             settings.connection,
             partitions=settings.partitions,

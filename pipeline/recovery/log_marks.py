@@ -41,7 +41,10 @@ Marks = Mapping[ControlPartition, Mark]
 
 def marks_of(settings: Settings) -> Marks:
     """Return the marks of the last `run` in this home, as far as they concern the checkpoint of its deciding query."""
-    status, progress = read_status(settings.work_folder), progress_of(settings.checkpoint(query_of(settings)))
+    status, progress = (
+        read_status(settings.work_folder, settings.replica),
+        progress_of(settings.checkpoint(query_of(settings))),
+    )
     if status is None or progress is None:
         return {}
     topics = topics_of(settings)
@@ -53,7 +56,7 @@ def marks_of(settings: Settings) -> Marks:
 
 def forget_marks(settings: Settings) -> None:
     """Delete the marks of the last `run`: the next one reads the replaced log."""
-    status = read_status(settings.work_folder)
+    status = read_status(settings.work_folder, settings.replica)
     if status is not None:
         write_status(settings.work_folder, structs.replace(status, marks={}), settings.replica)
 
