@@ -1,7 +1,7 @@
 # The tasks of a checkout; `make` without a target lists them.  They need only Python 3.11, Java 17 and make, and install
 # nothing outside this folder.  All paths are relative, so the folder may have any name.
 
-.PHONY: help setup run test test-operate simulate exhaustive bench screenshots lint check clean jars
+.PHONY: help setup run test test-operate simulate exhaustive bench screenshots lint check audit clean jars
 .DEFAULT_GOAL := help
 # Each step needs the previous one, so -j has no effect.
 .NOTPARALLEL:
@@ -35,11 +35,11 @@ run: jars ## start the whole system on this machine and run the demo; options: A
 	@exec .venv/bin/wakeroll demo $(ARGS)
 
 test: .venv/.installed-dev jars ## run all tests, including those with Spark and a broker; selection: ARGS="tests/unit -k lag"
-	@exec $(OURS) -m pytest -m "not operate" $(SIDE_BY_SIDE) $(ARGS)
+	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) -m "not operate" $(ARGS)
 
-test-operate: .venv/.installed-dev jars ## run the tests with real parts of a platform: minutes, and a download
-	@$(OURS) -m pipeline.spark.jars kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
-	@exec $(OURS) -m pytest -m operate --numprocesses 0 $(or $(ARGS),tests/operate)
+test-operate: .venv/.installed-dev jars ## test with real parts of a platform: TLS broker, S3 server, clusters (minutes); selection: ARGS="..."
+	@$(OURS) -m pipeline.spark.jars s3 kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
+	@exec $(OURS) -m pytest -m operate $(ARGS)
 
 simulate: .venv/.installed-dev ## run simulations with faults, one per seed; number (default 1000): SEEDS=1000
 	@exec $(OURS) -m tests.simulation.simulate --seeds $(or $(SEEDS),1000)
@@ -61,9 +61,12 @@ lint: .venv/.installed-dev ## check style and types
 check: lint ## check style and types, and run the quick tests; required before a commit
 	$(OURS) -m pytest -q $(SIDE_BY_SIDE) tests/unit tests/scenarios tests/architecture
 
+audit: .venv/.installed .audit/.installed ## write a bill of materials to dist/, look for known vulnerabilities
+	@.audit/bin/python deploy/audit.py $(ARGS)
+
 clean: ## delete the environment, JARs, data and checkpoints of this checkout
-	rm -rf .venv .wakeroll .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
-	rm -rf deploy/jars/spark deploy/jars/broker deploy/jars/.ivy deploy/jars/.new deploy/jars/.lock deploy/jars/.complete* deploy/jars/.classes*
+	rm -rf .venv .audit .wakeroll .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf deploy/jars/spark deploy/jars/broker deploy/jars/s3 deploy/jars/.ivy deploy/jars/.new deploy/jars/.lock deploy/jars/.complete* deploy/jars/.compiled deploy/jars/.classes*
 	rm -rf deploy/jars/kafka-*/broker deploy/jars/kafka-*/.[a-z]*
 	rm -rf spark-warehouse metastore_db derby.log
 	find checkpoints -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
@@ -95,5 +98,12 @@ endif
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	@$(PIP) --constraint constraints.txt --editable '.[quality,sql,sql-spark]' --group dev $(OR_SAY_SO)
+	@$(PIP) --constraint constraints.txt --editable '.[quality,sql,sql-spark,s3]' --group dev $(OR_SAY_SO)
+	@touch $@
+
+# An environment of its own: what looks for vulnerabilities is no part of what is looked at.
+.audit/.installed: .venv/.made constraints.txt
+	@rm -rf .audit
+	@$(OURS) -m venv .audit
+	@.audit/bin/python -m pip install --no-compile --constraint constraints.txt pip-audit cyclonedx-bom $(OR_SAY_SO)
 	@touch $@

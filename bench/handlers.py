@@ -60,7 +60,8 @@ class Handlers:
     def _fetch(self, number: int) -> list[Handled]:
         names = self._connection.topics
         handled: list[Handled] = []
-        with Consumer(GROUP, [self._topic], self._connection.bootstrap, prefix=names.prefix) as consumer:
+        bootstrap, login = self._connection.bootstrap, self._connection.config
+        with Consumer(GROUP, [self._topic], bootstrap, prefix=names.prefix, kafka_config=login) as consumer:
             offset = 0
             while not self._ended.is_set():
                 messages, offset = consumer.fetch((self._topic, number), offset, WAIT_S)

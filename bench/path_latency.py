@@ -21,6 +21,7 @@ from bench.machine import this_machine
 from bench.queryable import queryable
 from bench.results import write
 from bench.running_system import make_topic, running_system, settings_in
+from bench.tls_broker import tls_broker
 from bench.waiting_consumers import Crowd
 from model.rows import DECISIONS
 from pipeline.kafka.control_topics import ensure_topics
@@ -51,27 +52,31 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--warmup", type=float, default=WARMUP_S, help="seconds before that (%(default)s)")
     parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
     parser.add_argument("--json", type=Path, default=latency_figures.WAKES, help="where the figures go (%(default)s)")
+    parser.add_argument("--tls", action="store_true", help="encrypt all connections to the broker; needs openssl")
     given = parser.parse_args(arguments)
-    write(measure(given.folder, given.seconds, given.warmup), given.json)
+    if given.tls and given.json == latency_figures.WAKES:
+        parser.error("--tls needs --json FILE: the figures of docs/performance.md are those without TLS")
+    write(measure(given.folder, given.seconds, given.warmup, with_tls=given.tls), given.json)
     if given.json == latency_figures.WAKES:
         report.make()
     return 0
 
 
-def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
+def measure(folder: Path, seconds: float, warmup_s: float, *, with_tls: bool = False) -> Wakes:
     """Run the floor and the system one after the other, and measure both."""
     machine = this_machine()
     shutil.rmtree(folder, ignore_errors=True)
-    with EmbeddedBroker(folder / "broker") as broker:
+    broker, login = tls_broker(folder) if with_tls else (EmbeddedBroker(folder / "broker"), None)
+    with broker:
         print("the floor: records pass through Spark", flush=True)
-        with _floor(settings_in(folder, "floor", broker)) as (connection, ears):
-            beats = _heartbeats(connection, ears, seconds, warmup_s)
+        with _floor(settings_in(folder, "floor", broker, login)) as (connection, ears):
+            beats = heartbeats_of(connection, ears, seconds, warmup_s)
             floor = _way(beats, _crowd(connection, ears, seconds, warmup_s))
         print("ours: observer, coordinate and record", flush=True)
-        settings = settings_in(folder, "ours", broker)
+        settings = settings_in(folder, "ours", broker, login)
         with whole_system(settings) as (connection, ears):
             counted_ms = now_ms() + round(warmup_s * 1_000)
-            beats = _heartbeats(connection, ears, seconds, warmup_s)
+            beats = heartbeats_of(connection, ears, seconds, warmup_s)
             with Handlers(connection, orders_of(connection), QUEUES, HANDLERS) as handlers:
                 woken = _crowd(connection, ears, seconds, warmup_s)
     first_ms = min(answer.at_ms for answer in woken)
@@ -88,7 +93,7 @@ def measure(folder: Path, seconds: float, warmup_s: float) -> Wakes:
         ours=_way(beats, woken),
         fetched=_since(first_ms, handlers.fetched),
         polled=_since(first_ms, handlers.polled),
-        queryable=queryable(path_of(settings.warehouse, DECISIONS), counted_ms),
+        queryable=queryable(path_of(settings.warehouse, DECISIONS).path, counted_ms),
     )
 
 
@@ -126,7 +131,7 @@ def whole_system(settings: Settings) -> Iterator[tuple[Connection, Ears]]:
             yield connection, Decided(listener)
 
 
-def _heartbeats(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> Latency:
+def heartbeats_of(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> Latency:
     """Measure what a heartbeat's answer takes, with nothing else going on."""
     probe = Probe(connection, orders_of(connection))
     count_ms = now_ms() + round(warmup_s * 1_000)

@@ -150,8 +150,10 @@ def _replay(events: int, groups: int) -> Replayed:
 def _large(groups: int, members: int) -> Large:
     population = Population()
     population.settle_many([f"group-{number}" for number in range(groups)], members, members)
-    body = population.shard.body()
     everybody = sorted(population.everybody(), key=lambda who: (who[1], who[0]))  # group after group
+    for who in everybody:  # the copied groups have not received a heartbeat yet
+        population.append(population.beat(*who))
+    body = population.shard.body()
     beats = max(len(everybody) // BUSY_HEARTBEAT_S, 1)
     records = [population.record(population.beat(*who)) for who in everybody[:beats]]
 

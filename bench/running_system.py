@@ -14,10 +14,16 @@ from pipeline.settings import Settings
 from wakeroll.connection import Connection
 
 
-def settings_in(folder: Path, prefix: str, broker: EmbeddedBroker) -> Settings:
-    """Return settings whose data is in a folder, so that several systems can use one broker."""
+def settings_in(folder: Path, prefix: str, broker: EmbeddedBroker, login: Path | None = None) -> Settings:
+    """Return settings whose data is in a folder, so that several systems can use one broker.
+
+    `login`: file of client settings; None if the broker needs none.
+    """
     home, checkpoints = (str((folder / prefix / name).absolute()) for name in ("home", "checkpoints"))
-    return Settings(bootstrap=broker.bootstrap, prefix=prefix, home=home, checkpoints=checkpoints)
+    kafka_config = None if login is None else str(login.absolute())
+    return Settings(
+        bootstrap=broker.bootstrap, kafka_config=kafka_config, prefix=prefix, home=home, checkpoints=checkpoints
+    )
 
 
 @contextmanager

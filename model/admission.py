@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from model.config import MEMBER_BYTES
 from model.decisions import AnyDecision, Fenced, Rejected
 from model.events import ON_EVERY_PARTITION, Event, Heartbeat, Subscription
 from model.modes import SHARING
@@ -37,8 +38,8 @@ def refusal(turn: Turn, beat: Heartbeat, size: int) -> str:
 
 
 def size_of(subscriptions: Collection[Subscription], strategy_params: Mapping[str, object]) -> int:
-    """Return the bytes of a client's preferences that a group stores and whose size the client chooses."""
-    return len(_encode(subscriptions)) + len(_encode(strategy_params))
+    """Return the bytes that a group stores of a client: its preferences, and a fixed part."""
+    return MEMBER_BYTES + len(_encode(subscriptions)) + len(_encode(strategy_params))
 
 
 def no_room(turn: Turn, more: int, times: int = 1) -> str:

@@ -174,6 +174,9 @@ MAX_PARAM_VALUES = 1_000_000
 topic."""
 
 # --- limits on the state of a shard ---
+MEMBER_BYTES = 256
+"""Fixed part of the stored size of a client, beside its preferences, bytes: its names, epochs and times. Without it,
+a limit in bytes would not bound the number of clients that subscribe nothing."""
 Count = Annotated[int, Meta(ge=1, le=10_000_000)]
 
 
@@ -282,3 +285,11 @@ KEEP_VERSIONS_MS = 3_600_000
 UPKEEP_MS = 600_000
 """Interval of maintenance, ms. To compact 120 files into one costs as much as seven appends, and 20 files hardly
 less."""
+
+# --- several coordinators ---
+LEASE_MS = 10_000
+"""Duration of a lease, ms. A standby takes over after it; a holder that the brokers do not hear for so long stops."""
+REPLICA_OVERLAP_MS = 150_000
+"""A new replica publishes the decisions of the last such time again, ms. Kafka's producer gives up a record after two
+minutes: of what was published earlier, the copies in the inbox were published too, or their batch failed and is
+repeated."""

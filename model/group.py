@@ -20,6 +20,9 @@ IF_DIFFERENT: tuple[Trigger, ...] = ("route", "timer")
 """Triggers that begin a new epoch only if the target differs; every other trigger always does."""
 
 
+Digest = bytes
+"""Digest of a record; see `routine_beats`."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -104,6 +107,8 @@ class Member(Struct, array_like=True, kw_only=True):
     weight: float = 1.0
     reset: dict[Queue, int] = {}
     """Owned queue that was reset -> epoch of the reset."""
+    routine_beat: Digest = b""
+    """Digest of the heartbeat that `routine_beats` lists for it; empty if there is none."""
 
     @property
     def first_start(self) -> Start:

@@ -16,7 +16,7 @@ _named = attrgetter(*NAMES)
 
 def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     """Store the preferences of a member if they changed."""
-    if _named(member) == _named(beat) and list(member.subscriptions.values()) == beat.subscriptions:
+    if are_stored(beat, member):
         return NOTHING  # the case of almost every heartbeat
     group = turn.group
     wanted = {
@@ -51,6 +51,11 @@ def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
         return NOTHING
     sharing = SHARING[beat.mode]
     return combined(sharing.concerned("subscription"), reviewed, sharing.resubscribe(turn, beat.client_id, left))
+
+
+def are_stored(beat: Heartbeat, member: Member) -> bool:
+    """Return whether a heartbeat has the preferences that are stored, in the same order."""
+    return _named(member) == _named(beat) and list(member.subscriptions.values()) == beat.subscriptions
 
 
 def _newer(known: Subscription | None, shown: Subscription) -> Subscription:

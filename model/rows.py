@@ -111,6 +111,24 @@ class SnapshotRow(Struct, frozen=True, kw_only=True):
     body: Annotated[bytes, Meta(description="bytes of the state, as in the checkpoint")]
 
 
+class DivergenceRow(Struct, frozen=True, kw_only=True):
+    """A decision that differs from the one with the same identity in `decisions`.  Key: partition, offset.
+
+    Coordinators that run at once must decide the same. Of each pair of them, only the first differences are stored.
+    """
+
+    partition: Annotated[int, Meta(ge=0, description="Kafka partition of the decisions topic")]
+    offset: Annotated[int, Meta(ge=0, description="offset of this decision in that partition")]
+    shard: ShardName
+    seq: Seq
+    published_ms: Annotated[int, Meta(description="log time at which this decision was published (epoch ms)")]
+    writer: Annotated[str | None, Meta(description="process that published this decision; null if it is not known")]
+    kept_writer: Annotated[
+        str | None, Meta(description="process that published the decision in `decisions`; null if it is not known")
+    ]
+    json: Annotated[str, Meta(description="this decision, byte for byte")]
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of the ledger. Each row is appended once; old rows are deleted by `pipeline.ledger.retention`."""
@@ -125,6 +143,8 @@ class Table:
     """Columns that identify a row."""
     at: str = "at_ms"
     """Column with the time that retention uses, epoch ms."""
+    is_optional: bool = False
+    """Whether a ledger of an earlier version may lack the table; then it is read as an empty one."""
 
 
 _RECORD = ("topic", "partition", "offset")
@@ -137,7 +157,12 @@ ASSIGNMENTS = Table("assignments", AssignmentRow, ("partition", "shard"), "seq",
 OFFSETS = Table("offsets", OffsetRow, ("partition", "shard"), "seq", DECIDED)
 
 SNAPSHOTS = Table("snapshots", SnapshotRow, ("topic", "partition"), "offset", ("topic", "partition", "era", "offset"))
+DIVERGENCES = Table(
+    "divergences", DivergenceRow, ("partition",), "offset", ("partition", "offset"), at="published_ms", is_optional=True
+)
 
-TABLES: Mapping[str, Table] = {table.name: table for table in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS)}
+TABLES: Mapping[str, Table] = {
+    table.name: table for table in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES)
+}
 RECORDED = (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS)
 """Tables to which every batch of `record` may append."""

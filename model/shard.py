@@ -5,27 +5,30 @@ Entities that a batch does not touch stay encoded.
 """
 
 from bisect import bisect_left, insort
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-from model import config
+from model import config, routine_beats
 from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.deadlines import Deadlines
 from model.decisions import AnyDecision, Cause, Rejected
-from model.events import AnyEvent, Commit, Failures, Lock, Route, Tick, Unlock
+from model.events import AnyEvent, Commit, Failures, Heartbeat, Lock, Route, Tick, Unlock
 from model.group import Group, Loss
 from model.held_queue import HeldQueue
 from model.known_routes import Routes
 from model.records import Record, entity_of, kind_of_topic, raw_of, read_event, refuse, type_of
+from model.routine_beats import RoutineIndex
 from model.shard_clock import Moment, ShardClock
 from model.shard_load import Load
 from model.signing import SIGNED_BY, Admitted, Role, Signatures, Signers, admit, new_signers
 from model.state_machines import MACHINES, Around, Entity
 
-VERSION = 3
+VERSION = 4
 """Version of the machines and of the state's layout."""
+READABLE = range(3, VERSION + 1)
+"""Versions whose states can be read: since the first of them, fields were only added."""
 
 _FRAMES = 6
 """Number of innermost calls in a fingerprint."""
@@ -33,6 +36,9 @@ _OURS = __name__.partition(".")[0]
 
 _KEEP_TOPICS = (Commit, Failures, Lock, Unlock)
 """Events that change no subscription and no target: the topics that a group follows stay the same."""
+_KEEP_ROUTINE = (*_KEEP_TOPICS, Heartbeat, Tick)
+"""Events after which the group's routine heartbeats stay routine, if the event led to no decision; except the client's
+own, after a heartbeat."""
 
 
 class ShardState(Struct, array_like=True):
@@ -76,7 +82,12 @@ class ShardState(Struct, array_like=True):
     """Lower bound of new epochs: no forgotten group has used a higher epoch, and no former era has."""
     signers: dict[Role, Signers] = {}
     """The newest signers of each role; empty before the first record of an era, and without signatures."""
+    routine: dict[bytes, bytes] = {}
+    """Key of a group's records -> its routine heartbeats, as msgpack; only groups that have some."""
 
+
+_Step = tuple[AnyEvent, Moment, Cause, int, Around]
+"""An event that succeeded, with its inputs and the mark of the routes then in use."""
 
 _encode_state = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(ShardState).decode
@@ -121,6 +132,7 @@ class Shard:
         quiet_until: int = 0,
         signatures: Signatures | None = None,
         raises: bool = False,
+        skips_routine: bool = True,
     ) -> None:
         """Start a shard, or continue from the result of `body()`.
 
@@ -137,6 +149,7 @@ class Shard:
             signatures: the keys that verify signed records, or the verdicts on record; None: signatures are neither
                 required nor read.
             raises: raise exceptions of the machine, for tests, instead of rejecting the event.
+            skips_routine: skip the machine for routine heartbeats; False: never, for tests. The decisions are the same.
 
         Raises:
             WrongPartitions: the body was made with another number of partitions.
@@ -158,12 +171,13 @@ class Shard:
         self._routes = Routes(self._state.routes)
         self._signatures = signatures
         self._raises = raises
+        self._routine = RoutineIndex(self._state.routine)
+        self._skips_routine = skips_routine
         self._machine = MACHINES.get(kind_of_topic(topic), MACHINES["groups"])
         self._deadlines = Deadlines(self._state.deadlines)
         self._entities: dict[str, Entity] = {}
-        self._steps: dict[str, list[tuple[AnyEvent, Moment, Cause, int, Around]]] = {}
-        """Entity -> the events that succeeded since it was encoded, each with its inputs, and the mark of the routes
-        then in use."""
+        self._steps: dict[str, list[_Step | dict[str, int]]] = {}
+        """Entity -> the events that succeeded since it was encoded; between them, the times of routine heartbeats."""
         self._topics: dict[str, tuple[list[str], list[str]]] = {}
         """Decoded entity -> the topics under which it is listed in `readers`, and in `watchers`."""
 
@@ -217,6 +231,7 @@ class Shard:
         state.routes = self._routes.encoded
         for name, entity in self._entities.items():
             state.entities[name] = self._machine.encode(entity)
+        self._routine.store()
         self._steps.clear()
         self._routes.forget_changes()
         return _encode_state(state)
@@ -228,6 +243,11 @@ class Shard:
         """
         state = self._state
         state.offset = record.offset
+        routine = self._routine.client_of(record)
+        if routine is not None and self._may_skip(record):
+            beats, client_id = routine
+            beats.seen_ms[client_id] = state.clock.read(record.timestamp_ms).now_ms
+            return []
         event, authoritative = self._read(record)
         moment = state.clock.read(record.timestamp_ms, event if isinstance(event, Tick) else None)
         is_loud = record.offset >= state.quiet_until
@@ -242,17 +262,16 @@ class Shard:
             case Rejected():
                 decisions.append(event)
             case Tick():
-                if event.limits is not None:
-                    state.limits = event.limits
-                for name in self._due(moment.now_ms):
-                    decisions += self._step(name, event, moment, cause)
-                self._forget_routes(moment.now_ms)
+                decisions += self._tick(event, moment, cause)
             case Route():
                 state.told.pop(event.topic, None)
                 state.told[event.topic] = moment.now_ms
                 listeners = state.readers if self._routes.learn(event) else state.watchers
                 for name in tuple(listeners.get(event.topic, ())):
                     decisions += self._step(name, event, moment, cause)
+            case Heartbeat():
+                decisions += self._step(event.group_id, event, moment, cause)
+                self._note_routine(event, record, is_silent=not decisions)
             case _:
                 decisions += self._step(entity_of(event), event, moment, cause, authoritative)
         if state.stage:
@@ -281,6 +300,26 @@ class Shard:
         """Return the groups, or the keys of the queues, of this shard, sorted."""
         return sorted(self._state.entities.keys() | self._entities.keys())
 
+    def _tick(self, tick: Tick, moment: Moment, cause: Cause) -> list[AnyDecision]:
+        """Run the machine on the entities that are due."""
+        state = self._state
+        if tick.limits is not None and tick.limits != state.limits:
+            state.limits = tick.limits
+            self._routine.end_all()
+        decisions = [one for name in self._due(moment.now_ms) for one in self._step(name, tick, moment, cause)]
+        self._forget_routes(moment.now_ms)
+        return decisions
+
+    def _may_skip(self, record: Record) -> bool:
+        """Return whether a listed heartbeat is routine now: no era begins, and no signature is needed."""
+        return not self._state.stage and (self._signatures is None or self._signatures.may_be_routine(record))
+
+    def _note_routine(self, beat: Heartbeat, record: Record, *, is_silent: bool) -> None:
+        """Note whether the next heartbeat like this one is a routine one."""
+        group = self._entities.get(beat.group_id)
+        if self._skips_routine and isinstance(group, Group):
+            self._routine.note(group, beat, record, is_silent=is_silent)
+
     def _recover(self, now_ms: int, is_learning: bool) -> None:
         """Recover every entity after a loss of state; `is_learning`: decisions are not published yet."""
         state = self._state
@@ -303,6 +342,7 @@ class Shard:
         state.loss = Loss(at_ms, session_ms)
         state.next_due_ms = now_ms
         self._steps.clear()
+        self._routine.clear()
 
     def _read(self, record: Record) -> tuple[AnyEvent | Rejected | None, bool]:
         """Decode a record, and verify its signature if its event needs one.
@@ -315,9 +355,12 @@ class Shard:
             return event, True
         if not self._state.signers:
             self._state.signers = new_signers(record.offset)
-        if type(event) not in SIGNED_BY:
+        if isinstance(event, Rejected):
             return event, True
-        admitted = admit(record, cast("AnyEvent", event), self._signatures, self._state.signers)
+        if type(event) not in SIGNED_BY:
+            problem = self._signatures.client_problem(record, event)
+            return refuse("signature", problem, event) if problem else event, True
+        admitted = admit(record, event, self._signatures, self._state.signers)
         return (admitted.event, admitted.authoritative) if isinstance(admitted, Admitted) else (admitted, False)
 
     def _step(
@@ -346,6 +389,8 @@ class Shard:
             decisions[0].group_id = getattr(event, "group_id", name if isinstance(entity, Group) else None)
         else:
             self._steps.setdefault(name, []).append((event, moment, cause, self._routes.mark, around))
+        if not isinstance(event, _KEEP_TOPICS if decisions else _KEEP_ROUTINE):
+            self._routine.drop(name)
         if (after := self._machine.load(entity)) != before:
             state.load = of_all - before + after
         if decisions or isinstance(event, Route | Tick):  # else neither subscriptions nor doubts have changed
@@ -366,12 +411,19 @@ class Shard:
         self._index(name, entity)
         del self._topics[name]
         self._steps.pop(name, None)
+        self._routine.drop(name)
 
     def _as_before(self, name: str) -> Entity:
         """Restore an entity to its state after its last successful event: from its bytes, and the events since."""
         entity, steps = self._decoded(name), self._steps.get(name, [])
-        routes = self._routes.at(steps[0][3] if steps else self._routes.mark)
-        for event, moment, cause, mark, around in steps:
+        marks = (step[3] for step in steps if not isinstance(step, dict))
+        routes = self._routes.at(next(marks, self._routes.mark))
+        for step in steps:
+            if isinstance(step, dict):
+                assert isinstance(entity, Group), "only members of groups send heartbeats"
+                routine_beats.enter(step, entity)
+                continue
+            event, moment, cause, mark, around = step
             routes.follow(self._routes, mark)
             self._machine.step(entity, event, moment, cause, around._replace(routes=routes))
         return entity
@@ -390,7 +442,11 @@ class Shard:
             self._entities[name] = self._decoded(name)
             entity = self._entities[name]
             self._topics[name] = self._machine.topics(entity), self._machine.watched(entity)
-        return self._entities[name]
+        entity = self._entities[name]
+        if isinstance(entity, Group) and (seen_ms := self._routine.take_seen(name)):
+            routine_beats.enter(seen_ms, entity)
+            self._steps.setdefault(name, []).append(seen_ms)
+        return entity
 
     def _decoded(self, name: str) -> Entity:
         body = self._state.entities.get(name)

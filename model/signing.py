@@ -1,21 +1,19 @@
 """Signed records: events that only an operator or the observer may append, and how a shard recognizes copies of them.
 
-A signature is the end of the record's value, ``,"signed":"<key id>:<signer>:<count>:<until>:<mac>"}``. It is one more
-field of the JSON object, so no header is needed and the archived value contains it. `docs/protocol.md` defines its
-bytes.
+The bytes of a signature are in `model/signature_bytes.py`, the keys of clients in `model/client_keys.py`.
 """
 
-import hmac
-import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol, cast, get_args
 
 from msgspec import Struct
 
-from model import config
+from model import client_keys, config
+from model.client_keys import ClientKey
 from model.decisions import Rejected
 from model.events import AnyEvent, Arrival, Configure, Event, Reset, Route, Tick
 from model.records import Record, refuse, type_of
+from model.signature_bytes import Signature, is_mac, mac_of, read_signature, unsigned_end
 
 Role = Literal["operator", "observer"]
 
@@ -29,14 +27,6 @@ SIGNED_BY: Mapping[type[Event], Role] = {
     Arrival: "observer",
 }
 """Event type -> the role that signs it. An arrival may be unsigned: then it is a producer's hint."""
-
-_SUFFIX = re.compile(
-    rb',"signed":"([A-Za-z0-9_-]{1,32}):([0-9a-f]{16}):([1-9][0-9]{0,15}):([1-9][0-9]{0,18}):([0-9a-f]{32})"}\Z'
-)
-_LONGEST_SUFFIX = 160
-_MAC_DIGITS = 32
-"""Hex digits of the MAC: 128 bits of HMAC-SHA256."""
-_NO_KEY = b"\xff\xff\xff\xff"
 
 
 class Key(Struct, frozen=True):
@@ -56,41 +46,39 @@ class Key(Struct, frozen=True):
         return [("key_id", self.key_id), ("role", self.role)]
 
 
-class Signature(Struct, frozen=True):
-    """The signature at the end of a record's value; not verified yet."""
-
-    key_id: str
-    signer: str
-    """Name of the counter: 16 random hex digits, one name per producer that keeps its records in order."""
-    count: int
-    """Number of the record, from 1; it grows with each record of the signer."""
-    until: int
-    """Offset in the record's partition from which on the signature is void."""
-    mac: bytes
-    signed: bytes
-    """The part of the value that the MAC covers."""
-
-
 class Signatures(Protocol):
     """The verification of signatures that a shard uses."""
 
     def problem(self, record: Record, event: AnyEvent, signature: Signature | None) -> str:
         """Return why the signature of a record is invalid, as a sentence; empty if it is valid."""
 
+    def client_problem(self, record: Record, event: AnyEvent) -> str:
+        """Return why the event of a client must not take effect, as a sentence; empty if it may."""
+
+    def may_be_routine(self, record: Record) -> bool:
+        """Return whether a heartbeat may take effect without a look at its signature; see `routine_beats`."""
+
 
 class Keys(Struct, frozen=True):
     """The keys of a deployment. Several keys of a role are valid at once; the last one signs."""
 
     by_id: Mapping[str, Key]
+    clients: tuple[ClientKey, ...] = ()
+    """Keys of clients, for groups whose clients must sign."""
 
     @classmethod
-    def of(cls, keys: Iterable[Key]) -> "Keys":
+    def of(cls, keys: Iterable[Key], clients: Iterable[ClientKey] = ()) -> "Keys":
         """Collect keys in this order."""
-        return cls({key.key_id: key for key in keys})
+        return cls({key.key_id: key for key in keys}, tuple(clients))
 
     def __repr__(self) -> str:
         """Return the names of the keys, without their secrets."""
-        return f"Keys({', '.join(f'{key.key_id}: {key.role}' for key in self.by_id.values())})"
+        return f"Keys({', '.join(f'{key_id}: {role}' for key_id, role in self.roles())})"
+
+    def roles(self) -> list[tuple[str, str]]:
+        """Return the name and the role of each key; for a client key, with its groups."""
+        named = [(key.key_id, str(key.role)) for key in self.by_id.values()]
+        return named + [(key.key_id, f"{client_keys.ROLE} of {key.groups}*") for key in self.clients]
 
     def of_role(self, role: Role) -> list[Key]:
         """Return the keys of a role; the last one signs."""
@@ -113,8 +101,8 @@ class Keys(Struct, frozen=True):
             return f"no key {signature.key_id!r}; {_needed(event, role)}; keys of this role: {known}"
         if key.role != role:
             return f"the key {key.key_id!r} has the role {key.role!r}; {_needed(event, role)}"
-        mac = _mac(key, record.topic, record.partition, record.key, signature.signed)
-        if not hmac.compare_digest(signature.mac, mac):
+        mac = mac_of(key.secret, record.topic, str(record.partition), record.key, signature.signed)
+        if not is_mac(signature.mac, mac):
             return f"the signature by key {key.key_id!r} does not match this topic, partition, key and value"
         longest = config.SIGNED_FOR[role]
         if signature.until > record.offset + longest:
@@ -123,6 +111,14 @@ class Keys(Struct, frozen=True):
                 f"{longest} above the record's offset"
             )
         return ""
+
+    def client_problem(self, record: Record, event: AnyEvent) -> str:
+        """Verify the signature of a client, if its group needs one; see `Signatures.client_problem`."""
+        return client_keys.problem_of(self.clients, record, event) if self.clients else ""
+
+    def may_be_routine(self, record: Record) -> bool:
+        """Return whether no key covers the group: keys may have changed since the last heartbeat like this one."""
+        return not self.clients or not client_keys.covering(self.clients, (record.key or b"").decode())
 
 
 class OnRecord(Struct, frozen=True):
@@ -134,6 +130,14 @@ class OnRecord(Struct, frozen=True):
     def problem(self, record: Record, _event: AnyEvent, _signature: Signature | None) -> str:
         """Return the recorded verdict."""
         return self.refused.get(record.offset, "")
+
+    def client_problem(self, record: Record, _event: AnyEvent) -> str:
+        """Return the recorded verdict."""
+        return self.refused.get(record.offset, "")
+
+    def may_be_routine(self, record: Record) -> bool:
+        """Return whether the record was not refused."""
+        return record.offset not in self.refused
 
 
 class Signer:
@@ -162,8 +166,8 @@ class Signer:
         """
         self._count += 1
         until = end + config.SIGNED_FOR[self._key.role]
-        signed = value[:-1] + f',"signed":"{self._key.key_id}:{self._name}:{self._count}:{until}:'.encode()
-        return signed + _mac(self._key, topic, partition, key, signed) + b'"}'
+        signed = value[:-1] + unsigned_end(self._key.key_id, self._name, self._count, until)
+        return signed + mac_of(self._key.secret, topic, str(partition), key, signed) + b'"}'
 
 
 class Signers(Struct, array_like=True):
@@ -259,33 +263,9 @@ def admit(
     return Admitted(event, authoritative=True)
 
 
-def read_signature(value: bytes) -> Signature | None:
-    """Return the signature at the end of a value; None if there is none."""
-    found = _SUFFIX.search(value, max(len(value) - _LONGEST_SUFFIX, 0))
-    if found is None:
-        return None
-    key_id, signer, count, until, mac = found.groups()
-    return Signature(key_id.decode(), signer.decode(), int(count), int(until), mac, value[: found.start(5)])
-
-
 def _needed(event: AnyEvent, role: Role) -> str:
     what = type_of(event)
     return f"{'an' if what == 'arrival' else 'a'} {what} requires the signature of an {role}"
-
-
-def _mac(key: Key, topic: str, partition: int, record_key: bytes | None, signed: bytes) -> bytes:
-    """Return the MAC's hex digits; the length before each part makes the bytes of any two records different."""
-    parts = [
-        _with_length(topic.encode()),
-        _with_length(str(partition).encode()),
-        _NO_KEY if record_key is None else _with_length(record_key),
-        _with_length(signed),
-    ]
-    return hmac.digest(key.secret, b"".join(parts), "sha256").hex()[:_MAC_DIGITS].encode()
-
-
-def _with_length(part: bytes) -> bytes:
-    return len(part).to_bytes(4, "big") + part
 
 
 def role_of(text: str) -> Role:

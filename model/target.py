@@ -46,7 +46,20 @@ class _Shared(Struct):
     @property
     def clients(self) -> list[str]:
         """The clients that subscribe any of the topics, sorted."""
+        if len(self.subscribers) == 1:
+            return next(iter(self.subscribers.values()))
         return sorted({client_id for clients in self.subscribers.values() for client_id in clients})
+
+    @property
+    def subscriptions(self) -> dict[str, list[str]] | None:
+        """Client -> those of the topics that it subscribes to; None if all clients subscribe to all of them."""
+        if len(self.subscribers) == 1:
+            return None
+        subscriptions: dict[str, list[str]] = {client_id: [] for client_id in self.clients}
+        for topic, clients in self.subscribers.items():
+            for client_id in clients:
+                subscriptions[client_id].append(topic)
+        return subscriptions
 
     @property
     def names(self) -> str:
@@ -138,10 +151,6 @@ def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, A
     Returns:
         The number of queues in its answer; one that it assigns to several clients counts as often.
     """
-    subscriptions: dict[str, list[str]] = {client_id: [] for client_id in shared.clients}
-    for topic, clients in shared.subscribers.items():
-        for client_id in clients:
-            subscriptions[client_id].append(topic)
     strategy = target.strategy
     try:
         if wrong:
@@ -149,9 +158,9 @@ def _share(target: Target, group: Group, shared: _Shared, params: Mapping[str, A
         shares = allocate(
             strategy,
             shared.queues,
-            subscriptions,
+            shared.clients,
             params,
-            subscriptions=subscriptions,
+            subscriptions=shared.subscriptions,
             previous=group.target,
             presorted=True,
         )

@@ -15,13 +15,22 @@ from msgspec import Meta
 
 from model import config
 from model.signing import Keys
-from wakeroll.connection import Connection, Topics, read_properties
+from pipeline.storage.place import Place
+from pipeline.storage.s3_access import S3Access
+from wakeroll.client_properties import read_properties
+from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import read_keys
 
 PREFIX = "WAKEROLL_"
 """Prefix of the environment variables: WAKEROLL_BOOTSTRAP sets `bootstrap`."""
 
+
+_AWS_NAMES = {
+    "s3_endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "s3_region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+}
+"""Setting -> AWS's own environment variables for it; the first that is set counts."""
 
 _NOT_ABOVE = (
     ("max_group_bytes", "max_shard_bytes"),
@@ -62,6 +71,30 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="state machines that `coordinate` runs: both in one query, or only those of groups or of queues"
         ),
     ] = "both"
+    replica: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[A-Za-z0-9._-]{0,64}\Z",
+            description="name of this coordinator, if several run at once; each has a checkpoint of its own; "
+            "empty: the only one",
+        ),
+    ] = ""
+    standby: Annotated[
+        bool,
+        Meta(
+            description="whether `record` waits while another process writes the tables; it always does with a replica"
+        ),
+    ] = False
+    locks: Annotated[
+        Literal["auto", "file", "lease"],
+        Meta(
+            description="how a second process is kept from a checkpoint or from the tables: by a locked file, or by a "
+            "lease in Kafka; auto: a file on a local disk, else a lease; NFS needs `lease`"
+        ),
+    ] = "auto"
+    lease_ms: Annotated[
+        int, Meta(ge=1_000, le=300_000, description="duration of a lease: how long after a crash another process waits")
+    ] = config.LEASE_MS
     mirror_offsets: Annotated[
         str,
         Meta(
@@ -86,12 +119,42 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
     watch_interval_ms: Annotated[
         int, Meta(ge=500, le=300_000, description="interval between two descriptions of a watched group")
     ] = 5_000
-    home: Annotated[str, Meta(min_length=1, description="folder of the tables, the logs and the embedded broker")] = (
-        ".wakeroll"
-    )
-    checkpoints: Annotated[str, Meta(min_length=1, description="folder of the checkpoints of the queries")] = (
-        "checkpoints"
-    )
+    home: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="folder of the tables, the logs and the embedded broker; or the URI of a folder in an object "
+            "store, such as s3a://bucket/path, for the tables only",
+        ),
+    ] = ".wakeroll"
+    checkpoints: Annotated[
+        str,
+        Meta(
+            min_length=1, description="folder of the checkpoints of the queries, or the URI of one in an object store"
+        ),
+    ] = "checkpoints"
+    work: Annotated[
+        str,
+        Meta(
+            description="local folder of the logs, the status of `run`, its locks and the embedded broker; empty: "
+            "home, or if that is remote, a folder of its own in .wakeroll"
+        ),
+    ] = ""
+    s3_endpoint: Annotated[
+        str,
+        Meta(
+            pattern=r"\A(https?://[^/@]+/?)?\Z",
+            description="URL of the S3 store, without a bucket; empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or AWS",
+        ),
+    ] = ""
+    s3_region: Annotated[
+        str,
+        Meta(pattern=r"\A[A-Za-z0-9-]*\Z", description="region of the buckets; empty: AWS_REGION, AWS_DEFAULT_REGION"),
+    ] = ""
+    s3_addressing: Annotated[
+        Literal["path", "virtual"],
+        Meta(description="where the bucket is in a URL: in its path, or in front of the host's name"),
+    ] = "path"
     master: Annotated[str, Meta(description="Spark master; with 2 cores, local[4] was the fastest for both jobs")] = (
         "local[4]"
     )
@@ -167,13 +230,15 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         Raises:
             InvalidSettings: no broker is named.
             InvalidConfigFile: `kafka_config` cannot be read.
+            InvalidKeys: `keys` cannot be read.
         """
         if not self.bootstrap:
             raise InvalidSettings(
                 "no broker is named; use --bootstrap host:port, or start an embedded broker with `wakeroll up`"
             )
         login = read_properties(Path(self.kafka_config)) if self.kafka_config else {}
-        return Connection(self.bootstrap, login, Topics(self.prefix))
+        clients = self.read_keys().clients if self.keys else ()
+        return Connection(self.bootstrap, login, Topics(self.prefix), clients)
 
     @property
     def limits(self) -> config.Limits:
@@ -198,6 +263,22 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         """
         return _pattern("watch_groups", self.watch_groups)
 
+    @property
+    def locks_files(self) -> bool:
+        """Whether locked files keep a second process away: they work on the disk of one machine only.
+
+        Raises:
+            InvalidUsage: a URI cannot be used.
+        """
+        if self.locks != "auto":
+            return self.locks == "file"
+        return self.warehouse.is_local and self.checkpoints_folder.is_local
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether `record` waits while another process writes the tables."""
+        return self.standby or bool(self.replica)
+
     def read_keys(self) -> Keys:
         """Return the keys of this deployment: those of the file, or the development keys if no file is named.
 
@@ -207,23 +288,52 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         return read_keys(self.keys)
 
     @property
-    def warehouse(self) -> Path:
-        """Folder of the Delta tables; each table is a folder in it."""
-        return Path(self.home).absolute() / "warehouse"
+    def warehouse(self) -> Place:
+        """Folder of the Delta tables; each table is a folder in it.
+
+        Raises:
+            InvalidUsage: the URI in `home` cannot be used.
+        """
+        return self._place(self.home) / "warehouse"
+
+    @property
+    def work_folder(self) -> Path:
+        """Local folder of what belongs to processes of this machine: logs, status, locks, the embedded broker."""
+        return Path(self.work).absolute() if self.work else self._place(self.home).beneath(Path(".wakeroll").absolute())
 
     @property
     def logs(self) -> Path:
-        """Folder of the log files of the processes."""
-        return Path(self.home).absolute() / "logs"
+        """Local folder of the log files of the processes."""
+        return self.work_folder / "logs"
 
     def environment(self) -> dict[str, str]:
         """Return these settings as environment variables, for a child process that needs the same settings."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         return {PREFIX + name.upper(): str(value) for name, value in values.items() if value is not None}
 
-    def checkpoint(self, query: str) -> Path:
-        """Return the folder of a query's checkpoint."""
-        return Path(self.checkpoints).absolute() / query
+    def checkpoint(self, query: str) -> Place:
+        """Return the folder of a query's checkpoint.
+
+        Raises:
+            InvalidUsage: the URI in `checkpoints` cannot be used.
+        """
+        return self.checkpoints_folder / query
+
+    @property
+    def checkpoints_folder(self) -> Place:
+        """Folder of the checkpoints; each is a folder in it.
+
+        Raises:
+            InvalidUsage: the URI in `checkpoints` cannot be used.
+        """
+        return self._place(self.checkpoints)
+
+    def lock_file(self, place: Place) -> Path:
+        """Return the lock file for a place: the place itself if it is local, else a file in the work folder."""
+        return place.beneath(self.work_folder / "locks")
+
+    def _place(self, where: str) -> Place:
+        return Place.of(where, S3Access(self.s3_endpoint.rstrip("/"), self.s3_region, self.s3_addressing))
 
 
 def load(environment: Mapping[str, str], file: Path | None = None, **given: Any) -> Settings:
@@ -237,7 +347,7 @@ def load(environment: Mapping[str, str], file: Path | None = None, **given: Any)
     Raises:
         InvalidSettings: the file cannot be read, a name is unknown, or a value is out of its bounds.
     """
-    values = _from_file(file) | _from_environment(environment)
+    values = _from_aws(environment) | _from_file(file) | _from_environment(environment)
     values |= {name: value for name, value in given.items() if value is not None}
     for name in values:
         if name not in Settings.__struct_fields__:
@@ -251,6 +361,11 @@ def load(environment: Mapping[str, str], file: Path | None = None, **given: Any)
             raise InvalidSettings(
                 f"{smaller} is {getattr(settings, smaller)}; it must be at most {larger} ({getattr(settings, larger)})"
             )
+    for place in (settings.home, settings.checkpoints):
+        try:
+            Place.of(place)
+        except InvalidUsage as error:
+            raise InvalidSettings(str(error)) from None
     return settings
 
 
@@ -282,6 +397,15 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         for name in Settings.__struct_fields__
         if PREFIX + name.upper() in environment
     }
+
+
+def _from_aws(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that AWS's own variables contain."""
+    found = {
+        name: next((environment[aws] for aws in names if environment.get(aws)), "")
+        for name, names in _AWS_NAMES.items()
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _alternatives(name: str) -> str:

@@ -71,7 +71,7 @@ class Admin:
         self._consumer = self._connection.operators_consumer()
         self._positions = Positions(self._consumer, connect_timeout)
         try:
-            look(self._connection, (), connect_timeout)
+            look(self._connection, (), connect_timeout, rights=("Write", "Describe"))
         except WakerollError:
             self.close()
             raise

@@ -4,15 +4,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from wakeroll.errors import InvalidUsage, NotReachable
+from model.client_keys import ClientKey, ClientSigner, covering
+from wakeroll.client_properties import librdkafka_settings
+from wakeroll.errors import AccessDenied, InvalidUsage, NotReachable
 from wakeroll.kafka_clients import clients_of
+from wakeroll.keys import client_key_for, new_client_signer
+from wakeroll.login_errors import is_denied
 from wakeroll.retry_clock import RetryClock
+from wakeroll.steady_consumer import UNUSED_GROUP
 
 MURMUR2 = "murmur2_random"
 """The partitioner of Kafka's Java clients and of Spark; librdkafka's default (CRC32) chooses other partitions."""
@@ -52,6 +56,11 @@ class Topics:
         return f"{self.prefix}.decisions"
 
     @property
+    def leases(self) -> str:
+        """Claims and renewals of leases; it exists only where processes need them. See `model.lease_log`."""
+        return f"{self.prefix}.leases"
+
+    @property
     def control(self) -> tuple[str, str]:
         """The topics whose records the coordinator reads."""
         return (self.groups, self.queues)
@@ -73,9 +82,11 @@ class Connection:
 
     bootstrap: str
     """``host:port[,host:port]``."""
-    config: Mapping[str, str] = field(default_factory=dict)
-    """More librdkafka settings, like those of ``--kafka-config``: security.protocol, sasl.username, ..."""
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """More client settings, like those of ``--kafka-config``, in librdkafka's names or in those of Java clients."""
     topics: Topics = field(default_factory=Topics)
+    client_keys: tuple[ClientKey, ...] = ()
+    """Keys with which clients of their groups sign; clients of other groups do not sign."""
 
     def __post_init__(self) -> None:
         if not self.bootstrap:
@@ -84,11 +95,42 @@ class Connection:
             found = _address(address.strip())
             if found is None or not 0 < int(found["port"]) < 65_536:
                 raise InvalidUsage(f"bootstrap is {self.bootstrap!r}; it must be host:port[,host:port]")
+        named = self.config.get("bootstrap.servers", self.bootstrap)
+        if named != self.bootstrap:
+            raise InvalidUsage(
+                f"the Kafka settings name bootstrap.servers {named!r}, but bootstrap is {self.bootstrap!r}; name the "
+                "brokers once, by --bootstrap or bootstrap="
+            )
+
+    @property
+    def has_login(self) -> bool:
+        """Whether clients log in, or at least verify the brokers."""
+        return librdkafka_settings(self.config).get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT"
+
+    @property
+    def user(self) -> str:
+        """The user or certificate of the login, for messages; never a secret."""
+        settings = librdkafka_settings(self.config)
+        user = settings.get("sasl.username") or settings.get("ssl.certificate.location")
+        return repr(user or settings.get("ssl.keystore.location") or "this client")
+
+    @property
+    def login(self) -> str:
+        """The user, the mechanism and the protocol of the login; never a secret."""
+        settings = librdkafka_settings(self.config)
+        by = settings.get("sasl.mechanism", "certificate")
+        return f"{self.user} by {by} over {settings.get('security.protocol', 'PLAINTEXT').upper()}"
 
     @property
     def clock(self) -> RetryClock:
         """The clock by which failed messages wait for their next attempt."""
         return clients_of(self.bootstrap).clock
+
+    def client_signer(self, group_id: str) -> ClientSigner | None:
+        """Return a new signer for a client of a group; None if its events are not signed."""
+        if not covering(self.client_keys, group_id):
+            return None
+        return new_client_signer(client_key_for(self.client_keys, group_id))
 
     def producer(self, **settings: Any) -> Producer:
         """Create a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients.
@@ -114,7 +156,7 @@ class Connection:
             InvalidUsage: Kafka's client rejects the settings.
         """
         ours = {
-            "group.id": "wakeroll-unused",
+            "group.id": UNUSED_GROUP,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
@@ -146,18 +188,24 @@ class Connection:
         """Convert a KafkaException of the block, which waits `timeout` seconds for answers, to an error for the user.
 
         Raises:
-            NotReachable: the block raised a KafkaException.
+            AccessDenied: the brokers deny the principal a right.
+            NotReachable: the block raised another KafkaException.
         """
         try:
             yield
         except KafkaException as problem:
+            if is_denied(problem.args[0]):
+                raise AccessDenied(
+                    f"the brokers at {self.bootstrap} deny {self.user} an operation: {problem.args[0].str()}; "
+                    "`wakeroll acls` prints the ACLs of each role"
+                ) from None
             raise NotReachable(
                 f"no Kafka broker answered at {self.bootstrap} within {timeout:g} s ({problem.args[0].str()})"
             ) from None
 
     def _make(self, kind: Callable[[dict[str, Any]], _Client], settings: Mapping[str, Any]) -> _Client:
         try:
-            return kind({"bootstrap.servers": self.bootstrap, **settings, **self.config})
+            return kind({"bootstrap.servers": self.bootstrap, **settings, **librdkafka_settings(self.config)})
         except KafkaException as problem:
             raise InvalidUsage(f"Kafka's client rejects these settings: {problem.args[0].str()}") from None
 
@@ -172,29 +220,3 @@ def take(consumer: Consumer, most: int, timeout: float) -> list[Message]:
     first = consumer.poll(timeout)
     # consume() alone would wait for all of them.
     return [] if first is None else [first, *consumer.consume(most - 1, timeout=0)]
-
-
-class InvalidConfigFile(InvalidUsage):
-    """A Kafka properties file is not valid; the message names the file, the line and the expected format."""
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """Read a Kafka client properties file: ``name=value`` lines, ``#`` comments.
-
-    Raises:
-        InvalidConfigFile: the file cannot be read, or a line is neither a setting nor a comment.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeError) as error:
-        raise InvalidConfigFile(f"cannot read the Kafka settings in {path}: {error}") from error
-    settings = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text.startswith(("#", "!")):
-            continue
-        name, separator, value = text.partition("=")
-        if not separator or not name.strip():
-            raise InvalidConfigFile(f"{path} line {number} is {text!r}; it must be name=value")
-        settings[name.strip()] = value.strip()
-    return settings

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -24,6 +25,7 @@ from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.fetch import Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
+from wakeroll.keys import client_key_for, read_keys
 from wakeroll.outbox import Outbox
 from wakeroll.push import limits
 from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
@@ -76,6 +78,7 @@ class Consumer:
         commit_interval: float | None = 5.0,
         kafka_config: Mapping[str, str] | None = None,
         prefix: str = "wakeroll",
+        keys: str | Path | None = None,
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
         connect_timeout: float = 10.0,
@@ -102,8 +105,9 @@ class Consumer:
             commit_interval: seconds between two commits of processed messages. Offsets are also committed when a queue
                 is revoked and on leaving. None: only `commit` commits. A start offset found by `consume_from` is
                 always committed at once.
-            kafka_config: more librdkafka settings, for example for the login.
+            kafka_config: more Kafka client settings, for example for the login, in librdkafka's or Java's names.
             prefix: prefix of the control plane's topic names.
+            keys: file with the client key of this group, which signs its events; None: they are not signed.
             on_assigned: called in `poll` with newly assigned queues. Messages produced after the call are read.
             on_revoked: called in `poll` or `close` with queues that are revoked or lost. The application has processed
                 all their delivered messages. Unless they were lost, nobody else owns them yet: finish open work here,
@@ -129,7 +133,8 @@ class Consumer:
             room=room,
             weight=weight,
         )
-        connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
+        client_keys = () if keys is None else (client_key_for(read_keys(keys).clients, group_id),)
+        connection = Connection(bootstrap, kafka_config or {}, Topics(prefix), client_keys)
         outbox, self._reader = Outbox(connection, group_id), Reader(connection)
         try:
             partitions = look(connection, [subscription.topic for subscription in subscriptions], connect_timeout)

@@ -14,6 +14,7 @@ from model.partitioner import partition_of
 from model.records import UNREADABLE
 from wakeroll.connection import Connection, take
 from wakeroll.errors import NotReachable
+from wakeroll.login_errors import denied, is_denied
 from wakeroll.partition_offsets import Positions, ends_of
 
 log = logging.getLogger("wakeroll")
@@ -96,7 +97,11 @@ class DecisionLog:
                 raise NotReachable(f"cannot read {where} from {before} to {end}: no record in {self._timeout:g} s")
 
     def wait(self, timeout: float) -> list[Said]:
-        """Return the next decisions, in order; wait at most `timeout` seconds for a record."""
+        """Return the next decisions, in order; wait at most `timeout` seconds for a record.
+
+        Raises:
+            AccessDenied: the principal may not read the decisions.
+        """
         messages = take(self._consumer, BATCH, min(timeout, SLICE_S))
         return [decision for message in messages if (decision := self._read(message)) is not None]
 
@@ -111,6 +116,8 @@ class DecisionLog:
         """Decode a decision about this group; ignore records of unknown formats: they are for other versions."""
         error = message.error()
         if error is not None:
+            if is_denied(error):
+                raise denied(self._at.topic, "Read")
             if error.code() != KafkaError._PARTITION_EOF:
                 log.debug("reading %s-%s: %s", self._at.topic, self._at.partition, error)
             return None

@@ -9,6 +9,20 @@ class InvalidUsage(WakerollError):
     """An argument or a call is not valid; the message names what is valid. A retry does not help."""
 
 
+def missing_extra(what: str, extra: str, missing: ModuleNotFoundError) -> InvalidUsage:
+    """Return the error for a package that is not installed; it names the extra that installs it.
+
+    Args:
+        what: subject of the sentence, such as ``this command``.
+        extra: name of the extra, such as ``ask``.
+        missing: error of the import.
+    """
+    package = (missing.name or "").partition(".")[0]
+    return InvalidUsage(
+        f"{what} needs the extra `{extra}` ({package} is missing); install it with: pip install 'wakeroll[{extra}]'"
+    )
+
+
 class NotReachable(WakerollError):
     """No broker answered in time, or the broker has no control plane."""
 
@@ -27,3 +41,11 @@ class ConsumerFenced(WakerollError):
         super().__init__(message)
         self.reason = reason
         self.by = by
+
+
+class LoginFailed(NotReachable):
+    """The brokers reject the login, or the TLS connection fails. A retry does not help before a setting is changed."""
+
+
+class AccessDenied(NotReachable):
+    """The brokers deny the principal an operation; the message names the topic and the operation."""

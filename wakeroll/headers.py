@@ -14,6 +14,8 @@ from wakeroll.errors import InvalidUsage
 
 TAGS_HEADER = TAGS_PROPERTY
 """Name of the header with the tag; RocketMQ uses the same name for the tag among its properties."""
+WRITER_HEADER = "writer"
+"""Header of a published decision: name of the process that published it, like ``b@host:4321``."""
 
 _DECLARED = {field.name: field.type for field in msgspec.structs.fields(Arrival)}
 

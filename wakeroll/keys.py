@@ -4,9 +4,12 @@ import re
 import secrets
 import stat
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from model import client_keys
+from model.client_keys import ClientKey, ClientSigner
 from model.signing import DEV_KEYS, ROLES, Key, Keys, Role, Signer
 from wakeroll.errors import InvalidUsage
 
@@ -17,6 +20,7 @@ DEV_WARNING = (
 SECRET_BYTES = 32
 
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_GROUPS = re.compile(r"[A-Za-z0-9._-]{0,255}")
 _SECRET = re.compile(rf"[0-9a-f]{{{2 * SECRET_BYTES}}}")
 
 
@@ -40,10 +44,12 @@ def read_keys(path: str | Path | None) -> Keys:
         raise InvalidKeys(f"the keys in {path} are not TOML; `wakeroll keys new` prints a valid entry") from None
     if not entries:
         raise InvalidKeys(f"there is no key in {path}; `wakeroll keys new` creates one")
-    return Keys.of(_key(path, key_id, entry) for key_id, entry in entries.items())
+    keys = [_key(path, key_id, entry) for key_id, entry in entries.items()]
+    clients = [key for key in keys if isinstance(key, ClientKey)]
+    return Keys.of((key for key in keys if isinstance(key, Key)), clients)
 
 
-def entry_of(key: Key) -> str:
+def entry_of(key: Key | ClientKey) -> str:
     """Return a key as an entry of a key file.
 
     >>> print(entry_of(Key("night-shift", "operator", bytes(32))), end="")
@@ -51,7 +57,8 @@ def entry_of(key: Key) -> str:
     role = "operator"
     secret = "0000000000000000000000000000000000000000000000000000000000000000"
     """
-    return f'[{key.key_id}]\nrole = "{key.role}"\nsecret = "{key.secret.hex()}"\n'
+    its = f'role = "client"\ngroups = "{key.groups}"' if isinstance(key, ClientKey) else f'role = "{key.role}"'
+    return f'[{key.key_id}]\n{its}\nsecret = "{key.secret.hex()}"\n'
 
 
 def new_key(role: Role, key_id: str | None = None) -> Key:
@@ -60,20 +67,28 @@ def new_key(role: Role, key_id: str | None = None) -> Key:
     Raises:
         InvalidUsage: the id is not 1 to 32 characters of `[A-Za-z0-9_-]`.
     """
-    key_id = f"{role}-{secrets.token_hex(3)}" if key_id is None else key_id
-    if not _KEY_ID.fullmatch(key_id):
-        raise InvalidUsage(f"the id of the key is {key_id!r}; it must be 1 to 32 letters, digits, hyphens, underscores")
-    return Key(key_id, role, secrets.token_bytes(SECRET_BYTES))
+    return Key(_new_id(role, key_id), role, secrets.token_bytes(SECRET_BYTES))
 
 
-def add_key(path: Path, key: Key) -> None:
+def new_client_key(groups: str, key_id: str | None = None) -> ClientKey:
+    """Create a key for the clients of all groups whose names begin with `groups`.
+
+    Raises:
+        InvalidUsage: the id is not 1 to 32 characters of `[A-Za-z0-9_-]`, or no name of a group begins with `groups`.
+    """
+    if not _GROUPS.fullmatch(groups):
+        raise InvalidUsage(f"the beginning of the groups is {groups!r}; it must be as in names of groups")
+    return ClientKey(_new_id(client_keys.ROLE, key_id), groups, secrets.token_bytes(SECRET_BYTES))
+
+
+def add_key(path: Path, key: Key | ClientKey) -> None:
     """Append a key to a file. A new file is readable only by its owner.
 
     Raises:
         InvalidKeys: the file cannot be read, or already has a key with this id.
         OSError: the file cannot be written.
     """
-    if path.exists() and key.key_id in read_keys(path).by_id:
+    if path.exists() and key.key_id in {key_id for key_id, _ in read_keys(path).roles()}:
         raise InvalidKeys(f"{path} already has a key {key.key_id!r}; choose another id")
     path.touch(mode=0o600)
     with path.open("a", encoding="utf-8") as file:
@@ -109,13 +124,44 @@ def new_signer(key: Key) -> Signer:
     return Signer(key, secrets.token_hex(8))
 
 
-def _key(path: str | Path, key_id: str, entry: Any) -> Key:
+def client_key_for(keys: Iterable[ClientKey], group_id: str) -> ClientKey:
+    """Return the key with which the clients of a group sign: the last one that covers the group.
+
+    Raises:
+        InvalidKeys: none of the keys covers the group.
+    """
+    found = client_keys.covering(keys, group_id)
+    if not found:
+        raise InvalidKeys(f"there is no client key for the group {group_id!r}; a key covers the groups of its prefix")
+    return found[-1]
+
+
+def new_client_signer(key: ClientKey) -> ClientSigner:
+    """Return a signer of a client's events with a new random id."""
+    return ClientSigner(key, secrets.token_hex(8))
+
+
+def _new_id(role: str, key_id: str | None) -> str:
+    key_id = f"{role}-{secrets.token_hex(3)}" if key_id is None else key_id
+    if not _KEY_ID.fullmatch(key_id):
+        raise InvalidUsage(f"the id of the key is {key_id!r}; it must be 1 to 32 letters, digits, hyphens, underscores")
+    return key_id
+
+
+def _key(path: str | Path, key_id: str, entry: Any) -> Key | ClientKey:
     """Convert an entry to a key. An error never quotes a value: it may be a secret in the wrong place."""
-    if not _KEY_ID.fullmatch(key_id) or not isinstance(entry, dict) or entry.keys() != {"role", "secret"}:
+    names = entry.keys() - {"groups"} if isinstance(entry, dict) else set()
+    if not _KEY_ID.fullmatch(key_id) or names != {"role", "secret"}:
         raise InvalidKeys(f"an entry in {path} must have an id, a role and a secret, as `wakeroll keys new` prints it")
     role, secret = entry["role"], entry["secret"]
-    if role not in ROLES:
-        raise InvalidKeys(f"the role of key {key_id!r} in {path} must be {' or '.join(ROLES)}")
+    if role not in ROLES and role != client_keys.ROLE:
+        raise InvalidKeys(f"the role of key {key_id!r} in {path} must be {', '.join(ROLES)} or {client_keys.ROLE}")
+    if (role == client_keys.ROLE) != ("groups" in entry):
+        raise InvalidKeys(f"key {key_id!r} in {path}: a key of the role client must have `groups`, and no other may")
     if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
         raise InvalidKeys(f"the secret of key {key_id!r} in {path} must be {2 * SECRET_BYTES} hex digits")
-    return Key(key_id, role, bytes.fromhex(secret))
+    if role != client_keys.ROLE:
+        return Key(key_id, role, bytes.fromhex(secret))
+    if not isinstance(entry["groups"], str) or not _GROUPS.fullmatch(entry["groups"]):
+        raise InvalidKeys(f"`groups` of key {key_id!r} in {path} must be the beginning of names of groups")
+    return ClientKey(key_id, entry["groups"], bytes.fromhex(secret))

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from model import config
 from model.events import Event
 from wakeroll.connection import Connection
+from wakeroll.login_errors import denied, is_denied
 
 log = logging.getLogger("wakeroll")
 
@@ -26,7 +27,9 @@ class Outbox:
         """
         self._connection = connection
         self._key = group_id.encode()
+        self._signer = connection.client_signer(group_id)
         self._broken = False
+        self._is_denied = False
         self._producer = self._make()
 
     def send(self, event: Event, on_delivered: Callable[[], None] | None = None) -> None:
@@ -46,13 +49,16 @@ class Outbox:
         def delivered(error: KafkaError | None, _: Message) -> None:
             if error is not None:
                 self._note(error)
-            elif on_delivered is not None:
+                return
+            self._is_denied = False
+            if on_delivered is not None:
                 on_delivered()
 
+        topic, value = self._connection.topics.groups, _encode(event)
+        if self._signer is not None:
+            value = self._signer.sign(topic, self._key, value)
         try:
-            self._producer.produce(
-                self._connection.topics.groups, value=_encode(event), key=self._key, on_delivery=delivered
-            )
+            self._producer.produce(topic, value=value, key=self._key, on_delivery=delivered)
         except BufferError:
             log.debug("a record for the group was not sent: the producer's queue is full")
         except KafkaException as problem:
@@ -83,4 +89,7 @@ class Outbox:
 
     def _note(self, error: KafkaError) -> None:
         self._broken |= error.fatal() or error.code() == KafkaError._FATAL
+        if is_denied(error) and not self._is_denied:
+            self._is_denied = True
+            log.warning("%s", denied(self._connection.topics.groups, "Write"))
         log.debug("a record for the group was lost: %s", error)

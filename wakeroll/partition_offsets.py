@@ -8,6 +8,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from model.queue import Queue
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.login_errors import denied, is_denied
 from wakeroll.reset import ResetPoint
 
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION)
@@ -50,9 +51,12 @@ class Positions:
         """Return the queues of a topic, sorted; none if the topic does not exist or its name is not valid in Kafka.
 
         Raises:
+            AccessDenied: the principal may not describe the topic.
             NotReachable: the brokers do not return the metadata of the topic.
         """
         found = self._consumer.list_topics(topic, self._timeout).topics[topic]
+        if is_denied(found.error):
+            raise denied(topic, "Describe")
         if found.error is not None and found.error.code() not in _NO_TOPIC:
             raise NotReachable(f"cannot read the partitions of {topic}: {found.error.str()}")
         return [] if found.error is not None else [Queue(topic, "", number) for number in sorted(found.partitions)]

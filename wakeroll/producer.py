@@ -69,7 +69,7 @@ class Producer:
         """
         connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
         self._producer = connection.producer()
-        look(connection, (), connect_timeout)
+        look(connection, (), connect_timeout, rights=("Describe", "Describe"))
         self._topic = connection.topics.queues
         self._arrivals = Arrivals()
         self._changed = threading.Condition()

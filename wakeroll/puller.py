@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 
 import msgspec
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from model import config
 from model.decisions import Rejected, Wake
@@ -14,6 +14,7 @@ from model.events import Cancel, Pull, Subscription
 from model.pull_client import PullEnded, Pulls
 from model.queue import Queue
 from wakeroll.connection import Connection
+from wakeroll.login_errors import denied, is_denied
 from wakeroll.monotonic_clock import now_ms
 
 log = logging.getLogger("wakeroll")
@@ -35,6 +36,9 @@ class Puller:
         """Results of ended pulls that their threads have not taken yet."""
         self._changed = threading.Condition()  # with a lock that its owner may acquire again
         self._producer: Producer | None = None
+        self._signer = connection.client_signer(group_id)
+        self._denials = 0
+        """Number of pulls that were denied since one was accepted."""
 
     def wait(
         self, queue: Queue, from_offset: int, timeout_ms: int, subscription: Subscription, check: Callable[[], None]
@@ -117,11 +121,22 @@ class Puller:
             # A pull that is older than its longest hold is useless.
             self._producer = self._connection.producer(**{"message.timeout.ms": config.PULL_TIMEOUT_MS})
         self._producer.poll(0)  # frees delivered records
+        topic, key, value = self._connection.topics.queues, event.queue.key.encode(), _encode(event)
+        if self._signer is not None:
+            value = self._signer.sign(topic, key, value)
         try:
-            self._producer.produce(self._connection.topics.queues, value=_encode(event), key=event.queue.key.encode())
+            self._producer.produce(topic, value=value, key=key, on_delivery=self._delivered)
         except BufferError:
             log.debug("a pull was not sent: the producer's queue is full")
         except KafkaException as problem:
             log.debug("a pull was not sent: %s", problem)
             if problem.args[0].fatal():
                 self._producer = None  # an idempotent producer cannot recover from a fatal error
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if not is_denied(error):
+            self._denials = 0
+            return
+        self._denials += 1
+        if self._denials == 1:
+            log.warning("%s", denied(self._connection.topics.queues, "Write"))

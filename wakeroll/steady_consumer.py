@@ -1,12 +1,17 @@
 """Kafka's consumer, with waits that do not depend on the wall clock."""
 
 import time
+from typing import Any
 
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Consumer, KafkaError, Message
 
 SHORTEST_S = 0.001
 LONGEST_S = 0.005
 """How long to wait before looking for a message again (s). Measured: 5 ms cost 0.5 % of a core while nothing comes."""
+
+
+UNUSED_GROUP = "wakeroll-unused"
+"""The `group.id` of consumers that join no group of Kafka, because Kafka's client requires one."""
 
 
 class SteadyConsumer(Consumer):
@@ -15,16 +20,38 @@ class SteadyConsumer(Consumer):
     librdkafka waits until a time of the wall clock. If that is set back by an hour during a wait of 50 ms, the wait
     lasts an hour, unless a message comes: no heartbeat is sent, and no retry is delivered. So this class lets
     librdkafka look only, and waits by the monotonic clock.
+
+    It leaves out one error: the brokers deny the principal to describe `UNUSED_GROUP`. librdkafka looks for the
+    coordinator of every group, also of one that nobody joins.
     """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        """Create a consumer with librdkafka's settings."""
+        super().__init__(config)
+        self._joins = config.get("group.id") != UNUSED_GROUP
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Return the next message or error; wait for it at most `timeout` seconds, for ever if that is negative."""
-        message = super().poll(0)
+        message = self._next()
         if message is not None or not timeout:
             return message
         deadline, pause_s = time.monotonic() + timeout, SHORTEST_S
         while message is None and (timeout < 0 or (left_s := deadline - time.monotonic()) > 0):
             time.sleep(pause_s if timeout < 0 else min(pause_s, left_s))
             pause_s = min(2 * pause_s, LONGEST_S)
-            message = super().poll(0)
+            message = self._next()
         return message
+
+    def consume(self, *args: Any, **kwargs: Any) -> list[Message]:
+        """Return several messages and errors; see `confluent_kafka.Consumer.consume`."""
+        messages: list[Message] = super().consume(*args, **kwargs)
+        return messages if self._joins else [message for message in messages if not _is_about_a_group(message)]
+
+    def _next(self) -> Message | None:
+        message = super().poll(0)
+        return None if message is not None and not self._joins and _is_about_a_group(message) else message
+
+
+def _is_about_a_group(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED

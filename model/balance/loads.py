@@ -5,7 +5,7 @@ weights and limits are integers, so that every deciding comparison is exact.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from model.balance.bits import each
 from model.balance.regions import NOBODY
+from model.balance.takers import FirstTakers, Pressed, Takers
 
 MILLION = 1_000_000
 """The share 1.0 in millionths, the unit of shares."""
@@ -68,10 +69,8 @@ class Loads:
         self._burden = sum(queue.load for queue in queues)
         self._strength = sum(weights)
         self._strongest = max(weights)
-        # Clients below their limit, as (pressure, client), the lowest pressure first.
-        self._takers = sorted(
-            (self._pressure(client), client) for client in range(len(weights)) if self._has_room(client)
-        )
+        self._takers: Takers | FirstTakers = Takers([])
+        """Clients below their limit."""
         self._looks = 0
 
     def place(self) -> None:
@@ -79,6 +78,7 @@ class Loads:
 
         If all possible owners are at their limit, the queue goes to the one that exceeds its limit least.
         """
+        self._takers = FirstTakers(self._with_room(), self._classes())
         free = [number for number, owner in enumerate(self.owners) if owner == NOBODY]
         for number in sorted(free, key=lambda number: (-self._queues[number].load, number)):
             queue = self._queues[number]
@@ -102,6 +102,7 @@ class Loads:
         Returns:
             Number of moves left; 0 if more might be worthwhile.
         """
+        self._takers = Takers(self._with_room())
         eased, self._looks = True, 0
         while eased and moves:
             eased = False
@@ -126,7 +127,8 @@ class Loads:
     def _step_from(self, giver: int, dead_band: int) -> tuple[int, int] | None:
         """Return the queue that a client should pass on, and its new owner; None if no move is worthwhile."""
         beyond = self._count[giver] > self._limits[giver]
-        if not self._takers or (not beyond and self._pressure(giver) <= self._takers[0][0]):
+        takers = self._takers.in_order
+        if not takers or (not beyond and self._pressure(giver) <= takers[0][0]):
             return None
         steps = []
         for audience, held in self._held[giver].items():
@@ -182,9 +184,21 @@ class Loads:
     def _candidates(self, audience: int) -> Sequence[tuple[float, int]]:
         """Return all takers, or only those of a small audience, in the same order."""
         self._looks += SMALL
-        if audience.bit_count() * SMALL > len(self._takers):
-            return self._takers
+        takers = self._takers.in_order
+        if audience.bit_count() * SMALL > len(takers):
+            return takers
         return sorted((self._pressure(client), client) for client in each(audience) if self._has_room(client))
+
+    def _with_room(self) -> list[Pressed]:
+        return [(self._pressure(client), client) for client in range(len(self._weights)) if self._has_room(client)]
+
+    def _classes(self) -> list[Hashable]:
+        """Return the class of each client: its weight, and the audiences that it belongs to."""
+        audiences: list[list[int]] = [[] for _ in self._weights]
+        for number, audience in enumerate(dict.fromkeys(queue.audience for queue in self._queues)):
+            for client in each(audience):
+                audiences[client].append(number)
+        return [(weight, tuple(its)) for weight, its in zip(self._weights, audiences, strict=True)]
 
     def _pressure(self, client: int) -> float:
         return self._carries[client] / self._weights[client]
@@ -214,8 +228,8 @@ class Loads:
     def _update(self, client: int, load: int, count: int) -> None:
         """Change the load and the number of queues of a client, and its position among the takers."""
         if self._has_room(client):
-            self._takers.pop(bisect_left(self._takers, (self._pressure(client), client)))
+            self._takers.remove(self._pressure(client), client)
         self._carries[client] += load
         self._count[client] += count
         if self._has_room(client):
-            insort(self._takers, (self._pressure(client), client))
+            self._takers.add(self._pressure(client), client)

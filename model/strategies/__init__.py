@@ -78,7 +78,10 @@ def allocate(
         answers = [found([queue for one in topics.values() for queue in one], members, given)]
     for answer in answers:
         for client, share in answer.items():
-            shares.setdefault(client, []).extend(share)
+            if (before := shares.get(client)) is None:
+                shares[client] = list(share)
+            else:
+                before += share
     return shares
 
 

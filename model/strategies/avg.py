@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from model.strategies.java import check
@@ -19,7 +20,7 @@ def assign(queues: Sequence[Q], clients: Sequence[str], _params: Mapping[str, An
     check(queues, clients)
     size, more = divmod(len(queues), len(clients))
     shares: dict[str, list[Q]] = {}
-    for i, client in enumerate(clients):
+    for i, client in enumerate(islice(clients, len(queues))):  # the others get none
         start = i * size + min(i, more)
         # A duplicate client_id keeps its first share, and no client gets the second one (RocketMQ's #1547).
         shares.setdefault(client, list(queues[start : start + size + (i < more)]))

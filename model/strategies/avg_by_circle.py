@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from model.strategies.java import check
@@ -18,6 +19,6 @@ def assign(queues: Sequence[Q], clients: Sequence[str], _params: Mapping[str, An
     """Assign the queues i, i + m, i + 2m, and so on, to client i of m."""
     check(queues, clients)
     shares: dict[str, list[Q]] = {}
-    for i, client in enumerate(clients):
+    for i, client in enumerate(islice(clients, len(queues))):  # the others get none
         shares.setdefault(client, list(queues[i :: len(clients)]))
     return shares

@@ -33,4 +33,4 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
     if len(of_topic) * len(clients) > MAX_ANSWERS:
         found = f"message_queue_list has {len(of_topic)} queues for {len(clients)} clients"
         raise StrategyError(f"{found}; expected at most {MAX_ANSWERS} queues times clients")
-    return {client: list(of_topic) for client in clients}
+    return {client: list(of_topic) for client in clients} if of_topic else {}

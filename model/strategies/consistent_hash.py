@@ -3,12 +3,13 @@
 A client that joins or leaves moves only its own queues; in return, the shares are uneven.
 
 >>> shares = assign([Queue("orders", "b-1", number) for number in range(6)], ["a", "b"], {})
->>> {client: [queue.queue_id for queue in share] for client, share in shares.items()}
+>>> {client: [queue.queue_id for queue in shares[client]] for client in sorted(shares)}
 {'a': [5], 'b': [0, 1, 2, 3, 4]}
 """
 
 from array import array
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import md5
@@ -47,10 +48,10 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
         bounds = f"at most {MAX_VIRTUAL_NODES} per client and {MAX_POINTS} in total"
         raise StrategyError(f"virtual_node_cnt is {count} for {len(clients)} clients; expected {bounds}")
     check(queues, clients)
-    shares: dict[str, list[Queue]] = {client: [] for client in clients}
     if not count:
-        return shares
-    if len(set(clients)) == len(clients) and len(queues) * 4 < count:
+        return {}
+    shares: defaultdict[str, list[Queue]] = defaultdict(list)
+    if len(queues) * 4 < count and len(set(clients)) == len(clients):
         # A group may have many small topics with different clients; a ring for each would cost more than it saves.
         for queue in queues:
             shares[_nearest(clients, count, _hash(text_of(queue)))].append(queue)

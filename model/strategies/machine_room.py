@@ -10,6 +10,7 @@ matter.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from model.queue import Queue
@@ -43,7 +44,7 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
     size = len(kept) // len(clients)
     rest = kept[size * len(clients) :]
     shares: dict[str, list[Queue]] = {}
-    for i, client in enumerate(clients):
+    for i, client in enumerate(islice(clients, len(kept))):  # the others get none
         shares.setdefault(client, kept[i * size : (i + 1) * size] + rest[i : i + 1])
     return shares
 

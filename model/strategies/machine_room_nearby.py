@@ -14,7 +14,7 @@ from typing import Any
 
 from model.queue import Queue
 from model.strategies.java import check, java_order, text_of
-from model.strategies.params import mapping, text_in
+from model.strategies.params import mapping, text_in, texts_in
 from model.strategies.registry import find_inner
 from model.strategies.strategy_error import StrategyError
 
@@ -54,13 +54,12 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
             raise StrategyError(f"Machine room is null for mq {text_of(queue)}: no broker_rooms or queue_rooms")
         rooms.setdefault(room, []).append(queue)
     neighbours: dict[str, list[str]] = {}
-    for client in clients:
-        room = text_in(of_client, "consumer_rooms", client)
+    for client, room in zip(clients, texts_in(of_client, "consumer_rooms", clients), strict=True):
         if not room:
             raise StrategyError(f"Machine room is null for consumer id {client}: no consumer_rooms")
         neighbours.setdefault(room, []).append(client)
 
-    shares: dict[str, list[Queue]] = {client: [] for client in clients}
+    shares: dict[str, list[Queue]] = {}
     # Rooms with clients come first, because RocketMQ's answer also begins with a client's own room.
     for room in sorted(rooms, key=lambda room: (room not in neighbours, java_order(room))):
         for client, share in inner(rooms[room], neighbours.get(room, clients), params).items():

@@ -1,6 +1,6 @@
 """Typed access to the parameters of a strategy.  They are JSON from a client; an invalid value raises a clear error."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model.queue import Queue
@@ -57,6 +57,18 @@ def text_in(given: Mapping[Any, Any] | None, name: str, key: str | Queue) -> str
     if said is not None and not isinstance(said, str):
         raise StrategyError(f"{name} has {shown(said)} for {key}; it must be a text")
     return said or ""
+
+
+def texts_in(given: Mapping[Any, Any] | None, name: str, keys: Sequence[str]) -> Sequence[str]:
+    """Return the values of many keys in a mapping; "" for a key that is absent, or if the mapping is.
+
+    Raises:
+        StrategyError: a value is no string.
+    """
+    found: list[Any] = list(map(given.get, keys)) if given is not None else []
+    if set(map(type, found)) == {str}:
+        return found
+    return [text_in(given, name, key) for key in keys]
 
 
 def queue_list(params: Mapping[str, Any], name: str, topic: str) -> list[Queue]:

@@ -50,9 +50,9 @@ def assign(queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str,
             )
         return {client: list(brokers) for client in clients}
     if len(clients) > len(queues):
-        check(queues, [client.strip() for client in clients])
-        first = {client: i for i, client in reversed(list(enumerate(clients)))}
-        return {client: [queues[first[client] % len(queues)]] for client in clients}
+        check(queues, list(map(str.strip, clients)))
+        turns = dict(zip(reversed(clients), reversed(range(len(clients))), strict=True))  # of copies, the first counts
+        return {client: [queues[turn % len(queues)]] for client, turn in turns.items()}
     if len(queues) * (others + 1) > MAX_ANSWERS:
         most = f"expected at most {MAX_ANSWERS} queues, copies included"
         raise StrategyError(f"pop_share_queue_num is {others} for {len(queues)} queues; {most}")

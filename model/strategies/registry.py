@@ -14,7 +14,7 @@ class TopicStrategy(Protocol):
     def __call__(
         self, queues: Sequence[Queue], clients: Sequence[str], params: Mapping[str, Any], /
     ) -> dict[str, list[Queue]]:
-        """Return client -> its queues, from sorted queues and clients.
+        """Return client -> its queues, from sorted queues and clients; clients without queues may be left out.
 
         Raises:
             StrategyError: the parameters are invalid, or the queues cannot be assigned.
@@ -34,6 +34,8 @@ class GroupStrategy(Protocol):
         /,
     ) -> dict[str, list[Queue]]:
         """Return client -> its queues, from topic -> sorted queues and topic -> sorted subscribers.
+
+        Clients without queues may be left out.
 
         Both mappings have the same topics, each with at least one queue and one client; `previous` is queue -> owner.
 

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from pipeline.cli import (
+    acls_command,
     change_commands,
     check_command,
     dead_letter_command,
@@ -30,7 +31,7 @@ from pipeline.cli import (
     watch_live_command,
     what_if_command,
 )
-from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
 
 app = typer.Typer(
     name="wakeroll",
@@ -62,6 +63,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         marts_command.marts,
         check_command.check,
         doctor_command.doctor,
+        acls_command.acls,
     ),
     "Look back": (explain_command.explain, replay_command.replay, what_if_command.what_if),
     "Change": (
@@ -80,6 +82,7 @@ app.add_typer(users_command.app, name="users", rich_help_panel="Change")
 
 _EXTRAS: Mapping[str, str] = {
     **dict.fromkeys(("duckdb", "deltalake"), "ask"),
+    **dict.fromkeys(("obstore", "fsspec"), "s3"),
     **dict.fromkeys(("pyspark", "py4j", "delta", "pandas", "pyarrow", "numpy", "prometheus_client"), "spark"),
 }
 """Package -> the extra that installs it, for the commands that do not say so themselves."""
@@ -104,12 +107,7 @@ def run_app(arguments: Sequence[str]) -> int:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        extra = _EXTRAS[package]
-        complain.print(
-            f"wakeroll: this command needs the extra `{extra}` ({package} is missing); "
-            f"install it with: pip install 'wakeroll[{extra}]'",
-            markup=False,
-        )
+        complain.print(f"wakeroll: {missing_extra('this command', _EXTRAS[package], error)}", markup=False)
         return 2
     except OSError as error:
         if error.filename is None:

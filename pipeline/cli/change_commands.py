@@ -12,6 +12,7 @@ from rich.table import Table
 from model import config as defaults
 from pipeline.cli.options import Bootstrap, ConfigFile, GroupName, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.output import Output
+from pipeline.kafka.rights_check import require_rights
 from pipeline.settings import Settings
 from wakeroll.admin import Admin
 from wakeroll.errors import InvalidUsage
@@ -224,6 +225,7 @@ def _admin(settings: Settings) -> Iterator[Admin]:
     connection = settings.connection
     if settings.keys and (warning := warning_of(settings.keys)):
         log.warning("%s", warning)
+    require_rights(connection, ["operator"])
     with Admin(
         connection.bootstrap,
         kafka_config=connection.config,

@@ -1,7 +1,7 @@
 """The `check` command: data quality rules on the tables and views."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,11 +14,11 @@ from pipeline.cli.open_ledger import ledger, session, warehouse_of
 from pipeline.cli.options import ConfigFile, EngineName, Home, TablesAt, settings_of
 from pipeline.cli.output import Output
 from pipeline.settings import Settings
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll.reset import time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pipeline.questions.quality.expectation_suites import Gate, RuleResult
 
@@ -55,11 +55,8 @@ def check(
     """Check the data quality rules, on the newest or past versions of the tables; exit code 1 if a rule is broken."""
     try:
         from pipeline.questions.quality.expectation_suites import Gate
-    except ModuleNotFoundError as error:
-        raise InvalidUsage(
-            f"`check` needs the extra `quality` ({error.name} is missing); "
-            "install it with: pip install 'wakeroll[quality]'"
-        ) from error
+    except ModuleNotFoundError as missing:
+        raise missing_extra("`check`", "quality", missing) from None
     from pipeline.questions.quality.all_rules import all_rules
 
     if version is not None and (at is not None or table not in TABLES):
@@ -70,9 +67,9 @@ def check(
         raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
     settings = settings_of(config, home=home)
     asked = None if version is None or table is None else (table, version)
-    gate = Gate(docs or Path(settings.home).absolute() / "quality", engine)
+    new_gate = partial(Gate, docs or settings.work_folder / "quality", engine)
     run = _check_in_spark if engine == "spark" else _check_in_duckdb
-    outcomes, versions = run(settings, gate, asked, at_ms, None if table is None else {table})
+    outcomes, versions, gate = run(settings, new_gate, asked, at_ms, None if table is None else {table})
     with out.status("writing Data Docs"):
         page = gate.write_docs()
     broken = [outcome for outcome in outcomes if outcome.broken]
@@ -89,23 +86,32 @@ def check(
     raise typer.Exit(1 if broken else 0)
 
 
-_Checked = tuple["Sequence[RuleResult]", Mapping[str, int]]
-"""The result of each rule, and table -> the Delta version that was read; empty: the newest."""
+_Checked = tuple["Sequence[RuleResult]", Mapping[str, int], "Gate"]
+"""The result of each rule; table -> the Delta version that was read, empty: the newest; and the gate."""
 
 
 def _check_in_duckdb(
-    settings: Settings, gate: "Gate", version: tuple[str, int] | None, at_ms: int | None, names: set[str] | None
+    settings: Settings,
+    new_gate: "Callable[[], Gate]",
+    version: tuple[str, int] | None,
+    at_ms: int | None,
+    names: set[str] | None,
 ) -> _Checked:
     with ledger(settings, out, version=version, at_ms=at_ms) as opened:
         from pipeline.ledger.duck_ledger import DuckLedger
         from pipeline.questions.quality.check_in_duckdb import check_in_duckdb
 
         assert isinstance(opened, DuckLedger)
-        return check_in_duckdb(opened, gate, names), opened.versions
+        gate = new_gate()
+        return check_in_duckdb(opened, gate, names), opened.versions, gate
 
 
 def _check_in_spark(
-    settings: Settings, gate: "Gate", version: tuple[str, int] | None, at_ms: int | None, names: set[str] | None
+    settings: Settings,
+    new_gate: "Callable[[], Gate]",
+    version: tuple[str, int] | None,
+    at_ms: int | None,
+    names: set[str] | None,
 ) -> _Checked:
     warehouse = warehouse_of(settings)
     with session(settings, out, for_minutes=True) as spark:
@@ -115,7 +121,8 @@ def _check_in_spark(
 
         versions = versions_when(partial(commits_of, spark, warehouse), version, at_ms)
         open_views(spark, warehouse, versions)
-        return check_in_spark(spark, gate, names), versions or {}
+        gate = new_gate()  # Great Expectations starts a session of its own, without Delta, if there is none
+        return check_in_spark(spark, gate, names), versions or {}, gate
 
 
 def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:

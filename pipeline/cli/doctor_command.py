@@ -11,13 +11,17 @@ from model import config
 from model.signing import Keys
 from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.output import Output
+from pipeline.cli.storage_checks import storage_checks
 from pipeline.kafka.control_topics import check_topics
+from pipeline.kafka.rights_check import missing_rights
+from pipeline.kafka.role_rights import ON_CONTROL_TOPICS
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.observer.ticks import newest_tick
 from pipeline.prerequisites import Check, checks
 from pipeline.runtime.run_status import Status, read_status
 from pipeline.settings import Settings
 from pipeline.spark.jars import JarsMissing, broker_jars, spark_jars
+from wakeroll.client_properties import exposed
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
@@ -60,6 +64,7 @@ def doctor(
 def _all(settings: Settings) -> Iterator[Check]:
     yield from checks(Path.cwd())
     yield _jars()
+    yield from storage_checks(settings)
     yield _ports()
     yield _asked("keys", lambda: _keys(settings))
     yield from _jobs(settings)
@@ -70,6 +75,8 @@ def _all(settings: Settings) -> Iterator[Check]:
     broker = _asked("broker", lambda: _broker(connection))
     yield broker
     if broker.ok:
+        if connection.has_login:
+            yield _asked("login", lambda: _login(connection, settings))
         yield _asked("topics", lambda: _topics(connection, settings))
         yield _asked("clock", lambda: _clock(connection, settings.read_keys()))
 
@@ -103,12 +110,12 @@ def _ports() -> Check:
 def _keys(settings: Settings) -> Check:
     """Check that the key file can be read; development keys pass, with a warning."""
     keys, warning = settings.read_keys(), warning_of(settings.keys)
-    found = ", ".join(f"{key.key_id} ({key.role})" for key in keys.by_id.values())
+    found = ", ".join(f"{key_id} ({role})" for key_id, role in keys.roles())
     return Check("keys", True, found, warning)
 
 
 def _jobs(settings: Settings) -> Iterator[Check]:
-    status = read_status(Path(settings.home))
+    status = read_status(settings.work_folder)
     if status is None or not status.is_alive:
         yield Check(
             "jobs", False, f"no `wakeroll run` is active in {settings.home}", "start `wakeroll up` or `wakeroll run`"
@@ -156,6 +163,14 @@ def _decisions(status: Status) -> Check:
 def _broker(connection: Connection) -> Check:
     Cluster(connection).racks(connection.topics.all)
     return Check("broker", True, f"{connection.bootstrap} answers", "")
+
+
+def _login(connection: Connection, settings: Settings) -> Check:
+    """Show the user and the roles whose rights it has on the control topics; a missing role may be intended."""
+    cluster = Cluster(connection)
+    roles = [role for role in ON_CONTROL_TOPICS if not missing_rights(cluster, connection, role)]
+    its = f"it has the rights of {', '.join(roles)}" if roles else "it has the rights of no role"
+    return Check("login", True, f"{connection.login}; {its}", exposed(settings.kafka_config))
 
 
 def _topics(connection: Connection, settings: Settings) -> Check:

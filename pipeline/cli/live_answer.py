@@ -12,7 +12,7 @@ from rich.console import Console
 from model.config import DARK_MS
 from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, missing_extra
 
 if TYPE_CHECKING:
     from pipeline.live.followed_brokers import FollowedBrokers
@@ -35,7 +35,7 @@ def followed(settings: Settings) -> Iterator["FollowedBrokers"]:
     try:
         from pipeline.live.followed_brokers import followed_brokers
     except ModuleNotFoundError as missing:
-        raise needs_ask(missing) from None
+        raise missing_extra("a live answer", "ask", missing) from None
     logger = logging.getLogger("pipeline")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -112,10 +112,3 @@ def print_age(health: "Health", tick_ms: int | None, out: Console) -> None:
 def provenance(health: "Health", tick_ms: int | None) -> dict[str, Any]:
     """Return what a JSON answer says about its own age."""
     return {"source": "live", "tick_age_ms": age_of(tick_ms), "notices": health.notices}
-
-
-def needs_ask(missing: ModuleNotFoundError) -> InvalidUsage:
-    """Return the error for a package of the extra `ask` that is missing."""
-    return InvalidUsage(
-        f"this needs the extra `ask` ({missing.name} is missing); install it with: pip install 'wakeroll[ask]'"
-    )

@@ -6,7 +6,6 @@ DuckDB, deltalake and PySpark are imported in the functions that need them: a he
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,7 +13,9 @@ from rich.console import Console
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.view_queries import Engine
 from pipeline.settings import Settings
-from wakeroll.errors import InvalidUsage
+from pipeline.storage import small_files
+from pipeline.storage.place import Place
+from wakeroll.errors import InvalidUsage, missing_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,8 +35,8 @@ def session(settings: Settings, out: Console, *, for_minutes: bool = False) -> I
     """
     try:
         from pyspark.sql import SparkSession
-    except ModuleNotFoundError:
-        raise InvalidUsage("Spark is not installed; install it with: pip install 'wakeroll[spark]'") from None
+    except ModuleNotFoundError as missing:
+        raise missing_extra("--engine spark", "spark", missing) from None
     from pipeline.spark.session import start_brief_session
 
     running = SparkSession.getActiveSession()
@@ -86,23 +87,21 @@ def ledger(
         return
     try:
         from pipeline.ledger.duck_ledger import commits_of, duck_ledger
-    except ModuleNotFoundError as error:
-        raise InvalidUsage(
-            f"reading the tables needs the extra `ask` ({error.name} is missing); "
-            "install it with: pip install 'wakeroll[ask]'"
-        ) from None
+    except ModuleNotFoundError as missing:
+        raise missing_extra("reading the tables", "ask", missing) from None
     with out.status("reading"):
         versions = versions_when(partial(commits_of, warehouse), version, at_ms)
         with duck_ledger(warehouse, versions) as opened:
             yield opened
 
 
-def warehouse_of(settings: Settings) -> Path:
+def warehouse_of(settings: Settings) -> Place:
     """Return the folder of the tables; check that it exists before an engine starts.
 
     Raises:
         InvalidUsage: the folder does not exist.
+        StorageFailed: the store of a remote folder did not answer.
     """
-    if not settings.warehouse.is_dir():
+    if not small_files.exists(settings.warehouse):
         raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
     return settings.warehouse

@@ -60,12 +60,23 @@ Machines = Annotated[
         show_default=False,
     ),
 ]
+Replica = Annotated[
+    str | None,
+    typer.Option(
+        "--replica",
+        metavar="NAME",
+        help="Run a further coordinator, with a checkpoint of its own, beside others with other names; "
+        "default: the only coordinator.",
+        show_default=False,
+    ),
+]
 Home = Annotated[
     str | None,
     typer.Option(
         "--home",
         metavar="FOLDER",
-        help=f"Folder of the tables, the logs and the embedded broker; default: {_DEFAULTS.home}.",
+        help="Folder of the tables, the logs and the embedded broker, or the URI of the tables' folder in an object "
+        f"store: s3a://bucket/path; default: {_DEFAULTS.home}.",
     ),
 ]
 Checkpoints = Annotated[
@@ -73,7 +84,8 @@ Checkpoints = Annotated[
     typer.Option(
         "--checkpoints",
         metavar="FOLDER",
-        help=f"Folder of the checkpoints of the queries; default: {_DEFAULTS.checkpoints}.",
+        help="Folder of the checkpoints of the queries, or the URI of one in an object store; "
+        f"default: {_DEFAULTS.checkpoints}.",
     ),
 ]
 ConfigFile = Annotated[
@@ -154,7 +166,7 @@ def settings_of(config: Path | None, *, look_for_run: bool = True, **given: Any)
     settings = load(os.environ, config, **given)
     if settings.bootstrap or not look_for_run:
         return settings
-    status = read_status(Path(settings.home))
+    status = read_status(settings.work_folder)
     if status is not None and status.is_alive:
         return structs.replace(settings, bootstrap=status.bootstrap)
     return settings

@@ -5,8 +5,19 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.open_ledger import session
-from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, Machines, Prefix, settings_of
+from pipeline.cli.options import (
+    Bootstrap,
+    Checkpoints,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    Machines,
+    Prefix,
+    Replica,
+    settings_of,
+)
 from pipeline.cli.output import Output
+from pipeline.storage import small_files
 from wakeroll.errors import InvalidUsage
 
 out = Output()
@@ -26,6 +37,7 @@ def restore(
     kafka_config: KafkaConfig = None,
     prefix: Prefix = None,
     machines: Machines = None,
+    replica: Replica = None,
     home: Home = None,
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
@@ -40,10 +52,11 @@ def restore(
         kafka_config=kafka_config,
         prefix=prefix,
         machines=machines,
+        replica=replica,
         home=home,
         checkpoints=checkpoints,
     )
-    if not settings.warehouse.is_dir() and not from_log:
+    if not from_log and not small_files.exists(settings.warehouse):
         raise InvalidUsage(f"no tables in {settings.warehouse}; {NO_TABLES}")
     with session(settings, out) as spark:
         restored = prepare_restore(spark, settings, from_log=from_log)
@@ -54,4 +67,6 @@ def restore(
     if restored.plans:
         same = sum(not plan.is_new_era for plan in restored.plans.values())
         out.print(f"{same} of {len(restored.plans)} shards continue in their era")
-    out.print("next: wakeroll run" + ("" if settings.machines == "both" else f" --machines {settings.machines}"))
+    options = "" if settings.machines == "both" else f" --machines {settings.machines}"
+    options += f" --replica {settings.replica}" if settings.replica else ""
+    out.print(f"next: wakeroll run{options}")

@@ -21,6 +21,7 @@ from pipeline.cli.options import (
     MetricsAddress,
     MetricsPort,
     Prefix,
+    Replica,
     settings_of,
 )
 from pipeline.cli.output import Output
@@ -34,6 +35,15 @@ Only = Annotated[
     str | None,
     typer.Option(
         "--only", metavar="JOB", help="Run one job only: coordinate or record; default: both.", show_default=False
+    ),
+]
+Standby = Annotated[
+    bool | None,
+    typer.Option(
+        "--standby",
+        help="Let `record` wait while another process writes the tables, and take over when that one ends; "
+        "--replica implies it.",
+        show_default=False,
     ),
 ]
 MirrorOffsets = Annotated[
@@ -52,6 +62,8 @@ TopicNames = Annotated[
 def run(
     only: Only = None,
     machines: Machines = None,
+    replica: Replica = None,
+    standby: Standby = None,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
     keys: KeyFile = None,
@@ -75,6 +87,8 @@ def run(
         keys=keys,
         prefix=prefix,
         machines=machines,
+        replica=replica,
+        standby=standby,
         home=home,
         checkpoints=checkpoints,
         metrics_port=metrics_port,

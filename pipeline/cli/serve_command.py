@@ -7,7 +7,7 @@ import typer
 
 from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.output import Output
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import missing_extra
 
 out = Output()
 
@@ -107,7 +107,7 @@ def serve(
         from pipeline.serve.access.access_options import AccessOptions
         from pipeline.serve.web_server import serve as run_server
     except ModuleNotFoundError as missing:
-        raise _needs_serve(missing) from None
+        raise missing_extra("the page", "serve", missing) from None
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     followed = f"following {settings.bootstrap}" if settings.bootstrap else f"the tables in {settings.warehouse}"
     access = AccessOptions(
@@ -137,10 +137,6 @@ def refuse_unusable_port(port: int) -> None:
     try:
         from pipeline.serve.web_server import listening
     except ModuleNotFoundError as missing:
-        raise _needs_serve(missing) from None
+        raise missing_extra("the page", "serve", missing) from None
     with listening("127.0.0.1", port):
         pass
-
-
-def _needs_serve(missing: ModuleNotFoundError) -> InvalidUsage:
-    return InvalidUsage(f"the page needs the package {missing.name}; install wakeroll[serve]")

@@ -13,6 +13,7 @@ from pipeline.cli.options import ConfigFile, EngineName, Home, TablesAt, setting
 from pipeline.cli.output import Answer, Output, write_csv, write_json, write_table
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.view_queries import VIEWS
+from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 
@@ -82,7 +83,7 @@ def sql(
         aside.print(f"wakeroll: these are the first {limit} rows, and there are more; --limit N shows N rows")
 
 
-def _ask(opened: Ledger, marts_of: Path | None, asked: str, limit: int) -> Answer:
+def _ask(opened: Ledger, marts_of: Place | None, asked: str, limit: int) -> Answer:
     """Run a query on a ledger and on the marts of a warehouse, if one is named."""
     names = [*TABLES, *VIEWS]
     if opened.engine == "spark":

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import Bootstrap, ConfigFile, GroupName, Home, KafkaConfig, Prefix, settings_of
+from pipeline.cli.options import Bootstrap, ConfigFile, GroupName, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.run_commands import stop_on_signals
 from wakeroll.errors import InvalidUsage
 
@@ -54,6 +54,7 @@ def wake(
     longest_backoff: Backoff = 300.0,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
     prefix: Prefix = None,
     home: Home = None,
     config: ConfigFile = None,
@@ -68,7 +69,7 @@ def wake(
     if http is not None and timeout is not None:
         raise InvalidUsage("--timeout is for --exec")
     starter = CommandStarter(command, timeout) if command is not None else HttpStarter(http or "", lease)
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, prefix=prefix, home=home)
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     rules = WakeRules(most_workers=workers, longest_backoff_ms=round(longest_backoff * 1_000))
     stop = stop_on_signals()
     GroupWaker(settings.connection, group, starter, topics=topic or (), rules=rules).run(stop)

@@ -7,6 +7,7 @@ import typer
 
 from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.run_commands import stop_on_signals
+from pipeline.kafka.rights_check import require_rights
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import warning_of
 
@@ -76,4 +77,5 @@ def watch_kafka(
     if warning := warning_of(settings.keys):
         log.warning("%s", warning)
     rules = WatchRules(groups=wanted, prefix=settings.watch_prefix, interval_ms=settings.watch_interval_ms)
+    require_rights(connection, ["watcher"])
     GroupWatcher(connection, signing, rules).run(stop_on_signals())

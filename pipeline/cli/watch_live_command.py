@@ -14,14 +14,14 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.cli.live_answer import followed, needs_ask, unknown_group
+from pipeline.cli.live_answer import followed, unknown_group
 from pipeline.cli.open_ledger import warehouse_of
 from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.output import Output
 from pipeline.cli.run_commands import stop_on_signals
 from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, missing_extra
 
 if TYPE_CHECKING:
     from pipeline.live.live_model import LiveModel
@@ -103,7 +103,7 @@ def _archived(settings: Settings) -> "LiveModel":
     try:
         from pipeline.live.ledger_reader import read_ledger
     except ModuleNotFoundError as missing:
-        raise needs_ask(missing) from None
+        raise missing_extra("reading the tables", "ask", missing) from None
     with out.status("reading"):
         model = read_ledger(warehouse, Topics(settings.prefix), settings.partitions)
     model.facts = msgspec.structs.replace(model.facts, age_ms=max(now_ms() - model.now_ms, 0))

@@ -3,10 +3,11 @@
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.operators.shard_operator import Counts, decide
+from pipeline.operators.shard_operator import Counts, decide, with_writer
 from pipeline.recovery.initial_state import adopt, read_restore
 from pipeline.recovery.log_gaps import resume_deciding
 from pipeline.runtime.deciding_queries import COORDINATE, query_of, topics_of
+from pipeline.runtime.process_name import process_name
 from pipeline.settings import Settings
 from pipeline.sinks.kafka_sink import publish
 from pipeline.sources.kafka_source import kafka_options, records
@@ -17,7 +18,8 @@ NAME = COORDINATE
 def start(spark: SparkSession, settings: Settings, counts: Counts | None = None) -> StreamingQuery:
     """Start the deciding query: events → machines → Kafka; the shards report to `counts`.
 
-    If Kafka has deleted records that were not read yet, their shards begin a new era.
+    If Kafka has deleted records that were not read yet, their shards begin a new era. A replica never begins an era:
+    call `pipeline.recovery.replica_start.join` before.
 
     Raises:
         InvalidUsage: the states of the checkpoint have another version, or the keys cannot be read.
@@ -26,7 +28,8 @@ def start(spark: SparkSession, settings: Settings, counts: Counts | None = None)
     connection, topics, name = settings.connection, topics_of(settings), query_of(settings)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
     adopt(settings)
-    resume_deciding(spark, settings)
+    if not settings.replica:
+        resume_deciding(spark, settings)
     restore = read_restore(settings)
     start = restore.starting_offsets(topics, settings.partitions)
     events = records(spark, connection, topics, settings.max_offsets_per_batch, start)
@@ -35,5 +38,6 @@ def start(spark: SparkSession, settings: Settings, counts: Counts | None = None)
         events = events.coalesce(1)
     counts = counts or Counts.start(spark)
     decisions = decide(events, settings.partitions, connection.topics, restore, settings.read_keys(), counts)
+    decisions = with_writer(decisions, process_name(settings.replica))
     options, checkpoint = kafka_options(connection), settings.checkpoint(name)
     return publish(decisions, options, name, checkpoint, settings.batch_interval_ms)

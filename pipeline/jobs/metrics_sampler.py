@@ -34,8 +34,8 @@ _ANSWER_S = 3.0
 
 def sampled(
     settings: Settings, metrics: RunMetrics, queries: Sequence[StreamingQuery], counts: Counts | None = None
-) -> AbstractContextManager[object]:
-    """Return the context in which the metrics of queries are updated; it does nothing if they are not exposed.
+) -> "AbstractContextManager[MetricsSampler | None]":
+    """Return the context in which the metrics of queries are updated; it has no sampler if they are not exposed.
 
     Args:
         settings: the brokers, and whether metrics are exposed.
@@ -81,6 +81,11 @@ class MetricsSampler:
         """Stop the thread, before Spark ends."""
         self._stop.set()
         self._thread.join(2 * _ANSWER_S)
+
+    def add(self, query: StreamingQuery) -> None:
+        """Add a query that was started later."""
+        self._metrics.queries.begin(str(query.name), time.time())
+        self._queries = self._queries | {str(query.name): query}
 
     def _run(self) -> None:
         ends_due_s = 0.0

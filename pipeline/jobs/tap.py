@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.jobs.metrics_sampler import sampled
 from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches
+from pipeline.kafka.rights_check import require_rights
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.metrics.metrics_server import metrics_served
 from pipeline.metrics.run_metrics import RunMetrics
@@ -65,7 +66,7 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
     name = query_of(topics)
     metrics = RunMetrics()
     with (
-        only_one(settings.checkpoint(f"{name}.lock"), f"taps {', '.join(topics)}"),
+        only_one(settings.lock_file(settings.checkpoint(f"{name}.lock")), f"taps {', '.join(topics)}"),
         metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port),
     ):
         spark = start_session(settings, f"wakeroll {NAME}")
@@ -94,6 +95,7 @@ def _check(settings: Settings, topics: Sequence[str]) -> None:
         raise InvalidUsage(
             f"{strange[0]!r} is not a valid Kafka topic name; a name has 1 to 249 characters of [A-Za-z0-9._-]"
         )
+    require_rights(connection, [NAME])
     found = Cluster(connection).racks((connection.topics.queues, *topics))
     if missing := [topic for topic, racks in found.items() if not racks]:
         what = "; `wakeroll run` creates it" if missing[0] == connection.topics.queues else ""

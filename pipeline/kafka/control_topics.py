@@ -1,4 +1,4 @@
-"""The control plane's four topics: missing ones are created, existing ones are checked."""
+"""The control plane's topics: missing ones are created, existing ones are checked."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from model.config import CONTROL_PARTITIONS, INBOX_PARTITIONS, MAX_RECORD_BYTES
 from pipeline.kafka.topic_admin import PATIENCE_S, Cluster, Racks
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.login_errors import is_denied
 
 _DAY_MS = 24 * 3_600_000
 _LOOK_AGAIN_S = 0.1
@@ -99,11 +100,29 @@ def ensure_topics(
     refusals = cluster.create(new) if new else {}
     for topic, error in refusals.items():
         if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise InvalidTopics(f"cannot create the topic {topic}: {error.str()}")
+            needs = "; an administrator creates it, or this principal needs Create on it" if is_denied(error) else ""
+            raise InvalidTopics(f"cannot create the topic {topic}: {error.str()}{needs}")
     findings = _findings(cluster, connection, expected, missing, patience_s)
     if wrong := [finding.text for finding in findings if finding.fatal]:
         raise InvalidTopics("\n".join(wrong))
     return findings
+
+
+def ensure_lease_topic(connection: Connection, *, replication: int = -1, patience_s: float = PATIENCE_S) -> None:
+    """Create the topic of the leases, if it does not exist. Its settings do not matter to the leases.
+
+    Raises:
+        InvalidTopics: it cannot be created.
+        NotReachable: no broker answered in time.
+    """
+    cluster, topic = Cluster(connection, patience_s=patience_s), connection.topics.leases
+    if cluster.racks([topic])[topic] != {}:
+        return
+    config = dict([_TIME, _CLEANUP, (_RETENTION, str(_DAY_MS))])
+    error = cluster.create([NewTopic(topic, 1, replication, config=config)])[topic]
+    if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+        raise InvalidTopics(f"cannot create the topic {topic}: {error.str()}")
+    _await_topics(cluster, [topic], patience_s)
 
 
 def check_topics(
@@ -163,7 +182,8 @@ def _about(
     """Compare one topic with its expected settings."""
     topic = expected.topic
     if isinstance(racks, KafkaError):
-        return [Finding(topic, f"cannot check {topic}: {racks.str()}", fatal=True)]
+        needs = "; this principal needs Describe on it" if is_denied(racks) else ""
+        return [Finding(topic, f"cannot check {topic}: {racks.str()}{needs}", fatal=True)]
     if not racks:
         text = f"there is no topic {topic} at {bootstrap}; `wakeroll up` and `wakeroll run` create it"
         return [Finding(topic, text, fatal=True)]
@@ -195,6 +215,15 @@ def _about(
         text = f"{topic} has {_UNCLEAN}=true: a broker that lacks records may become the leader, and they are lost"
         findings.append(Finding(topic, f"{text}; {mend(_UNCLEAN, 'false')}", fatal=False))
     return findings
+
+
+def _await_topics(cluster: Cluster, made: list[str], patience_s: float) -> None:
+    """Wait until the brokers know topics that the controller has created."""
+    deadline = time.monotonic() + patience_s
+    while not all(cluster.racks(made).values()):
+        if time.monotonic() > deadline:
+            raise NotReachable(f"the brokers do not know {', '.join(made)} {patience_s:g} s after the creation")
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def _about_replicas(cluster: Cluster, racks: Mapping[str, Racks | KafkaError]) -> list[Finding]:

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
     ConfigResource,
     ListOffsetsResultInfo,
     NewTopic,
@@ -17,7 +19,8 @@ from confluent_kafka.admin import (
 )
 
 from wakeroll.connection import Connection
-from wakeroll.errors import NotReachable
+from wakeroll.errors import LoginFailed, NotReachable
+from wakeroll.login_errors import login_failure
 
 PATIENCE_S = 10.0
 """Default time to wait for an answer (s); long enough for a broker that is just starting."""
@@ -36,6 +39,9 @@ _CLIENT = {
 }
 
 _LOOK_UP_S = 0.1
+RENEW_S = 30.0
+"""After this silence a new client is made (s). librdkafka 2.16 may stay connected and answer nothing any more, after
+all brokers were missing in the metadata for a moment, as on a machine that was overloaded."""
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _AFTER: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -76,11 +82,14 @@ class Cluster:
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
         """
+        self._connection = connection
         self._bootstrap = connection.bootstrap
         self._patience_s = patience_s
         self._stop = stop or threading.Event()
         self._reason = ""
-        self._admin = connection.admin(error_cb=self._remember, **_CLIENT)
+        self._failure: LoginFailed | None = None
+        self._admin = self._make()
+        self._heard_s = time.monotonic()
 
     def racks(self, topics: Iterable[str]) -> dict[str, Racks | KafkaError]:
         """Query the partitions of topics and the racks of their leaders: one request, which creates no topic.
@@ -91,6 +100,19 @@ class Cluster:
         asked = TopicCollection(list(topics))
         answers = self._answers(self._admin.describe_topics(asked, request_timeout=self._patience_s))
         return {topic: _racks(answer) for topic, answer in answers.items()}
+
+    def operations(self, topics: Iterable[str]) -> dict[str, frozenset[str] | KafkaError]:
+        """Query which operations this principal may perform on topics.
+
+        Returns:
+            The operations of each topic, such as WRITE or DESCRIBE_CONFIGS; all if the brokers have no authorizer. Or
+            the error that the brokers report for it.
+        """
+        asked = TopicCollection(list(topics))
+        futures = self._admin.describe_topics(
+            asked, request_timeout=self._patience_s, include_authorized_operations=True
+        )
+        return {topic: _operations(answer) for topic, answer in self._answers(futures).items()}
 
     def offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
         """Query the first offset and the end offset of partitions.
@@ -209,7 +231,7 @@ class Cluster:
                 try:
                     future.exception(_LOOK_UP_S)
                 except TimeoutError:
-                    continue
+                    self._raise_failure()
             try:
                 answers[key] = future.result()
             except KafkaException as error:
@@ -217,14 +239,28 @@ class Cluster:
                 if problem.code() in _UNREACHABLE:
                     raise self._silence(problem.str()) from None
                 answers[key] = problem
+        self._heard_s = time.monotonic()
         return answers
+
+    def _raise_failure(self) -> None:
+        """Raise the failure of the login, if Kafka's client has reported one: it would retry for ever."""
+        self._admin.poll(0)  # lets the client report its errors
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def _silence(self, reason: str = "no answer") -> NotReachable:
         self._admin.poll(0)  # lets the client report its errors
         why, self._reason = self._reason or reason, ""
+        if time.monotonic() - self._heard_s > RENEW_S:
+            self._admin, self._heard_s = self._make(), time.monotonic()
         return NotReachable(f"no Kafka broker answered at {self._bootstrap} within {self._patience_s:g} s ({why})")
 
+    def _make(self) -> AdminClient:
+        return self._connection.admin(error_cb=self._remember, **_CLIENT)
+
     def _remember(self, error: KafkaError) -> None:
+        self._failure = login_failure(self._bootstrap, self._connection.config, error) or self._failure
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # this error only repeats the others
             self._reason = error.str()
 
@@ -239,3 +275,9 @@ def _racks(answer: TopicDescription | KafkaError) -> Racks | KafkaError:
     racks.topic_id = str(answer.topic_id)
     racks.replicas = min((len(partition.replicas) for partition in answer.partitions), default=0)
     return racks
+
+
+def _operations(answer: TopicDescription | KafkaError) -> frozenset[str] | KafkaError:
+    if isinstance(answer, KafkaError):
+        return answer
+    return frozenset(AclOperation(operation).name for operation in answer.authorized_operations or ())

@@ -8,6 +8,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from model import config
+from model.client_keys import ClientSigner
 from model.events import Configure, GroupEvent, Reset, Route, Tick
 from model.partitioner import partition_of
 from model.signing import Keys
@@ -41,6 +42,8 @@ class EventLog:
         self._connection = connection
         self._timeout = timeout
         self._signer = new_signer(key_to_sign(keys, "operator"))
+        self._client_signers: dict[str, ClientSigner | None] = {}
+        """Group -> the signer of its members' events; None if they need no signature."""
         self._topic = connection.topics.groups
         self._consumer = connection.operators_consumer()
         self._producer = self._make()
@@ -62,6 +65,8 @@ class EventLog:
             home = partition_of(key, self._number())
             if isinstance(event, Configure | Reset):
                 value = self._signer.sign(self._topic, home, key, value, self._end(home))
+            elif signer := self._client_signer(event.group_id):
+                value = signer.sign(self._topic, key, value)
             self._send(key, value, home)
 
     def serve(self) -> None:
@@ -74,6 +79,11 @@ class EventLog:
             self._producer.purge()
             self._producer.poll(0)
         self._consumer.close()
+
+    def _client_signer(self, group_id: str) -> ClientSigner | None:
+        if group_id not in self._client_signers:
+            self._client_signers[group_id] = self._connection.client_signer(group_id)
+        return self._client_signers[group_id]
 
     def _send(self, key: bytes, value: bytes, partition: int) -> None:
         if self._is_broken:

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from model.partitioner import ControlPartition, partition_of
 from model.records import Record, kind_of_topic
-from model.shard import VERSION, Shard
+from model.shard import READABLE, Shard
 from model.signing import OnRecord
 from pipeline.ledger.known_groups import refuse_unknown_group
 from pipeline.ledger.ledger import Ledger, any_of, one_row
@@ -424,8 +424,9 @@ def _snapshots(ledger: Ledger) -> dict[tuple[str, int, int], list[int]]:
     """Return (topic, partition, era) -> ascending offsets of the snapshots that this version can read."""
     rows = ledger.rows(
         "select distinct topic, partition, era, snapshots.offset as at_offset from snapshots "
-        "where version = $version order by at_offset",
-        version=VERSION,
+        "where version between $oldest and $newest order by at_offset",
+        oldest=READABLE[0],
+        newest=READABLE[-1],
     )
     found: dict[tuple[str, int, int], list[int]] = {}
     for row in rows:
@@ -439,8 +440,9 @@ def _bodies(ledger: Ledger, stretches: Collection[Stretch]) -> dict[tuple[str, i
     is_begin, values = any_of(("topic", "partition", "era", "snapshots.offset"), begins)
     rows = ledger.rows(
         "select topic, partition, era, snapshots.offset as at_offset, body from snapshots "
-        f"where version = $version and {is_begin}",
-        version=VERSION,
+        f"where version between $oldest and $newest and {is_begin}",
+        oldest=READABLE[0],
+        newest=READABLE[-1],
         **values,
     )
     return {(row.topic, row.partition, row.era, row.at_offset): row.body for row in rows}

@@ -2,19 +2,48 @@
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
+from pipeline.storage.place import Folder, Place
+from pipeline.storage.small_files import StorageFailed
 
-def reading(delta: DeltaTable, folder: Path, columns: Iterable[tuple[str, str]]) -> str:
+REMOTE = "wakeroll"
+"""Protocol of the names of remote files in DuckDB, which `pipeline.ledger.remote_files` serves."""
+
+
+def open_delta(folder: Folder, version: int | None = None) -> DeltaTable:
+    """Return a Delta table, local or remote, at a version; None: the newest.
+
+    Raises:
+        TableNotFoundError: there is no table.
+        DeltaError: there is no such version, or the log is damaged.
+        StorageFailed: the store of a remote table did not answer.
+    """
+    place = Place.of(folder)
+    location, options = place.for_deltalake()
+    try:
+        return DeltaTable(location, version=version, storage_options=options)
+    except OSError as error:
+        if place.is_local:
+            raise
+        raise StorageFailed(f"cannot read {place}: {str(error).partition(chr(10))[0]}") from error
+
+
+def is_delta(folder: Folder) -> bool:
+    """Return whether there is a Delta table in a folder, local or remote."""
+    location, options = Place.of(folder).for_deltalake()
+    return DeltaTable.is_deltatable(location, options)
+
+
+def reading(delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str, str]]) -> str:
     """Return the query of a table's rows, in the version that `delta` has.
 
     Args:
-        delta: the table.
+        delta: the table; None: it has no rows.
         folder: folder of the table.
         columns: name and DuckDB type of each column.
     """
@@ -22,16 +51,30 @@ def reading(delta: DeltaTable, folder: Path, columns: Iterable[tuple[str, str]])
     # were written, and also if there are no files.
     rows = f"select {', '.join(f'null::{type_} as {quoted(name)}' for name, type_ in columns)} where false"
     # DuckDB takes these characters for patterns; in brackets they stand for themselves.
-    exact = (re.sub(r"([\[*?])", r"[\1]", file) for file in files_of(delta, folder))
+    exact = (re.sub(r"([\[*?])", r"[\1]", file) for file in (files_of(delta, folder) if delta is not None else ()))
     if listed := ", ".join(map(literal, exact)):
         rows += f" union all by name select * from read_parquet([{listed}], union_by_name = true)"
     return rows
 
 
-def files_of(delta: DeltaTable, folder: Path) -> list[str]:
-    """Return the paths of the Parquet files of a table in a folder."""
+def files_of(delta: DeltaTable, folder: Place) -> list[str]:
+    """Return the names of the Parquet files of a table in a folder: their paths, or ``wakeroll://SIZE/KEY``."""
     # `file_uris` encodes spaces in the path of the folder too; in the log, only the names of files are encoded.
-    return [str(folder / unquote(path)) for path in _of_files(delta, "path")]
+    files = [folder / unquote(path) for path in _of_files(delta, "path")]
+    if folder.is_local:
+        return [str(file) for file in files]
+    sizes = _of_files(delta, "size_bytes")
+    return [f"{REMOTE}://{size}/{file.key}" for file, size in zip(files, sizes, strict=True)]
+
+
+def split_name(name: str) -> tuple[int, str]:
+    """Return the size (bytes) and the key in a remote file's name.
+
+    >>> split_name("wakeroll://7/a/b.parquet")
+    (7, 'a/b.parquet')
+    """
+    size, _, key = name.removeprefix(f"{REMOTE}://").partition("/")
+    return int(size), key
 
 
 def size_of(delta: DeltaTable) -> int:

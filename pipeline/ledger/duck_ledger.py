@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,10 +18,12 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES, Table
 from pipeline.ledger.column_types import columns_of, in_duckdb
-from pipeline.ledger.delta_files import literal, quoted, reading, size_of
+from pipeline.ledger.delta_files import REMOTE, is_delta, literal, open_delta, quoted, reading, size_of
 from pipeline.ledger.ledger import Row, Value, row_of
 from pipeline.ledger.stored_marts import open_marts
 from pipeline.ledger.view_queries import Engine, views
+from pipeline.storage.place import Folder, Place
+from pipeline.storage.small_files import StorageFailed
 from wakeroll.errors import InvalidUsage
 
 LARGEST_BYTES = 8 * 2**30
@@ -45,7 +48,7 @@ class DuckLedger:
 
     engine: Engine = "duckdb"
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, warehouse: Path, versions: Mapping[str, int]) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, warehouse: Place, versions: Mapping[str, int]) -> None:
         """Answer from a connection that has the views; use `open_ledger`."""
         self.connection = connection
         self.warehouse = warehouse
@@ -74,22 +77,35 @@ class DuckLedger:
 
     def close(self) -> None:
         """Free the memory."""
+        if self.connection.filesystem_is_registered(REMOTE):
+            # Otherwise the connection and its file system would keep each other alive.
+            self.connection.unregister_filesystem(REMOTE)
         self.connection.close()
 
 
 @contextmanager
 def duck_ledger(
-    warehouse: Path, versions: Mapping[str, int] | None = None, *, refuse_large: bool = True
+    warehouse: Folder, versions: Mapping[str, int] | None = None, *, refuse_large: bool = True
 ) -> Iterator[DuckLedger]:
-    """Open the ledger of a warehouse, and close it at the end: see `open_ledger`."""
+    """Open the ledger of a warehouse, and close it at the end: see `open_ledger`.
+
+    Raises:
+        StorageFailed: the store of a remote warehouse failed during the block.
+    """
     ledger = open_ledger(warehouse, versions, refuse_large=refuse_large)
     try:
         yield ledger
+    except duckdb.Error as error:
+        if found := re.search(r"StorageFailed: (.*)", str(error)):
+            raise StorageFailed(found[1]) from None
+        raise
     finally:
         ledger.close()
 
 
-def open_ledger(warehouse: Path, versions: Mapping[str, int] | None = None, *, refuse_large: bool = True) -> DuckLedger:
+def open_ledger(
+    warehouse: Folder, versions: Mapping[str, int] | None = None, *, refuse_large: bool = True
+) -> DuckLedger:
     """Open the ledger of a warehouse.
 
     Args:
@@ -101,13 +117,13 @@ def open_ledger(warehouse: Path, versions: Mapping[str, int] | None = None, *, r
     Raises:
         InvalidUsage: the warehouse lacks a table, or its files are too large.
     """
-    connection = duckdb.connect()
-    return DuckLedger(connection, warehouse, open_tables(connection, warehouse, versions, refuse_large=refuse_large))
+    connection, place = duckdb.connect(), Place.of(warehouse)
+    return DuckLedger(connection, place, open_tables(connection, place, versions, refuse_large=refuse_large))
 
 
 def open_tables(
     connection: duckdb.DuckDBPyConnection,
-    warehouse: Path,
+    warehouse: Folder,
     versions: Mapping[str, int] | None = None,
     *,
     refuse_large: bool = True,
@@ -126,16 +142,22 @@ def open_tables(
     Raises:
         InvalidUsage: the warehouse lacks a table, or its files are too large.
     """
+    place = Place.of(warehouse)
     deltas = {
-        table.name: delta_table(warehouse, table, None if versions is None else versions[table.name])
+        table.name: delta
         for table in TABLES.values()
+        if (delta := find_table(warehouse, table, None if versions is None else versions.get(table.name))) is not None
     }
     if refuse_large:
         _refuse_large(warehouse, sum(map(size_of, deltas.values())))
     _configure(connection)
+    if not place.is_local:
+        from pipeline.ledger.remote_files import register
+
+        register(connection, place)
     for table in TABLES.values():
-        delta = deltas[table.name]
-        connection.execute(f"create view {table.name} as {_reading(table, delta, warehouse / table.name)}")
+        delta = deltas.get(table.name)
+        connection.execute(f"create view {table.name} as {_reading(table, delta, place / table.name)}")
         for column in columns_of(table.row):
             connection.execute(f'comment on column {table.name}."{column.name}" is {literal(column.comment)}')
     for name, sql in views("duckdb"):
@@ -143,30 +165,43 @@ def open_tables(
     return {name: delta.version() for name, delta in deltas.items()}
 
 
-def delta_table(warehouse: Path, table: Table, version: int | None = None) -> DeltaTable:
+def delta_table(warehouse: Folder, table: Table, version: int | None = None) -> DeltaTable:
     """Return a table of the ledger at a version; None: the newest.
 
     Raises:
         InvalidUsage: there is no such table or version, or its log is damaged; the message names it.
+        StorageFailed: the store of a remote table did not answer.
     """
     try:
-        return DeltaTable(str(warehouse / table.name), version=version)
+        return open_delta(Place.of(warehouse) / table.name, version)
     except TableNotFoundError:
         raise InvalidUsage(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?") from None
     except DeltaError as error:
         raise InvalidUsage(f"cannot read table {table.name!r} in {warehouse}: {error}") from error
 
 
-def commits_of(warehouse: Path, table: str) -> dict[int, int]:
+def find_table(warehouse: Folder, table: Table, version: int | None = None) -> DeltaTable | None:
+    """Return a table as `delta_table` does; None if it is optional and missing.
+
+    Raises:
+        InvalidUsage: as `delta_table`.
+    """
+    if table.is_optional and not is_delta(Place.of(warehouse) / table.name):
+        return None
+    return delta_table(warehouse, table, version)
+
+
+def commits_of(warehouse: Folder, table: str) -> dict[int, int]:
     """Return version -> time of its commit (epoch ms), for the versions that the log of a table still has.
 
     Raises:
         InvalidUsage: as `delta_table`.
     """
-    return {commit["version"]: commit["timestamp"] for commit in delta_table(warehouse, TABLES[table]).history()}
+    found = find_table(warehouse, TABLES[table])
+    return {} if found is None else {commit["version"]: commit["timestamp"] for commit in found.history()}
 
 
-def _refuse_large(warehouse: Path, size: int) -> None:
+def _refuse_large(warehouse: Folder, size: int) -> None:
     if size > LARGEST_BYTES:
         raise InvalidUsage(
             f"the tables in {warehouse} have {size / 2**30:.1f} GiB of files, above the {LARGEST_BYTES / 2**30:.1f} "
@@ -191,8 +226,11 @@ def _configure(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(f"create macro {name}{definition}")
 
 
-def _reading(table: Table, delta: DeltaTable, folder: Path) -> str:
-    """Return the query of a table's rows, with the column `era` in a table that has one row per decision."""
+def _reading(table: Table, delta: DeltaTable | None, folder: Place) -> str:
+    """Return the query of a table's rows, with the column `era` in a table that has one row per decision.
+
+    Without a Delta table, there are no rows.
+    """
     columns = columns_of(table.row)
     names = []
     for column in columns:

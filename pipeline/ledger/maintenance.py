@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 from threading import Lock
 
 from delta.tables import DeltaTable
@@ -21,6 +20,7 @@ from model.rows import SNAPSHOTS, TABLES, Table
 from pipeline.ledger.retention import DAY_MS, Past, forget, past_of
 from pipeline.ledger.tables import path_of
 from pipeline.settings import Settings
+from pipeline.storage.place import Place
 from wakeroll.epoch_ms import now_ms
 
 APPENDING = Lock()
@@ -90,7 +90,7 @@ class Upkeep:
             self._clean_s = now_s + settings.keep_versions_ms / 1_000
             self._steps += self._of_each_table("clean", clean)
 
-    def _of_each_table(self, what: str, do: Callable[[SparkSession, Path], None]) -> list[tuple[str, Step]]:
+    def _of_each_table(self, what: str, do: Callable[[SparkSession, Place], None]) -> list[tuple[str, Step]]:
         def look_after(table: Table) -> None:
             with _alone_with(table):
                 do(self._spark, path_of(self._settings.warehouse, table))
@@ -129,12 +129,12 @@ def _alone_with(table: Table) -> AbstractContextManager[object]:
     return APPENDING if table is SNAPSHOTS else nullcontext()
 
 
-def compact(spark: SparkSession, path: Path) -> None:
+def compact(spark: SparkSession, path: Place) -> None:
     """Merge small files into larger ones; the rows do not change."""
-    DeltaTable.forPath(spark, str(path)).optimize().executeCompaction()
+    DeltaTable.forPath(spark, path.for_spark()).optimize().executeCompaction()
 
 
-def clean(spark: SparkSession, path: Path) -> None:
+def clean(spark: SparkSession, path: Place) -> None:
     """Delete the files and the log entries of expired versions.
 
     A version expires when a newer one replaced it longer ago than the retention of versions.
@@ -142,9 +142,9 @@ def clean(spark: SparkSession, path: Path) -> None:
     Delta cleans its log itself, but in units of days.  With one commit per five seconds, the log of a day is too long,
     because each append lists all its entries.  So this function calls Delta's cleaner with minutes as the unit.
     """
-    DeltaTable.forPath(spark, str(path)).vacuum()
+    DeltaTable.forPath(spark, path.for_spark()).vacuum()
     delta = spark._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]
-    its_log = delta.DeltaLog.forTable(spark._jsparkSession, str(path))
+    its_log = delta.DeltaLog.forTable(spark._jsparkSession, path.for_spark())
     nothing = spark._jvm.scala.Option.empty()  # type: ignore[union-attr]
     minute = getattr(delta, "TruncationGranularity$").__getattr__("MODULE$").MINUTE()
     its_log.cleanUpExpiredLogs(its_log.unsafeVolatileSnapshot(), nothing, nothing, minute)

@@ -1,7 +1,6 @@
 """Migration of tables that an earlier version created: new columns are added, nothing else changes."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -9,13 +8,14 @@ from pyspark.sql.types import StructType
 from model.rows import Table
 from pipeline.ledger.column_types import checks_of
 from pipeline.ledger.schemas import schema_of
+from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
 
 CHECK = "delta.constraints."
 """Prefix of the table properties in which Delta stores CHECK constraints."""
 
 
-def evolve(spark: SparkSession, path: Path, table: Table) -> list[str]:
+def evolve(spark: SparkSession, path: Place, table: Table) -> list[str]:
     """Add the declared columns that the table lacks; they are null in older rows.
 
     Earlier Delta versions stay readable.  A column that is no longer declared is null in new rows.
@@ -28,7 +28,7 @@ def evolve(spark: SparkSession, path: Path, table: Table) -> list[str]:
             names the column or CHECK, and the solution.
     """
     there = properties_there(spark, path)
-    found = spark.read.format("delta").load(str(path)).schema
+    found = spark.read.format("delta").load(path.for_spark()).schema
     checks = {name.removeprefix(CHECK) for name in there if name.startswith(CHECK)}
     if wrong := [*_wrong(table, found), *_wrong_checks(table, checks)]:
         raise InvalidUsage(f"table {table.name!r} in {path.parent} conflicts with this version: " + "; ".join(wrong))
@@ -38,13 +38,13 @@ def evolve(spark: SparkSession, path: Path, table: Table) -> list[str]:
             f"`{column.name}` {column.dataType.simpleString()} comment '{_quoted(column.metadata.get('comment', ''))}'"
             for column in new
         )
-        spark.sql(f"alter table delta.`{path}` add columns ({', '.join(columns)})")
+        spark.sql(f"alter table delta.`{path.for_spark()}` add columns ({', '.join(columns)})")
     return [column.name for column in new]
 
 
-def properties_there(spark: SparkSession, path: Path) -> dict[str, str]:
+def properties_there(spark: SparkSession, path: Place) -> dict[str, str]:
     """Return the properties of a Delta table, with its CHECK constraints; this needs no Spark job."""
-    return {row.key: row.value for row in spark.sql(f"show tblproperties delta.`{path}`").collect()}
+    return {row.key: row.value for row in spark.sql(f"show tblproperties delta.`{path.for_spark()}`").collect()}
 
 
 def _wrong(table: Table, found: StructType) -> Iterator[str]:

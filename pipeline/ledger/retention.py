@@ -5,6 +5,7 @@
   about a queue, offset, member or group that still exists.  So the tables show the state at the snapshot, and every
   change since.
 - `assignments` and `offsets`: a row is deleted with its decision.
+- `divergences`: no row is deleted; there are few.
 - `snapshots`: rows before the starting snapshot are deleted.  Of those older than a day, the last of each day is kept,
   and the snapshot with which an era began.
 
@@ -14,7 +15,6 @@ The highest row of a stream is never deleted: it shows up to which position a ta
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
-from pathlib import Path
 
 from delta.tables import DeltaTable
 from msgspec import Struct
@@ -24,9 +24,10 @@ from pyspark.sql import functions as f
 from model import config
 from model.decision_order import ORDER
 from model.decisions import Handover, Membership, Offset, Rebalance
-from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, Table
-from model.shard import VERSION
+from model.rows import ASSIGNMENTS, DECISIONS, DIVERGENCES, EVENTS, OFFSETS, SNAPSHOTS, Table
+from model.shard import READABLE
 from pipeline.ledger.tables import path_of, with_era
+from pipeline.storage.place import Folder
 
 DAY_MS = 24 * 3_600_000
 _PRESENT = ("joined", "resubscribed", "replaced")
@@ -45,7 +46,7 @@ class Past(Struct, frozen=True):
     """Log time (epoch ms) before which decisions are old; always a midnight (UTC)."""
 
 
-def past_of(spark: SparkSession, warehouse: Path, now_ms: int, keep_events_ms: int, keep_decisions_ms: int) -> Past:
+def past_of(spark: SparkSession, warehouse: Folder, now_ms: int, keep_events_ms: int, keep_decisions_ms: int) -> Past:
     """Return the bounds of old rows.
 
     Args:
@@ -64,7 +65,7 @@ def past_of(spark: SparkSession, warehouse: Path, now_ms: int, keep_events_ms: i
         .groupBy(*EVENTS.stream)
         .agg(f.max("offset").alias("old_offset"))
     )
-    snapshots = _read(spark, warehouse, SNAPSHOTS).where(f.col("version") == VERSION)
+    snapshots = _read(spark, warehouse, SNAPSHOTS).where(f.col("version").between(READABLE[0], READABLE[-1]))
     # The age is that of the records, because a shard's clock lags behind them by all the time that was dark.  The
     # newest snapshot is never chosen: then records follow the chosen one, among them the highest of the stream.
     newest = f.max("offset").over(Window.partitionBy(*SNAPSHOTS.stream))
@@ -81,16 +82,18 @@ def past_of(spark: SparkSession, warehouse: Path, now_ms: int, keep_events_ms: i
     return Past(begins=begins, events_before_ms=events_before_ms, decisions_before_ms=decisions_before_ms)
 
 
-def forget(spark: SparkSession, warehouse: Path, table: Table, past: Past) -> None:
+def forget(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> None:
     """Delete the old rows of one table in one commit; make no commit if there are none.
 
     Call it in the order of `model.rows.TABLES`: records before their decisions, decisions before their rows.  Then a
     query between two calls, or after a crash, may find more rows than needed, but never fewer.
     """
-    if not past.begins and table is not SNAPSHOTS:
+    if table is DIVERGENCES or (not past.begins and table is not SNAPSHOTS):
         return
     if table is EVENTS:
-        DeltaTable.forPath(spark, str(path_of(warehouse, EVENTS))).delete(_up_to(past, "topic", "partition", "offset"))
+        DeltaTable.forPath(spark, path_of(warehouse, EVENTS).for_spark()).delete(
+            _up_to(past, "topic", "partition", "offset")
+        )
         return
     gone = {
         DECISIONS.name: _decisions,
@@ -106,13 +109,13 @@ def forget(spark: SparkSession, warehouse: Path, table: Table, past: Past) -> No
         if table is not SNAPSHOTS:
             # Redundant, but it lets Delta skip files.
             same.append(f.col(f"kept.{table.at}") < past.decisions_before_ms)
-        kept = DeltaTable.forPath(spark, str(path_of(warehouse, table))).alias("kept")
+        kept = DeltaTable.forPath(spark, path_of(warehouse, table).for_spark()).alias("kept")
         kept.merge(keys.alias("gone"), reduce(Column.__and__, same)).whenMatchedDelete().execute()
     finally:
         keys.unpersist()
 
 
-def _decisions(spark: SparkSession, warehouse: Path, table: Table, past: Past) -> DataFrame:
+def _decisions(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> DataFrame:
     """Return the decisions to delete: their records are deleted, and a newer decision about the subject exists."""
     is_past = _up_to(past, "cause.topic", "cause.partition", "cause.offset")
     old = _read(spark, warehouse, table).where((f.col(table.at) < past.decisions_before_ms) & is_past)
@@ -140,7 +143,7 @@ def _decisions(spark: SparkSession, warehouse: Path, table: Table, past: Past) -
     ).where(~f.col("is_last_word") & ~f.col("is_highest"))
 
 
-def _undecided(spark: SparkSession, warehouse: Path, table: Table, past: Past) -> DataFrame:
+def _undecided(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> DataFrame:
     """Return the rows whose decisions are deleted."""
     rows = _read(spark, warehouse, table).where(f.col(table.at) < past.decisions_before_ms)
     # A row may be slightly older than its decision.
@@ -154,7 +157,7 @@ def _undecided(spark: SparkSession, warehouse: Path, table: Table, past: Past) -
     )
 
 
-def _snapshots(spark: SparkSession, warehouse: Path, table: Table, past: Past) -> DataFrame:
+def _snapshots(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> DataFrame:
     """Return the snapshots to delete: no replay of the archived log needs them, or another snapshot is near enough."""
     shard = Window.partitionBy(*table.stream)
     day = f.floor(f.col(table.at) / DAY_MS)
@@ -197,5 +200,5 @@ def _tag(kind: type[Struct]) -> str:
     return str(kind.__struct_config__.tag)
 
 
-def _read(spark: SparkSession, warehouse: Path, table: Table) -> DataFrame:
-    return spark.read.format("delta").load(str(path_of(warehouse, table)))
+def _read(spark: SparkSession, warehouse: Folder, table: Table) -> DataFrame:
+    return spark.read.format("delta").load(path_of(warehouse, table).for_spark())

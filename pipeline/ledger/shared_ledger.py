@@ -4,15 +4,15 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import duckdb
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from model.rows import TABLES
 from pipeline.ledger.archived_log import Period
-from pipeline.ledger.duck_ledger import DuckLedger, open_ledger
+from pipeline.ledger.duck_ledger import DuckLedger, find_table, open_ledger
+from pipeline.storage.place import Folder, Place
+from pipeline.storage.small_files import StorageFailed
 from wakeroll.errors import InvalidUsage
 
 CHECK_EVERY_S = 5.0
@@ -22,9 +22,9 @@ CHECK_EVERY_S = 5.0
 class SharedLedger:
     """The ledger of a warehouse. Any thread may use it; each question has a cursor of its own."""
 
-    def __init__(self, warehouse: Path) -> None:
+    def __init__(self, warehouse: Folder) -> None:
         """Prepare; the tables are opened by the first question, so they may be created later."""
-        self.warehouse = warehouse
+        self.warehouse = Place.of(warehouse)
         self._lock = threading.Lock()
         self._opened: DuckLedger | None = None
         self._checked_s = 0.0
@@ -44,7 +44,7 @@ class SharedLedger:
                 yield cursor
             finally:
                 cursor.close()
-        except (duckdb.Error, DeltaError, OSError) as error:
+        except (duckdb.Error, DeltaError, OSError, StorageFailed) as error:
             raise InvalidUsage(f"cannot read the tables in {self.warehouse}: {error}") from error
 
     def extent(self) -> Period:
@@ -85,9 +85,10 @@ class SharedLedger:
         return self._opened
 
 
-def _versions(warehouse: Path) -> Mapping[str, int]:
+def _versions(warehouse: Place) -> Mapping[str, int]:
     """Return table -> its newest version; empty if any cannot be read, so that opening it reports the reason."""
     try:
-        return {name: DeltaTable(str(warehouse / name)).version() for name in TABLES}
-    except (DeltaError, OSError):
+        found = {name: find_table(warehouse, table) for name, table in TABLES.items()}
+        return {name: delta.version() for name, delta in found.items() if delta is not None}
+    except (InvalidUsage, DeltaError, OSError, StorageFailed):
         return {}

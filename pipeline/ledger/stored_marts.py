@@ -1,26 +1,29 @@
 """The marts in a warehouse: Delta tables in its folder `marts`, which both engines of dbt read and write."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-from pipeline.ledger.delta_files import quoted, reading, stored_columns
+from pipeline.ledger.delta_files import open_delta, quoted, reading, stored_columns
+from pipeline.storage import small_files
+from pipeline.storage.place import Folder, Place
 
 
-def mart_paths(warehouse: Path) -> dict[str, Path]:
+def mart_paths(warehouse: Folder) -> dict[str, Place]:
     """Return mart -> folder, for the marts that have been built."""
-    return {log.parent.name: log.parent for log in sorted((warehouse / "marts").glob("*/_delta_log"))}
+    marts = Place.of(warehouse) / "marts"
+    folders = {name: marts / name for name in small_files.names(marts)}
+    return {name: folder for name, folder in folders.items() if small_files.exists(folder / "_delta_log")}
 
 
-def mart_query(path: Path) -> str:
+def mart_query(path: Place) -> str:
     """Return DuckDB's query of the newest rows of a mart."""
-    mart = DeltaTable(str(path))
+    mart = open_delta(path)
     return reading(mart, path, stored_columns(mart).items())
 
 
-def open_marts(connection: DuckDBPyConnection, warehouse: Path) -> list[str]:
+def open_marts(connection: DuckDBPyConnection, warehouse: Folder) -> list[str]:
     """Create a view of each built mart in the current schema of a connection; return their names."""
     paths = mart_paths(warehouse)
     for name, path in paths.items():
@@ -28,11 +31,13 @@ def open_marts(connection: DuckDBPyConnection, warehouse: Path) -> list[str]:
     return list(paths)
 
 
-def replace_mart(path: Path, rows: DuckDBPyRelation, description: str) -> None:
+def replace_mart(path: Place, rows: DuckDBPyRelation, description: str) -> None:
     """Store all rows of a mart, as a new version of its table."""
+    location, options = path.for_deltalake()
     write_deltalake(
-        str(path),
+        location,
         rows,
+        storage_options=options,
         mode="overwrite",
         schema_mode="overwrite",
         description=description,
@@ -41,8 +46,8 @@ def replace_mart(path: Path, rows: DuckDBPyRelation, description: str) -> None:
     )
 
 
-def merge_mart(path: Path, rows: DuckDBPyRelation, key: Sequence[str]) -> None:
+def merge_mart(path: Place, rows: DuckDBPyRelation, key: Sequence[str]) -> None:
     """Store new and changed rows of a mart, as a new version of its table; rows with other keys stay."""
     same = " and ".join(f"new.{quoted(column)} = old.{quoted(column)}" for column in key)
-    merge = DeltaTable(str(path)).merge(rows, same, source_alias="new", target_alias="old")
+    merge = open_delta(path).merge(rows, same, source_alias="new", target_alias="old")
     merge.when_matched_update_all().when_not_matched_insert_all().execute()

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -17,17 +16,18 @@ from pipeline.ledger.column_types import checks_of
 from pipeline.ledger.migrations import CHECK, evolve, properties_there
 from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.view_queries import views
+from pipeline.storage.place import Folder, Place
 from wakeroll.errors import InvalidUsage
 
 log = logging.getLogger("wakeroll.tables")
 
 
-def path_of(warehouse: Path, table: Table) -> Path:
+def path_of(warehouse: Folder, table: Table) -> Place:
     """Return the folder of a table."""
-    return warehouse / table.name
+    return Place.of(warehouse) / table.name
 
 
-def ensure_tables(spark: SparkSession, warehouse: Path, keep_versions_ms: int = config.KEEP_VERSIONS_MS) -> None:
+def ensure_tables(spark: SparkSession, warehouse: Folder, keep_versions_ms: int = config.KEEP_VERSIONS_MS) -> None:
     """Create the missing tables, and migrate the others to their declarations.
 
     The tables are handled in parallel, because each takes seconds in a new session.
@@ -39,7 +39,7 @@ def ensure_tables(spark: SparkSession, warehouse: Path, keep_versions_ms: int = 
         list(threads.map(lambda table: ensure_table(spark, warehouse, table, keep_versions_ms), TABLES.values()))
 
 
-def ensure_table(spark: SparkSession, warehouse: Path, table: Table, keep_versions_ms: int) -> None:
+def ensure_table(spark: SparkSession, warehouse: Folder, table: Table, keep_versions_ms: int) -> None:
     """Create one table, or migrate it to its declaration; set the retention of its versions.
 
     Raises:
@@ -47,16 +47,18 @@ def ensure_table(spark: SparkSession, warehouse: Path, table: Table, keep_versio
     """
     path = path_of(warehouse, table)
     properties = properties_of(table, keep_versions_ms)
-    if DeltaTable.isDeltaTable(spark, str(path)):
+    if DeltaTable.isDeltaTable(spark, path.for_spark()):
         for column in evolve(spark, path, table):
             log.info("added column %s to table %s", column, table.name)
         there = properties_there(spark, path)
         if other := {name: value for name, value in properties.items() if there.get(name) != value}:
             pairs = ", ".join(f"'{name}' = '{value}'" for name, value in other.items())
-            spark.sql(f"alter table delta.`{path}` set tblproperties ({pairs})")
+            spark.sql(f"alter table delta.`{path.for_spark()}` set tblproperties ({pairs})")
         return
     comment = (table.row.__doc__ or "").splitlines()[0]
-    builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(schema_of(table.row)).comment(comment)
+    builder = (
+        DeltaTable.createIfNotExists(spark).location(path.for_spark()).addColumns(schema_of(table.row)).comment(comment)
+    )
     checks = {CHECK + name: condition for name, condition in checks_of(table.row).items()}
     for name, value in (properties | checks).items():
         builder = builder.property(name, value)
@@ -77,11 +79,11 @@ def properties_of(table: Table, keep_versions_ms: int) -> dict[str, str]:
     }
 
 
-def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dict[tuple[object, ...], int]:
+def highest_positions(spark: SparkSession, warehouse: Folder, table: Table) -> dict[tuple[object, ...], int]:
     """Return stream -> highest position that the table holds of it."""
     rows = (
         spark.read.format("delta")
-        .load(str(path_of(warehouse, table)))
+        .load(path_of(warehouse, table).for_spark())
         .groupBy(*table.stream)
         .agg(f.max(table.position).alias("highest"))
         .collect()
@@ -89,9 +91,12 @@ def highest_positions(spark: SparkSession, warehouse: Path, table: Table) -> dic
     return {tuple(row[column] for column in table.stream): row["highest"] for row in rows}
 
 
-def commits_of(spark: SparkSession, warehouse: Path, table: str) -> dict[int, int]:
+def commits_of(spark: SparkSession, warehouse: Folder, table: str) -> dict[int, int]:
     """Return version -> time of its commit (epoch ms), for the versions that can still be read."""
-    history = DeltaTable.forPath(spark, str(path_of(warehouse, TABLES[table]))).history()
+    path = path_of(warehouse, TABLES[table]).for_spark()
+    if TABLES[table].is_optional and not DeltaTable.isDeltaTable(spark, path):
+        return {}
+    history = DeltaTable.forPath(spark, path).history()
     rows = history.select("version", f.unix_millis("timestamp").alias("at_ms")).collect()
     return {row.version: row.at_ms for row in rows}
 
@@ -102,7 +107,7 @@ def with_era(rows: DataFrame) -> DataFrame:
     return rows.select([column for name in rows.columns for column in ((name, era) if name == "shard" else (name,))])
 
 
-def open_views(spark: SparkSession, warehouse: Path, versions: Mapping[str, int] | None = None) -> list[str]:
+def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, int] | None = None) -> list[str]:
     """Register the tables and views in this session's SQL; return their names.
 
     A table with one row per decision gets the column `era` too: see `with_era`.
@@ -117,12 +122,15 @@ def open_views(spark: SparkSession, warehouse: Path, versions: Mapping[str, int]
     """
     for table in TABLES.values():
         path = path_of(warehouse, table)
-        if not DeltaTable.isDeltaTable(spark, str(path)):
+        if not DeltaTable.isDeltaTable(spark, path.for_spark()):
+            if table.is_optional:
+                spark.createDataFrame([], schema_of(table.row)).createOrReplaceTempView(table.name)
+                continue
             raise InvalidUsage(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?")
         reader = spark.read.format("delta")
-        if versions is not None:
+        if versions is not None and table.name in versions:
             reader = reader.option("versionAsOf", versions[table.name])
-        rows = reader.load(str(path))
+        rows = reader.load(path.for_spark())
         (with_era(rows) if table.key == DECIDED else rows).createOrReplaceTempView(table.name)
     names = [*TABLES]
     for name, sql in views("spark"):

@@ -24,13 +24,17 @@ def versions_when(commits: Commits, version: tuple[str, int] | None, at_ms: int 
 def versions_at(commits: Commits, at_ms: int) -> dict[str, int]:
     """Return table -> its newest version at a moment (epoch ms, by the clock of the process that wrote it).
 
+    An optional table that did not exist yet is left out.
+
     Raises:
         InvalidUsage: a table did not exist yet, or that version is deleted; the message names the oldest version.
     """
     found: dict[str, int] = {}
-    for name in TABLES:
+    for name, table in TABLES.items():
         its = commits(name)
         before = [version for version, committed_ms in its.items() if committed_ms <= at_ms]
+        if not before and table.is_optional and (not its or 0 in its):
+            continue  # it was created later: it had no rows
         if not before:
             oldest = EpochMs(its[min(its)])
             raise InvalidUsage(

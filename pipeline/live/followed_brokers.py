@@ -7,10 +7,12 @@ from contextlib import ExitStack, contextmanager
 
 from msgspec import structs
 
+from pipeline.kafka.rights_check import require_rights
 from pipeline.live.end_queries import EndQueries
 from pipeline.live.kafka_follower import KafkaFollower, Listener
 from pipeline.live.live_model import LiveModel
 from pipeline.settings import Settings
+from pipeline.storage import small_files
 from wakeroll.errors import NotReachable
 
 PATIENCE_S = 15.0
@@ -71,11 +73,13 @@ def followed_brokers(settings: Settings, listener: Listener | None = None) -> It
 
     Raises:
         InvalidUsage: Kafka's client rejects the settings, or the keys cannot be read.
+        LoginFailed, AccessDenied: the brokers reject the login, or deny a right.
     """
     connection, keys = settings.connection, settings.read_keys()
+    require_rights(connection, ["viewer"], must_answer=False)
     model = LiveModel(connection.topics, settings.partitions)
     model.facts = structs.replace(model.facts, is_begun=False)
-    warehouse = settings.warehouse if settings.warehouse.is_dir() else None
+    warehouse = settings.warehouse if small_files.exists(settings.warehouse) else None
     with ExitStack() as stack:
         follower = KafkaFollower(connection, model, keys, warehouse, listener)
         queries = EndQueries(connection, model)

@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 from confluent_kafka import KafkaError, Message, TopicPartition
@@ -20,6 +19,7 @@ from pipeline.live.decision_feed import HISTORY_MS
 from pipeline.live.ledger_reader import first_follower, newest_snapshots
 from pipeline.live.live_model import LiveModel
 from pipeline.live.shard_follower import ShardFollower
+from pipeline.storage.place import Folder
 from wakeroll.connection import Connection, take
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import NotReachable, WakerollError
@@ -55,7 +55,7 @@ class KafkaFollower(threading.Thread):
         connection: Connection,
         model: LiveModel,
         signatures: Signatures,
-        warehouse: Path | None = None,
+        warehouse: Folder | None = None,
         listener: Listener | None = None,
     ) -> None:
         """Create the clients; nothing is read before `start`.

@@ -3,7 +3,6 @@
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,13 +11,14 @@ from model.decision_order import SHARD_SQL
 from model.decisions import AnyDecision
 from model.partitioner import ControlPartition
 from model.records import UNREADABLE, Record, kind_of_topic
-from model.shard import VERSION
+from model.shard import READABLE
 from model.signing import OnRecord, Signatures
 from pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from pipeline.ledger.ledger import Value
 from pipeline.live.decision_feed import HISTORY_MS
 from pipeline.live.live_model import LiveModel
 from pipeline.live.shard_follower import ShardFollower
+from pipeline.storage.place import Folder
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 
@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
     body: bytes
 
 
-def newest_snapshots(warehouse: Path, eras: Mapping[str, int] | None = None) -> dict[ControlPartition, Snapshot]:
+def newest_snapshots(warehouse: Folder, eras: Mapping[str, int] | None = None) -> dict[ControlPartition, Snapshot]:
     """Return the newest snapshot of each shard; none if there are no tables, or of another version of the state.
 
     Args:
@@ -58,8 +58,8 @@ def _snapshots(
 ) -> dict[ControlPartition, Snapshot]:
     """Return the newest snapshots of these eras that include no record above `reached`."""
     newest: dict[ControlPartition, tuple[int, int]] = {}
-    query = 'select topic, partition, era, "offset" from snapshots where version = $version'
-    for topic, partition, era, offset in ledger.stream(query, version=VERSION):
+    query = 'select topic, partition, era, "offset" from snapshots where version between $oldest and $newest'
+    for topic, partition, era, offset in ledger.stream(query, oldest=READABLE[0], newest=READABLE[-1]):
         place = (topic, partition)
         if offset > reached.get(place, _LAST) or (eras is not None and era != eras.get(_name(place), era)):
             continue
@@ -73,7 +73,7 @@ def _snapshots(
     return found
 
 
-def read_ledger(warehouse: Path, topics: Topics, partitions: int, until_ms: int | None = None) -> LiveModel:
+def read_ledger(warehouse: Folder, topics: Topics, partitions: int, until_ms: int | None = None) -> LiveModel:
     """Return a model of the groups at the end of the archived log, or at an earlier moment.
 
     Args:

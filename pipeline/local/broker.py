@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -50,6 +50,8 @@ class EmbeddedBroker:
         settings: Mapping[str, str | int] | None = None,
         node: Node = ALONE,
         version: str = "",
+        login: Mapping[str, str] | None = None,
+        format_options: Sequence[str] = (),
     ) -> None:
         """Describe a broker without starting it.
 
@@ -62,6 +64,8 @@ class EmbeddedBroker:
             node: its part in a cluster; the other nodes of the cluster are objects of their own.
             version: version of Kafka, such as 3.9.2, of the JARs that `make jars ARGS=kafka-3.9.2` fetches; empty: the
                 version that wakeroll uses otherwise.
+            login: client settings for the check that the broker is ready.
+            format_options: more options of Kafka's StorageTool, which prepares the folder of a new cluster.
         """
         self.folder = folder.absolute()
         self._port = port
@@ -70,6 +74,8 @@ class EmbeddedBroker:
         self._settings = dict(settings or {})
         self._node = node
         self._version = version
+        self._login = dict(login or {})
+        self._format_options = tuple(format_options)
         self._child: Child | None = None
         self._lock: BinaryIO | None = None
 
@@ -150,7 +156,7 @@ class EmbeddedBroker:
             self._child = self._jvm([*command, "kafka.Kafka", _PROPERTIES])
             try:
                 self._child.start()
-                self._child.wait_until(_answers(port, cluster_id, node.number), READY_S)
+                self._child.wait_until(_answers(port, cluster_id, node.number, self._login), READY_S)
             except ChildFailed as error:
                 self._child.kill()
                 if "Address already in use" in self._child.log_tail(200):
@@ -189,6 +195,7 @@ class EmbeddedBroker:
         """Prepare the folder of a new cluster; return the cluster's id."""
         cluster_id = self._node.cluster_id or new_cluster_id()
         arguments = ["format", "--cluster-id", cluster_id, "--config", _PROPERTIES, "--ignore-formatted"]
+        arguments += self._format_options
         answer = subprocess.run(
             [*command, "kafka.tools.StorageTool", *arguments],
             cwd=self.folder,
@@ -208,10 +215,11 @@ class EmbeddedBroker:
             self._lock = None
 
 
-def _answers(port: int, cluster_id: str, number: int) -> Callable[[], bool]:
+def _answers(port: int, cluster_id: str, number: int, login: Mapping[str, str]) -> Callable[[], bool]:
     """Return a function that checks whether this node of a cluster answers at `port` and is ready to serve."""
     # No log: failures are expected until the broker is ready.
-    client = AdminClient({"bootstrap.servers": f"{HOST}:{port}", "reconnect.backoff.max.ms": 200, "log_level": 0})
+    quiet = {"reconnect.backoff.max.ms": 200, "log_level": 0}
+    client = AdminClient({"bootstrap.servers": f"{HOST}:{port}", **quiet, **login})
 
     def answers() -> bool:
         try:

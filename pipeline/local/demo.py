@@ -23,6 +23,7 @@ from pipeline.local.story_checks import GroupView, Watcher, balance, doubly_owne
 from pipeline.local.story_queries import show_answers
 from pipeline.local.traffic import Probe, Traffic, configure
 from pipeline.settings import Settings
+from pipeline.storage.place import Place
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
@@ -52,13 +53,17 @@ def run_demo(settings: Settings, stop: threading.Event, page_port: int | None = 
         settings: of a deployment; the demo uses folders in its home.
         stop: ends the demo.
         page_port: port of a page that shows the tables at the end, until `stop`; None: no page.
+
+    Raises:
+        InvalidUsage: `home` or `checkpoints` is not local.
     """
     embedded = not settings.bootstrap
     unique = f"demo-{uuid.uuid4().hex[:8]}"
     settings = structs.replace(
         settings,
-        home=str(Path(settings.home).absolute() / "demo"),
-        checkpoints=str(Path(settings.checkpoints).absolute() / "demo"),
+        home=str(Place.of(settings.home).path / "demo"),
+        checkpoints=str(Place.of(settings.checkpoints).path / "demo"),
+        work="",
         prefix=settings.prefix if embedded else unique,
     )
     for folder in (settings.home, settings.checkpoints):

@@ -5,7 +5,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from msgspec import structs
 
@@ -67,7 +66,7 @@ class LocalSystem:
     def _decides(self, stop: threading.Event) -> bool:
         if stop.is_set():
             raise Stopped
-        status = read_status(Path(self.settings.home))
+        status = read_status(self.settings.work_folder)
         return (
             status is not None
             and status.pid == self.jobs.pid
@@ -93,7 +92,7 @@ def local_system(settings: Settings, stop: threading.Event) -> Iterator[LocalSys
     """
     with ExitStack() as stack:
         if not settings.bootstrap:
-            broker = EmbeddedBroker(Path(settings.home).absolute() / "broker")
+            broker = EmbeddedBroker(settings.work_folder / "broker")
             stack.enter_context(broker)
             settings = structs.replace(settings, bootstrap=broker.bootstrap)
         system = LocalSystem(settings)

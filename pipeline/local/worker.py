@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from wakeroll import Consumer
-from wakeroll.connection import read_properties
+from wakeroll.client_properties import read_properties
 
 
 def main(arguments: list[str]) -> int:

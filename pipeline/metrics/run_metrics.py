@@ -29,6 +29,11 @@ class RunMetrics:
         self.shards = ShardMetrics(registry if decides else None)
         self.tables = TableMetrics(registry if writes else None)
 
+    def begin_writing(self) -> None:
+        """Expose the metrics of the tables from now on: a standby has none before its turn."""
+        if not self.tables.is_exposed:
+            self.tables = TableMetrics(self.registry)
+
     def watch_jvm(self, pid: int | None) -> None:
         """Add the memory, CPU time and open files of Spark's JVM, a process of its own; None if it is unknown."""
         if pid is not None:
@@ -76,6 +81,7 @@ class TableMetrics:
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         """Register the metrics; without a registry they are not exposed."""
+        self.is_exposed = registry is not None
         self._snapshot = Gauge(
             "wakeroll_run_last_snapshot_timestamp_seconds",
             "Time of the last snapshots of the shards (Unix time), or start of the process before the first ones.",
@@ -95,6 +101,12 @@ class TableMetrics:
             "End of the last successful step of the upkeep (Unix time), or start of the process before the first one.",
             registry=registry,
         )
+        self._divergences = Counter(
+            "wakeroll_run_divergent_decisions",
+            "Decisions that differ from the decision with the same identity of another coordinator.",
+            registry=registry,
+        )
+        self._divergences_seen = 0
         self._snapshot.set_to_current_time()
         self._succeeded.set_to_current_time()
 
@@ -102,6 +114,11 @@ class TableMetrics:
         """Record that the states of all shards are in the table; `shards` of them had changed."""
         self._snapshots.inc(shards)
         self._snapshot.set_to_current_time()
+
+    def diverged(self, since_start: int) -> None:
+        """Record how many decisions since the start differ from those of another coordinator."""
+        self._divergences.inc(since_start - self._divergences_seen)
+        self._divergences_seen = since_start
 
     def did_upkeep(self, step: str, seconds: float, succeeded: bool) -> None:
         """Record one step of upkeep."""

@@ -20,6 +20,7 @@ from model.config import DEFAULT_LIMITS, MAX_QUEUES, Limits
 from model.events import Route
 from model.signing import Keys
 from pipeline.failure_log import Trouble
+from pipeline.kafka.rights_check import require_rights
 from pipeline.kafka.topic_admin import Cluster, Racks
 from pipeline.metrics.observer_metrics import FULL, ObserverMetrics
 from pipeline.observer import subscribed_topics
@@ -59,7 +60,9 @@ def observe(
 
     Raises:
         InvalidUsage: Kafka's client rejects the settings, or there is no observer key.
+        LoginFailed, AccessDenied: the brokers reject the login, or deny a right, at the start.
     """
+    require_rights(connection, ["mirror" if mirrored else "observer"], _ANSWER_S, must_answer=False)
     cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
     metrics = metrics or ObserverMetrics(mirrors=mirrored is not None)
     ticker = Ticker(connection, keys, metrics, limits)

@@ -13,7 +13,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from model.config import DEFAULT_LIMITS, TICK_MS, Limits
 from model.events import Tick
 from model.records import Record
-from model.signing import Keys, read_signature
+from model.signature_bytes import read_signature
+from model.signing import Keys
 from pipeline.failure_log import Trouble
 from pipeline.observer.signed_producers import Ends, SignedProducer
 from wakeroll.connection import Connection

@@ -12,6 +12,7 @@ from model.decisions import Assignment, Handover, Offset
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, Table
 from pipeline.ledger.column_types import checks_of
 from pipeline.ledger.schemas import schema_of
+from wakeroll.headers import WRITER_HEADER
 
 
 def event_rows(records: DataFrame) -> DataFrame:
@@ -27,11 +28,12 @@ def event_rows(records: DataFrame) -> DataFrame:
     ).select(*_names(EVENTS))
 
 
-def decision_rows(records: DataFrame) -> DataFrame:
-    """Parse the header of each decision, and drop repetitions within this batch.
+def read_decisions(records: DataFrame) -> DataFrame:
+    """Parse the header of each decision; a column `is_new` shows which are no repetitions within this batch.
 
     The rule is the one of every reader. Per (Kafka partition, shard without its era), an (era, seq) that is not above
-    the highest one before it is a repetition, or comes from a coordinator that another one has replaced.
+    the highest one before it is a repetition, or comes from a coordinator that another one has replaced. The column
+    `writer` names the process that published the decision; null if it did not.
     """
     header = "kind string, shard string, seq bigint, group_id string, client_id string, at_ms bigint, " + (
         f"cause {schema_of(Assignment)['cause'].dataType.simpleString()}"
@@ -39,15 +41,29 @@ def decision_rows(records: DataFrame) -> DataFrame:
     json = f.col("value").cast("string")
     shard = Window.partitionBy("partition", f.expr(SHARD_SQL)).orderBy("offset")
     before = shard.rowsBetween(Window.unboundedPreceding, -1)
+    writer = f.expr(_WRITER_SQL) if "headers" in records.columns else f.lit(None).cast("string")
+    place = f.col("place")
     return (
-        records.select("partition", "offset", "timestamp_ms", json.alias("json"), f.from_json(json, header).alias("d"))
-        .select("partition", "offset", f.col("timestamp_ms").alias("published_ms"), "json", "d.*")
+        records.select("partition", "offset", "timestamp_ms", writer.alias("writer"), json.alias("json"))
+        .withColumn("d", f.from_json("json", header))
+        .select("partition", "offset", f.col("timestamp_ms").alias("published_ms"), "writer", "json", "d.*")
         .withColumn("place", f.struct(_era().alias("era"), f.col("seq").alias("seq")))
         .withColumn("newest_before", f.max("place").over(before))
-        .where((f.col("seq") > 0) & f.coalesce(f.col("place") > f.col("newest_before"), f.lit(True)))
-        .select(*_names(DECISIONS))
+        .where(f.col("seq") > 0)
+        .withColumn("is_new", f.coalesce(place > f.col("newest_before"), f.lit(True)))
+        .select("offset", "writer", "is_new", *_names(DECISIONS))
         .where(_keeps_to(DECISIONS))
     )
+
+
+def decision_rows(records: DataFrame) -> DataFrame:
+    """Parse the header of each decision, and drop repetitions within this batch."""
+    return new_decisions(read_decisions(records))
+
+
+def new_decisions(decisions: DataFrame) -> DataFrame:
+    """Select the rows that are no repetitions, with the columns of the table, from the result of `read_decisions`."""
+    return decisions.where("is_new").select(*_names(DECISIONS))
 
 
 def assignment_rows(decisions: DataFrame) -> DataFrame:
@@ -71,6 +87,8 @@ def offset_rows(decisions: DataFrame) -> DataFrame:
         decisions, Offset, "client_id", f.col("offset").alias("committed_offset"), "epoch", "at_ms", "reset_by", mode
     ).select(*_names(OFFSETS))
 
+
+_WRITER_SQL = f"cast(get(filter(headers, header -> header.key = '{WRITER_HEADER}'), 0).value as string)"
 
 Positions = dict[tuple[object, ...], tuple[int, int]]
 """Stream -> highest (era, position) of the stream in a table.

@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 import pandas as pd
 from pyspark import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from model.decision_sizes import bounded
 from model.decisions import TO_A_CLIENT, AnyDecision, Rejected, Wake
 from model.records import Record
-from model.shard import VERSION, Shard
+from model.shard import READABLE, VERSION, Shard
 from model.signing import Keys
 from pipeline.recovery.initial_state import Restore, name_of, other_version
 from wakeroll.connection import Topics
+from wakeroll.headers import WRITER_HEADER
 
 PUBLISHED = "topic string, key binary, value binary"
 """Schema of the rows for Kafka's sink."""
@@ -100,6 +102,12 @@ def decide(
     )
 
 
+def with_writer(decisions: DataFrame, writer: str) -> DataFrame:
+    """Add the name of this process to rows to publish, as a header: every coordinator publishes the same values."""
+    header = f.struct(f.lit(WRITER_HEADER).alias("key"), f.lit(writer).cast("binary").alias("value"))
+    return decisions.withColumn("headers", f.array(header))
+
+
 def run_shard(
     partitions: int,
     topics: Topics,
@@ -113,6 +121,8 @@ def run_shard(
     """Run one shard's records of one batch; Spark calls this with the shard's topic and partition."""
     topic, partition = at[0], int(at[1])
     shard = _shard(topic, partition, partitions, restore, keys, state)
+    begun = restore.beginning(topic, partition)
+    published_before = begun.published_seq if begun.era == shard.era else 0
     published: list[tuple[str, bytes, bytes]] = []
     rejections: Counter[str] = Counter()
     waiting = 0
@@ -125,6 +135,8 @@ def run_shard(
                 rejections[decision.rule] += 1
                 if decision.rule == "internal":
                     counts.failures.add(1)
+            if decision.seq <= published_before:
+                continue
             published += _addressed(decision, value, topics, shard.name)
             waiting += len(value)
         if waiting >= _AT_ONCE:
@@ -149,7 +161,7 @@ def _shard(topic: str, partition: int, partitions: int, restore: Restore, keys: 
         era, until = its.era, its.quiet_until
         return Shard(topic, partition, partitions, its.body, era=era, quiet_until=until, signatures=keys)
     version, body = state.get
-    if version != VERSION:
+    if version not in READABLE:
         raise RuntimeError(f"the checkpoint of {topic}-{partition} {other_version(version)}")
     return Shard(topic, partition, partitions, body, signatures=keys)
 

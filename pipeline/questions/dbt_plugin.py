@@ -3,15 +3,17 @@
 `dbt_like_sql/profiles.yml` names this module; plain dbt finds it if wakeroll is installed beside it.
 """
 
-from pathlib import Path
 from typing import Any
 
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckdb.utils import TargetConfig
 from duckdb import DuckDBPyConnection
+from msgspec import convert
 
 from pipeline.ledger.duck_ledger import open_tables
 from pipeline.ledger.stored_marts import mart_paths, mart_query, merge_mart, replace_mart
+from pipeline.storage.place import Place
+from pipeline.storage.s3_access import S3Access
 
 _LEDGER = "ledger"
 """Schema of the ledger's tables and views, which the models read as a dbt source."""
@@ -25,8 +27,14 @@ class Plugin(BasePlugin):
     """The plugin: one warehouse, one connection."""
 
     def initialize(self, plugin_config: dict[str, Any]) -> None:
-        """Read the configuration: `warehouse`, the folder of the tables."""
-        self._warehouse = Path(plugin_config["warehouse"]).absolute()
+        """Read the configuration: `warehouse`, the folder of the tables, and `s3_endpoint` and the like.
+
+        Raises:
+            InvalidUsage: the URI in `warehouse` cannot be used.
+        """
+        access = {name: plugin_config.get(f"s3_{name}") or "" for name in S3Access.__struct_fields__}
+        s3 = convert({name: value for name, value in access.items() if value}, S3Access)
+        self._warehouse = Place.of(plugin_config["warehouse"], s3)
 
     def configure_connection(self, conn: DuckDBPyConnection) -> None:
         """Open the tables and views of the ledger, and the marts of earlier runs.
@@ -55,7 +63,7 @@ class Plugin(BasePlugin):
         """
         name, location = target_config.relation.identifier, target_config.location
         assert location is not None, "the macro `store_mart` names the folder"
-        path = Path(location.path)
+        path = Place.of(location.path, self._warehouse.s3)
         cursor = self._connection.cursor()
         built = f'{_MARTS}."{name}"'
         if location.format == "merge" and name in mart_paths(self._warehouse):

@@ -7,12 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES
 from pipeline.ledger.view_queries import VIEWS, Engine, views
-from wakeroll.errors import InvalidUsage, WakerollError
+from pipeline.storage.place import Folder, Place
+from wakeroll.errors import WakerollError, missing_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,15 +83,11 @@ def ensure_dbt(engine: Engine) -> None:
         import_module("dbt.cli.main")
         import_module(_ADAPTERS[engine])
     except ModuleNotFoundError as error:
-        extra = _EXTRAS[engine]
-        raise InvalidUsage(
-            f"marts in {_NAMES[engine]} need the extra `{extra}` ({error.name} is missing); "
-            f"install it with: pip install 'wakeroll[{extra}]'"
-        ) from error
+        raise missing_extra(f"dbt in {_NAMES[engine]}", _EXTRAS[engine], error) from None
 
 
 def build(
-    warehouse: Path, logs: Path, *options: str, engine: Engine = "duckdb", command: str = "build"
+    warehouse: Folder, logs: Path, *options: str, engine: Engine = "duckdb", command: str = "build"
 ) -> list[BuildResult]:
     """Build the marts of a warehouse and run every test.
 
@@ -108,28 +105,36 @@ def build(
     from dbt.cli.main import dbtRunner
 
     if engine == "duckdb":
-        from pipeline.ledger.duck_ledger import delta_table
+        from pipeline.ledger.duck_ledger import find_table
 
         for table in TABLES.values():
-            delta_table(warehouse, table)
+            find_table(warehouse, table)
     own = str(logs / "dbt")
     arguments = [command, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT), "--target", _TARGETS[engine]]
     arguments += ["--target-path", own, "--log-path", own, "--quiet", "--no-send-anonymous-usage-stats"]
     # Partial parsing would reuse nothing, because the target folder differs per warehouse.
-    arguments += ["--no-partial-parse", "--vars", json.dumps({"warehouse": str(warehouse)}), *options]
+    arguments += ["--no-partial-parse", "--vars", json.dumps(_variables(Place.of(warehouse))), *options]
     done = dbtRunner().invoke(arguments)
     if done.exception is not None:
         raise MartsFailed(f"dbt could not start: {done.exception}; read its log, {own}/dbt.log")
     return list(_outcomes(done.result))
 
 
-def open_marts(spark: "SparkSession", warehouse: Path) -> list[str]:
+def _variables(warehouse: Place) -> dict[str, str]:
+    """Return the variables of the dbt project that name the tables."""
+    named = {"warehouse": warehouse.for_spark()}
+    if warehouse.is_s3:
+        named |= {f"s3_{name}": str(value) for name, value in structs.asdict(warehouse.s3).items()}
+    return named
+
+
+def open_marts(spark: "SparkSession", warehouse: Folder) -> list[str]:
     """Register the built marts in this session's SQL; return their names."""
     from pipeline.ledger.stored_marts import mart_paths
 
     paths = mart_paths(warehouse)
     for name, path in paths.items():
-        spark.read.format("delta").load(str(path)).createOrReplaceTempView(name)
+        spark.read.format("delta").load(path.for_spark()).createOrReplaceTempView(name)
     return list(paths)
 
 

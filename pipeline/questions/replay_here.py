@@ -4,13 +4,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 
 from msgspec import Struct
 
 from pipeline.ledger.archived_log import Period, Stretch
 from pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from pipeline.questions.replay_check import Checked, check_stretch, in_order, plan_replay, unknown_of
+from pipeline.storage.place import Place
 
 _WORTH_IT = 20_000
 """Records from which on further processes save more time than their start costs, about half a second."""
@@ -19,7 +19,7 @@ _WORTH_IT = 20_000
 class _Task(Struct, frozen=True, array_like=True):
     """The part of a replay that one process does."""
 
-    warehouse: Path
+    warehouse: Place
     versions: Mapping[str, int]
     partitions: int
     period: Period

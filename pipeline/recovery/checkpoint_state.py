@@ -1,7 +1,6 @@
 """The coordinator's state and progress, read from its checkpoint (the state by Spark's `statestore` source)."""
 
 import json
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,15 +8,22 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import structs
 from pyspark.sql import Row, SparkSession
 
 from model.shard import Shard
-from pipeline.runtime.deciding_queries import queries_of, query_of
+from pipeline.runtime.deciding_queries import COORDINATE, RECORD, queries_of, query_of
 from pipeline.settings import Settings
+from pipeline.storage import small_files
+from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
 
 ASIDE = ".set-aside"
 """Suffix of a checkpoint that was replaced by another one; it may be deleted."""
+
+
+_AT_WORK_MS = 120_000
+"""A coordinator that planned its last batch so long before another one did has probably ended (ms)."""
 
 
 class Progress(NamedTuple):
@@ -31,10 +37,10 @@ class Progress(NamedTuple):
 
 def has_batches(settings: Settings, query: str = "") -> bool:
     """Return whether a deciding query has committed a batch; by default, the query of these settings."""
-    return any((settings.checkpoint(query or query_of(settings)) / "commits").glob("[0-9]*"))
+    return bool(_batches(settings.checkpoint(query or query_of(settings)), "commits"))
 
 
-def refuse_foreign(checkpoint: Path, topics: Sequence[str], partitions: int) -> None:
+def refuse_foreign(checkpoint: Place, topics: Sequence[str], partitions: int) -> None:
     """Reject a checkpoint of other topics, or of another number of partitions.
 
     The shard of a group depends on that number: with another one, each group would get a second coordinator without a
@@ -60,55 +66,107 @@ def refuse_foreign(checkpoint: Path, topics: Sequence[str], partitions: int) -> 
         )
 
 
-def last_batch(checkpoint: Path) -> int:
+def last_batch(checkpoint: Place) -> int:
     """Return the number of a query's last committed batch, from 0; -1 before the first."""
     return max(_batches(checkpoint, "commits"), default=-1)
 
 
-def progress_of(checkpoint: Path) -> Progress | None:
+def progress_of(checkpoint: Place) -> Progress | None:
     """Return how far a query has read; None before its first planned batch."""
     planned, committed = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
     if not planned:
         return None
     # Before the first commit, the source's own file contains the initial offsets.
-    last = checkpoint / "offsets" / str(committed[-1]) if committed else checkpoint / "sources" / "0" / "0"
-    if not last.exists():
+    last = checkpoint.child("offsets", str(committed[-1])) if committed else checkpoint.child("sources", "0", "0")
+    if not small_files.exists(last):
         return None
     return Progress(_offsets_in(last), _offsets_in(checkpoint / "offsets" / str(planned[-1])))
 
 
-def forget_plan(checkpoint: Path) -> None:
+def forget_plan(checkpoint: Place) -> None:
     """Discard the plan of a query's uncommitted batch; its records are read again, in batches of another size."""
     last = last_batch(checkpoint)
     for batch in _batches(checkpoint, "offsets"):
         if batch > last:
             for name in (str(batch), f".{batch}.crc"):
-                (checkpoint / "offsets" / name).unlink(missing_ok=True)
+                small_files.delete(checkpoint.child("offsets", name))
     if last < 0:
-        shutil.rmtree(checkpoint / "state", ignore_errors=True)  # Spark expects none before the first batch
+        small_files.delete_folder(checkpoint / "state")  # Spark expects none before the first batch
 
 
-def set_aside(checkpoint: Path) -> Path:
-    """Rename a checkpoint, so that its query starts without one; return its new path. An older one there is deleted."""
+def recordings(settings: Settings) -> list[str]:
+    """Return the names of the checkpoints that `record` may have: ``record``, and one per turn, the latest last."""
+    names = small_files.names(settings.checkpoints_folder)
+    terms = (name.removeprefix(f"{RECORD}.") for name in names if name.startswith(f"{RECORD}."))
+    return [RECORD, *(f"{RECORD}.{term}" for term in sorted(int(term) for term in terms if term.isdigit()))]
+
+
+def latest_recording(settings: Settings) -> str:
+    """Return the name of the latest checkpoint of `record` that has planned a batch; ``record`` if there is none."""
+    begun = [name for name in recordings(settings) if progress_of(settings.checkpoint(name)) is not None]
+    return begun[-1] if begun else RECORD
+
+
+def set_aside(checkpoint: Place) -> Place:
+    """Rename a checkpoint, so that its query starts without one; return its new place. An older one there is deleted.
+
+    If that is interrupted in an object store, the checkpoint is whole, or has no committed batch, or its last commits
+    are missing. In each case a repetition, or the next `run`, continues correctly.
+    """
     aside = checkpoint.with_name(checkpoint.name + ASIDE)
-    if checkpoint.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-        checkpoint.rename(aside)
+    if small_files.exists(checkpoint):
+        small_files.delete_folder(aside)
+        small_files.move_folder(checkpoint, aside)
     return aside
 
 
-def _batches(checkpoint: Path, folder: str) -> list[int]:
-    return sorted(int(file.name) for file in (checkpoint / folder).glob("[0-9]*") if file.name.isdigit())
+def _batches(checkpoint: Place, folder: str) -> list[int]:
+    return sorted(int(name) for name in small_files.names(checkpoint / folder) if name.isdigit())
 
 
-def _offsets_in(file: Path) -> dict[tuple[str, int], int]:
+def _offsets_in(file: Place) -> dict[tuple[str, int], int]:
     """Parse one of Spark's files: a version, optionally a line about the batch, and {topic: {partition: offset}}."""
-    topics = json.loads(file.read_text(encoding="utf-8").splitlines()[-1])
+    text = small_files.read(file)
+    if text is None:
+        raise InvalidUsage(f"{file} is missing; the checkpoint is incomplete: was a part of it deleted?")
+    topics = json.loads(text.decode().splitlines()[-1])
     return {(topic, int(partition)): at for topic, offsets in topics.items() for partition, at in offsets.items()}
 
 
 def _listed(topics: Mapping[str, int]) -> str:
     return ", ".join(f"{topic} ({count} partitions)" for topic, count in sorted(topics.items()))
+
+
+def furthest(settings: Settings) -> Settings:
+    """Return these settings for the working coordinator that is furthest in the log.
+
+    Only coordinators with a checkpoint in the same folder are known. The states of all of them are equal at the same
+    offset. Without any, the settings are returned as they are.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for name in sorted({settings.replica, "", *_replicas(settings)}):
+        its = structs.replace(settings, replica=name)
+        checkpoints = [its.checkpoint(query) for query in queries_of(its) if has_batches(its, query)]
+        if checkpoints:
+            reached = [progress for checkpoint in checkpoints if (progress := progress_of(checkpoint)) is not None]
+            found[name] = max(map(_planned_ms, checkpoints)), sum(sum(one.next.values()) for one in reached)
+    latest_ms = max((planned_ms for planned_ms, _ in found.values()), default=0)
+    working = {name: offsets for name, (planned_ms, offsets) in found.items() if planned_ms >= latest_ms - _AT_WORK_MS}
+    return structs.replace(settings, replica=max(working, key=working.__getitem__)) if working else settings
+
+
+def _replicas(settings: Settings) -> list[str]:
+    """Return the names of the replicas that have a checkpoint in the folder of the checkpoints."""
+    names = (name.partition("@") for name in small_files.names(settings.checkpoints_folder))
+    return [name for query, _, name in names if query.startswith(COORDINATE) and name]
+
+
+def _planned_ms(checkpoint: Place) -> int:
+    """Return when a query planned its last batch (epoch ms, by the clock of its machine); 0 if it is not known."""
+    planned = _batches(checkpoint, "offsets")
+    text = small_files.read(checkpoint.child("offsets", str(planned[-1]))) if planned else None
+    lines = (text or b"").decode().splitlines()
+    return int(json.loads(lines[1]).get("batchTimestampMs", 0)) if len(lines) > 2 else 0
 
 
 def read_shards(spark: SparkSession, settings: Settings) -> list[Shard]:
@@ -139,9 +197,11 @@ def read_states(spark: SparkSession, settings: Settings) -> list[tuple[Shard, by
     return sorted(states, key=lambda state: state[0].name)
 
 
-def _rows(spark: SparkSession, checkpoint: Path) -> list[Row]:
+def _rows(spark: SparkSession, checkpoint: Place) -> list[Row]:
+    if not checkpoint.is_local:
+        return spark.read.format("statestore").load(checkpoint.for_spark()).collect()
     with tempfile.TemporaryDirectory() as folder:
         # The source encodes spaces in a path and then does not find it.
         link = Path(folder) / "checkpoint"
-        link.symlink_to(checkpoint)
+        link.symlink_to(checkpoint.path)
         return spark.read.format("statestore").load(str(link)).collect()

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -22,7 +22,20 @@ from wakeroll.errors import NotReachable
 _AT_ONCE = 1_000
 _WAIT_S = 0.1
 # The first match in a decision is its own field: texts of clients come later.
-_shard = re.compile(rb'"shard":"((groups|queues)-[0-9]+)\.([0-9]+)"').search
+_header = re.compile(rb'"shard":"((groups|queues)-[0-9]+)\.([0-9]+)","seq":([0-9]+)').search
+
+
+class Header(NamedTuple):
+    """The identity of a decision in Kafka, and its place there."""
+
+    machine: str
+    shard: str
+    """Shard without its era, like ``groups-3``."""
+    era: int
+    seq: int
+    partition: int
+    published_ms: int
+    """Append time (epoch ms)."""
 
 
 class SoFar(NamedTuple):
@@ -46,7 +59,7 @@ def decided_so_far(spark: SparkSession, settings: Settings) -> SoFar:
     """
     reached: dict[str, tuple[int, int]] = {}
     since_ms: dict[int, int] = {}
-    path = str(path_of(settings.warehouse, DECISIONS))
+    path = path_of(settings.warehouse, DECISIONS).for_spark()
     if DeltaTable.isDeltaTable(spark, path):
         decisions = spark.read.format("delta").load(path)
         rows = (
@@ -72,12 +85,12 @@ def has_decided(settings: Settings) -> bool:
     Raises:
         NotReachable: no broker answered, or the decisions could not be read.
     """
-    ends = _ends(settings)
+    ends = ends_of_decisions(settings)
     starts = {partition: first for partition, (first, end) in ends.items() if first < end}
     if settings.machines == "both" or not starts:
         return any(end > 0 for _, end in ends.values())
     ours = machines_of(settings)
-    return any(machine in ours for machine, _, _ in _shards(settings.connection, starts))
+    return any(one.machine in ours for one in read_headers(settings.connection, starts))
 
 
 def eras_since(settings: Settings, since_ms: Mapping[int, int]) -> dict[str, int]:
@@ -95,23 +108,32 @@ def eras_since(settings: Settings, since_ms: Mapping[int, int]) -> dict[str, int
     found = Cluster(settings.connection).since({(topic, partition): at_ms for partition, at_ms in since_ms.items()})
     starts = {
         partition: max(first, found.get((topic, partition), first))
-        for partition, (first, end) in _ends(settings).items()
+        for partition, (first, end) in ends_of_decisions(settings).items()
         if first < end
     }
     eras: dict[str, int] = {}
-    for _, shard, era in _shards(settings.connection, starts):
-        eras[shard] = max(era, eras.get(shard, 0))
+    for one in read_headers(settings.connection, starts):
+        eras[one.shard] = max(one.era, eras.get(one.shard, 0))
     return eras
 
 
-def _ends(settings: Settings) -> dict[int, tuple[int, int]]:
+def ends_of_decisions(settings: Settings) -> dict[int, tuple[int, int]]:
+    """Return the first offset and the end offset of each partition of the decisions.
+
+    Raises:
+        NotReachable: no broker answered.
+    """
     topic = settings.connection.topics.decisions
     ends = Cluster(settings.connection).all_offsets((topic, partition) for partition in range(settings.partitions))
     return {partition: its for (_, partition), its in ends.items()}
 
 
-def _shards(connection: Connection, starts: Mapping[int, int]) -> Iterator[tuple[str, str, int]]:
-    """Yield the machine, the shard and the era of each decision from these offsets to the end of the topic."""
+def read_headers(connection: Connection, starts: Mapping[int, int]) -> Iterator[Header]:
+    """Yield the headers of the decisions from these offsets to the end of the topic; partition -> first offset.
+
+    Raises:
+        NotReachable: the decisions could not be read.
+    """
     topic, left = connection.topics.decisions, set(starts)
     consumer = connection.consumer(**{"enable.partition.eof": True, "log_level": 0})
     heard_s = time.monotonic()
@@ -122,8 +144,8 @@ def _shards(connection: Connection, starts: Mapping[int, int]) -> Iterator[tuple
                 error = message.error()
                 if error is None:
                     heard_s = time.monotonic()
-                    if found := _shard(message.value() or b""):
-                        yield found[2].decode(), found[1].decode(), int(found[3])
+                    if (header := header_of(message)) is not None:
+                        yield header
                 elif error.code() == KafkaError._PARTITION_EOF:
                     partition = message.partition()
                     assert partition is not None, "the end of a partition has a partition"
@@ -132,3 +154,12 @@ def _shards(connection: Connection, starts: Mapping[int, int]) -> Iterator[tuple
                 raise NotReachable(f"cannot read {topic} to its end at {connection.bootstrap}")
     finally:
         consumer.close()
+
+
+def header_of(message: Message) -> Header | None:
+    """Return the header of a decision, without parsing the rest; None if the record is no decision."""
+    found, partition = _header(message.value() or b""), message.partition()
+    if found is None or partition is None:
+        return None
+    shard, machine, era, seq = found.groups()
+    return Header(machine.decode(), shard.decode(), int(era), int(seq), partition, message.timestamp()[1])

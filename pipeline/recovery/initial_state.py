@@ -7,7 +7,6 @@ folder. It stays there, because a shard's first record may come days later.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -15,10 +14,12 @@ from msgspec import Struct, structs
 
 from model.partitioner import ControlPartition
 from model.records import kind_of_topic
-from model.shard import VERSION
+from model.shard import READABLE, VERSION
 from pipeline.recovery.checkpoint_state import has_batches, set_aside
 from pipeline.runtime.deciding_queries import query_of
 from pipeline.settings import Settings
+from pipeline.storage import small_files
+from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
 
 FILE = "restore"
@@ -45,6 +46,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     """First offset whose decisions a new era publishes."""
     body: bytes | None = None
     """Encoded state; None for an empty state."""
+    published_seq: int = 0
+    """Of a replica, number of the last decision of the era that another coordinator has certainly published."""
 
 
 class Restore(Struct, frozen=True):
@@ -173,34 +176,30 @@ def restore_of(plans: Mapping[ControlPartition, Plan]) -> Restore:
     return Restore({name_of(place): one.beginning for place, one in plans.items()})
 
 
-def prepared_file(settings: Settings) -> Path:
+def prepared_file(settings: Settings) -> Place:
     """Return the file with initial states for the next `run`, beside the checkpoint."""
     return settings.checkpoint(f"{query_of(settings)}.{FILE}")
 
 
-def adopted_file(settings: Settings, query: str = "") -> Path:
+def adopted_file(settings: Settings, query: str = "") -> Place:
     """Return the file with the initial states of a running query, in its checkpoint; by default, of these settings."""
     return settings.checkpoint(query or query_of(settings)) / FILE
 
 
 def prepare(settings: Settings, restore: Restore) -> None:
     """Write initial states for the next `run`."""
-    file = prepared_file(settings)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(".unfinished")
-    unfinished.write_bytes(msgspec.msgpack.encode(restore))
-    unfinished.replace(file)
+    small_files.write(prepared_file(settings), msgspec.msgpack.encode(restore))
 
 
 def adopt(settings: Settings) -> None:
     """Move prepared initial states into the checkpoint; delete them if the checkpoint has a committed batch."""
     prepared, adopted = prepared_file(settings), adopted_file(settings)
     if has_batches(settings):
-        prepared.unlink(missing_ok=True)
-    elif prepared.exists():
+        small_files.delete(prepared)
+    elif (restore := small_files.read(prepared)) is not None:
         set_aside(adopted.parent)  # it may have a batch that was planned with other initial states
-        adopted.parent.mkdir(parents=True)
-        prepared.replace(adopted)
+        small_files.write(adopted, restore)
+        small_files.delete(prepared)
 
 
 def read_restore(settings: Settings, query: str = "") -> Restore:
@@ -210,10 +209,11 @@ def read_restore(settings: Settings, query: str = "") -> Restore:
         InvalidUsage: another version of this program created the states.
     """
     file = adopted_file(settings, query)
-    if not file.exists():
+    encoded = small_files.read(file)
+    if encoded is None:
         return Restore()
-    restore = msgspec.msgpack.decode(file.read_bytes(), type=Restore)
-    if restore.version != VERSION:
+    restore = msgspec.msgpack.decode(encoded, type=Restore)
+    if restore.version not in READABLE:
         raise InvalidUsage(f"{file.parent} {other_version(restore.version)}")
     return restore
 
@@ -221,6 +221,7 @@ def read_restore(settings: Settings, query: str = "") -> Restore:
 def other_version(found: int) -> str:
     """Describe what to do about a checkpoint whose states have another version."""
     return (
-        f"has states of version {found}, but this program reads version {VERSION}; run the program that created them, "
+        f"has states of version {found}, but this program reads versions {READABLE[0]} to "
+        f"{VERSION}; run the program that created them, "
         "or delete the checkpoint and begin a new era with the log, by `wakeroll restore --from-log`"
     )

@@ -31,6 +31,7 @@ from pipeline.recovery.initial_state import (
 )
 from pipeline.runtime.deciding_queries import query_of, topics_of
 from pipeline.settings import Settings
+from pipeline.storage import small_files
 from wakeroll.errors import InvalidUsage
 
 log = logging.getLogger("wakeroll.run")
@@ -108,7 +109,7 @@ def refuse_to_forget(settings: Settings) -> None:
     adopt(settings)
     checkpoint = settings.checkpoint(query_of(settings))
     # A planned batch is repeated as planned, so it counts as progress.
-    if progress_of(checkpoint) is None and not adopted_file(settings).exists() and has_decided(settings):
+    if progress_of(checkpoint) is None and not small_files.exists(adopted_file(settings)) and has_decided(settings):
         raise InvalidUsage(
             f"{checkpoint} is empty, but {settings.connection.topics.decisions} has decisions of its shards; if the "
             "checkpoint was lost, or another query made them, run `wakeroll restore` first; for a new deployment "
@@ -181,8 +182,14 @@ def left_in_checkpoint(spark: SparkSession, settings: Settings, ahead: Ahead) ->
     return found
 
 
-def resume_recording(settings: Settings, query: str) -> str:
+def resume_recording(settings: Settings, query: str, before: str = "") -> str:
     """Prepare the recording query to continue after Kafka deleted records that it had not written; log which ones.
+
+    Args:
+        settings: settings of the deployment.
+        query: name of the checkpoint.
+        before: name of the checkpoint whose committed batches a new checkpoint follows; by default, the same. Rows of a
+            batch that was not committed there may be in the tables; they are dropped, as after a crash.
 
     Returns:
         The offsets to start at if there is no checkpoint (any more), for Spark's Kafka source.
@@ -191,13 +198,15 @@ def resume_recording(settings: Settings, query: str) -> str:
         InvalidUsage: the initial states of the checkpoint have another version.
         NotReachable: no broker answered.
     """
-    ahead = ahead_of(settings, query)
-    if ahead is None or not ahead.cut:
+    follows = before or query
+    ahead = ahead_of(settings, follows)
+    if ahead is None or (follows == query and not ahead.cut):
         return "earliest"
     starts: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(ahead.progress.next.items()):
         starts.setdefault(topic, {})[str(partition)] = max(offset, ahead.logs[topic, partition].first)
     for place in ahead.cut:
         log.warning("%s before they were recorded: they are missing in the tables", ahead.gone(place))
-    set_aside(settings.checkpoint(query))
+    if follows == query:
+        set_aside(settings.checkpoint(query))
     return json.dumps(starts)

@@ -14,14 +14,14 @@ from model.rows import DECISIONS
 from model.shard import Shard, WrongPartitions
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.ledger.tables import path_of
-from pipeline.recovery.checkpoint_state import has_batches, set_aside
+from pipeline.recovery.checkpoint_state import has_batches, latest_recording, set_aside
 from pipeline.recovery.decided_eras import SoFar, decided_so_far
 from pipeline.recovery.initial_state import Left, Log, Plan, name_of, new_era, plan, prepare, restore_of
 from pipeline.recovery.log_gaps import Ahead, ahead_of, left_in_checkpoint
 from pipeline.recovery.log_marks import forget_marks, marks_of, replaced
 from pipeline.recovery.snapshots import newest_snapshots
-from pipeline.runtime.deciding_queries import RECORD, lock_of, machines_of, query_of, record_lock, topics_of
-from pipeline.runtime.process_lock import only_one
+from pipeline.runtime.deciding_queries import COORDINATE, RECORD, query_of, topics_of
+from pipeline.runtime.process_locks import process_locks
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 
@@ -56,8 +56,7 @@ def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool =
     """
     query = query_of(settings)
     with ExitStack() as stack:
-        for machine in machines_of(settings):
-            stack.enter_context(only_one(lock_of(settings, machine), "decides from this checkpoint"))
+        stack.enter_context(process_locks(settings, [COORDINATE]))
         notes = _restore_recording(settings, stack)
         ahead = ahead_of(settings, query) if has_batches(settings) else None
         others: frozenset[ControlPartition] = frozenset()
@@ -108,7 +107,7 @@ def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
     Raises:
         InvalidUsage: the decisions about a group are in another partition than the one it belongs to now.
     """
-    path = str(path_of(settings.warehouse, DECISIONS))
+    path = path_of(settings.warehouse, DECISIONS).for_spark()
     if not DeltaTable.isDeltaTable(spark, path):
         return
     cause = f.col("cause")
@@ -171,11 +170,12 @@ def _completed(left: Left, its: Log, reached: int) -> Left:
 
 def _restore_recording(settings: Settings, stack: ExitStack) -> list[str]:
     """Restart `record` where a log ends before its progress; return notes about records that it cannot write."""
-    ahead = ahead_of(settings, RECORD)
+    query = latest_recording(settings)
+    ahead = ahead_of(settings, query)
     if ahead is None or not ahead.shortened:
         return []
-    stack.enter_context(only_one(record_lock(settings), "writes these tables"))
-    set_aside(settings.checkpoint(RECORD))
+    stack.enter_context(process_locks(settings, [RECORD]))
+    set_aside(settings.checkpoint(query))
     decisions = settings.connection.topics.decisions
     return [
         f"record reads {name_of(place)} from its start and writes records that are missing in the tables"

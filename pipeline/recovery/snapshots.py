@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 
 from model.partitioner import ControlPartition
 from model.rows import SNAPSHOTS
-from model.shard import VERSION, Shard
+from model.shard import READABLE, VERSION, Shard
 from pipeline.ledger.maintenance import APPENDING
 from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.tables import path_of
@@ -17,10 +17,11 @@ from pipeline.recovery.initial_state import place_of, read_restore
 from pipeline.runtime.deciding_queries import queries_of, topics_of
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
+from pipeline.sinks.table_fence import TableFence
 from wakeroll.errors import InvalidUsage
 
 
-def take_snapshots(spark: SparkSession, settings: Settings) -> int:
+def take_snapshots(spark: SparkSession, settings: Settings, fence: TableFence | None = None) -> int:
     """Append the state of each shard that has changed since its last snapshot; return the number of these shards.
 
     The initial state of a restored shard is appended once too: a replay of its era starts there.
@@ -28,7 +29,7 @@ def take_snapshots(spark: SparkSession, settings: Settings) -> int:
     Raises:
         InvalidUsage: there is no checkpoint with a committed batch.
     """
-    path = str(path_of(settings.warehouse, SNAPSHOTS))
+    path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
     snapshots = spark.read.format("delta").load(path)
     newest = snapshots.groupBy("topic", "partition", "era").agg(f.max("offset").alias("at")).collect()
     known = {(row.topic, row.partition, row.era): int(row["at"]) for row in newest}
@@ -45,7 +46,8 @@ def take_snapshots(spark: SparkSession, settings: Settings) -> int:
     if rows:
         frame = spark.createDataFrame(rows, schema_of(SNAPSHOTS.row))
         with APPENDING:
-            append(frame, path_of(settings.warehouse, SNAPSHOTS))
+            table = path_of(settings.warehouse, SNAPSHOTS)
+            append(frame, table, None if fence is None else fence.options(table))
     return len(moved)
 
 
@@ -53,9 +55,16 @@ def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
     """Yield each restored shard in its initial state, and the offset before its first record."""
     for query in queries_of(settings):
         for name, its in read_restore(settings, query).shards.items():
+            if its.body is None and its.era == 1:
+                continue  # a replica without a snapshot begins with the log, as the first coordinator did
             place = place_of(name)
             shard = Shard(*place, settings.partitions, its.body, era=its.era, quiet_until=its.quiet_until)
             yield shard, its.offset - 1
+
+
+def has_snapshots(spark: SparkSession, settings: Settings) -> bool:
+    """Return whether the warehouse has a table of snapshots, which may be empty."""
+    return DeltaTable.isDeltaTable(spark, path_of(settings.warehouse, SNAPSHOTS).for_spark())
 
 
 def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPartition, Row]:
@@ -64,8 +73,8 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
     Raises:
         InvalidUsage: the tables are missing, or the newest snapshots have another version.
     """
-    path = str(path_of(settings.warehouse, SNAPSHOTS))
-    if not DeltaTable.isDeltaTable(spark, path):
+    path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
+    if not has_snapshots(spark, settings):
         raise InvalidUsage(f"no table 'snapshots' in {settings.warehouse}; {NO_TABLES}")
     newest = f.struct("era", "offset")
     rows = (
@@ -76,9 +85,10 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
         .agg(*(f.max_by(name, newest).alias(name) for name in ("era", "offset", "version", "body")))
         .collect()
     )
-    if other := sorted({row.version for row in rows} - {VERSION}):
+    if other := sorted({row.version for row in rows} - {*READABLE}):
         raise InvalidUsage(
-            f"the newest snapshots have version {other[0]}, but this program reads version {VERSION}; run the program "
+            f"the newest snapshots have version {other[0]}, but this program reads versions {READABLE[0]} to "
+            f"{VERSION}; run the program "
             "that created them, or restore with --from-log: then a new era begins with the log, and settings and "
             "offsets that are older than the log are lost"
         )

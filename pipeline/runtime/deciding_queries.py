@@ -1,4 +1,7 @@
-"""The deciding queries: one query runs both machines, or two queries run one each, with separate checkpoints."""
+"""The deciding queries: one query runs both machines, or two queries run one each, with separate checkpoints.
+
+Each replica of a coordinator has such queries of its own.
+"""
 
 from pathlib import Path
 
@@ -10,13 +13,15 @@ _APART = ("groups", "queues")
 
 
 def query_of(settings: Settings) -> str:
-    """Return the name of the deciding query, and of its checkpoint."""
-    return COORDINATE if settings.machines == "both" else f"{COORDINATE}-{settings.machines}"
+    """Return the name of the deciding query, and of its checkpoint: ``coordinate``, ``coordinate-groups@b``."""
+    name = COORDINATE if settings.machines == "both" else f"{COORDINATE}-{settings.machines}"
+    return name + _at(settings)
 
 
 def queries_of(settings: Settings) -> tuple[str, ...]:
-    """Return the names of all deciding queries of a deployment; these settings run one of them."""
-    return (COORDINATE,) if settings.machines == "both" else tuple(f"{COORDINATE}-{name}" for name in _APART)
+    """Return the names of all deciding queries of this coordinator; these settings run one of them."""
+    names = (COORDINATE,) if settings.machines == "both" else tuple(f"{COORDINATE}-{name}" for name in _APART)
+    return tuple(name + _at(settings) for name in names)
 
 
 def machines_of(settings: Settings) -> tuple[str, ...]:
@@ -30,11 +35,20 @@ def topics_of(settings: Settings) -> tuple[str, ...]:
     return tuple({"groups": topics.groups, "queues": topics.queues}[name] for name in machines_of(settings))
 
 
+def lease_of(settings: Settings, machine: str) -> str:
+    """Return the name of the lease of the process that runs a machine."""
+    return f"{COORDINATE}.{machine}{_at(settings)}"
+
+
 def lock_of(settings: Settings, machine: str) -> Path:
     """Return the lock file of the process that runs a machine."""
-    return settings.checkpoint(f"{COORDINATE}.{machine}.lock")
+    return settings.lock_file(settings.checkpoint(f"{lease_of(settings, machine)}.lock"))
 
 
 def record_lock(settings: Settings) -> Path:
     """Return the lock file of the process that writes the tables."""
-    return settings.warehouse / "record.lock"
+    return settings.lock_file(settings.warehouse / "record.lock")
+
+
+def _at(settings: Settings) -> str:
+    return f"@{settings.replica}" if settings.replica else ""

@@ -9,6 +9,18 @@ from pathlib import Path
 from wakeroll.errors import InvalidUsage
 
 
+class Locked(InvalidUsage):
+    """Another process holds a lock.
+
+    Attributes:
+        holder: its process id; ``unknown`` if it has not written it yet.
+    """
+
+    def __init__(self, holder: str, what: str) -> None:
+        super().__init__(f"another process ({holder}) already {what}; stop it first")
+        self.holder = holder
+
+
 @contextmanager
 def only_one(file: Path, what: str) -> Iterator[None]:
     """Hold the lock on a file during a `with` block.
@@ -17,7 +29,7 @@ def only_one(file: Path, what: str) -> Iterator[None]:
     data.
 
     Raises:
-        InvalidUsage: another process holds the lock; the message contains `what` it does, and its process id.
+        Locked: another process holds the lock; the message contains `what` it does, and its process id.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+", encoding="ascii") as held:
@@ -25,9 +37,7 @@ def only_one(file: Path, what: str) -> Iterator[None]:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             held.seek(0)
-            raise InvalidUsage(
-                f"another process ({held.read().strip() or 'unknown'}) already {what}; stop it first"
-            ) from None
+            raise Locked(held.read().strip() or "unknown", what) from None
         held.seek(0)
         held.truncate()
         held.write(str(os.getpid()))

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 FILE = "run.json"
+"""Name of the file; that of a replica contains its name: ``run@b.json``."""
 
 
 class QueryStatus(Struct):
@@ -47,17 +48,31 @@ class Status(Struct):
         return True
 
 
-def write_status(home: Path, status: Status) -> None:
-    """Replace the file atomically, so that a reader never sees a partial one."""
-    home.mkdir(parents=True, exist_ok=True)
-    unfinished = home / f".{FILE}.{os.getpid()}"
+def write_status(folder: Path, status: Status, replica: str = "") -> None:
+    """Replace the file in a work folder atomically, so that a reader never sees a partial one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f".{FILE}.{os.getpid()}"
     unfinished.write_bytes(msgspec.json.encode(status))
-    unfinished.replace(home / FILE)
+    unfinished.replace(folder / _name(replica))
 
 
-def read_status(home: Path) -> Status | None:
-    """Return the status that the last `run` in this home wrote; None if there is none or it is not readable."""
+def read_own_status(folder: Path, replica: str = "") -> Status | None:
+    """Return the status that the last `run` of a replica wrote; None if there is none or it is not readable."""
+    return _read(folder / _name(replica))
+
+
+def read_status(folder: Path) -> Status | None:
+    """Return the newest status that a `run` wrote in a work folder; None if there is none or none is readable."""
+    found = [status for file in (folder / FILE, *folder.glob("run@*.json")) if (status := _read(file)) is not None]
+    return max(found, key=lambda status: status.told_ms, default=None)
+
+
+def _name(replica: str) -> str:
+    return FILE.replace(".", f"@{replica}.") if replica else FILE
+
+
+def _read(file: Path) -> Status | None:
     try:
-        return msgspec.json.decode((home / FILE).read_bytes(), type=Status)
+        return msgspec.json.decode(file.read_bytes(), type=Status)
     except (OSError, msgspec.MsgspecError):
         return None

@@ -5,7 +5,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct
@@ -18,6 +17,7 @@ from pipeline.serve.no_answer import NoAnswer
 from pipeline.serve.page_regions import PageRegions
 from pipeline.serve.view_source import MomentSource
 from pipeline.serve.worker_threads import WorkerThreads
+from pipeline.storage.place import Folder
 from wakeroll.connection import Topics
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
@@ -71,7 +71,7 @@ class _Job:
 class History:
     """Answers questions about the past. Its coroutines belong to one event loop; the work is done in threads."""
 
-    def __init__(self, warehouse: Path, topics: Topics, partitions: int) -> None:
+    def __init__(self, warehouse: Folder, topics: Topics, partitions: int) -> None:
         """Prepare; the tables may be created later.
 
         Args:

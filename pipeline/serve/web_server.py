@@ -7,17 +7,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
-from pathlib import Path
 
 import duckdb
 import uvicorn
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from msgspec import structs
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
 
 from model.rows import EVENTS
 from pipeline.failure_log import Trouble
+from pipeline.ledger.delta_files import open_delta
 from pipeline.live.followed_brokers import followed_brokers
 from pipeline.live.ledger_reader import read_ledger
 from pipeline.live.live_model import LiveModel
@@ -31,6 +30,8 @@ from pipeline.serve.live_metrics import MOST_GROUPS, LiveMetrics
 from pipeline.serve.view_source import LiveSource
 from pipeline.serve.web_app import WebApp
 from pipeline.settings import Settings
+from pipeline.storage import small_files
+from pipeline.storage.place import Folder, Place
 from wakeroll.connection import Topics
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage, WakerollError
@@ -46,11 +47,11 @@ _GOODBYE_S = 1
 class ReadLedger(threading.Thread):
     """Reads the tables, and reads them again when they have a new version."""
 
-    def __init__(self, source: LiveSource, warehouse: Path, topics: Topics, partitions: int) -> None:
+    def __init__(self, source: LiveSource, warehouse: Folder, topics: Topics, partitions: int) -> None:
         """Prepare; the source has no groups until the tables are read."""
         super().__init__(name="ledger-reader", daemon=True)
         self._source = source
-        self._warehouse = warehouse
+        self._warehouse = Place.of(warehouse)
         self._topics = topics
         self._partitions = partitions
         self._version = -1
@@ -78,7 +79,7 @@ class ReadLedger(threading.Thread):
             self._stop_requested.wait(REREAD_S)
 
     def _read_if_new(self) -> None:
-        version = DeltaTable(str(self._warehouse / EVENTS.name)).version()
+        version = open_delta(self._warehouse / EVENTS.name).version()
         if version != self._version:
             model = read_ledger(self._warehouse, self._topics, self._partitions)
             self._source.model, self._version = model, version
@@ -133,7 +134,7 @@ def following(settings: Settings, registry: CollectorRegistry) -> Iterator[LiveS
         if settings.bootstrap:
             yield _follow_brokers(settings, registry, stack)
             return
-        if not (settings.warehouse / EVENTS.name).is_dir():
+        if not small_files.exists(settings.warehouse / EVENTS.name / "_delta_log"):
             raise InvalidUsage(
                 f"nothing to show: no broker is named, and there are no tables in {settings.warehouse}; use "
                 "--bootstrap host:port or --home"

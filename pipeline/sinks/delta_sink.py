@@ -1,12 +1,14 @@
 """The Delta sink: it appends rows to tables."""
 
-from pathlib import Path
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
+from pipeline.storage.place import Folder, Place
 
-def append(rows: DataFrame, path: Path) -> None:
-    """Append rows to a table, as one file.
+
+def append(rows: DataFrame, path: Folder, options: Mapping[str, str] | None = None) -> None:
+    """Append rows to a table, as one file; `options` are those of `pipeline.sinks.table_fence`, if it has one.
 
     Otherwise each Kafka partition of a batch would become a file of a few rows, and maintenance would read all of them
     again.
@@ -14,4 +16,5 @@ def append(rows: DataFrame, path: Path) -> None:
     The caller must prevent duplicate rows; it knows the highest position in the table. With Delta's own mechanism for
     this (`txnAppId`), each append reads Delta's log again, which costs more than the append.
     """
-    rows.coalesce(1).write.format("delta").mode("append").save(str(path))
+    writer = rows.coalesce(1).write.format("delta").mode("append").options(**(options or {}))
+    writer.save(Place.of(path).for_spark())

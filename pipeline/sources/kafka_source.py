@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from pipeline.kafka.java_properties import java_settings
 from wakeroll.connection import Connection
 
 # Longest wait of Spark's consumers for each partition's first record (ms). With Kafka's default of 500, a batch of 16
@@ -16,9 +17,14 @@ _FETCH_BYTES = 4 * 1024 * 1024
 
 
 def records(
-    spark: SparkSession, connection: Connection, topics: Sequence[str], most: int, start: str = "earliest"
+    spark: SparkSession,
+    connection: Connection,
+    topics: Sequence[str],
+    most: int,
+    start: str = "earliest",
+    more: Sequence[str] = (),
 ) -> DataFrame:
-    """Read topics from `start` on, at most `most` records per batch.
+    """Read topics from `start` on, at most `most` records per batch; `more` are further columns, such as ``headers``.
 
     `start` is ``earliest`` or offsets in the JSON of Spark's Kafka source; an existing checkpoint takes precedence.
     Lost records stop the query: a coordinator that skipped a heartbeat would decide differently in a replay.
@@ -27,12 +33,13 @@ def records(
     return (
         stream.option("subscribe", ",".join(topics))
         .option("startingOffsets", start)
+        .option("includeHeaders", "headers" in more)
         .option("maxOffsetsPerTrigger", most)
         .option("kafka.fetch.max.wait.ms", _FETCH_WAIT_MS)
         .option("kafka.fetch.max.bytes", _FETCH_BYTES)
         .option("kafka.max.partition.fetch.bytes", _FETCH_BYTES)
         .load()
-        .select("topic", "partition", "offset", f.unix_millis("timestamp").alias("timestamp_ms"), "key", "value")
+        .select("topic", "partition", "offset", f.unix_millis("timestamp").alias("timestamp_ms"), "key", "value", *more)
     )
 
 
@@ -55,6 +62,10 @@ def headers(spark: SparkSession, connection: Connection, topics: Sequence[str], 
 
 
 def kafka_options(connection: Connection) -> Mapping[str, str]:
-    """Return the options of Spark's Kafka source and sink for a connection."""
-    settings = {"bootstrap.servers": connection.bootstrap, **connection.config}
+    """Return the options of Spark's Kafka source and sink for a connection.
+
+    Raises:
+        InvalidUsage: a setting of the login has no equivalent in Kafka's Java client.
+    """
+    settings = {"bootstrap.servers": connection.bootstrap, **java_settings(connection.config)}
     return {f"kafka.{name}": value for name, value in settings.items()}

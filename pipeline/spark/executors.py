@@ -38,6 +38,6 @@ def executor_confs(settings: Settings, jars: Sequence[Path]) -> Mapping[str, str
     os.environ["PYSPARK_PYTHON"] = settings.executor_python or f"python3.{sys.version_info.minor}"
     confs = {"spark.jars": ",".join(jar.as_uri() for jar in jars)}
     if settings.executor_packages == "shipped":
-        archive = packed(Path(settings.home).absolute())
+        archive = packed(settings.work_folder)
         confs |= {"spark.archives": f"{archive.as_uri()}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
     return confs

@@ -5,7 +5,7 @@ import os
 import re
 import select
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.request import getproxies
 from xml.sax.saxutils import quoteattr
@@ -34,13 +34,21 @@ class IvyFailed(WakerollError):
 
 
 def retrieve(
-    folder: Path, into: str, *, maven_url: str = "", fetched: Callable[[str], None], keep_open: int, silence_s: float
+    folder: Path,
+    into: str,
+    configurations: Sequence[str],
+    *,
+    maven_url: str = "",
+    fetched: Callable[[str], None],
+    keep_open: int,
+    silence_s: float,
 ) -> None:
     """Resolve `folder`/ivy.xml and copy its JARs to `folder`/`into`/<configuration>/.
 
     Args:
         folder: folder of ivy.xml and of the cache.
         into: subfolder for the JARs.
+        configurations: configurations of ivy.xml to resolve.
         maven_url: Maven repository to use instead of Ivy's default.
         fetched: called with the file name of each downloaded JAR.
         keep_open: open file that Ivy's process inherits, so that a lock on it lasts until that process has ended too.
@@ -59,6 +67,7 @@ def retrieve(
     (cache / "settings.xml").write_text(_SETTINGS.format(root=root), encoding="utf-8")
     # All paths are relative, because brackets have a meaning in Ivy's patterns, and a checkout's path may contain some.
     names = ["-settings", f"{CACHE}/settings.xml", "-ivy", "ivy.xml", "-cache", CACHE, "-types", "jar", "bundle"]
+    names += ["-confs", *configurations]
     pattern = f"{into}/[conf]/[artifact]-[revision].[ext]"
     command = [java, *proxy_options(getproxies()), "-jar", str(_ivy()), *names, "-retrieve", pattern]
     ivy = subprocess.Popen(

@@ -15,7 +15,9 @@ from pipeline.prerequisites import check_java
 from pipeline.settings import Settings
 from pipeline.spark.executors import executor_confs
 from pipeline.spark.jars import CLASSES, spark_jars
+from pipeline.spark.s3_classes import s3_jars
 from pipeline.spark.spark_properties import read_spark_properties
+from pipeline.spark.storage_confs import storage_confs, uses_s3
 from wakeroll.errors import WakerollError
 
 NO_WORDS = "-Xlog:disable -Xlog:all=error:stderr"
@@ -34,7 +36,7 @@ def start_session(settings: Settings, name: str) -> SparkSession:
     Spark's log goes to standard error; messages of the JVM itself and of Python workers go to ``jvm.log``.
 
     Raises:
-        JarsMissing: the JARs of the Kafka source or of Delta are missing.
+        JarsMissing: the JARs of the Kafka source or of Delta are missing, or those for S3.
         SparkFailed: Java is missing, or Spark did not start with these settings.
         InvalidSparkProperties: the file of further Spark settings is not valid.
         PackagesMissing: the archive of the executors' packages cannot be made.
@@ -61,7 +63,7 @@ def start_brief_session(settings: Settings, name: str, *, for_minutes: bool = Fa
         java: further options of the JVM.
 
     Raises:
-        JarsMissing: the JARs of the Kafka source or of Delta are missing.
+        JarsMissing: the JARs of the Kafka source or of Delta are missing, or those for S3.
         SparkFailed: Java is missing, or Spark did not start with these settings.
     """
     compiler = "" if for_minutes else " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
@@ -79,15 +81,16 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
     if CLASSES.exists():
         # A JVM that does not match the file (another Java, other JARs) ignores it; NO_WORDS suppresses its warning.
         java = f'{java} -XX:SharedArchiveFile="{CLASSES}" {NO_WORDS}'
-    jars = spark_jars()
+    jars = [*spark_jars(), *(s3_jars() if uses_s3(settings) else ())]
     confs = {
         **confs,
+        **storage_confs(settings),
         **executor_confs(settings, jars),
         "spark.driver.memory": settings.driver_memory,
         # On the class path, not in spark.jars: the session's file system class is needed before Spark adds any JAR.
         "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
         "spark.sql.shuffle.partitions": str(settings.state_partitions),
-        "spark.sql.warehouse.dir": settings.warehouse.as_uri(),
+        "spark.sql.warehouse.dir": settings.warehouse.beneath(settings.work_folder).as_uri(),
         "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{_LOG4J.as_uri()}" {java}',
         **further,
     }
@@ -146,11 +149,6 @@ _ENGINE = {
 }
 
 _LATENCY = {
-    # Hadoop without its native library forks `readlink` and `chmod` some 20 times a batch: 100 ms against 3 ms.
-    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     "spark.sql.codegen.wholeStage": "false",
     # The positions of `record` are literals: the expressions differ in every batch, and each would be compiled again.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

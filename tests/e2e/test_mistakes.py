@@ -101,7 +101,7 @@ def test_a_mistake_in_the_environment_gets_one_sentence(wakeroll: Command, monke
 @pytest.mark.parametrize(
     ("properties", "sentence"),
     [
-        ("security.protocol", "kafka.properties line 1 is 'security.protocol'; it must be name=value"),
+        ("security.protocol", "kafka.properties line 1 is not a setting; it must be name=value"),
         ("mistyped=1", 'Kafka\'s client rejects these settings: No such configuration property: "mistyped"'),
     ],
 )

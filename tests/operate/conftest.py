@@ -5,7 +5,20 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pipeline.settings import Settings
+from pipeline.spark.s3_classes import ensure_s3_jars
 from tests.support.systems.broker_cluster import BrokerCluster
+from tests.support.systems.s3_server import S3Server
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server, the JARs for it, and an environment in which each client finds it."""
+    pytest.importorskip("moto.server", reason="needs the package moto: pip install 'moto[s3,server]'")
+    ensure_s3_jars()
+    with S3Server(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as environment:
+        for name, value in server.environment.items():
+            environment.setenv(name, value)
+        yield server
 
 
 @pytest.fixture(scope="module")

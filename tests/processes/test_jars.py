@@ -7,15 +7,25 @@ import signal
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from pipeline.spark import jars
+from pipeline.spark import jars, s3_classes
 from pipeline.spark.ivy import explain, proxy_options
-from pipeline.spark.jars import FOLDER, JarsMissing, broker_jars, ensure_jars, spark_jars
+from pipeline.spark.jars import (
+    CONFIGURATIONS,
+    FOLDER,
+    S3,
+    JarsMissing,
+    broker_jars,
+    ensure_jars,
+    fetched_s3_jars,
+    spark_jars,
+)
 from tests.support.waiting import wait_until
 
 CONTENTS = {"spark/alpha-1.jar": b"for Spark", "broker/beta-2.jar": b"for the broker"}
@@ -109,6 +119,45 @@ def test_jars_are_fetched_once(folder, mirror):
     assert (asked_first, second, mirror.asked) == (["alpha-1.jar", "beta-2.jar"], [], [])
     assert not (folder / ".ivy").exists()
     assert (spark_jars(folder), broker_jars(folder)) == ([folder / "spark/alpha-1.jar"], [folder / "broker/beta-2.jar"])
+
+
+def test_jars_for_s3_are_fetched_on_request_only(folder, mirror):
+    """Most users keep their tables in a local folder; the others fetch nothing again."""
+    gamma = "/org/example/gamma/3/gamma-3.jar"
+    mirror.files[gamma] = b"for S3"
+    mirror.files[pom(gamma)] = mirror.files[pom(ALPHA)].replace(b"alpha", b"gamma").replace(b">1<", b">3<")
+    ivy = (folder / "ivy.xml").read_text()
+    ivy = ivy.replace('<conf name="broker"/>', '<conf name="broker"/><conf name="s3"/>')
+    gamma_too = '<dependency org="org.example" name="gamma" rev="3" conf="s3->default"/></dependencies>'
+    (folder / "ivy.xml").write_text(ivy.replace("</dependencies>", gamma_too))
+    write_sums(folder, {**CONTENTS, "s3/gamma-3.jar": b"for S3"})
+    fetch(folder, mirror)
+    first = mirror.downloads()
+    with pytest.raises(JarsMissing, match=r"s3 lacks 1 of 1 JARs \(gamma-3\.jar\); run `make jars ARGS=s3`"):
+        fetched_s3_jars(folder)
+    ensure_jars(folder, configurations=(*CONFIGURATIONS, S3), maven_url=mirror.url, say=lambda _: None)
+    second = mirror.downloads()
+    fetch(folder, mirror)
+
+    assert (first, second, mirror.downloads()) == (["alpha-1.jar", "beta-2.jar"], ["gamma-3.jar"], [])
+    assert fetched_s3_jars(folder) == [folder / "s3/gamma-3.jar"]
+    assert found(folder) == CONTENTS
+
+
+def test_the_classes_for_s3_are_compiled_by_spark_s_own_compiler(tmp_path):
+    """A Java without a compiler is enough; a change of the sources is compiled again under another name."""
+    if not (FOLDER / "s3").is_dir():
+        pytest.skip("the JARs for S3 are missing: make jars ARGS=s3")
+    jar = tmp_path / "ours.jar"
+    s3_classes._compile(jar, fetched_s3_jars())
+    with zipfile.ZipFile(jar) as archive:
+        names = archive.namelist()
+    s3_classes._compile(tmp_path / "again.jar", fetched_s3_jars())
+
+    assert names == [
+        f"wakeroll/{name}.class" for name in ("ConditionalS3A", "ConditionalS3AFileSystem", "ConditionalStream")
+    ]
+    assert jar.read_bytes() == (tmp_path / "again.jar").read_bytes()
 
 
 def test_jars_that_somebody_put_there_are_taken(folder, mirror):
@@ -303,10 +352,10 @@ def test_proxies_of_the_environment_are_java_s_too():
 def test_no_jar_of_ours_is_in_spark_already():
     """Two versions of one library on Spark's class path: whichever is found first breaks the other's users."""
     listed = [line.split()[1] for line in (FOLDER / "sha256sums").read_text().splitlines()]
-    ours = {library(name) for name in listed if name.startswith("spark/")}
+    ours = {library(name) for name in listed if name.startswith(("spark/", "s3/"))}
     of_spark = {library(path.name) for path in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
 
-    assert len(ours) == 14
+    assert len(ours) == 14 + 37
     assert ours & of_spark == set()
 
 

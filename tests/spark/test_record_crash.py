@@ -18,7 +18,7 @@ def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(
 
     def crash_once(rows, path):
         if path.name == "decisions" and not crashes:
-            first_commit = settings.warehouse / "events" / "_delta_log" / f"{1:020}.json"
+            first_commit = settings.warehouse.path / "events" / "_delta_log" / f"{1:020}.json"
             wait_until(first_commit.exists, "the table events has the batch", patience_s=PATIENCE_WITH_SPARK_S)
             crashes.append(path.name)
             raise OSError("the process dies here")

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from model.config import ERA_EPOCHS
 from model.rows import SNAPSHOTS
-from model.shard import VERSION
+from model.shard import READABLE
 from pipeline.jobs import coordinate, record
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
@@ -134,11 +134,11 @@ def test_without_snapshots_the_log_is_read_again_in_a_new_era(spark, settings):
     log.beat("billing", "a")
     share(log, settings, queries, {"a": [0, 1]})
     stop(queries)
-    old = [(settings.connection.topics.groups, 0, 5, 1, VERSION - 1, 0, bytearray(b"state"))]
+    old = [(settings.connection.topics.groups, 0, 5, 1, READABLE[0] - 1, 0, bytearray(b"state"))]
     append(spark.createDataFrame(old, schema_of(SNAPSHOTS.row)), path_of(settings.warehouse, SNAPSHOTS))
 
     shutil.rmtree(Path(settings.checkpoints))
-    with pytest.raises(InvalidUsage, match=f"have version {VERSION - 1}, .* restore with --from-log"):
+    with pytest.raises(InvalidUsage, match=f"have version {READABLE[0] - 1}, .* restore with --from-log"):
         prepare_restore(spark, settings)
     plans = prepare_restore(spark, settings, from_log=True).plans.values()
     queries = start(spark, settings)
@@ -257,7 +257,7 @@ def test_a_log_that_is_longer_again_is_recognized_as_another_one(spark, settings
     share(log, settings, queries, {"a": [0, 1]})
     stop(queries)
     status = Status(os.getpid(), settings.bootstrap, 0, 0, {}, marks=dict(counts.marks.value))
-    write_status(Path(settings.home), status)
+    write_status(settings.work_folder, status)
     marks = marks_of(settings)
     refuse_replaced(settings)
     make_again(settings, groups)

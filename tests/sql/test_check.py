@@ -36,6 +36,7 @@ from pipeline.questions.quality.rule import HISTORY, Rule
 from pipeline.questions.quality.schema_rules import declared_rules
 from pipeline.questions.quality.suspects import suspects
 from pipeline.questions.quality.view_rules import VIEWS, broken_views, view_queries
+from tests.support.running_processes import run_process
 
 pytestmark = pytest.mark.spark
 
@@ -238,6 +239,14 @@ def at(row: Row) -> str:
     return f"{row['shard']}/{row['seq']}"
 
 
+def decide_otherwise(tables: Tables) -> Broken:
+    row = decisions(tables, BILLING, "membership")[0]
+    other = {"partition": row["partition"], "offset": 10_000, "published_ms": row["published_ms"], "json": "{}"}
+    names = {"shard": row["shard"], "seq": row["seq"], "writer": "b@two:2", "kept_writer": "a@one:1"}
+    tables["divergences"].append(other | names)
+    return {("divergences.none", at(row))}
+
+
 def lose_an_event(tables: Tables) -> Broken:
     tables["events"].remove(event(tables, GROUPS, 3, 50))
     return {("events.offsets", f"{GROUPS}/3/51")}
@@ -377,7 +386,7 @@ class Round:
 ROUNDS = (
     Round((lose_an_event, lose_a_refusal, lose_an_answer, damage_the_json, name_another_client)),
     Round((use_an_epoch_again, answer_twice, say_another_time, say_another_epoch)),
-    Round((forget_a_queue, give_what_another_had, commit_less, keep_what_a_crashed_client_had)),
+    Round((decide_otherwise, forget_a_queue, give_what_another_had, commit_less, keep_what_a_crashed_client_had)),
     Round(
         (
             *(ask_something_else, name_no_cause, lose_a_decision),
@@ -554,6 +563,14 @@ def test_wrong_usage_is_told_with_exit_code_2(command, tampered, arguments, comp
     code, said = command("--home", str(tampered), *arguments)
 
     assert (code, complaint in said) == (2, True), said
+
+
+def test_spark_is_asked_in_a_process_of_its_own(day):
+    """There, Great Expectations must not be the first to start a session: it would lack Delta."""
+    asked = ["check", "--engine", "spark", "--table", "offsets", "--home", str(day.parent)]
+    done = run_process([sys.executable, "-m", "pipeline.cli", *asked])
+
+    assert (done.returncode, "all hold" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_without_great_expectations_there_is_one_clear_sentence(command, monkeypatch):

@@ -494,7 +494,7 @@ def test_without_dbt_one_sentence_says_what_to_install(wakeroll, monkeypatch):
 
     def sentence(engine: str, extra: str) -> str:
         return (
-            f"wakeroll: marts in {engine} need the extra `{extra}` (dbt.cli.main is missing); "
+            f"wakeroll: dbt in {engine} needs the extra `{extra}` (dbt is missing); "
             f"install it with: pip install 'wakeroll[{extra}]'\n"
         )
 

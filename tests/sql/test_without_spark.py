@@ -73,7 +73,10 @@ def test_spark_is_asked_for_by_name_only_where_it_is_installed(day):
     done = ask(day, "groups", "--engine", "spark")
 
     assert done.returncode == 2
-    assert done.stderr == "wakeroll: Spark is not installed; install it with: pip install 'wakeroll[spark]'\n"
+    assert done.stderr == (
+        "wakeroll: --engine spark needs the extra `spark` (pyspark is missing); "
+        "install it with: pip install 'wakeroll[spark]'\n"
+    )
 
 
 def test_lag_counts_messages_and_the_age_of_the_oldest(day, wakeroll):

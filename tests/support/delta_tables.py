@@ -1,7 +1,6 @@
 """The Delta tables of a story, written without Spark."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -11,13 +10,14 @@ from deltalake import write_deltalake
 from model.decisions import AnyDecision, Offset
 from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, Table
 from pipeline.ledger.column_types import columns_of, in_duckdb
+from pipeline.storage.place import Folder, Place
 from tests.support.ledgers import Story
 from wakeroll.connection import Topics
 
 _decode: msgspec.json.Decoder[AnyDecision] = msgspec.json.Decoder(AnyDecision)
 
 
-def write_tables(warehouse: Path, story: Story) -> None:
+def write_tables(warehouse: Folder, story: Story) -> None:
     """Append the records, decisions, offsets and snapshots of a story; the table of assignments stays empty."""
     control = [row for row in story.rows if row[0] != Topics().decisions]
     append(warehouse, EVENTS, [(*row, _type_of(row[5])) for row in control])
@@ -28,7 +28,7 @@ def write_tables(warehouse: Path, story: Story) -> None:
     append(warehouse, OFFSETS, [row for each in published for row in _offset_rows(each[1], each[5] or b"")])
 
 
-def append(warehouse: Path, table: Table, rows: list[tuple[Any, ...]]) -> None:
+def append(warehouse: Folder, table: Table, rows: list[tuple[Any, ...]]) -> None:
     """Append rows, whose values have the order of the table's columns."""
     columns = columns_of(table.row)
     with duckdb.connect() as connection:
@@ -36,7 +36,9 @@ def append(warehouse: Path, table: Table, rows: list[tuple[Any, ...]]) -> None:
         connection.execute(f"create table made ({typed})")
         if rows:
             connection.executemany(f"insert into made values ({', '.join('?' for _ in columns)})", rows)
-        write_deltalake(str(warehouse / table.name), connection.sql("from made").to_arrow_table(), mode="append")
+        location, options = (Place.of(warehouse) / table.name).for_deltalake()
+        made = connection.sql("from made").to_arrow_table()
+        write_deltalake(location, made, mode="append", storage_options=options)
 
 
 def _type_of(value: bytes | None) -> str | None:

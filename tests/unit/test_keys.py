@@ -88,7 +88,10 @@ def test_a_file_that_everybody_may_read_is_warned_of(file, mode, warns):
         (f'["{SECRET}"]\nrole = "operator"\nsecret = "{SECRET}"', "an entry in {file} must have an id"),
         (f'[ops]\nsecret = "{SECRET}"', "an entry in {file} must have an id, a role and a secret"),
         (f'[ops]\nrole = "operator"\nsecret = "{SECRET}"\nvalid = true', "an entry in {file} must have an id"),
-        (f'[ops]\nrole = "{SECRET}"\nsecret = "x"', "the role of key 'ops' in {file} must be operator or observer"),
+        (
+            f'[ops]\nrole = "{SECRET}"\nsecret = "x"',
+            "the role of key 'ops' in {file} must be operator, observer or client",
+        ),
         (f'[ops]\nrole = "operator"\nsecret = "{SECRET}0"', "the secret of key 'ops' in {file} must be 64 hex digits"),
         (f'[ops]\nrole = "operator"\nsecret = "{SECRET.upper()}"', "the secret of key 'ops' in {file} must be 64 hex"),
         ('[ops]\nrole = "operator"\nsecret = 7', "the secret of key 'ops' in {file} must be 64 hex digits"),

@@ -71,6 +71,26 @@ def test_shards_report_totals_and_counters_take_their_growth(registry):
     assert registry.get_sample_value("wakeroll_run_rejections_total", {"rule": "internal"}) == 1
 
 
+def test_divergent_decisions_are_counted_as_their_number_grows(registry):
+    metrics = RunMetrics(writes=True, registry=registry).tables
+    for since_start in (0, 3, 3, 5):
+        metrics.diverged(since_start)
+
+    assert registry.get_sample_value("wakeroll_run_divergent_decisions_total") == 5
+
+
+def test_a_standby_has_no_metrics_of_the_tables_before_its_turn(registry):
+    """The age of its last snapshot would raise an alert."""
+    metrics = RunMetrics(registry=registry)
+    name = "wakeroll_run_last_snapshot_timestamp_seconds"
+    assert registry.get_sample_value(name) is None
+
+    metrics.begin_writing()
+    metrics.begin_writing()
+
+    assert registry.get_sample_value(name) > 1e9
+
+
 def test_a_failed_step_of_upkeep_is_no_success(registry):
     metrics = RunMetrics(writes=True, registry=registry).tables
     before = registry.get_sample_value("wakeroll_upkeep_last_success_timestamp_seconds")

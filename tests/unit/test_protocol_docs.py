@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from model import config
+from model.client_keys import FROM_CLIENTS, ClientKey
 from model.decisions import AnyDecision, Decision, FencedReason, How, LockOutcome, Rejected, Trigger, WakeReason
 from model.events import AnyEvent, Configure, Heartbeat
 from model.group import GroupSettings
@@ -225,6 +226,25 @@ def test_the_signatures_of_the_page_are_those_that_a_shard_verifies():
     for record in records:
         shard = Shard(record.topic, record.partition, 4, signatures=keys)
         assert [one for one in shard.apply(record) if isinstance(one, Rejected)] == []
+
+
+def test_the_client_s_signature_of_the_page_is_the_one_that_a_shard_verifies():
+    [chapter] = re.findall(r"^## Client keys\n(.*?)(?=^## )", PAGE, flags=re.MULTILINE | re.DOTALL)
+    [value] = re.findall(r"^\{.*\}$", chapter, flags=re.MULTILINE)
+    key, group = ClientKey("tenant-1", "tenant.", bytes(range(32))), b"tenant.billing"
+
+    record = Record("wakeroll.groups", partition_of(group, 4), 0, 0, group, value.encode())
+    shard = Shard(record.topic, record.partition, 4, signatures=Keys.of([], [key]))
+
+    assert [one for one in shard.apply(record) if isinstance(one, Rejected)] == []
+    forged = structs.replace(record, value=value.replace('"c1"', '"c2"').encode())
+    assert [one.rule for one in shard.apply(forged) if isinstance(one, Rejected)] == ["signature"]
+
+
+def test_every_event_of_a_client_is_listed_for_its_key():
+    [chapter] = re.findall(r"^## Client keys\n(.*?)(?=^## )", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+    assert {str(event.__struct_config__.tag) for event in FROM_CLIENTS} <= set(re.findall(r"`(\w+)`", chapter))
 
 
 def test_the_function_of_the_page_signs_as_the_observer_and_operators_do():

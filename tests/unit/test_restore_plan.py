@@ -7,6 +7,8 @@ import pytest
 from pipeline.recovery.checkpoint_state import progress_of, set_aside
 from pipeline.recovery.initial_state import Beginning, Left, Log, Restore, adopt, plan, prepare, read_restore
 from pipeline.settings import Settings
+from pipeline.storage import small_files
+from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
 
 GROUPS = ("wakeroll.groups", 3)
@@ -77,8 +79,7 @@ def test_a_restore_lives_in_the_checkpoint_and_is_lost_with_it(tmp_path):
 
     adopt(settings)
     assert read_restore(settings) == restore
-    (checkpoint / "commits").mkdir()
-    (checkpoint / "commits" / "0").touch()
+    small_files.write(checkpoint.child("commits", "0"), b"")
     adopt(settings)
     assert read_restore(settings) == restore
 
@@ -108,13 +109,14 @@ def test_a_checkpoint_says_where_its_query_reads_on(tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f'v1\n{{"batch": 1}}\n{json.dumps({"wakeroll.groups": {"0": offset, "1": 5}})}')
 
-    assert progress_of(tmp_path) is None
+    checkpoint = Place.of(tmp_path)
+    assert progress_of(checkpoint) is None
     write("sources/0/0", 3)
     write("offsets/0", 10)
-    first = progress_of(tmp_path)
+    first = progress_of(checkpoint)
     write("commits/0", 0)
     write("offsets/1", 20)
-    second = progress_of(tmp_path)
+    second = progress_of(checkpoint)
 
     assert (first.next["wakeroll.groups", 0], first.planned["wakeroll.groups", 0]) == (3, 10)
     assert (second.next["wakeroll.groups", 0], second.planned["wakeroll.groups", 0]) == (10, 20)

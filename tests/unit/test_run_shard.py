@@ -8,7 +8,7 @@ import pytest
 from model.events import Heartbeat, Subscription, Tick
 from model.records import Record
 from model.replay import encode_decision
-from model.shard import VERSION, Shard
+from model.shard import READABLE, VERSION, Shard
 from model.signing import DEV_KEYS
 from pipeline.operators import shard_operator as operator
 from pipeline.operators.shard_operator import Counts, run_shard
@@ -102,7 +102,7 @@ def test_a_shard_without_a_state_begins_as_it_was_restored():
 def test_a_state_of_another_version_is_refused_with_what_to_do():
     """A program that guessed would decide something else than the one that made it."""
     state = State()
-    state.update((VERSION - 1, b"state"))
+    state.update((READABLE[0] - 1, b"state"))
 
     with pytest.raises(RuntimeError, match=r"groups-0 has states of version \d+, .* restore --from-log"):
         run(records(1), state)

@@ -78,3 +78,27 @@ def test_groups_to_mirror_are_a_regular_expression():
     assert groups.fullmatch("orders-eu")
     with pytest.raises(InvalidSettings, match=r"mirror_offsets is 'orders-\('; it must be a regular expression \("):
         load({}, mirror_offsets="orders-(").mirrored_groups  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("given", "is_standby", "locks_files"),
+    [
+        ({}, False, True),
+        ({"standby": "true"}, True, True),
+        ({"replica": "b"}, True, True),
+        ({"locks": "lease"}, False, False),
+        ({"home": "s3a://bucket/home"}, False, False),
+        ({"checkpoints": "file:///var/checkpoints"}, False, True),
+        ({"home": "s3a://bucket/home", "locks": "file"}, False, True),
+    ],
+)
+def test_files_are_locked_where_that_works_and_replicas_stand_by(given, is_standby, locks_files):
+    settings = load({}, None, **given)
+
+    assert (settings.is_standby, settings.locks_files) == (is_standby, locks_files)
+    assert load(settings.environment()) == settings
+
+
+def test_the_name_of_a_replica_is_a_part_of_a_file_name():
+    with pytest.raises(InvalidSettings, match=r"at `\$.replica`"):
+        load({}, None, replica="a/b")

@@ -31,6 +31,7 @@ from model.queue import Queue
 from model.records import Record, entity_of, read_event
 from model.replay import encode_decision, refused_in
 from model.shard import Shard
+from model.signature_bytes import Signature, read_signature
 from model.signing import (
     DEV_KEYS,
     SIGNED_BY,
@@ -38,12 +39,10 @@ from model.signing import (
     Key,
     Keys,
     OnRecord,
-    Signature,
     Signer,
     Signers,
     admit,
     new_signers,
-    read_signature,
 )
 from model.state_machines import MACHINES
 

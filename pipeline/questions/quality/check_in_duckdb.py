@@ -38,7 +38,7 @@ def check_in_duckdb(ledger: DuckLedger, gate: Gate, names: Collection[str] | Non
         else:
             key = key_of(suite)
             types = None
-            if suite in TABLES:
+            if suite in ledger.versions:
                 types = stored_columns(delta_table(ledger.warehouse, TABLES[suite], ledger.versions[suite]))
             rows, counts = suspects(connection, suite, asked, key, types)
         for one in gate.check(suite, asked, rows, key):

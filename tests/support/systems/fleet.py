@@ -23,6 +23,7 @@ from pipeline.local.story_checks import balance, doubly_owned, read_handled
 from pipeline.local.traffic import Traffic
 from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings
+from pipeline.storage.place import Folder
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.connection import Connection
 
@@ -41,18 +42,17 @@ class Fleet:
     """Observer, jobs, a producer of 200 messages a second and three consumer processes, for the time of a `with`."""
 
     def __init__(self, bootstrap: str, folder: Path, **more: object) -> None:
-        """Prepare; `more` are further settings."""
+        """Prepare; `more` are further settings, or others."""
         name = uuid.uuid4().hex[:6]
-        self.settings = Settings(
-            bootstrap=bootstrap,
-            prefix=f"fleet-{name}",
-            home=str(folder / "home"),
-            checkpoints=str(folder / "checkpoints"),
+        usual = {
+            "prefix": f"fleet-{name}",
+            "home": str(folder / "home"),
+            "checkpoints": str(folder / "checkpoints"),
             # All of it shares this machine with other tests, and nobody here measures how fast a decision comes.
-            batch_interval_ms=1_000,
-            snapshot_interval_ms=20_000,
-            **more,
-        )
+            "batch_interval_ms": 1_000,
+            "snapshot_interval_ms": 20_000,
+        }
+        self.settings = Settings(bootstrap=bootstrap, **{**usual, **more})
         self.system = LocalSystem(self.settings)
         self.topic = f"orders-{name}"
         self.traffic = Traffic(self.settings.connection, self.topic, per_second=200)
@@ -119,9 +119,9 @@ class Fleet:
         rows = spark.sql(f"select change from memberships where group_id = '{GROUP}'").collect()
         return Counter(row.change for row in rows)
 
-    def check_messages(self, spark: SparkSession) -> None:
+    def check_messages(self, spark: SparkSession, warehouse: Folder | None = None) -> None:
         """Judge what consumers did, by their own logs: no message was lost, and no queue had two owners."""
-        open_views(spark, self.settings.warehouse)
+        open_views(spark, warehouse or self.settings.warehouse)
         grants = spark.sql(
             "select queue.queue_id, count(*) as n from handovers "
             f"where group_id = '{GROUP}' and `to` is not null group by 1"
@@ -130,13 +130,18 @@ class Fleet:
         assert balance(self.traffic.produced, handled).lost == 0
         assert doubly_owned(handled, {row.queue_id: row.n for row in grants}) == set()
 
-    def check(self, spark: SparkSession, *, all_stayed: bool = True) -> list[Row]:
+    def check(self, spark: SparkSession, warehouse: Folder | None = None, *, all_stayed: bool = True) -> list[Row]:
         """Judge what a stopped system has left: its tables, and its consumers' own logs; return the decisions.
 
         Nothing is missing or repeated in the tables, a replay says the same, nobody was evicted, no message was lost,
-        and no queue had two owners. Unless `all_stayed` is False, each member has joined once.
+        and no queue had two owners.
+
+        Args:
+            spark: a session.
+            warehouse: a copy of the tables; None: the tables themselves.
+            all_stayed: whether each member must have joined only once.
         """
-        open_views(spark, self.settings.warehouse)
+        open_views(spark, warehouse or self.settings.warehouse)
         events = spark.sql("select * from events order by topic, partition, offset").collect()
         decisions = spark.sql("select shard, seq, json from decisions order by shard, seq").collect()
         members = spark.sql(f"select client_id, change from memberships where group_id = '{GROUP}'").collect()
@@ -151,7 +156,7 @@ class Fleet:
         assert [row.client_id for row in members if row.change == "expired"] == []
         if all_stayed:
             assert sorted(row.client_id for row in members if row.change == "joined") == list(CLIENTS)
-        self.check_messages(spark)
+        self.check_messages(spark, warehouse)
         return decisions
 
     def _consumed(self) -> int:
@@ -163,8 +168,10 @@ class Fleet:
         return "\n".join(f"{child.name} ({child.returncode}): {child.log_tail()}" for child in children)
 
     def _is_deciding(self) -> bool:
-        status = read_status(Path(self.settings.home))
-        return status is not None and status.pid == self.system.jobs.pid and status.queries["coordinate"].batch >= 0
+        status = read_status(self.settings.work_folder)
+        if status is None or status.pid != self.system.jobs.pid:
+            return False
+        return any(one.batch >= 0 for name, one in status.queries.items() if name.startswith("coordinate"))
 
     def _consumer(self, client: str, folder: Path) -> Child:
         connection = self.settings.connection

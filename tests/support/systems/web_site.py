@@ -13,11 +13,11 @@ from tests.support.waiting import wait_until
 
 
 @contextmanager
-def served(settings: Settings, access: AccessOptions | None = None) -> Iterator[str]:
-    """Serve the page of a deployment on a port that the system chooses; provide its address without the last slash."""
+def served(settings: Settings, access: AccessOptions | None = None, port: int = 0) -> Iterator[str]:
+    """Serve the page of a deployment; provide its address without the last slash.  Port 0: the system chooses one."""
     told: list[tuple[str, Any]] = []
     thread = threading.Thread(
-        target=serve, args=(settings, "127.0.0.1", 0, lambda *address: told.append(address), access), daemon=True
+        target=serve, args=(settings, "127.0.0.1", port, lambda *address: told.append(address), access), daemon=True
     )
     thread.start()
     address, server = wait_until(lambda: told and told[0], "the page is served")

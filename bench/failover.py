@@ -1,0 +1,198 @@
+"""The time without decisions after a SIGKILL: of one of two coordinators, and of the only one.
+
+``python -m bench.failover [--kills 5]`` prints the figures, and writes them with ``--json``. It takes a quarter of an
+hour. A probe sends five heartbeats per second, and each is answered by a decision. The latency with two coordinators is
+compared with that of one, on the same broker.
+"""
+
+import argparse
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from bench.latency_figures import Latency, latency_of
+from bench.machine import Machine, this_machine
+from bench.published_assignments import PublishedAssignments
+from bench.results import write
+from bench.running_system import make_topic, settings_in
+from bench.text_tables import table
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.child_process import Child
+from pipeline.local.local_system import LocalSystem
+from pipeline.local.traffic import Probe
+from pipeline.settings import Settings
+from wakeroll.epoch_ms import now_ms
+from wakeroll.errors import WakerollError
+
+KILLS = 5
+SECONDS = 60.0
+WARMUP_S = 60.0
+"""The JVM compiles what it runs often; until then everything takes two or three times as long."""
+_LIMIT_S = 300.0
+_SLICE_S = 0.2
+
+
+class Failover(Struct, frozen=True):
+    """What `python -m bench.failover` found."""
+
+    machine: Machine
+    seconds: float
+    one: Latency
+    """From a heartbeat's append to its assignment's, with one coordinator."""
+    two: Latency
+    """The same with two: of each assignment, the first one counts."""
+    gaps_ms: list[int]
+    """Longest times between two decisions around each kill of one of two."""
+    usual_gap_ms: float
+    """99 of 100 times between two decisions are shorter, with two coordinators that nobody kills."""
+    restart_ms: list[int]
+    """Times from each kill of the only coordinator, started again at once, to the next decision."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and report; return 1 if a coordinator did not decide in time, 130 if it was stopped."""
+    parser = argparse.ArgumentParser(prog="python -m bench.failover", description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=KILLS, help="of each kind (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each latency (default %(default)g)")
+    parser.add_argument("--warmup", type=float, default=WARMUP_S, help="seconds before that (default %(default)g)")
+    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
+    parser.add_argument("--json", type=Path, default=None, help="where the figures go (default: nowhere)")
+    given = parser.parse_args(arguments)
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, signal.default_int_handler)
+    try:
+        found = measure(given.folder, given.kills, given.seconds, given.warmup)
+    except KeyboardInterrupt:
+        print("stopped; everything is down, and no figures were written", file=sys.stderr)
+        return 130
+    except WakerollError as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    print(section(found))
+    if given.json is not None:
+        write(found, given.json)
+    return 0
+
+
+def measure(folder: Path, kills: int, seconds: float, warmup_s: float) -> Failover:
+    """Measure one coordinator, then two, then kills of one of two, then restarts of the only one."""
+    machine = this_machine()
+    shutil.rmtree(folder, ignore_errors=True)
+    with EmbeddedBroker(folder / "broker") as broker:
+        settings = structs.replace(settings_in(folder, "failover", broker), snapshot_interval_ms=60_000)
+        with _probed(settings) as heard, ExitStack() as stack:
+            replicas = {name: _coordinator(structs.replace(settings, replica=name)) for name in ("a", "b")}
+            print("one coordinator", flush=True)
+            stack.enter_context(replicas["a"])
+            one = _latency(heard, "a", seconds, warmup_s)
+            print("two coordinators", flush=True)
+            stack.enter_context(replicas["b"])
+            two = _latency(heard, "b", seconds, warmup_s)
+            usual_gap_ms = latency_of(heard.gaps_ms()).p99_ms
+            gaps_ms = []
+            for number in range(kills):
+                victim, other = ("a", "b") if number % 2 == 0 else ("b", "a")
+                print(f"kill {number + 1} of {kills}: one of two", flush=True)
+                gaps_ms.append(_gap(heard, replicas[victim], other))
+                replicas[victim].start()
+                _until_published(heard, victim)
+            replicas["b"].stop()
+            restart_ms = []
+            for number in range(kills):
+                print(f"kill {number + 1} of {kills}: the only one", flush=True)
+                killed_ms = now_ms()
+                replicas["a"].kill()
+                replicas["a"].start()
+                _until_published(heard, "a", after_ms=killed_ms)
+                restart_ms.append(heard.next_after(killed_ms) - killed_ms)
+    return Failover(machine, seconds, one, two, gaps_ms, usual_gap_ms, restart_ms)
+
+
+def section(found: Failover) -> str:
+    """Return the figures as text."""
+    rows = [
+        ("heartbeat to assignment, one coordinator", found.one.count, found.one.p50_ms, found.one.p99_ms),
+        ("heartbeat to assignment, two coordinators", found.two.count, found.two.p50_ms, found.two.p99_ms),
+    ]
+    latencies = table(("", "answers", "p50, ms", "p99, ms"), [tuple(map(str, row)) for row in rows])
+    return f"""\
+{latencies}
+
+Time without decisions around a SIGKILL of one of two: {_listed(found.gaps_ms)} ms; without a kill, 99 of 100 times
+between two decisions are at most {found.usual_gap_ms:,.0f} ms. From a SIGKILL of the only one, started again at once,
+to the next decision: {_listed(found.restart_ms)} ms.
+
+{found.machine.sentence}; load average at the start {found.machine.load:g}.
+"""
+
+
+def _listed(times_ms: list[int]) -> str:
+    return ", ".join(f"{time_ms:,}" for time_ms in sorted(times_ms))
+
+
+@contextmanager
+def _probed(settings: Settings) -> Iterator[PublishedAssignments]:
+    """Run an observer and a probe during a `with` block, and read the assignments."""
+    connection = settings.connection
+    ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
+    topic = f"{connection.topics.prefix}.orders"
+    make_topic(connection, topic, 4)
+    probe = Probe(connection, topic)
+    with LocalSystem(settings).observer, PublishedAssignments(connection, settings.partitions) as heard:
+        probe.start()
+        try:
+            yield heard
+        finally:
+            probe.close()
+
+
+def _coordinator(settings: Settings) -> Child:
+    """Describe the process of one coordinator; the first one also writes the tables."""
+    system = LocalSystem(settings)
+    system.jobs.log = settings.logs / f"run-{settings.replica}.log"
+    return system.jobs
+
+
+def _latency(heard: PublishedAssignments, replica: str, seconds: float, warmup_s: float) -> Latency:
+    """Wait until a replica publishes, let it warm up, and measure."""
+    _until_published(heard, replica)
+    heard.listen(warmup_s)
+    heard.forget()
+    heard.listen(seconds)
+    return latency_of(heard.latencies_ms())
+
+
+def _gap(heard: PublishedAssignments, victim: Child, other: str) -> int:
+    """Kill a coordinator; return the longest time between two decisions from a second before the kill on (ms)."""
+    heard.forget()
+    heard.listen(5.0)
+    killed_ms = now_ms()
+    victim.kill()
+    _until_published(heard, other, after_ms=killed_ms)
+    heard.listen(5.0)
+    return max(heard.gaps_ms(since_ms=killed_ms - 1_000), default=0)
+
+
+def _until_published(heard: PublishedAssignments, replica: str, after_ms: int = 0) -> None:
+    """Read until a replica has published an assignment, after a time by this machine's clock (epoch ms).
+
+    Raises:
+        WakerollError: it has not within `_LIMIT_S`.
+    """
+    begin_ms = after_ms or now_ms()
+    deadline_s = time.monotonic() + _LIMIT_S
+    while heard.last_of(replica) < begin_ms:
+        if time.monotonic() > deadline_s:
+            raise WakerollError(f"replica {replica!r} has published no decision for {_LIMIT_S:g} s")
+        heard.listen(_SLICE_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

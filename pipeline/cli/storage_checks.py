@@ -1,0 +1,32 @@
+"""Checks of `doctor` for tables and checkpoints in an object store: the store answers, and Spark can reach it."""
+
+from collections.abc import Iterator
+
+from pipeline.prerequisites import Check
+from pipeline.settings import Settings
+from pipeline.spark.jars import JarsMissing
+from pipeline.spark.s3_classes import s3_jars
+from pipeline.spark.storage_confs import uses_s3
+from pipeline.storage.conditional_writes import refuse_unconditional
+from pipeline.storage.place import Place
+from wakeroll.errors import WakerollError
+
+
+def storage_checks(settings: Settings) -> Iterator[Check]:
+    """Yield one check for each remote folder, and one for the JARs; none if all data is local."""
+    for place in dict.fromkeys((settings.warehouse.parent, settings.checkpoints_folder)):
+        if not place.is_local:
+            yield _answers(place)
+    if uses_s3(settings):
+        try:
+            yield Check("s3 jars", True, f"{len(s3_jars())} for Spark", "")
+        except JarsMissing as error:
+            yield Check("s3 jars", False, str(error), "")
+
+
+def _answers(place: Place) -> Check:
+    try:
+        refuse_unconditional(place)
+    except WakerollError as error:
+        return Check("storage", False, str(error), "")
+    return Check("storage", True, f"{place} can be written, and refuses to create a file twice", "")

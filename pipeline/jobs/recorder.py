@@ -1,0 +1,76 @@
+"""The recording part of `run`: it begins to write the tables when it is the turn of this process."""
+
+import logging
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pipeline.jobs import record
+from pipeline.jobs.catch_up import catch_up
+from pipeline.jobs.record_turn import Turn
+from pipeline.metrics.run_metrics import RunMetrics
+from pipeline.recovery.checkpoint_state import furthest, has_batches
+from pipeline.recovery.snapshots import take_snapshots
+from pipeline.runtime.deciding_queries import queries_of
+from pipeline.runtime.process_locks import ProcessLocks
+from pipeline.settings import Settings
+from wakeroll.epoch_ms import now_ms
+
+log = logging.getLogger("wakeroll.run")
+
+_FIRST_SNAPSHOT_MS = 60_000
+"""Longest time from the start to the first snapshot (ms), so that a new deployment can soon be restored."""
+
+
+class Recorder:
+    """The query `record` of this process, and the snapshots that it takes."""
+
+    def __init__(
+        self, spark: SparkSession, settings: Settings, metrics: RunMetrics, locks: ProcessLocks, started_ms: int
+    ) -> None:
+        """Prepare; nothing is written before `start`. The process has run since `started_ms` (epoch ms)."""
+        self._spark = spark
+        self._settings = settings
+        self._metrics = metrics
+        self._locks = locks
+        self._turn: Turn | None = None
+        self._snapshot_due_ms = started_ms + min(settings.snapshot_interval_ms, _FIRST_SNAPSHOT_MS)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is the turn of this process to begin."""
+        return self._turn is None and self._locks.has_turn()
+
+    def start(self) -> StreamingQuery:
+        """Start the query, after single batches while the records that wait are too large.
+
+        Raises:
+            InvalidUsage, JobFailed, NotReachable: as `pipeline.jobs.record.start`.
+        """
+        self._metrics.begin_writing()
+        settings, tables = self._settings, self._metrics.tables
+        turn = self._turn = Turn(settings, self._locks.turn_lease)
+        topics = settings.connection.topics
+
+        def begin(its: Settings) -> StreamingQuery:
+            return record.start(self._spark, its, tables.did_upkeep, turn, tables.diverged)
+
+        catch_up(settings, turn.checkpoint, (*topics.control, topics.decisions), begin)
+        return begin(settings)
+
+    def take_snapshots_if_due(self, source: Settings | None) -> None:
+        """Append the states of the shards in the checkpoint of a coordinator, if it is time and there are states.
+
+        Args:
+            source: settings of the coordinator; None: the one that is furthest in the log.
+        """
+        if self._turn is None or now_ms() < self._snapshot_due_ms:
+            return
+        source = source or furthest(self._settings)
+        if not any(has_batches(source, query) for query in queries_of(source)):
+            return
+        self._snapshot_due_ms = now_ms() + self._settings.snapshot_interval_ms
+        self._turn.confirm()
+        shards = take_snapshots(self._spark, source, self._turn.fence)
+        self._metrics.tables.took_snapshots(shards)
+        log.info("snapshots of %d shards", shards)

@@ -1,0 +1,252 @@
+"""The leases of this process: a thread reads their log in Kafka, claims them and renews them.
+
+The thread also answers the question whether this process may act. See `model.lease_contender` for the rules.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from model.lease_contender import Contender, State
+from model.lease_log import AnyLeaseRecord, decode, encode
+from model.records import UNREADABLE
+from pipeline.failure_log import Trouble
+from wakeroll.connection import Connection, take
+from wakeroll.errors import NotReachable, WakerollError
+from wakeroll.monotonic_clock import now_ms
+from wakeroll.partition_offsets import ends_of
+
+log = logging.getLogger("wakeroll.run")
+
+_ANSWER_S = 30.0
+_LONGEST_POLL_S = 0.25
+_AT_ONCE = 1_000
+_RELEASE_S = 3.0
+"""Longest wait for the acknowledgement of a release (s); without it, others wait until the lease expires."""
+
+
+_RANDOM_PART = "#"
+"""Separates the name of a process from the part that makes its id unique."""
+
+
+class LeaseLost(WakerollError):
+    """Another process has claimed a lease of this process; the message names both."""
+
+
+class ProcessLease:
+    """One lease that this process has or waits for. For any thread."""
+
+    def __init__(self, name: str, contender: Contender, changed: threading.Condition) -> None:
+        """Use `LeaseKeeper`."""
+        self.name = name
+        self._contender = contender
+        self._changed = changed
+
+    @property
+    def state(self) -> State:
+        """The state of this process; see `Contender.state`."""
+        with self._changed:
+            return self._contender.state(now_ms())
+
+    @property
+    def term(self) -> int:
+        """Number of the period in which this process has the lease: later holders have higher ones; -1 before."""
+        with self._changed:
+            return self._contender.term
+
+    @property
+    def holder(self) -> str:
+        """Name of the process that has the lease, like ``b@host:4321``; empty if none is known."""
+        with self._changed:
+            lease = self._contender.lease
+            return "" if lease.is_released else _shown(lease.holder)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until this process has the lease, at most so many seconds; return whether it has."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._contender.is_held(now_ms()), timeout_s)
+
+    def confirm(self) -> None:
+        """Return if this process has the lease; while its renewals do not return, wait for them.
+
+        After it returns, no other process has had the lease before the call.
+
+        Raises:
+            LeaseLost: another process has the lease, or this one has released it.
+        """
+        with self._changed:
+            while (state := self._contender.state(now_ms())) != "held":
+                self._raise_if_gone(state)
+                self._changed.wait(_LONGEST_POLL_S)
+
+    def raise_if_lost(self) -> None:
+        """Raise `LeaseLost` if another process has the lease; a doubtful lease is not lost yet."""
+        with self._changed:
+            self._raise_if_gone(self._contender.state(now_ms()))
+
+    def _raise_if_gone(self, state: State) -> None:
+        if state == "lost":
+            raise LeaseLost(
+                f"this process has lost the lease {self.name!r} to {_shown(self._contender.lease.holder)}: it "
+                "was suspended, or did not reach the brokers, for longer than lease_ms; start it again, and it waits"
+            )
+        if state == "ended":
+            raise LeaseLost(f"this process has released the lease {self.name!r}")
+
+
+class LeaseKeeper:
+    """Contends for leases for the time of a `with` block; at its end they are released."""
+
+    def __init__(self, connection: Connection, name: str, lease_ms: int, leases: Sequence[str]) -> None:
+        """Prepare; nothing is read yet.
+
+        Args:
+            connection: the brokers. The topic of the leases must exist.
+            name: name of this process, for the messages of others.
+            lease_ms: duration of its leases.
+            leases: names of the leases that this process wants.
+        """
+        self._connection = connection
+        self._lease_ms = lease_ms
+        self._names = tuple(leases)
+        self._holder = f"{name}{_RANDOM_PART}{uuid.uuid4().hex[:12]}"
+        self._place = TopicPartition(connection.topics.leases, 0)
+        self._contenders: dict[str, Contender] = {}
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._read = -1
+        """Offset up to which the log was read."""
+        self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+        self._trouble = Trouble(log, "leases can be renewed again")
+
+    def __enter__(self) -> Self:
+        """Read the log to its end, and begin to contend.
+
+        Raises:
+            NotReachable: no broker answers.
+        """
+        quiet = {"error_cb": self._note_error, "log_level": 0, "reconnect.backoff.max.ms": 1_000}
+        self._consumer = self._connection.consumer(**{"fetch.wait.max.ms": 100, **quiet})
+        # A renewal that arrives twice does no harm, and one that arrives too late has no effect.
+        sends = {"enable.idempotence": False, "message.timeout.ms": self._lease_ms}
+        self._producer = self._connection.producer(**sends, **quiet)
+        try:
+            first, end = ends_of(self._consumer, self._place, _ANSWER_S)
+            self._assign(first)
+            self._contenders = {
+                name: Contender(name, self._holder, self._lease_ms, now_ms(), first=first) for name in self._names
+            }
+            deadline_s = time.monotonic() + _ANSWER_S
+            while self._read < end - 1:
+                if time.monotonic() > deadline_s:
+                    raise NotReachable(f"cannot read {self._place.topic} to its end within {_ANSWER_S:g} s")
+                self._hear()
+        except KafkaException as problem:
+            self._consumer.close()
+            raise NotReachable(f"cannot read {self._place.topic}: {problem.args[0].str()}") from None
+        except NotReachable:
+            self._consumer.close()
+            raise
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the leases, and stop."""
+        self._stop.set()
+        self._thread.join(_ANSWER_S)
+        with self._changed:
+            for contender in self._contenders.values():
+                self._append(contender.end(now_ms()))
+            self._changed.notify_all()
+        if self._producer.flush(_RELEASE_S):
+            self._producer.purge()
+            self._producer.flush(1)
+        self._consumer.close()
+
+    def __getitem__(self, name: str) -> ProcessLease:
+        """Return one of the leases, inside the `with` block."""
+        return ProcessLease(name, self._contenders[name], self._changed)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._contend()
+            except (KafkaException, BufferError) as problem:
+                self._trouble.began(f"leases cannot be renewed: {problem}; retrying")
+                self._stop.wait(_LONGEST_POLL_S)
+
+    def _contend(self) -> None:
+        self._hear()
+        with self._changed:
+            for contender in self._contenders.values():
+                self._append(contender.next_record(now_ms(), self._read))
+            self._changed.notify_all()
+        self._producer.poll(0)
+
+    def _hear(self) -> None:
+        messages = take(self._consumer, _AT_ONCE, min(_LONGEST_POLL_S, self._lease_ms / 10_000))
+        with self._changed:
+            for message in messages:
+                if (error := message.error()) is None:
+                    self._note(message)
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    self._read_again()
+                else:
+                    self._note_error(error)
+
+    def _note(self, message: Message) -> None:
+        offset = message.offset()
+        assert offset is not None, "a message without an error has an offset"
+        self._read = offset
+        self._trouble.ended()
+        try:
+            record = decode(message.value() or b"")
+        except UNREADABLE:
+            return  # it is of another version
+        for contender in self._contenders.values():
+            contender.read(offset, record)
+
+    def _read_again(self) -> None:
+        """Continue at the first record that the log still has: records were deleted before they were read."""
+        first, _ = self._consumer.get_watermark_offsets(self._place, _ANSWER_S)
+        for contender in self._contenders.values():
+            contender.lease.skip(first)
+        self._assign(first)
+
+    def _assign(self, first: int) -> None:
+        self._read = first - 1
+        self._consumer.assign([TopicPartition(self._place.topic, self._place.partition, first)])
+
+    def _append(self, record: AnyLeaseRecord | None) -> None:
+        if record is not None:
+            self._producer.produce(
+                self._place.topic,
+                encode(record),
+                key=record.lease,
+                partition=self._place.partition,
+                on_delivery=self._delivered,
+            )
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self._trouble.ended()
+        else:
+            self._note_error(error)
+
+    def _note_error(self, error: KafkaError) -> None:
+        """Report an error; until the brokers answer again, the silence of other processes does not count."""
+        for contender in self._contenders.values():
+            contender.disturbed()
+        self._trouble.began(f"leases cannot be renewed: {error.str()}; retrying")
+
+
+def _shown(holder: str) -> str:
+    return holder.partition(_RANDOM_PART)[0]

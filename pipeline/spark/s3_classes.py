@@ -1,0 +1,93 @@
+"""The JARs for S3: those that are fetched, and ours, which makes S3A's creation of files conditional.
+
+Our JAR has three small classes, in the folder `java`. Janino, the compiler that Spark uses for generated code, compiles
+them: a Java without its own compiler (JRE) is enough, and no binary file is in the repository.
+"""
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from pipeline.prerequisites import java_path
+from pipeline.spark.jars import CONFIGURATIONS, FOLDER, S3, JarsMissing, ensure_jars, fetched_s3_jars
+
+SOURCES = Path(__file__).with_name("java")
+_COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
+_COMPILED = ".compiled"
+_HOW = "run `make jars ARGS=s3`, or `python -m pipeline.spark.jars s3`."
+
+
+def s3_jars(folder: Path = FOLDER) -> list[Path]:
+    """Return the JARs that Spark needs for an S3 store, besides those of `spark_jars`.
+
+    Raises:
+        JarsMissing: at least one JAR is missing.
+    """
+    fetched, ours = fetched_s3_jars(folder), _jar(folder)
+    if not ours.is_file():
+        raise JarsMissing(f"{ours.name} is missing in {ours.parent}; {_HOW}")
+    return [*fetched, ours]
+
+
+def ensure_s3_jars(folder: Path = FOLDER, *, say: Callable[[str], None] = print) -> None:
+    """Fetch and compile what is missing, of all JARs; return quickly and silently if nothing is.
+
+    Raises:
+        JarsMissing: for any reason.
+    """
+    ensure_jars(folder, configurations=(*CONFIGURATIONS, S3), say=say)
+    jar = _jar(folder)
+    if jar.is_file():
+        return
+    try:
+        _compile(jar, fetched_s3_jars(folder))
+    except OSError as error:
+        raise JarsMissing(f"cannot write {jar}: {error}; make that folder writable, then start again.") from error
+    say(f"compiled {jar.name}")
+
+
+def _jar(folder: Path) -> Path:
+    """Return the path of our JAR; its name has a hash of the sources, so that other sources have another JAR."""
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in _sources())).hexdigest()
+    return folder / _COMPILED / f"wakeroll-s3-{digest[:12]}.jar"
+
+
+def _sources() -> list[Path]:
+    return sorted(SOURCES.rglob("*.java"))
+
+
+def _compile(jar: Path, libraries: list[Path]) -> None:
+    """Compile our classes into a JAR.
+
+    Raises:
+        JarsMissing: the compiler failed, or Java or PySpark is missing.
+    """
+    pyspark, java = importlib.util.find_spec("pyspark"), java_path()
+    if pyspark is None or pyspark.origin is None or java is None:
+        raise JarsMissing("PySpark or Java is missing; install wakeroll[spark] and a Java 17 or newer.")
+    of_spark = sorted((Path(pyspark.origin).parent / "jars").glob("*.jar"))
+    compiler = [path for path in of_spark if path.name.startswith(("janino-", "commons-compiler-"))]
+    with tempfile.TemporaryDirectory() as classes:
+        command = [java, "-XX:TieredStopAtLevel=1", "-cp", _class_path(compiler), _COMPILER, "-d", classes]
+        command += ["-classpath", _class_path([*of_spark, *libraries]), *map(str, _sources())]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        compiled = sorted(Path(classes).rglob("*.class"))
+        # The compiler's exit code is 0 even after errors.
+        if len(compiled) < len(_sources()):
+            raise JarsMissing(f"the classes for S3 were not compiled: {(done.stderr + done.stdout).strip()[:500]}")
+        jar.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = jar.with_suffix(f".{os.getpid()}.new")
+        with zipfile.ZipFile(unfinished, "w") as archive:
+            for path in compiled:
+                # Always the same bytes: another machine of a cluster can compare them.
+                archive.writestr(zipfile.ZipInfo(path.relative_to(classes).as_posix()), path.read_bytes())
+        unfinished.replace(jar)
+
+
+def _class_path(jars: list[Path]) -> str:
+    return os.pathsep.join(map(str, jars))

@@ -1,0 +1,1 @@
+"""Places of a deployment's data, local or in an object store, and the files that wakeroll itself reads there."""

@@ -1,0 +1,61 @@
+"""The leases of processes, on a real broker."""
+
+import uuid
+from contextlib import ExitStack
+
+import pytest
+
+from pipeline.kafka.control_topics import ensure_lease_topic
+from pipeline.runtime.lease_keeper import LeaseKeeper, LeaseLost
+from tests.support.waiting import wait_until
+from wakeroll.connection import Connection, Topics
+
+LEASE_MS = 1_500
+
+
+@pytest.fixture
+def connection(broker) -> Connection:
+    connection = Connection(broker.bootstrap, topics=Topics(f"leases-{uuid.uuid4().hex[:6]}"))
+    ensure_lease_topic(connection)
+    ensure_lease_topic(connection)  # it exists
+    return connection
+
+
+def keeper(connection: Connection, name: str, lease_ms: int = LEASE_MS) -> LeaseKeeper:
+    return LeaseKeeper(connection, name, lease_ms, ["record", "coordinate.groups"])
+
+
+def test_a_process_that_ends_hands_its_lease_over_at_once(connection):
+    """With a lease of five minutes: nobody waits for its end."""
+    first = keeper(connection, "a@one:1", 300_000)
+    with ExitStack() as its_life:
+        its_life.enter_context(first)
+        wait_until(lambda: first["record"].state == "held", "the first one has the lease")
+        with keeper(connection, "b@two:2", 300_000) as second:
+            assert second["record"].state == "waiting"
+            assert second["record"].holder == "a@one:1"
+            its_life.close()
+            wait_until(lambda: second["record"].state == "held", "the second one has the lease")
+            second["record"].confirm()
+            assert second["record"].term > first["record"].term
+    with pytest.raises(LeaseLost, match="has released the lease 'record'"):
+        first["record"].confirm()
+
+
+def test_a_process_that_dies_is_replaced_after_its_lease(connection):
+    first = keeper(connection, "a@one:1")
+    first.__enter__()
+    lease = first["record"]
+    wait_until(lambda: lease.state == "held", "the first one has the lease")
+    first._stop.set()  # it renews no more, and releases nothing: so far as the others can see, it was killed
+    with keeper(connection, "b@two:2") as second:
+        wait_until(lambda: second["record"].state == "held", "the second one has the lease")
+        assert lease.state == "doubtful"
+        assert second["record"].term > lease.term
+        first._stop.clear()
+        while first["record"].state == "doubtful":
+            first._hear()
+
+        with pytest.raises(LeaseLost, match="has lost the lease 'record' to b@two:2"):
+            lease.confirm()
+    first.__exit__(None, None, None)

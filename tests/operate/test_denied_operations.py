@@ -1,0 +1,163 @@
+"""What the brokers deny: each role has the rights that it needs and no others, and each missing right is named."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from pipeline.kafka.role_rights import Scope, rights_of
+from pipeline.kafka.topic_admin import Cluster
+from tests.support.systems.certificates import Authority
+from tests.support.systems.secured_deployment import FREE, OLD, ORDERS, USERS, SecuredDeployment, secured_deployment
+from tests.support.waiting import wait_until
+from wakeroll import Consumer
+from wakeroll.connection import Topics
+from wakeroll.errors import AccessDenied, LoginFailed
+
+pytestmark = pytest.mark.operate
+
+PROBE = "probe"
+"""A user that gets the rights of a role except one."""
+TOPICS = Topics()
+SCOPE = Scope(TOPICS)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredDeployment]:
+    """A deployment without its processes."""
+    with secured_deployment(tmp_path_factory.mktemp("denied"), PROBE) as deployment:
+        yield deployment
+
+
+def in_kafka(operation: str) -> str:
+    return {"DescribeConfigs": "DESCRIBE_CONFIGS"}.get(operation, operation.upper())
+
+
+def operations_of(secured: SecuredDeployment, user: str) -> dict[str, set[str]]:
+    """Return what a user may do on the control topics, by the brokers' own answer."""
+    found = Cluster(secured.broker.connection(user)).operations(TOPICS.all)
+    return {topic: set() if isinstance(allowed, KafkaError) else set(allowed) for topic, allowed in found.items()}
+
+
+@pytest.mark.parametrize("user", [user for user, roles in USERS.items() if len(roles) == 1])
+def test_a_user_may_do_what_its_role_needs_and_nothing_else(secured: SecuredDeployment, user: str):
+    needed = {
+        right.name: {in_kafka(operation) for operation in right.operations} | {"DESCRIBE"}
+        for right in rights_of(USERS[user], SCOPE)
+        if right.kind == "topic"
+    }
+
+    assert operations_of(secured, user) == {topic: needed.get(topic, set()) for topic in TOPICS.all}
+
+
+@pytest.mark.parametrize(
+    ("user", "topic"),
+    [
+        ("billing", TOPICS.decisions),
+        ("billing", TOPICS.inbox),
+        ("shop", TOPICS.groups),
+        ("ops", TOPICS.queues),
+        ("page", TOPICS.groups),
+        ("observer", TOPICS.inbox),
+    ],
+)
+def test_a_record_that_a_role_must_not_append_is_refused(secured: SecuredDeployment, user: str, topic: str):
+    """A client that could write an assignment would take any queue."""
+    errors: list[KafkaError] = []
+    plain = {"message.timeout.ms": 60_000, "log_level": 0, "enable.idempotence": False}
+    producer = secured.broker.connection(user).producer(**plain)
+    producer.produce(topic, b"{}", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(60)
+
+    assert [error.code() for error in errors] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+COMMANDS = {
+    "observer": (["observe"], "observer"),
+    "mirror": (["observe", "--mirror-offsets", ".*"], "observer"),
+    "coordinator": (["run", "--only", "coordinate"], "all"),
+    "recorder": (["run", "--only", "record"], "all"),
+    "operator": (["configure", FREE, "--settle-ms", "1000"], "operator"),
+    "watcher": (["watch-kafka", "--groups", OLD], "operator"),
+    "viewer": (["state"], "all"),
+    "tap": (["tap", ORDERS], None),
+}
+"""Role -> a command of it, and its keys."""
+
+
+def await_change(secured: SecuredDeployment, topic: str, operation: str) -> None:
+    """Wait until the broker denies an operation."""
+    wait_until(lambda: operation not in operations_of(secured, PROBE)[topic], "the broker applies the change")
+
+
+@pytest.mark.parametrize("role", COMMANDS)
+def test_each_missing_right_is_named_with_its_topic_and_operation(
+    secured: SecuredDeployment, tmp_path: Path, role: str
+):
+    """At the start, and not as a timeout: the process ends with the sentence."""
+    words, keys = COMMANDS[role]
+    secured.broker.forbid_everything(PROBE)
+    acls = secured.acls(PROBE, role)
+    for right in rights_of([role], SCOPE):
+        if right.kind != "topic":
+            continue
+        lacking = right.operations[0]
+        secured.broker.allow(acls)
+        secured.broker.forbid(PROBE, right.name, in_kafka(lacking))
+        await_change(secured, right.name, in_kafka(lacking))
+
+        done = secured.as_user(PROBE, *words, "--home", str(tmp_path), keys=keys)
+
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert f"deny 'probe', as {role}: {lacking}" in done.stderr
+        assert f"on the topic {right.name}" in done.stderr
+        assert f"wakeroll acls {role}=PRINCIPAL --prefix wakeroll prints the ACLs" in done.stderr
+
+
+@pytest.mark.parametrize(("topic", "operation"), [(TOPICS.groups, "Write"), (TOPICS.inbox, "Read"), (ORDERS, "Read")])
+def test_an_application_is_told_which_right_it_lacks(secured: SecuredDeployment, topic: str, operation: str):
+    secured.broker.forbid_everything(PROBE)
+    secured.grant(PROBE, "client")
+    secured.broker.forbid(PROBE, topic, operation.upper())
+    if topic in TOPICS.all:
+        await_change(secured, topic, operation.upper())
+
+    with pytest.raises(AccessDenied, match=f"the operation {operation} on the topic {re.escape(topic)}"):
+        Consumer(FREE, [ORDERS], **secured.login(PROBE))
+
+
+# --- a login that fails ---
+
+
+@pytest.mark.parametrize(
+    "command", ["observe", "run", "doctor", "state", "configure audit --settle-ms 1000", "tap orders"]
+)
+def test_a_wrong_password_is_an_error_within_seconds(secured: SecuredDeployment, tmp_path: Path, command: str):
+    """Kafka's client tries for ever, and reports a timeout at most."""
+    bootstrap, file = secured.broker.bootstrap, secured.broker.properties("observer", password="wrong password")
+
+    done = secured.run(
+        *command.split(), "--bootstrap", bootstrap, "--kafka-config", file, "--home", tmp_path, patience_s=60
+    )
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"authentication failed for 'observer' at {bootstrap}: " in done.stdout + done.stderr
+    assert "wrong password" not in done.stdout + done.stderr
+
+
+def test_an_application_with_a_wrong_password_is_told_at_once(secured: SecuredDeployment):
+    wrong = secured.login("billing") | {"kafka_config": secured.broker.login("billing", password="wrong password")}
+
+    with pytest.raises(LoginFailed, match="authentication failed for 'billing' at localhost:"):
+        Consumer(FREE, [ORDERS], **wrong)
+
+
+def test_a_broker_that_the_authority_did_not_certify_gets_no_password(secured: SecuredDeployment, tmp_path: Path):
+    """Somebody may only claim to be the broker."""
+    other = {"ssl.ca.location": str(Authority(tmp_path / "other").certificate)}
+    login = secured.login("billing")
+
+    with pytest.raises(LoginFailed, match=r"the TLS connection to localhost:\d+ failed: .*check ssl\.ca\.location"):
+        Consumer(FREE, [ORDERS], **login | {"kafka_config": login["kafka_config"] | other})

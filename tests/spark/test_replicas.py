@@ -1,0 +1,193 @@
+"""Coordinators at once, and writers one after the other: on a real broker and a real Spark."""
+
+import json
+import shutil
+
+import pytest
+from msgspec import structs
+from pyspark.sql import SparkSession
+
+from model.rows import EVENTS
+from pipeline.jobs import coordinate, record
+from pipeline.jobs.era_watch import EraWatch, LaterEra
+from pipeline.ledger.tables import ensure_tables, highest_positions, open_views, path_of
+from pipeline.recovery.checkpoint_state import furthest
+from pipeline.recovery.replica_start import join
+from pipeline.recovery.restore_plan import prepare_restore
+from pipeline.recovery.snapshots import take_snapshots
+from pipeline.settings import Settings
+from pipeline.sinks.delta_sink import append
+from pipeline.sinks.table_fence import TableFence
+from tests.support.systems.deployment import Log, deploy, replayed, told, written
+from tests.support.systems.replicas import publications, replica_of
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll.connection import Topics
+from wakeroll.errors import InvalidUsage
+from wakeroll.keys import add_key, new_key
+
+pytestmark = pytest.mark.spark
+
+
+def settle(settings: Settings, queries: list, log: Log, members: list[tuple[str, str]]) -> None:
+    """Let time pass until each member has been told some queues."""
+
+    def all_told() -> bool:
+        log.tick()
+        for query in queries:
+            query.processAllAvailable()
+        log.answer(settings, members)
+        return all(told(settings).get(member) for member in members)
+
+    wait_until(all_told, "each member has an assignment", patience_s=PATIENCE_WITH_SPARK_S)
+
+
+def test_a_replica_joins_from_snapshots_and_the_other_one_may_die(spark, broker, tmp_path):
+    """Both publish the same bytes; the tables have each decision once, and a replay says the same."""
+    settings = deploy(broker, tmp_path, "replicas")
+    first, second = replica_of(settings, "a"), replica_of(settings, "b")
+    log = Log(settings)
+    assert set(join(spark, first).values()) == {1}
+    queries = [coordinate.start(spark, first), record.start(spark, first)]
+    log.tick()
+    log.route(4)
+    log.beat("billing", "c1")
+    settle(settings, queries, log, [("billing", "c1")])
+    assert take_snapshots(spark, furthest(settings)) == 8
+
+    assert len(join(spark, second)) == 8
+    queries.append(coordinate.start(spark, second))
+    log.beat("billing", "c2")
+    settle(settings, queries, log, [("billing", "c1"), ("billing", "c2")])
+    queries.pop(0).stop()
+    log.beat("billing", "c3")
+    settle(settings, queries, log, [("billing", f"c{number}") for number in (1, 2, 3)])
+    for query in queries:
+        query.processAllAvailable()
+    open_views(spark, settings.warehouse)
+    with publications(settings) as reader:
+        by_replica: dict[str, dict[tuple[str, int], bytes]] = {"a": {}, "b": {}}
+        for replica, value in reader.read(5):
+            said = json.loads(value)
+            by_replica[replica][said["shard"], said["seq"]] = value
+
+    common = by_replica["a"].keys() & by_replica["b"].keys()
+    assert common
+    assert {one for one in common if by_replica["a"][one] != by_replica["b"][one]} == set()
+    assert by_replica["b"].keys() - by_replica["a"].keys()
+    assert written(spark) == replayed(spark)
+    assert {shard.rpartition(".")[2] for shard, _, _ in written(spark)} == {"1"}
+    assert spark.table("divergences").count() == 0
+    for query in queries:
+        query.stop()
+
+
+def test_a_replica_with_other_keys_is_found(spark, broker, tmp_path, caplog):
+    """It rejects what the other one accepts: its decisions have the same numbers and other bytes."""
+    settings = deploy(broker, tmp_path, "diverging")
+    keys = tmp_path / "keys.toml"
+    for role in ("observer", "operator"):
+        add_key(keys, new_key(role))
+    right = replica_of(settings, "right")
+    wrong = structs.replace(settings, replica="wrong", keys=str(keys))
+    log = Log(settings)
+    counted: list[int] = []
+    for one in (right, wrong):
+        join(spark, one)
+    queries = [coordinate.start(spark, right), coordinate.start(spark, wrong)]
+    log.tick()
+    log.route(4)
+    log.beat("billing", "c1")
+    for query in queries:
+        query.processAllAvailable()
+    recorded = record.start(spark, settings, diverged=counted.append)
+    recorded.processAllAvailable()
+    open_views(spark, settings.warehouse)
+
+    rows = spark.table("divergences").collect()
+    assert rows
+    writers = {frozenset((row.writer.partition("@")[0], row.kept_writer.partition("@")[0])) for row in rows}
+    assert writers == {frozenset(("right", "wrong"))}
+    assert counted[-1] >= len(rows)
+    kept = {(row.shard, row.seq): row.json for row in spark.table("decisions").collect()}
+    assert all(row.json != kept[row.shard, row.seq] for row in rows)
+    assert any("coordinators decide differently" in one.getMessage() for one in caplog.records)
+    assert [row.found[:16] for row in broken(spark)] == ["another decision"] * len(rows)
+    for query in (*queries, recorded):
+        query.stop()
+
+
+def broken(spark: SparkSession) -> list:
+    """Return the rows that break the rule of `check` about divergences."""
+    from pipeline.questions.quality.comparison_rules import queries
+
+    return spark.sql(queries("spark")["divergences.none"]).collect()
+
+
+def test_a_replica_notices_a_new_era_and_joins_it(spark, broker, tmp_path):
+    """A coordinator that has lost its state begins an era; the other one would decide for nobody."""
+    settings = deploy(broker, tmp_path, "eras")
+    first, second = replica_of(settings, "a"), replica_of(settings, "b")
+    log = Log(settings)
+    for one in (first, second):
+        join(spark, one)
+    queries = [coordinate.start(spark, first), coordinate.start(spark, second), record.start(spark, settings)]
+    log.tick()
+    log.route(2)
+    log.beat("billing", "c1")
+    for query in queries:
+        query.processAllAvailable()
+    queries.pop(0).stop()
+    with EraWatch(second).start(join(spark, second)) as watch:
+        shutil.rmtree(first.checkpoint("coordinate@a").path)
+        assert all(plan.is_new_era for plan in prepare_restore(spark, first, from_log=True).plans.values())
+        join(spark, first)
+        queries.insert(0, coordinate.start(spark, first))
+        log.pass_seconds(60)
+        log.beat("billing", "c2")
+        for query in queries:
+            query.processAllAvailable()
+
+        def overtaken() -> bool:
+            log.tick()
+            queries[0].processAllAvailable()
+            try:
+                watch.raise_if_later()
+            except LaterEra as error:
+                return "replica 'b' decides in era 1: start it again" in str(error)
+            return False
+
+        wait_until(overtaken, "the replica notices the new era", patience_s=PATIENCE_WITH_SPARK_S)
+    queries.pop(1).stop()
+    with pytest.raises(InvalidUsage, match=r"there is no snapshot of|its newest snapshot is of era"):
+        join(spark, second)
+    assert take_snapshots(spark, first) == 8
+
+    eras = join(spark, second)
+
+    assert set(eras.values()) == {2}
+    for query in queries:
+        query.stop()
+
+
+def test_a_writer_that_another_one_replaced_appends_nothing(spark, tmp_path):
+    """It may have been suspended between the check of its lease and its append."""
+    warehouse = tmp_path / "ware house"
+    ensure_tables(spark, warehouse)
+    table = path_of(warehouse, EVENTS)
+
+    def rows(offset: int):
+        return spark.createDataFrame([("t", 0, offset, 1, None, b"{}", "tick")], spark.read.format("delta").load(table.for_spark()).schema)  # fmt: skip # noqa: E501
+
+    first = TableFence(spark, [table])
+    append(rows(1), table, first.options(table))
+    append(rows(2), table, first.options(table))
+    late = first.options(table)
+    second = TableFence(spark, [table])
+
+    append(rows(3), table, late)
+    append(rows(4), table, second.options(table))
+    append(rows(5), table, first.options(table))
+
+    assert sorted(row.offset for row in spark.read.format("delta").load(table.for_spark()).collect()) == [1, 2, 4]
+    assert highest_positions(spark, warehouse, EVENTS) == {("t", 0): 4}
+    assert Topics().leases == "wakeroll.leases"

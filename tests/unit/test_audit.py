@@ -1,0 +1,60 @@
+"""`make audit`: the bill of materials names every JAR, and what a database answers is read."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SUMS = (ROOT / "deploy" / "jars" / "sha256sums").read_text()
+
+
+@pytest.fixture(scope="module")
+def audit() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("audit", ROOT / "deploy" / "audit.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_jar_is_a_component_with_name_version_and_hash(audit):
+    bill = audit.with_jars({"bomFormat": "CycloneDX", "components": [{"name": "msgspec"}]}, SUMS)
+
+    components = bill["components"][1:]
+    assert bill["components"][0] == {"name": "msgspec"}
+    assert len(components) == len(SUMS.splitlines())
+    assert [one for one in components if not one["version"] or len(one["hashes"][0]["content"]) != 64] == []
+    names = {(one["name"], one["version"]) for one in components}
+    assert {("kafka-clients", "4.3.1"), ("kafka_2.13", "4.3.1"), ("zstd-jni", "1.5.6-10")} <= names
+
+
+def test_vulnerabilities_are_listed_with_their_remedy(audit):
+    answer = {
+        "dependencies": [
+            {"name": "good", "version": "1", "vulns": []},
+            {"name": "bad", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["2.1", "3"]}]},
+            {"name": "odd", "version": "3", "skip_reason": "not on the index"},
+            {"name": "worse", "version": "4", "vulns": [{"id": "GHSA-2", "fix_versions": []}]},
+        ]
+    }
+
+    assert [str(one) for one in audit.read_findings(json.dumps(answer))] == [
+        "bad 2: PYSEC-1, fixed in 2.1, 3",
+        "worse 4: GHSA-2, no version fixes it",
+    ]
+
+
+def test_without_an_answer_it_says_so(audit, tmp_path, monkeypatch):
+    """A build without a network is not a vulnerable one."""
+    tool = tmp_path / "pip-audit"
+    tool.write_text("#!/bin/sh\necho 'cannot connect to the database' >&2\nexit 1\n")
+    tool.chmod(0o755)
+    python = Path(audit.sys.executable)
+    monkeypatch.setattr(audit.sys, "executable", str(tmp_path / "python"))
+
+    with pytest.raises(audit.NoDatabase, match="cannot connect to the database"):
+        audit.query(python)

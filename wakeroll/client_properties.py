@@ -1,0 +1,221 @@
+"""The settings of a Kafka client, in librdkafka's names or in those of Kafka's Java clients.
+
+One file of settings serves both clients. `librdkafka_settings` translates to the names of confluent-kafka, which the
+SDK and the observer use; `pipeline.kafka.java_properties` translates to those of Spark.
+"""
+
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from wakeroll.errors import InvalidUsage
+from wakeroll.jaas import MODULES, read_jaas
+
+INLINE = (
+    "ssl.key.pem",
+    "ssl.certificate.pem",
+    "ssl.ca.pem",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.truststore.certificates",
+)
+"""Settings with the text of a key or certificate. Spark prints the options of a stream in its plans."""
+
+JAVA_LOGIN = (
+    "sasl.jaas.config",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.keystore.type",
+)
+"""Names of Java clients that are translated, and that librdkafka does not have."""
+
+JAVA_ONLY = frozenset(
+    {
+        "auto.include.jmx.reporter",
+        "buffer.memory",
+        "default.api.timeout.ms",
+        "fetch.max.wait.ms",
+        "max.block.ms",
+        "max.poll.records",
+        "max.request.size",
+        "metric.reporters",
+        "receive.buffer.bytes",
+        "security.providers",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+        "ssl.enabled.protocols",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+    }
+)
+"""Settings of Java clients without an equivalent in librdkafka; only Spark receives them."""
+
+_JAVA_NAMES = JAVA_ONLY.union(JAVA_LOGIN)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class InvalidConfigFile(InvalidUsage):
+    """A Kafka properties file is not valid; the message names the file, the line and the expected format."""
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Read a Kafka client properties file: ``name=value`` lines, ``#`` comments.
+
+    If the file has a name that only Java clients have, its values are read as Java reads them: a backslash escapes the
+    next character, and at the end of a line it continues the value. Otherwise values are taken literally.
+
+    Raises:
+        InvalidConfigFile: the file cannot be read, a line is neither a setting nor a comment, or a setting contains the
+            text of a key or certificate. The message contains no value.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise InvalidConfigFile(f"cannot read the Kafka settings in {path}: {error}") from error
+    is_java = any(line.partition("=")[0].strip() in _JAVA_NAMES for line in lines)
+    settings = {}
+    for number, text in _logical(lines) if is_java else _plain(lines):
+        name, separator, value = text.partition("=")
+        name, value = name.strip(), value.strip()
+        if not separator or not name:
+            raise InvalidConfigFile(f"{path} line {number} is not a setting; it must be name=value")
+        if name in INLINE:
+            raise InvalidConfigFile(
+                f"{path} line {number}: {name} contains the text of a key or certificate, which would appear in the "
+                f"plans of Spark; name a file instead: ssl.ca.location, ssl.certificate.location, ssl.key.location"
+            )
+        settings[name] = _ESCAPE.sub(_unescaped, value) if is_java else value
+    return settings
+
+
+def exposed(path: str | Path | None) -> str:
+    """Return a warning if every user of the machine may read a file with a password; else an empty string."""
+    if path is None or not Path(path).is_file():
+        return ""
+    mode = stat.S_IMODE(Path(path).stat().st_mode)
+    has_secret = any("password" in name or name == "sasl.jaas.config" for name in read_properties(Path(path)))
+    if not has_secret or not mode & stat.S_IRWXO:
+        return ""
+    return f"every user of this machine may read the password in {path} (mode {mode:o}); to fix this: chmod 600 {path}"
+
+
+def librdkafka_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return settings in librdkafka's names; those that only Java clients have are left out.
+
+    >>> librdkafka_settings({"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem"})
+    {'ssl.ca.location': 'ca.pem'}
+
+    Raises:
+        InvalidUsage: a setting has no equivalent, contradicts another one, or a login is incomplete. The message
+            contains no password.
+    """
+    settings = {name: value for name, value in given.items() if name not in _JAVA_NAMES}
+    if "sasl.mechanisms" in settings:  # librdkafka knows both names
+        _add(settings, "sasl.mechanism", settings.pop("sasl.mechanisms"), "sasl.mechanisms")
+    if "fetch.max.wait.ms" in given:
+        _add(settings, "fetch.wait.max.ms", given["fetch.max.wait.ms"], "fetch.max.wait.ms")
+    if settings.get("ssl.endpoint.identification.algorithm") == "":
+        settings["ssl.endpoint.identification.algorithm"] = "none"
+    if "sasl.jaas.config" in given:
+        login = read_jaas(given["sasl.jaas.config"])
+        expected = MODULES.get(settings.get("sasl.mechanism", ""))
+        if login.module != expected:
+            raise InvalidUsage(
+                f"sasl.jaas.config names the module {login.module}, but sasl.mechanism is "
+                f"{settings.get('sasl.mechanism', 'not set')}; {_mechanisms()}"
+            )
+        _add(settings, "sasl.username", login.username, "sasl.jaas.config")
+        _add(settings, "sasl.password", login.password, "sasl.jaas.config")
+    _translate_stores(given, settings)
+    _check_login(settings)
+    return settings
+
+
+def _translate_stores(given: Mapping[str, str], settings: dict[str, str]) -> None:
+    """Translate the truststore and keystore of a Java client, whose type Java takes for JKS if it is not named."""
+    if "ssl.truststore.location" in given:
+        kind = given.get("ssl.truststore.type", "JKS").upper()
+        if kind != "PEM":
+            raise InvalidUsage(
+                f"ssl.truststore.type is {kind}; it must be PEM, the only type that both clients read; to convert it: "
+                "keytool -exportcert -rfc -keystore FILE -alias NAME > ca.pem"
+            )
+        _add(settings, "ssl.ca.location", given["ssl.truststore.location"], "ssl.truststore.location")
+    kind = given.get("ssl.keystore.type", "PKCS12").upper()
+    if kind not in ("PEM", "PKCS12"):
+        raise InvalidUsage(
+            f"ssl.keystore.type is {kind}; it must be PEM or PKCS12, the types that both clients read; to convert it: "
+            "keytool -importkeystore -srckeystore FILE -destkeystore client.p12 -deststoretype PKCS12"
+        )
+    if kind == "PEM" and "ssl.keystore.location" in settings:
+        file = settings.pop("ssl.keystore.location")
+        for name in ("ssl.certificate.location", "ssl.key.location"):
+            _add(settings, name, file, "ssl.keystore.location")
+
+
+def _check_login(settings: Mapping[str, str]) -> None:
+    """Check that the login is complete: Kafka's client would send none, or name no setting in its error."""
+    protocol = settings.get("security.protocol", "PLAINTEXT")
+    if not protocol.upper().startswith("SASL_"):
+        if "sasl.username" in settings or "sasl.password" in settings:
+            raise InvalidUsage(
+                f"a SASL login is set, but security.protocol is {protocol}, so it is not used; it must be SASL_SSL, or "
+                "SASL_PLAINTEXT without encryption"
+            )
+        return
+    mechanism = settings.get("sasl.mechanism")
+    if mechanism is None:
+        raise InvalidUsage(f"security.protocol is {protocol}, and sasl.mechanism is not set; {_mechanisms()}")
+    if mechanism in MODULES:
+        missing = [name for name in ("sasl.username", "sasl.password") if not settings.get(name)]
+        if missing:
+            raise InvalidUsage(
+                f"sasl.mechanism is {mechanism}, which needs {' and '.join(missing)} (Java clients: sasl.jaas.config)"
+            )
+
+
+def _mechanisms() -> str:
+    return f"it must be one of: {', '.join(MODULES)}"
+
+
+def _add(settings: dict[str, str], name: str, value: str, origin: str) -> None:
+    if settings.get(name, value) != value:
+        raise InvalidUsage(f"{name} and {origin} are both set, and contradict each other; set one of them")
+    settings[name] = value
+
+
+def _plain(lines: Iterable[str]) -> Iterable[tuple[int, str]]:
+    """Yield the number and text of each line that is not empty and not a comment."""
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if text and not text.startswith(("#", "!")):
+            yield number, text
+
+
+def _logical(lines: Iterable[str]) -> Iterable[tuple[int, str]]:
+    """Yield the same, after lines that end with an odd number of backslashes are joined with the next one."""
+    joined, first = "", 0
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not joined and (not text or text.startswith(("#", "!"))):
+            continue
+        first = first if joined else number
+        joined += text
+        if (len(joined) - len(joined.rstrip("\\"))) % 2:
+            joined = joined[:-1]
+            continue
+        yield first, joined
+        joined = ""
+    if joined:
+        yield first, joined
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    letter = escape[1]
+    return chr(int(letter[1:], 16)) if len(letter) == 5 else _ESCAPES.get(letter, letter)
