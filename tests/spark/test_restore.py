@@ -266,7 +266,7 @@ def test_a_log_that_is_longer_again_is_recognized_as_another_one(spark, settings
 
     refuse_shortened(settings, coordinate.NAME)
     with pytest.raises(
-        InvalidUsage, match=rf"{groups}-0 .* \(and 3 more partitions\) no longer has .* wakeroll restore"
+        InvalidUsage, match=rf"{groups}-0 \(and 3 more partitions\) no longer has .* `wakeroll restore`"
     ):
         refuse_replaced(settings)
     restored = prepare_restore(spark, settings)
