@@ -226,6 +226,15 @@ def _about(
     return findings
 
 
+def _await_topics(cluster: Cluster, made: list[str], patience_s: float) -> None:
+    """Wait until the brokers know topics that the controller has created."""
+    deadline = time.monotonic() + patience_s
+    while not all(cluster.racks(made).values()):
+        if time.monotonic() > deadline:
+            raise NotReachable(f"the brokers do not know {', '.join(made)} {patience_s:g} s after the creation")
+        time.sleep(_LOOK_AGAIN_S)
+
+
 def _about_replicas(cluster: Cluster, racks: Mapping[str, Racks | KafkaError]) -> list[Finding]:
     """Report topics with one replica, if the cluster could have more."""
     alone = [topic for topic, its in racks.items() if isinstance(its, Racks) and its.replicas == 1]

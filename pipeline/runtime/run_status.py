@@ -56,6 +56,11 @@ def write_status(folder: Path, status: Status, replica: str = "") -> None:
     unfinished.replace(folder / _name(replica))
 
 
+def read_own_status(folder: Path, replica: str = "") -> Status | None:
+    """Return the status that the last `run` of a replica wrote; None if there is none or it is not readable."""
+    return _read(folder / _name(replica))
+
+
 def read_status(folder: Path, replica: str | None = None) -> Status | None:
     """Return the status that the last `run` wrote in a work folder; None if there is none or it is not readable.
 
@@ -69,7 +74,6 @@ def read_status(folder: Path, replica: str | None = None) -> Status | None:
 
 
 def _name(replica: str) -> str:
-    """Return the name of the status file of a coordinator."""
     return FILE.replace(".", f"@{replica}.") if replica else FILE
 
 
