@@ -116,6 +116,7 @@ def _run(
         if recorder is not None and not settings.is_standby:
             queries.append(recorder.start())
         on_signals(stop.set)
+        watch, marks_due_ms = Watch(settings), started_ms + _MARKS_MS
         large: frozenset[str] = frozenset()
         log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
         sampler = stack.enter_context(sampled(settings, metrics, queries, counts))

@@ -151,6 +151,15 @@ def _expected(topics: Topics, partitions: int, inbox_partitions: int) -> list[_E
     ]
 
 
+def _await_topics(cluster: Cluster, made: list[str], patience_s: float) -> None:
+    """Wait until the brokers know the topics that the controller has created."""
+    deadline = time.monotonic() + patience_s
+    while not all(cluster.racks(made).values()):
+        if time.monotonic() > deadline:
+            raise NotReachable(f"the brokers do not know {', '.join(made)} {patience_s:g} s after the creation")
+        time.sleep(_LOOK_AGAIN_S)
+
+
 def _findings(
     cluster: Cluster,
     connection: Connection,

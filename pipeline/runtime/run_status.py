@@ -61,9 +61,15 @@ def read_own_status(folder: Path, replica: str = "") -> Status | None:
     return _read(folder / _name(replica))
 
 
-def read_status(folder: Path) -> Status | None:
-    """Return the newest status that a `run` wrote in a work folder; None if there is none or none is readable."""
-    found = [status for file in (folder / FILE, *folder.glob("run@*.json")) if (status := _read(file)) is not None]
+def read_status(folder: Path, replica: str | None = None) -> Status | None:
+    """Return the status that the last `run` wrote in a work folder; None if there is none or it is not readable.
+
+    Args:
+        folder: the work folder.
+        replica: name of the coordinator, empty for the only one; None: the one that wrote last.
+    """
+    files = (folder / FILE, *folder.glob("run@*.json")) if replica is None else (folder / _name(replica),)
+    found = [status for file in files if (status := _read(file)) is not None]
     return max(found, key=lambda status: status.told_ms, default=None)
 
 
