@@ -112,14 +112,18 @@ class Connection:
         """The user or certificate of the login, for messages; never a secret."""
         settings = librdkafka_settings(self.config)
         user = settings.get("sasl.username") or settings.get("ssl.certificate.location")
-        return repr(user or settings.get("ssl.keystore.location") or "this client")
+        user = user or settings.get("ssl.keystore.location")
+        return "a client without a login" if user is None else repr(user)
 
     @property
     def login(self) -> str:
         """The user, the mechanism and the protocol of the login; never a secret."""
         settings = librdkafka_settings(self.config)
-        by = settings.get("sasl.mechanism", "certificate")
-        return f"{self.user} by {by} over {settings.get('security.protocol', 'PLAINTEXT').upper()}"
+        over = settings.get("security.protocol", "PLAINTEXT").upper()
+        if "sasl.mechanism" in settings:
+            return f"{self.user} by {settings['sasl.mechanism']} over {over}"
+        is_certified = "ssl.certificate.location" in settings or "ssl.keystore.location" in settings
+        return f"{self.user} by certificate over {over}" if is_certified else f"{self.user}, over {over}"
 
     @property
     def clock(self) -> RetryClock:

@@ -170,6 +170,19 @@ def test_a_file_that_is_missing_is_named():
         Connection("a:1", {"security.protocol": "SSL", "ssl.ca.location": "/no.pem"}).admin()
 
 
+@pytest.mark.parametrize(
+    ("config", "login"),
+    [
+        (SCRAM, "'billing' by SCRAM-SHA-512 over SASL_SSL"),
+        ({"security.protocol": "ssl", "ssl.certificate.location": "a.pem"}, "'a.pem' by certificate over SSL"),
+        ({"security.protocol": "SSL"}, "a client without a login, over SSL"),
+        ({}, "a client without a login, over PLAINTEXT"),
+    ],
+)
+def test_a_connection_names_its_user_and_how_it_logs_in(config, login):
+    assert Connection("a:1", config).login == login
+
+
 def test_a_connection_shows_no_password():
     assert PASSWORD not in repr(Connection("a:1", SCRAM))
 
