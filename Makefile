@@ -38,7 +38,7 @@ test: .venv/.installed-dev jars ## run all tests, including those with Spark and
 	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) -m "not operate" $(ARGS)
 
 test-operate: .venv/.installed-dev jars ## test with real parts of a platform: TLS broker, S3 server, clusters (minutes); selection: ARGS="..."
-	@$(OURS) -m pipeline.spark.jars s3
+	@$(OURS) -m pipeline.spark.jars s3 kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
 	@exec $(OURS) -m pytest -m operate $(ARGS)
 
 simulate: .venv/.installed-dev ## run simulations with faults, one per seed; number (default 1000): SEEDS=1000
@@ -67,10 +67,12 @@ audit: .venv/.installed .audit/.installed ## write a bill of materials to dist/,
 clean: ## delete the environment, JARs, data and checkpoints of this checkout
 	rm -rf .venv .audit .wakeroll .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
 	rm -rf deploy/jars/spark deploy/jars/broker deploy/jars/s3 deploy/jars/.ivy deploy/jars/.new deploy/jars/.lock deploy/jars/.complete* deploy/jars/.compiled deploy/jars/.classes*
+	rm -rf deploy/jars/kafka-*/broker deploy/jars/kafka-*/.[a-z]*
 	rm -rf spark-warehouse metastore_db derby.log
 	find checkpoints -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
+# ARGS names choices, such as kafka-3.9.2, if `jars` is the goal; otherwise it belongs to the goal that needs the JARs.
 jars: .venv/.installed
 	@$(OURS) -m pipeline.spark.jars $(if $(filter jars,$(MAKECMDGOALS)),$(ARGS))
 	@$(OURS) -m pipeline.spark.class_data_sharing
@@ -103,5 +105,5 @@ endif
 .audit/.installed: .venv/.made constraints.txt
 	@rm -rf .audit
 	@$(OURS) -m venv .audit
-	@.audit/bin/python -m pip install --no-compile --constraint constraints.txt pip-audit cyclonedx-bom $(OR_SAY_SO)
+	@.audit/bin/python -m pip install --quiet --no-compile --constraint constraints.txt pip-audit cyclonedx-bom $(OR_SAY_SO)
 	@touch $@

@@ -166,6 +166,20 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="state partitions: about the number of cores of a cluster; a checkpoint fixes the number",
         ),
     ] = 1
+    executor_packages: Annotated[
+        Literal["shipped", "installed"],
+        Meta(
+            description="Python packages of a cluster's executors: shipped by the driver, or installed on the workers"
+        ),
+    ] = "shipped"
+    executor_python: Annotated[
+        str,
+        Meta(description="Python on the workers of a cluster; empty: python3.N of their PATH, of the driver's version"),
+    ] = ""
+    spark_properties: Annotated[
+        str | None,
+        Meta(description="file of further Spark settings, like spark-defaults.conf; they override those of wakeroll"),
+    ] = None
     driver_memory: Annotated[str, Meta(pattern=r"\A[0-9]+[mg]\Z")] = "1g"
     batch_interval_ms: Annotated[
         int, Meta(ge=0, le=600_000, description="interval between batches of `coordinate`, or of `tap`; 0: no pause")

@@ -38,7 +38,7 @@ Only = Annotated[
     ),
 ]
 Standby = Annotated[
-    bool | None,
+    bool,
     typer.Option(
         "--standby",
         help="Let `record` wait while another process writes the tables, and take over when that one ends; "
@@ -63,7 +63,7 @@ def run(
     only: Only = None,
     machines: Machines = None,
     replica: Replica = None,
-    standby: Standby = None,
+    standby: Standby = False,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
     keys: KeyFile = None,
@@ -80,6 +80,8 @@ def run(
 
     if only is not None and only not in JOBS:
         raise InvalidUsage(f"--only is {only!r}; it must be one of: {', '.join(JOBS)}")
+    if standby and only == "coordinate":
+        raise InvalidUsage("--standby excludes --only coordinate: only `record` stands by; use --replica instead")
     settings = settings_of(
         config,
         bootstrap=bootstrap,
@@ -88,7 +90,7 @@ def run(
         prefix=prefix,
         machines=machines,
         replica=replica,
-        standby=standby,
+        standby=standby or None,
         home=home,
         checkpoints=checkpoints,
         metrics_port=metrics_port,

@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -14,7 +14,7 @@ from pipeline.jobs import coordinate, record
 from pipeline.jobs.deciding import Deciding
 from pipeline.jobs.metrics_sampler import sampled
 from pipeline.jobs.recorder import Recorder
-from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches, wait_until
+from pipeline.jobs.supervise import POLL_S, JobFailed, on_signals, raise_if_dead, stop_between_batches, wait_until
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.rights_check import require_rights
 from pipeline.kafka.topic_admin import Cluster
@@ -23,6 +23,7 @@ from pipeline.metrics.run_metrics import RunMetrics
 from pipeline.operators.shard_operator import Counts
 from pipeline.recovery.checkpoint_state import latest_recording, refuse_foreign
 from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
+from pipeline.recovery.log_marks import marks_in, refuse_replaced
 from pipeline.runtime.deciding_queries import query_of, topics_of
 from pipeline.runtime.process_locks import ProcessLocks, process_locks
 from pipeline.runtime.run_status import QueryStatus, Status, write_status
@@ -32,7 +33,7 @@ from pipeline.spark.session import jvm_of, start_session
 from pipeline.storage.conditional_writes import refuse_unconditional
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
-from wakeroll.errors import WakerollError
+from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.keys import key_to_sign, warning_of
 
 log = logging.getLogger("wakeroll.run")
@@ -49,7 +50,8 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         JobFailed: a query ended by itself.
         InvalidTopics: the control topics are not as this deployment needs them.
         InvalidUsage: a checkpoint belongs to another deployment, is used by another process, was lost, or is ahead of
-            the log; the port of the metrics is in use; or a store ignores conditions of writes.
+            the log, or the log was replaced; the port of the metrics is in use; or a store ignores conditions of
+            writes.
         InvalidKeys: the keys cannot be read, or there is no observer key.
         LoginFailed, AccessDenied: the brokers reject the login, or deny a right.
         LaterEra: another coordinator decides in a later era than this replica.
@@ -78,18 +80,23 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         stack.enter_context(
             metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
         )
-        require_rights(settings.connection, [_ROLES[name] for name in jobs])
-        ensure_topics(
+        roles = [_ROLES[name] for name in jobs]
+        if settings.is_standby or not settings.locks_files:
+            roles.append("standby")
+        require_rights(settings.connection, roles)
+        for finding in ensure_topics(
             settings.connection,
             partitions=settings.partitions,
             inbox_partitions=settings.inbox_partitions,
             replication=settings.replication,
-        )
+        ):
+            log.warning("%s", finding)
         locks = stack.enter_context(process_locks(settings, jobs, stands_by=settings.is_standby))
         if coordinate.NAME in jobs and not settings.replica:
             refuse_to_forget(settings)
         if coordinate.NAME in jobs:
             refuse_shortened(settings, query_of(settings))
+            refuse_replaced(settings)
         if record.NAME in jobs:
             refuse_shortened(settings, latest_recording(settings))
         _run(settings, jobs, stop, metrics, locks)
@@ -119,7 +126,7 @@ def _run(
             metrics.health.beat("run")
             locks.raise_if_lost()  # before the queries: without its lease, `record` ends too
             for query in queries:
-                raise_if_dead(query)
+                _raise_if_dead(query, settings, counts)
             if deciding is not None:
                 deciding.raise_if_outdated()
             if recorder is not None and recorder.is_due:
@@ -142,9 +149,26 @@ def _tell(settings: Settings, queries: Sequence[StreamingQuery], counts: Counts,
     """Write the status file; return the size of the state of each shard (bytes)."""
     last = {str(query.name): _status_of(query) for query in queries}
     states = dict(sorted(counts.bytes.value.items()))
-    status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, counts.failures.value, states)
+    marks, failures = dict(counts.marks.value), counts.failures.value
+    status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, failures, states, marks)
     write_status(settings.work_folder, status, settings.replica)
     return states
+
+
+def _raise_if_dead(query: StreamingQuery, settings: Settings, counts: Counts) -> None:
+    """Raise an error if the query has ended; name the reason if its log has lost records.
+
+    Raises:
+        JobFailed: the query has ended.
+        InvalidUsage: the query has ended, because the log ends before its progress or was replaced.
+    """
+    try:
+        raise_if_dead(query)
+    except JobFailed:
+        with suppress(NotReachable):
+            refuse_shortened(settings, str(query.name))
+            refuse_replaced(settings, marks_in(counts.marks.value))
+        raise
 
 
 def _warn_of_large(states: Mapping[str, int], known: frozenset[str]) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """The control plane's topics: missing ones are created, existing ones are checked."""
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -23,6 +24,10 @@ _TIME = ("message.timestamp.type", "LogAppendTime")
 _CLEANUP = ("cleanup.policy", "delete")
 _SIZE = "max.message.bytes"
 _RETENTION = "retention.ms"
+_IN_SYNC = "min.insync.replicas"
+_UNCLEAN = "unclean.leader.election.enable"
+_SAFE_REPLICAS = 3
+"""Replicas from which on two of them must have a record: one broker may then be lost, and writes continue."""
 
 
 class InvalidTopics(InvalidUsage):
@@ -72,7 +77,8 @@ def ensure_topics(
         connection: the brokers, and the names of the topics.
         partitions: number of partitions of the control topics and of the decisions.
         inbox_partitions: number of partitions of the inbox.
-        replication: replicas of a new topic; -1 means the brokers' default.
+        replication: replicas of a new topic; -1 means the brokers' default. Of three or more, two must have a record
+            before it counts as stored; with the default, the brokers' own `min.insync.replicas` applies.
         patience_s: how long to wait for each answer of the brokers, in seconds.
 
     Returns:
@@ -85,8 +91,9 @@ def ensure_topics(
     cluster = Cluster(connection, patience_s=patience_s)
     expected = _expected(connection.topics, partitions, inbox_partitions)
     missing = [topic for topic, racks in cluster.racks(connection.topics.all).items() if racks == {}]
+    safe = {_IN_SYNC: "2"} if replication >= _SAFE_REPLICAS else {}
     new = [
-        NewTopic(each.topic, each.partitions, replication, config=each.config)
+        NewTopic(each.topic, each.partitions, replication, config=each.config | safe)
         for each in expected
         if each.topic in missing
     ]
@@ -95,8 +102,7 @@ def ensure_topics(
         if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
             needs = "; an administrator creates it, or this principal needs Create on it" if is_denied(error) else ""
             raise InvalidTopics(f"cannot create the topic {topic}: {error.str()}{needs}")
-    _await_topics(cluster, missing, patience_s)
-    findings = _findings(cluster, connection, expected)
+    findings = _findings(cluster, connection, expected, missing, patience_s)
     if wrong := [finding.text for finding in findings if finding.fatal]:
         raise InvalidTopics("\n".join(wrong))
     return findings
@@ -148,20 +154,35 @@ def _expected(topics: Topics, partitions: int, inbox_partitions: int) -> list[_E
 def _await_topics(cluster: Cluster, made: list[str], patience_s: float) -> None:
     """Wait until the brokers know the topics that the controller has created."""
     deadline = time.monotonic() + patience_s
-    while made and not all(cluster.racks(made).values()):
+    while not all(cluster.racks(made).values()):
         if time.monotonic() > deadline:
             raise NotReachable(f"the brokers do not know {', '.join(made)} {patience_s:g} s after the creation")
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _findings(cluster: Cluster, connection: Connection, expected: list[_Expected]) -> list[Finding]:
-    racks = cluster.racks(each.topic for each in expected)
-    settings = cluster.settings(each.topic for each in expected)
-    return list(
-        chain.from_iterable(
-            _about(each, racks[each.topic], settings[each.topic], connection.bootstrap) for each in expected
-        )
-    )
+def _findings(
+    cluster: Cluster,
+    connection: Connection,
+    expected: list[_Expected],
+    made: Sequence[str] = (),
+    patience_s: float = PATIENCE_S,
+) -> list[Finding]:
+    """Compare the topics with their expected settings.
+
+    Each request may reach another broker, and the brokers do not know a new topic at the same moment. So the topics in
+    `made`, which were just created, are queried until they are known.
+    """
+    topics = [each.topic for each in expected]
+    deadline = time.monotonic() + patience_s
+    while True:
+        racks, settings = cluster.racks(topics), cluster.settings(topics)
+        if all(racks[topic] and isinstance(settings[topic], dict) for topic in made):
+            break
+        if time.monotonic() > deadline:
+            raise NotReachable(f"the brokers do not know {', '.join(made)} {patience_s:g} s after the creation")
+        time.sleep(_LOOK_AGAIN_S)
+    found = (_about(each, racks[each.topic], settings[each.topic], connection.bootstrap) for each in expected)
+    return [*chain.from_iterable(found), *_about_replicas(cluster, racks)]
 
 
 def _about(
@@ -196,7 +217,27 @@ def _about(
     if 0 <= int(settings[_RETENTION]) < expected.retention_ms:
         text = f"{topic} keeps records for {settings[_RETENTION]} ms, it should be {expected.retention_ms} ms or longer"
         findings.append(Finding(topic, f"{text}; {mend(_RETENTION, str(expected.retention_ms))}", fatal=False))
+    if racks.replicas >= _SAFE_REPLICAS and settings.get(_IN_SYNC) == "1":
+        text = f"{topic} has {_IN_SYNC}=1: a record that only one of its {racks.replicas} brokers has counts as stored"
+        findings.append(Finding(topic, f"{text}, and is lost with that broker; {mend(_IN_SYNC, '2')}", fatal=False))
+    if settings.get(_UNCLEAN) == "true":
+        text = f"{topic} has {_UNCLEAN}=true: a broker that lacks records may become the leader, and they are lost"
+        findings.append(Finding(topic, f"{text}; {mend(_UNCLEAN, 'false')}", fatal=False))
     return findings
+
+
+def _about_replicas(cluster: Cluster, racks: Mapping[str, Racks | KafkaError]) -> list[Finding]:
+    """Report topics with one replica, if the cluster could have more."""
+    alone = [topic for topic, its in racks.items() if isinstance(its, Racks) and its.replicas == 1]
+    brokers = cluster.brokers() if alone else 1
+    fix = "add replicas by kafka-reassign-partitions.sh; `replication` sets their number for new topics"
+    return [
+        Finding(
+            topic, f"{topic} has 1 replica on a cluster of {brokers} brokers: it is lost with its broker; {fix}", False
+        )
+        for topic in alone
+        if brokers > 1
+    ]
 
 
 def _other_number(expected: _Expected, found: int) -> str:

@@ -107,6 +107,12 @@ def _recorder(scope: Scope) -> Iterable[Right]:
     yield _UNUSED
 
 
+def _standby(scope: Scope) -> Iterable[Right]:
+    """Yield the rights that `run` needs for leases, beside those of its jobs."""
+    yield Right("topic", scope.topics.leases, ("Read", "Write"))
+    yield _UNUSED
+
+
 def _viewer(scope: Scope) -> Iterable[Right]:
     """Yield the rights of `serve`, `watch`, `state`, `describe` and `lag` with --bootstrap."""
     yield from (Right("topic", topic, ("Read",)) for topic in (*scope.topics.control, scope.topics.decisions))
@@ -153,6 +159,7 @@ def _dead_letters(scope: Scope) -> Iterable[Right]:
 def _administrator(scope: Scope) -> Iterable[Right]:
     """Yield the rights of the first `run`, which creates the topics, and of `doctor`."""
     yield from (Right("topic", topic, ("Create", "Describe", "DescribeConfigs")) for topic in scope.topics.all)
+    yield Right("topic", scope.topics.leases, ("Create", "Describe"))
     yield Right("topic", scope.topics.queues, ("Read",))
     yield _UNUSED
 
@@ -167,6 +174,7 @@ ROLES: Mapping[str, Callable[[Scope], Iterable[Right]]] = {
     "mirror": _mirror,
     "coordinator": _coordinator,
     "recorder": _recorder,
+    "standby": _standby,
     "operator": _operator,
     "importer": _importer,
     "watcher": _watcher,

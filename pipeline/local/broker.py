@@ -1,14 +1,10 @@
 """An embedded Kafka broker: one node, a child process, reachable only on 127.0.0.1."""
 
-import base64
 import fcntl
 import os
-import random
 import re
-import socket
 import subprocess
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,22 +13,18 @@ from typing import BinaryIO, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from pipeline.local.broker_settings import ALONE, RECORDS, Node, broker_properties, new_cluster_id
 from pipeline.local.child_process import Child, ChildFailed
+from pipeline.local.ports import HOST, PORTS, free_ports, is_free
 from pipeline.prerequisites import check_java, java_path
 from pipeline.spark.jars import broker_jars
 from wakeroll.errors import WakerollError
 
-HOST = "127.0.0.1"
-PORTS = range(21_000, 31_000)
-"""Ports below those that systems assign to outgoing connections: a client that waits for its broker to restart must
-never get the broker's own port."""
-
-READY_S = 60.0
-"""Longest wait for the start (s); it takes about 2 s on an idle machine, and longer on a busy one."""
+READY_S = 180.0
+"""Longest wait for the start (s); it takes about 2 s on an idle machine, and a minute or more on a very busy one."""
 
 _ATTEMPTS = 5
 _HANDED_ON_S = 10.0
-_RECORDS = "records"
 _PROPERTIES = "server.properties"
 
 
@@ -56,6 +48,8 @@ class EmbeddedBroker:
         heap: str = "256m",
         fast_start: bool = True,
         settings: Mapping[str, str | int] | None = None,
+        node: Node = ALONE,
+        version: str = "",
         login: Mapping[str, str] | None = None,
         format_options: Sequence[str] = (),
     ) -> None:
@@ -66,7 +60,12 @@ class EmbeddedBroker:
             port: port for clients; None means the port of the last start if it is free, else any free port.
             heap: Java heap, in the format of -Xmx.
             fast_start: use only the JVM's fast compiler: ready in 2 s, but not suitable for measuring throughput.
-            settings: more of Kafka's broker settings; they override those of this module.
+            settings: more of Kafka's broker settings; they override those of `broker_settings`.
+            login: client settings for the check that the broker is ready.
+            format_options: more options of Kafka's StorageTool, which prepares the folder of a new cluster.
+            node: its part in a cluster; the other nodes of the cluster are objects of their own.
+            version: version of Kafka, such as 3.9.2, of the JARs that `make jars ARGS=kafka-3.9.2` fetches; empty: the
+                version that wakeroll uses otherwise.
             login: client settings for the check that the broker is ready.
             format_options: more options of Kafka's StorageTool, which prepares the folder of a new cluster.
         """
@@ -75,6 +74,8 @@ class EmbeddedBroker:
         self._heap = heap
         self._fast_start = fast_start
         self._settings = dict(settings or {})
+        self._node = node
+        self._version = version
         self._login = dict(login or {})
         self._format_options = tuple(format_options)
         self._child: Child | None = None
@@ -147,14 +148,17 @@ class EmbeddedBroker:
         # Another process may take a free port before Kafka binds it; then another port is tried.
         for _ in range(_ATTEMPTS):
             port = self._choose_port()
-            properties = _properties(port, _free_port(but=port)) | self._settings
+            node = self._node
+            if not node.controllers:
+                node = node._replace(controllers={node.number: _free_port(but=port)})
+            properties = broker_properties(port, node) | self._settings
             text = "".join(f"{name}={value}\n" for name, value in properties.items())
             (self.folder / _PROPERTIES).write_text(text, encoding="ascii")
             cluster_id = _cluster_id(self.folder) or self._format(command)
             self._child = self._jvm([*command, "kafka.Kafka", _PROPERTIES])
             try:
                 self._child.start()
-                self._child.wait_until(_answers(port, cluster_id, self._login), READY_S)
+                self._child.wait_until(_answers(port, cluster_id, node.number, self._login), READY_S)
             except ChildFailed as error:
                 self._child.kill()
                 if "Address already in use" in self._child.log_tail(200):
@@ -171,11 +175,11 @@ class EmbeddedBroker:
 
     def _choose_port(self) -> int:
         if self._port is not None:
-            if not _is_free(self._port):
+            if not is_free(self._port):
                 raise BrokerFailed(f"port {self._port} of {HOST} is in use; end its process, or choose another port")
             return self._port
         last = _last_port(self.folder)
-        return last if last is not None and _is_free(last) else _free_port()
+        return last if last is not None and is_free(last) else _free_port()
 
     def _command(self) -> list[str]:
         """Return the JVM with its options, without the class to run."""
@@ -187,12 +191,11 @@ class EmbeddedBroker:
         options += ["-XX:TieredStopAtLevel=1"] if self._fast_start else []
         logger = {"showDateTime": "true", "dateTimeFormat": "yyyy-MM-dd'T'HH:mm:ss.SSS", "showShortLogName": "true"}
         options += [f"-Dorg.slf4j.simpleLogger.{name}={value}" for name, value in logger.items()]
-        return [java, *options, "-cp", os.pathsep.join(str(jar) for jar in broker_jars())]
+        return [java, *options, "-cp", os.pathsep.join(str(jar) for jar in broker_jars(version=self._version))]
 
     def _format(self, command: list[str]) -> str:
         """Prepare the folder of a new cluster; return the cluster's id."""
-        # Kafka requires 16 bytes in URL-safe base64, and its argument parser rejects a leading "-".
-        cluster_id = "w" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+        cluster_id = self._node.cluster_id or new_cluster_id()
         arguments = ["format", "--cluster-id", cluster_id, "--config", _PROPERTIES, "--ignore-formatted"]
         arguments += self._format_options
         answer = subprocess.run(
@@ -205,7 +208,7 @@ class EmbeddedBroker:
             check=False,
         )
         if answer.returncode != 0:
-            raise BrokerFailed(f"Kafka cannot prepare {self.folder / _RECORDS}:\n{answer.stdout[-2000:]}")
+            raise BrokerFailed(f"Kafka cannot prepare {self.folder / RECORDS}:\n{answer.stdout[-2000:]}")
         return _cluster_id(self.folder) or cluster_id
 
     def _release(self) -> None:
@@ -214,48 +217,8 @@ class EmbeddedBroker:
             self._lock = None
 
 
-def _properties(port: int, controller_port: int) -> dict[str, str | int]:
-    return {
-        "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
-        "controller.listener.names": "CONTROLLER",
-        "listeners": f"CLIENTS://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "CLIENTS",
-        # Relative to the working folder: Kafka splits this value at commas, and reads the file as Latin-1.
-        "log.dirs": _RECORDS,
-        # A single node cannot replicate.
-        "offsets.topic.replication.factor": 1,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
-        "share.coordinator.state.topic.replication.factor": 1,
-        "share.coordinator.state.topic.min.isr": 1,
-        # The default of 50 partitions each is for a cluster; here they only cost files, and time at the first use.
-        "offsets.topic.num.partitions": 4,
-        "transaction.state.log.num.partitions": 4,
-        "share.coordinator.state.topic.num.partitions": 4,
-        # After a crash the node cannot register again before its last session has ended (9 s by default).
-        "broker.session.timeout.ms": 3_000,
-        "broker.heartbeat.interval.ms": 500,
-        # A mistyped name is an error, not a topic.
-        "auto.create.topics.enable": "false",
-        "group.initial.rebalance.delay.ms": 0,
-        # Control topics allow records of 8 MiB, and a batch is larger than its records.
-        "message.max.bytes": 10 * 1024 * 1024,
-        "replica.fetch.max.bytes": 10 * 1024 * 1024,
-        "log.retention.hours": 7 * 24,
-        "log.segment.bytes": 256 * 1024 * 1024,
-        # By default these files take 128 MiB, and 10 MiB per segment, whatever they contain.
-        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
-        "log.index.size.max.bytes": 1024 * 1024,
-        "num.network.threads": 2,
-        "num.io.threads": 4,
-    }
-
-
-def _answers(port: int, cluster_id: str, login: Mapping[str, str]) -> Callable[[], bool]:
-    """Return a function that checks whether a broker of this cluster answers at `port` and is ready to serve."""
+def _answers(port: int, cluster_id: str, number: int, login: Mapping[str, str]) -> Callable[[], bool]:
+    """Return a function that checks whether this node of a cluster answers at `port` and is ready to serve."""
     # No log: failures are expected until the broker is ready.
     quiet = {"reconnect.backoff.max.ms": 200, "log_level": 0}
     client = AdminClient({"bootstrap.servers": f"{HOST}:{port}", **quiet, **login})
@@ -265,14 +228,14 @@ def _answers(port: int, cluster_id: str, login: Mapping[str, str]) -> Callable[[
             cluster = client.list_topics(timeout=1)
         except KafkaException:
             return False
-        return cluster.cluster_id == cluster_id and 1 in cluster.brokers
+        return cluster.cluster_id == cluster_id and number in cluster.brokers
 
     return answers
 
 
 def _cluster_id(folder: Path) -> str | None:
     """Return the cluster id of a formatted folder, else None."""
-    return _found(folder / _RECORDS / "meta.properties", r"^cluster\.id=(.+)$")
+    return _found(folder / RECORDS / "meta.properties", r"^cluster\.id=(.+)$")
 
 
 def _last_port(folder: Path) -> int | None:
@@ -288,21 +251,9 @@ def _found(file: Path, pattern: str) -> str | None:
 
 
 def _free_port(but: int | None = None) -> int:
-    for port in random.sample(PORTS, len(PORTS)):
-        if port != but and _is_free(port):
-            return port
+    for port in free_ports(1, but):
+        return port
     raise BrokerFailed(f"no port of {HOST} from {PORTS.start} to {PORTS.stop - 1} is free")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        # Java sets this option too: closing connections of the last broker then do not block the port.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
 
 
 def _lock(folder: Path) -> BinaryIO:

@@ -7,7 +7,7 @@ call per group would cost 0.7 ms each. Spark's timers are not used: time is an e
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from pyspark import Accumulator, AccumulatorParam
@@ -20,7 +20,7 @@ from model.decisions import TO_A_CLIENT, AnyDecision, Rejected, Wake
 from model.records import Record
 from model.shard import READABLE, VERSION, Shard
 from model.signing import Keys
-from pipeline.recovery.initial_state import Restore, other_version
+from pipeline.recovery.initial_state import Restore, name_of, other_version
 from wakeroll.connection import Topics
 from wakeroll.headers import WRITER_HEADER
 
@@ -34,13 +34,13 @@ _AT_ONCE = 16 * 1024 * 1024
 Frames = Iterator[pd.DataFrame]
 
 
-class _Newest(AccumulatorParam[dict[str, int]]):
-    """An accumulator of figures by name, which keeps the newest value of each."""
+class _Newest(AccumulatorParam[dict[str, Any]]):
+    """An accumulator of values by name, which keeps the newest value of each."""
 
-    def zero(self, _value: dict[str, int]) -> dict[str, int]:
+    def zero(self, _value: dict[str, Any]) -> dict[str, Any]:
         return {}
 
-    def addInPlace(self, known: dict[str, int], news: dict[str, int]) -> dict[str, int]:  # noqa: N802
+    def addInPlace(self, known: dict[str, Any], news: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         known.update(news)
         return known
 
@@ -66,12 +66,19 @@ class Counts(NamedTuple):
     """Shard, like ``groups-3`` -> size of its state after its last batch, in bytes."""
     rejections: Accumulator[dict[str, int]]
     """Rule -> number of records that were rejected by it."""
+    marks: Accumulator[dict[str, tuple[int, int]]]
+    """``topic-partition`` -> offset and log time (epoch ms) of the last record that its shard has applied."""
 
     @classmethod
     def start(cls, spark: SparkSession) -> "Counts":
         """Create the accumulators."""
         context = spark.sparkContext
-        return cls(context.accumulator(0), context.accumulator({}, _Newest()), context.accumulator({}, _Sums()))
+        return cls(
+            context.accumulator(0),
+            context.accumulator({}, _Newest()),
+            context.accumulator({}, _Sums()),
+            context.accumulator({}, _Newest()),
+        )
 
 
 def decide(
@@ -119,7 +126,9 @@ def run_shard(
     published: list[tuple[str, bytes, bytes]] = []
     rejections: Counter[str] = Counter()
     waiting = 0
+    mark: tuple[int, int] | None = None
     for record in _in_order(topic, partition, frames):
+        mark = (record.offset, record.timestamp_ms)
         for made in shard.apply(record):
             decision, value = bounded(made)
             if isinstance(decision, Rejected):
@@ -137,6 +146,8 @@ def run_shard(
     body = shard.body()
     state.update((VERSION, body))
     counts.bytes.add({shard.name: len(body)})
+    if mark is not None:
+        counts.marks.add({name_of((topic, partition)): mark})
     if rejections:
         counts.rejections.add(dict(rejections))
     if published:

@@ -106,7 +106,16 @@ class Plan(NamedTuple):
     is_new_era: bool
 
 
-def plan(place: ControlPartition, left: Left, log: Log, *, used: int, era: int, resume: int | None = None) -> Plan:
+def plan(
+    place: ControlPartition,
+    left: Left,
+    log: Log,
+    *,
+    used: int,
+    era: int,
+    resume: int | None = None,
+    is_replaced: bool = False,
+) -> Plan:
     """Choose the initial state of a shard; a new era, if the log does not continue its state, or a later era exists.
 
     Args:
@@ -115,7 +124,8 @@ def plan(place: ControlPartition, left: Left, log: Log, *, used: int, era: int, 
         log: offsets of its partition in Kafka.
         used: highest era of the shard's decisions so far.
         era: number of a new era, above all used ones.
-        resume: offset to continue at if the log ends before the state does; None: the end of the log.
+        resume: offset to continue at if the log ends before the state does, or was replaced; None: the end of the log.
+        is_replaced: whether the log has other records in the place of those in the state.
     """
     topic, partition = place
     kind = kind_of_topic(topic)
@@ -127,9 +137,10 @@ def plan(place: ControlPartition, left: Left, log: Log, *, used: int, era: int, 
     if left.next < log.first:
         why = f"Kafka no longer has records {left.next} to {log.first - 1}"
         start = log.first
-    elif left.next > log.end:
+    elif left.next > log.end or is_replaced:
         start = log.end if resume is None else max(min(resume, log.end), log.first)
-        why = f"the log ends at {log.end}, before the state does; it continues at {start}"
+        found = f"ends at {log.end}, before the state does" if left.next > log.end else "has lost records of the state"
+        why = f"the log {found}; it continues at {start}"
     elif left.era < used:
         why = f"it has decided in era {used} since then"
         start = left.next

@@ -1,6 +1,6 @@
 """The plan of `wakeroll restore`: how the next `run` continues after a loss of checkpoints or of brokers' records."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -17,7 +17,8 @@ from pipeline.ledger.tables import path_of
 from pipeline.recovery.checkpoint_state import has_batches, latest_recording, set_aside
 from pipeline.recovery.decided_eras import SoFar, decided_so_far
 from pipeline.recovery.initial_state import Left, Log, Plan, name_of, new_era, plan, prepare, restore_of
-from pipeline.recovery.log_gaps import ahead_of, left_in_checkpoint
+from pipeline.recovery.log_gaps import Ahead, ahead_of, left_in_checkpoint
+from pipeline.recovery.log_marks import forget_marks, marks_of, replaced
 from pipeline.recovery.snapshots import newest_snapshots
 from pipeline.runtime.deciding_queries import COORDINATE, RECORD, query_of, topics_of
 from pipeline.runtime.process_locks import process_locks
@@ -41,7 +42,7 @@ class Restored(NamedTuple):
 
 
 def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool = False) -> Restored:
-    """Prepare the next `run` after the checkpoint was lost, or is ahead of the log.
+    """Prepare the next `run` after the checkpoint was lost, or is ahead of the log, or the log was replaced.
 
     Args:
         spark: a session.
@@ -58,22 +59,25 @@ def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool =
         stack.enter_context(process_locks(settings, [COORDINATE]))
         notes = _restore_recording(settings, stack)
         ahead = ahead_of(settings, query) if has_batches(settings) else None
+        others: frozenset[ControlPartition] = frozenset()
         if ahead is None:
             lefts = _left_in_snapshots(spark, settings, from_log=from_log)
-        elif ahead.shortened:
+        elif others := frozenset(ahead.shortened) | frozenset(replaced(settings.connection, marks_of(settings))):
+            notes += _notes_of_replaced(ahead, others)
             lefts = {
                 # Its last, uncommitted batch may have published decisions about lost records.
-                place: left._replace(next=ahead.reached(place)) if place in ahead.shortened else left
+                place: left._replace(next=ahead.reached(place)) if place in others else left
                 for place, left in left_in_checkpoint(spark, settings, ahead).items()
             }
         elif notes:
             return Restored({}, notes)
         else:
             raise InvalidUsage(f"{settings.checkpoint(query)} has a state; `wakeroll run` can continue from it")
-        plans = _plans(settings, lefts, decided_so_far(spark, settings))
+        plans = _plans(settings, lefts, decided_so_far(spark, settings), others)
         prepare(settings, restore_of(plans))
         if ahead is not None:
             set_aside(settings.checkpoint(query))
+        forget_marks(settings)
         return Restored(plans, notes)
 
 
@@ -125,20 +129,31 @@ def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
             )
 
 
-def _plans(settings: Settings, lefts: Mapping[ControlPartition, Left], so_far: SoFar) -> dict[ControlPartition, Plan]:
+def _plans(
+    settings: Settings, lefts: Mapping[ControlPartition, Left], so_far: SoFar, others: Set[ControlPartition]
+) -> dict[ControlPartition, Plan]:
+    """Return the plan of each shard; `others` are the partitions that have other records than its state."""
     cluster = Cluster(settings.connection)
     logs = {place: Log(*offsets) for place, offsets in cluster.all_offsets(lefts).items()}
     lefts = {place: _completed(left, logs[place], so_far.reached(_shard(place))) for place, left in lefts.items()}
-    # If a log ends before the state does, the shard continues with the records that are younger than the state.
+    # If a log does not have the state's last records, the shard continues with the records younger than the state.
     ended = {
         place: Shard(*place, settings.partitions, left.body).tick_ms + 1
         for place, left in lefts.items()
-        if left.body is not None and left.next > logs[place].end
+        if left.body is not None and (place in others or left.next > logs[place].end)
     }
     resume = cluster.since(ended)
     era = new_era([*so_far.eras.values(), *(left.era for left in lefts.values())])
     return {
-        place: plan(place, left, logs[place], used=so_far.eras.get(_shard(place), 0), era=era, resume=resume.get(place))
+        place: plan(
+            place,
+            left,
+            logs[place],
+            used=so_far.eras.get(_shard(place), 0),
+            era=era,
+            resume=resume.get(place),
+            is_replaced=place in others,
+        )
         for place, left in sorted(lefts.items())
     }
 
@@ -170,6 +185,15 @@ def _restore_recording(settings: Settings, stack: ExitStack) -> list[str]:
             else f"; of the new records, those below offset {ahead.reached(place)} are left out"
         )
         for place in ahead.shortened
+    ]
+
+
+def _notes_of_replaced(ahead: Ahead, places: Set[ControlPartition]) -> list[str]:
+    """Describe what `record` leaves out of logs that were replaced and are longer again."""
+    return [
+        f"record leaves out the new records of {name_of(place)} below offset {ahead.reached(place)}: the tables have "
+        "the lost ones in their place"
+        for place in sorted(places - set(ahead.shortened))
     ]
 
 

@@ -33,6 +33,8 @@ class Status(Struct):
     """Events since the start that made the machine itself fail; they are rejected with the rule `internal`."""
     states: dict[str, int] = {}
     """Shard, like ``groups-3`` -> bytes of its state; only shards that had a batch since the start."""
+    marks: dict[str, tuple[int, int]] = {}
+    """``topic-partition`` -> offset and log time (epoch ms) of the last record that its shard has applied."""
 
     @property
     def is_alive(self) -> bool:
@@ -51,13 +53,24 @@ def write_status(folder: Path, status: Status, replica: str = "") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / f".{FILE}.{os.getpid()}"
     unfinished.write_bytes(msgspec.json.encode(status))
-    unfinished.replace(folder / (FILE.replace(".", f"@{replica}.") if replica else FILE))
+    unfinished.replace(folder / _name(replica))
 
 
-def read_status(folder: Path) -> Status | None:
-    """Return the newest status that a `run` wrote in a work folder; None if there is none or none is readable."""
-    found = [status for file in (folder / FILE, *folder.glob("run@*.json")) if (status := _read(file)) is not None]
+def read_status(folder: Path, replica: str | None = None) -> Status | None:
+    """Return the status that the last `run` wrote in a work folder; None if there is none or it is not readable.
+
+    Args:
+        folder: the work folder.
+        replica: name of the coordinator, empty for the only one; None: the one that wrote last.
+    """
+    files = (folder / FILE, *folder.glob("run@*.json")) if replica is None else (folder / _name(replica),)
+    found = [status for file in files if (status := _read(file)) is not None]
     return max(found, key=lambda status: status.told_ms, default=None)
+
+
+def _name(replica: str) -> str:
+    """Return the name of the status file of a coordinator."""
+    return FILE.replace(".", f"@{replica}.") if replica else FILE
 
 
 def _read(file: Path) -> Status | None:

@@ -1,8 +1,9 @@
 """The JARs of Spark and of the embedded broker: fetched once, checked against their hashes, kept in deploy/jars/.
 
 `python -m pipeline.spark.jars` fetches missing JARs; `python -m pipeline.spark.jars s3` fetches also those that Spark
-needs for tables and checkpoints in an S3 store. `python -m pipeline.spark.jars sums` rewrites `sha256sums` from
-the resolved `ivy.xml`: run it after a change of that file, and review the diff.
+needs for tables and checkpoints in an S3 store, and `python -m pipeline.spark.jars kafka-3.9.2` those of another
+version of Kafka, which have a folder with an `ivy.xml` of its own. With the word `sums` in front, the command rewrites
+`sha256sums` from the resolved `ivy.xml`: run it after a change of that file, and review the diff.
 """
 
 import contextlib
@@ -19,7 +20,8 @@ from pipeline.spark.ivy import CACHE, SILENCE_S, IvyFailed, retrieve
 from wakeroll.errors import WakerollError
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "jars"
-CONFIGURATIONS = ("spark", "broker")
+BROKER = "broker"
+CONFIGURATIONS = ("spark", BROKER)
 """Folders of the JARs that every machine needs."""
 S3 = "s3"
 """Folder of the JARs for S3, which are fetched on request."""
@@ -29,7 +31,7 @@ CLASSES = FOLDER / ".classes.jsa"
 SAY_EVERY = 10
 """A line of progress appears after so many fetched JARs."""
 
-_MEGABYTES = {"spark": 30, "broker": 40, S3: 15}
+_MEGABYTES = {"spark": 30, BROKER: 40, S3: 15}
 _HOW = "`make setup`, or `python -m pipeline.spark.jars`"
 _NEW = ".new"
 _STAMP = ".complete"
@@ -58,13 +60,22 @@ def fetched_s3_jars(folder: Path = FOLDER) -> list[Path]:
     return _present(folder, S3)
 
 
-def broker_jars(folder: Path = FOLDER) -> list[Path]:
+def broker_jars(folder: Path = FOLDER, version: str = "") -> list[Path]:
     """Return the complete class path of the embedded broker, sorted by name.
+
+    Args:
+        folder: contains the JARs of the usual version, and one folder for each other version.
+        version: version of Kafka, such as 3.9.2; empty: the usual one.
 
     Raises:
         JarsMissing: at least one JAR is missing.
     """
-    return _present(folder, "broker")
+    return _present(folder / f"kafka-{version}" if version else folder, BROKER)
+
+
+def other_brokers(folder: Path = FOLDER) -> list[str]:
+    """Return the names of the folders with another version of Kafka, such as kafka-3.9.2; sorted."""
+    return sorted(file.parent.name for file in folder.glob("kafka-*/ivy.xml"))
 
 
 def ensure_jars(
@@ -109,17 +120,28 @@ def ensure_jars(
         raise JarsMissing(f"cannot keep the JARs in {folder}: {error}; {_hint(error)}, then start again.") from error
 
 
-def write_sums(folder: Path = FOLDER, *, maven_url: str | None = None, say: Callable[[str], None] = print) -> None:
+def write_sums(
+    folder: Path = FOLDER,
+    *,
+    configurations: tuple[str, ...] = (*CONFIGURATIONS, S3),
+    maven_url: str | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
     """Resolve `ivy.xml` and write the hashes of the resolved JARs to `sha256sums`; do not change the JARs in use.
+
+    Args:
+        folder: contains `ivy.xml`.
+        configurations: all configurations of `ivy.xml`.
+        maven_url: as for `ensure_jars`.
+        say: called with each line of progress.
 
     Raises:
         JarsMissing: Ivy did not find all JARs.
     """
     try:
         with _locked(folder, say) as lock:
-            every = (*CONFIGURATIONS, S3)
-            _fetch(folder, every, 0, maven_url, say, lock, SILENCE_S)
-            lines = [f"{digest}  {name}\n" for name, digest in sorted(_hashes(folder / _NEW, every).items())]
+            _fetch(folder, configurations, 0, maven_url, say, lock, SILENCE_S)
+            lines = [f"{digest}  {name}\n" for name, digest in sorted(_hashes(folder / _NEW, configurations).items())]
             (folder / "sha256sums").write_text("".join(lines), encoding="utf-8")
             shutil.rmtree(folder / _NEW)
     except IvyFailed as error:
@@ -215,7 +237,9 @@ def _present(folder: Path, configuration: str) -> list[Path]:
     if missing:
         some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         lacks = f"{folder / configuration} lacks {len(missing)} of {len(jars)} JARs ({some})"
-        how = "`make jars ARGS=s3`, or `python -m pipeline.spark.jars s3`" if configuration == S3 else _HOW
+        how = _HOW
+        if choice := S3 if configuration == S3 else folder.name if (folder.parent / "ivy.xml").exists() else "":
+            how = f"`make jars ARGS={choice}`, or `python -m pipeline.spark.jars {choice}`"
         raise JarsMissing(f"{lacks}; run {how}.")
     return jars
 
@@ -259,19 +283,20 @@ def _hint(error: OSError) -> str:
 
 
 def main(arguments: list[str], folder: Path = FOLDER) -> int:
-    """Fetch the JARs, or with the argument `sums` write their hashes; return the exit code."""
-    if arguments not in ([], [S3], ["sums"]):
-        print(f"jars: unknown argument {' '.join(arguments)!r}; expected: s3, sums, or no argument", file=sys.stderr)
+    """Fetch the JARs, and those of the named choices; or with `sums` write hashes. Return the exit code."""
+    is_sums = arguments[:1] == ["sums"]
+    names = arguments[1:] if is_sums else list(arguments)
+    brokers = other_brokers(folder)
+    choices = brokers if is_sums else [S3, *brokers]
+    if unknown := [name for name in names if name not in choices]:
+        known = ", ".join(["sums", *choices])
+        print(f"jars: unknown argument {unknown[0]!r}; expected: {known}, or no argument", file=sys.stderr)
         return 2
     try:
-        if arguments == ["sums"]:
-            write_sums(folder, say=_say)
-        elif arguments == [S3]:
-            from pipeline.spark.s3_classes import ensure_s3_jars
-
-            ensure_s3_jars(folder, say=_say)
+        if is_sums:
+            _write_sums(folder, names)
         else:
-            ensure_jars(folder, say=_say)
+            _ensure(folder, names)
     except JarsMissing as error:
         print(f"jars: {error}", file=sys.stderr)
         return 1
@@ -279,6 +304,25 @@ def main(arguments: list[str], folder: Path = FOLDER) -> int:
         print("jars: stopped; fetched JARs are kept, and the next start continues from there", file=sys.stderr)
         return 130
     return 0
+
+
+def _ensure(folder: Path, names: list[str]) -> None:
+    if S3 in names:
+        from pipeline.spark.s3_classes import ensure_s3_jars
+
+        ensure_s3_jars(folder, say=_say)
+    else:
+        ensure_jars(folder, say=_say)
+    for name in names:
+        if name != S3:
+            ensure_jars(folder / name, configurations=(BROKER,), say=_say)
+
+
+def _write_sums(folder: Path, names: list[str]) -> None:
+    for name in names:
+        write_sums(folder / name, configurations=(BROKER,), say=_say)
+    if not names:
+        write_sums(folder, say=_say)
 
 
 def _say(line: str) -> None:

@@ -13,8 +13,10 @@ from pyspark.sql import SparkSession
 
 from pipeline.prerequisites import check_java
 from pipeline.settings import Settings
+from pipeline.spark.executors import executor_confs, is_local
 from pipeline.spark.jars import CLASSES, spark_jars
 from pipeline.spark.s3_classes import s3_jars
+from pipeline.spark.spark_properties import read_spark_properties
 from pipeline.spark.storage_confs import storage_confs, uses_s3
 from wakeroll.errors import WakerollError
 
@@ -36,6 +38,8 @@ def start_session(settings: Settings, name: str) -> SparkSession:
     Raises:
         JarsMissing: the JARs of the Kafka source or of Delta are missing, or those for S3.
         SparkFailed: Java is missing, or Spark did not start with these settings.
+        InvalidSparkProperties: the file of further Spark settings is not valid.
+        PackagesMissing: the archive of the executors' packages cannot be made.
     """
     log = settings.logs / "jvm.log"
     with _lend_output(log, log4j_to_stderr=True):
@@ -69,9 +73,7 @@ def start_brief_session(settings: Settings, name: str, *, for_minutes: bool = Fa
 
 
 def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str, log: Path) -> SparkSession:
-    if settings.master.startswith("local"):
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        confs = {**confs, "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    further = read_spark_properties(Path(settings.spark_properties)) if settings.spark_properties else {}
     found = check_java()
     if not found.ok:
         raise SparkFailed(f"{found.found}; {found.fix}")
@@ -79,23 +81,27 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
     if CLASSES.exists():
         # A JVM that does not match the file (another Java, other JARs) ignores it; NO_WORDS suppresses its warning.
         java = f'{java} -XX:SharedArchiveFile="{CLASSES}" {NO_WORDS}'
-    jars = os.pathsep.join(str(jar) for jar in (*spark_jars(), *(s3_jars() if uses_s3(settings) else ())))
-    builder = SparkSession.builder.appName(name).master(settings.master)
-    for conf, value in {**confs, **storage_confs(settings)}.items():
-        builder = builder.config(conf, value)
-    builder = (
-        builder.config("spark.driver.memory", settings.driver_memory)
+    jars = [*spark_jars(), *(s3_jars() if uses_s3(settings) else ())]
+    confs = {
+        **confs,
+        **storage_confs(settings),
+        **executor_confs(settings, jars),
+        "spark.driver.memory": settings.driver_memory,
         # On the class path, not in spark.jars: the session's file system class is needed before Spark adds any JAR.
-        .config("spark.driver.extraClassPath", jars)
-        .config("spark.executor.extraClassPath", jars)
-        .config("spark.sql.shuffle.partitions", settings.state_partitions)
-        .config("spark.sql.warehouse.dir", settings.warehouse.beneath(settings.work_folder).as_uri())
-        .config("spark.driver.extraJavaOptions", f'-Dlog4j2.configurationFile="{_LOG4J.as_uri()}" {java}')
-    )
+        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
+        "spark.sql.shuffle.partitions": str(settings.state_partitions),
+        "spark.sql.warehouse.dir": settings.warehouse.beneath(settings.work_folder).as_uri(),
+        "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{_LOG4J.as_uri()}" {java}',
+        **further,
+    }
+    builder = SparkSession.builder.appName(name).master(settings.master)
+    for conf, value in confs.items():
+        builder = builder.config(conf, value)
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JJavaError) as error:
-        raise SparkFailed(f"Spark did not start ({_reason(str(error))}); its log is {log}") from error
+        where = "" if is_local(settings.master) else f" with the master {settings.master}"
+        raise SparkFailed(f"Spark did not start{where} ({_reason(str(error))}); its log is {log}") from error
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return session
 
@@ -130,10 +136,9 @@ def _lend_output(log: Path, *, log4j_to_stderr: bool) -> Iterator[None]:
 
 
 def _prepare_environment() -> None:
-    """Set the environment for the JVM and its Python workers, before the JVM starts."""
+    """Remove variables that would replace parts of this Spark, before the JVM starts."""
     for name in ("SPARK_HOME", "SPARK_REMOTE", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
         os.environ.pop(name, None)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 
 _ENGINE = {

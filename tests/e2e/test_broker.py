@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pipeline.local.broker import HOST, BrokerFailed, EmbeddedBroker
+from pipeline.local.broker import BrokerFailed, EmbeddedBroker
+from pipeline.local.ports import HOST
 from tests.support.running_processes import lives
 from tests.support.waiting import wait_until
 

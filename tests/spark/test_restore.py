@@ -1,6 +1,7 @@
 """Checkpoints are files, and files get lost: groups go on from their snapshots, and no row is written twice."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -19,10 +20,13 @@ from pipeline.ledger.archived_log import Period
 from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.spark_ledger import SparkLedger
 from pipeline.ledger.tables import open_views, path_of
+from pipeline.operators.shard_operator import Counts
 from pipeline.questions.replay_in_spark import replay_in_spark
 from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
+from pipeline.recovery.log_marks import Mark, Marks, marks_of, refuse_replaced
 from pipeline.recovery.restore_plan import prepare_restore
 from pipeline.recovery.snapshots import take_snapshots
+from pipeline.runtime.run_status import Status, write_status
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
 from tests.support.systems.deployment import Log, cut, deploy, replayed, told, written
@@ -241,6 +245,48 @@ def test_a_topic_that_was_made_again_is_refused_until_it_is_restored(spark, sett
     assert len(restored.notes) == 4
     assert eras(spark)["groups"] == {"1", "2"}
     assert sorted(tuple(row) for row in offsets) == [(0, 42), (1, 43)]
+
+
+def test_a_log_that_is_longer_again_is_recognized_as_another_one(spark, settings):
+    """Its offsets continue those of the checkpoint, but its records were lost and replaced: nothing else shows it."""
+    groups, log, counts = settings.connection.topics.groups, Log(settings), Counts.start(spark)
+    queries = [coordinate.start(spark, settings, counts), record.start(spark, settings)]
+    log.tick()
+    log.route(2)
+    log.beat("billing", "a")
+    share(log, settings, queries, {"a": [0, 1]})
+    stop(queries)
+    status = Status(os.getpid(), settings.bootstrap, 0, 0, {}, marks=dict(counts.marks.value))
+    write_status(settings.work_folder, status)
+    marks = marks_of(settings)
+    refuse_replaced(settings)
+    make_again(settings, groups)
+    while any(reached < mark.offset + 2 for reached, mark in reached_by(settings, marks)):
+        log.tick()
+
+    refuse_shortened(settings, coordinate.NAME)
+    with pytest.raises(
+        InvalidUsage, match=rf"{groups}-0 \(and 3 more partitions\) no longer has .* `wakeroll restore`"
+    ):
+        refuse_replaced(settings)
+    restored = prepare_restore(spark, settings)
+    refuse_replaced(settings)
+    queries = start(spark, settings)
+    share(log, settings, queries, {"a": [0, 1]})
+    stop(queries)
+    open_views(spark, settings.warehouse)
+
+    assert sorted(marks) == sorted(
+        (topic, number) for topic in settings.connection.topics.control for number in range(4)
+    )
+    assert [place for place, plan in restored.plans.items() if plan.is_new_era] == [(groups, at) for at in range(4)]
+    assert "has lost records of the state" in restored.plans[groups, 0].text
+    assert eras(spark)["groups"] == {"1", "2"}
+
+
+def reached_by(settings: Settings, marks: Marks) -> list[tuple[int, Mark]]:
+    """Return the end of each partition, with its mark."""
+    return [(end, marks[place]) for place, end in Cluster(settings.connection).ends(marks).items()]
 
 
 def make_again(settings: Settings, topic: str) -> None:

@@ -24,3 +24,10 @@ def test_a_lock_ends_with_its_holder(tmp_path):
         pass
     with only_one(file, "works"):
         assert file.exists()
+
+
+def test_a_standby_is_one_of_record(wakeroll):
+    """A second coordinator does not wait: it decides too, as a replica."""
+    code, _, complaint = wakeroll("run", "--standby", "--only", "coordinate")
+
+    assert (code, "use --replica instead" in complaint) == (2, True), complaint

@@ -107,7 +107,7 @@ class Coordinator:
         attempt = State()
         if self.state.exists:
             attempt.update(self.state.get)
-        counts = Counts(Ignored(), Ignored(), Ignored())
+        counts = Counts(*[Ignored() for _ in Counts._fields])
         names = ["topic", "partition", "offset", "timestamp_ms", "key", "value"]
         frames = iter([pd.DataFrame(rows, columns=names)])
         for frame in run_shard(1, TOPICS, self.restore, None, counts, PLACE, frames, attempt):

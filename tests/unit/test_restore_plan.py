@@ -49,6 +49,14 @@ def test_a_state_that_has_read_more_than_the_log_has_goes_on_with_what_is_younge
     assert found.beginning == Beginning(offset=offset, era=3, quiet_until=900, body=b"state")
 
 
+def test_a_state_whose_log_was_replaced_begins_a_new_era_although_the_log_is_longer_again():
+    """The offsets go on, but the records in the state are no longer those of the log."""
+    found = plan(GROUPS, SNAPSHOT, Log(10, 900), used=2, era=3, resume=60, is_replaced=True)
+
+    assert found.beginning == Beginning(offset=60, era=3, quiet_until=900, body=b"state")
+    assert "the log has lost records of the state; it continues at 60" in found.text
+
+
 def test_a_shard_without_a_state_learns_from_the_log_in_a_new_era():
     """The log says what operators set, as far back as it goes."""
     nothing = Left(next=0, era=2, source="the log", body=None, decided=900)

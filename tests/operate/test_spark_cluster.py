@@ -1,0 +1,82 @@
+"""`wakeroll run` on a Spark cluster whose workers do not see the checkout: code and JARs are sent to them."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pipeline.recovery.checkpoint_state import last_batch
+from pipeline.runtime.deciding_queries import query_of
+from pipeline.settings import Settings
+from pipeline.spark.executor_packages import FOLDER
+from tests.support.systems.fleet import Fleet
+from tests.support.systems.spark_cluster import SparkCluster
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+
+pytestmark = [pytest.mark.operate, pytest.mark.spark]
+
+MORE = 400
+"""Messages of two seconds."""
+
+until = partial(wait_until, patience_s=PATIENCE_WITH_SPARK_S)
+
+
+@pytest.fixture
+def spark_cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path / "spark-cluster") as running:
+        yield running
+
+
+def wait_for_batches(settings: Settings, count: int = 3) -> None:
+    """Wait until the coordinator has committed so many more batches."""
+    checkpoint = settings.checkpoint(query_of(settings))
+    enough = last_batch(checkpoint) + count
+    until(lambda: last_batch(checkpoint) >= enough, f"{count} more batches", state=lambda: last_batch(checkpoint))
+
+
+def test_whatever_part_of_a_cluster_dies_the_decisions_are_those_of_one_process(
+    broker, spark, spark_cluster, tmp_path, tell
+):
+    """The log is replayed in one plain process: each byte is the same, wherever a batch was cut or repeated."""
+    properties = tmp_path / "spark.conf"
+    properties.write_text("spark.driver.host 127.0.0.1\nspark.driver.bindAddress = 127.0.0.1\n")
+    with Fleet(
+        broker.bootstrap,
+        tmp_path,
+        master=spark_cluster.url,
+        state_partitions=4,
+        spark_properties=str(properties),
+    ) as fleet:
+        settings, jobs = fleet.settings, fleet.system.jobs
+        fleet.wait_for_more(MORE)
+        assert [len(spark_cluster.executors(number)) for number in (0, 1)] == [1, 1]
+
+        spark_cluster.kill_executor(0)
+        wait_for_batches(settings)
+        until(lambda: len(spark_cluster.executors(0)) == 1, "the worker starts another executor")
+
+        spark_cluster.workers[1].kill()
+        wait_for_batches(settings)
+        spark_cluster.start_worker(1)
+        until(lambda: len(spark_cluster.executors(1)) == 1, "the worker that is back starts an executor")
+        wait_for_batches(settings)
+
+        spark_cluster.master.kill()
+        wait_for_batches(settings)
+        spark_cluster.start_master()
+        wait_for_batches(settings)
+
+        jobs.kill()
+        jobs.start()
+        fleet.wait_until_decided()
+        fleet.wait_for_more(MORE)
+        fleet.system.check()
+        fleet.wait_until_consumed()
+
+    assert jobs.returncode == 0, jobs.log_tail()
+    sent = list(spark_cluster.folder.glob(f"worker-*/app-*/*/{FOLDER}/model/shard.py"))
+    assert len(sent) >= 4, "each executor has received the packages"
+    fleet.check(spark)
+    if not spark_cluster.hides:
+        tell("the workers saw the checkout: this user may not mount an empty folder over it")
