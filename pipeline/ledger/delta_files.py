@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
+from pipeline.storage import small_files
 from pipeline.storage.place import Folder, Place
 from pipeline.storage.small_files import StorageFailed
 
@@ -34,9 +35,13 @@ def open_delta(folder: Folder, version: int | None = None) -> DeltaTable:
 
 
 def is_delta(folder: Folder) -> bool:
-    """Return whether there is a Delta table in a folder, local or remote."""
-    location, options = Place.of(folder).for_deltalake()
-    return DeltaTable.is_deltatable(location, options)
+    """Return whether there is a Delta table in a folder, local or remote.
+
+    Raises:
+        StorageFailed: the store of a remote folder did not answer.
+    """
+    # deltalake's own check would stop all threads of this process while it waits for a store.
+    return small_files.exists(Place.of(folder) / "_delta_log")
 
 
 def reading(delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str, str]]) -> str:

@@ -64,13 +64,13 @@ class Driver:
     def wait_for_batches(self) -> None:
         """Wait until both queries have finished two batches more."""
         before = self._batches()
-        self.wait_until(
-            lambda: (
-                all(number >= before.get(name, -1) + 2 for name, number in self._batches().items())
-                and len(self._batches()) == 2
-            ),
-            "both queries go on",
-        )
+
+        def went_on() -> bool:
+            self.log.tick()  # without records there is no batch
+            now = self._batches()
+            return len(now) == 2 and all(number >= before.get(name, -1) + 2 for name, number in now.items())
+
+        self.wait_until(went_on, "both queries go on")
 
     def join(self, client_id: str, members: list[str]) -> None:
         """Let a client join, and all members answer, until each has its share of the queues."""

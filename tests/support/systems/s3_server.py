@@ -158,11 +158,13 @@ class _Answer(http.server.BaseHTTPRequestHandler):
             time.sleep(s3.delay_s)
         is_refused = s3.fails_now()
         if s3.is_dead:
-            s3.note(Request(self.command, self.path, dict(self.headers), 0))
+            s3.note(Request(self.command, self.path, {name.title(): value for name, value in self.headers.items()}, 0))
             self.close_connection = True
             return
         if is_refused:
-            s3.note(Request(self.command, self.path, dict(self.headers), 503))
+            s3.note(
+                Request(self.command, self.path, {name.title(): value for name, value in self.headers.items()}, 503)
+            )
             self._refuse()
             return
         upstream = http.client.HTTPConnection("127.0.0.1", s3.port, timeout=120)
@@ -177,7 +179,11 @@ class _Answer(http.server.BaseHTTPRequestHandler):
             content = found.read()
         finally:
             upstream.close()
-        s3.note(Request(self.command, self.path, dict(self.headers), found.status))
+        s3.note(
+            Request(
+                self.command, self.path, {name.title(): value for name, value in self.headers.items()}, found.status
+            )
+        )
         self.send_response_only(found.status)
         for name, value in found.getheaders():
             if name.lower() not in _HOP_BY_HOP:
