@@ -105,5 +105,5 @@ endif
 .audit/.installed: .venv/.made constraints.txt
 	@rm -rf .audit
 	@$(OURS) -m venv .audit
-	@.audit/bin/python -m pip install --no-compile --constraint constraints.txt pip-audit cyclonedx-bom $(OR_SAY_SO)
+	@.audit/bin/python -m pip install --quiet --no-compile --constraint constraints.txt pip-audit cyclonedx-bom $(OR_SAY_SO)
 	@touch $@

@@ -51,13 +51,15 @@ def main() -> int:
     given.bill.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
     print(f"{len(bill['components'])} components in {given.bill}")
     try:
-        findings = read_findings(query(given.python))
+        answer = query(given.python)
+        checked = count_checked(answer)
     except NoDatabase as problem:
         print(f"the packages are not checked for vulnerabilities: {problem}")
         return int(given.strict)
+    findings = read_findings(answer)
     for finding in findings:
         print(finding)
-    print(f"{len(findings)} known vulnerabilities in the Python packages; the JARs are not checked")
+    print(f"{len(findings)} known vulnerabilities in {checked} Python packages; the JARs are not checked")
     return int(bool(findings))
 
 
@@ -112,6 +114,20 @@ def query(python: Path) -> str:
     if not done.stdout.startswith("{"):  # its exit code is 1 for findings and for errors
         raise NoDatabase((done.stderr.strip().splitlines() or ["no answer"])[-1])
     return done.stdout
+
+
+def count_checked(answer: str) -> int:
+    """Return how many packages pip-audit found in the database.
+
+    Raises:
+        NoDatabase: it found none. A mirror of the package index may have no data about vulnerabilities.
+    """
+    packages = json.loads(answer)["dependencies"]
+    checked = sum("skip_reason" not in package for package in packages)
+    if not checked:
+        reasons = sorted({package["skip_reason"] for package in packages})
+        raise NoDatabase(f"none of {len(packages)} packages was found; for example: {(reasons or ['no packages'])[0]}")
+    return checked
 
 
 def read_findings(answer: str) -> list[Finding]:

@@ -16,7 +16,7 @@ from model.signature_bytes import is_mac, mac_of, read_signature, unsigned_end
 ROLE = "client"
 """The role of these keys in a key file."""
 
-FROM_CLIENTS: tuple[type[Event], ...] = (Heartbeat, Unregister, Commit, Failures, Lock, Unlock, Pull, Cancel)
+FROM_CLIENTS: frozenset[type[Event]] = frozenset({Heartbeat, Unregister, Commit, Failures, Lock, Unlock, Pull, Cancel})
 """Events that a client signs; each names its group."""
 
 _ANY_PARTITION = ""
@@ -72,20 +72,22 @@ def problem_of(keys: Iterable[ClientKey], record: Record, event: AnyEvent) -> st
         record: the record as it was read.
         event: the event of the record.
     """
-    if not isinstance(event, FROM_CLIENTS):
+    if type(event) not in FROM_CLIENTS:
         return ""
-    group_id: str = event.group_id  # type: ignore[union-attr]  # each of FROM_CLIENTS has one
-    known = covering(keys, group_id)
+    known = covering(keys, event.group_id)  # type: ignore[union-attr]  # each of FROM_CLIENTS has one
     if not known:
         return ""
-    names = ", ".join(key.key_id for key in known)
-    needed = f"{type_of(event)}: clients of the group {group_id!r} must sign with one of the client keys {names}"
     signature = read_signature(record.value or b"")
     if signature is None:
-        return f"{needed}; the value does not end with a signature"
+        return f"{_needed(event, known)}; the value does not end with a signature"
     key = next((key for key in known if key.key_id == signature.key_id), None)
     if key is None:
-        return f"{needed}; the key {signature.key_id!r} does not cover this group"
+        return f"{_needed(event, known)}; the key {signature.key_id!r} does not cover this group"
     if not is_mac(signature.mac, mac_of(key.secret, record.topic, _ANY_PARTITION, record.key, signature.signed)):
         return f"the signature by key {key.key_id!r} does not match this topic, key and value"
     return ""
+
+
+def _needed(event: AnyEvent, known: Iterable[ClientKey]) -> str:
+    group_id, names = getattr(event, "group_id", ""), ", ".join(key.key_id for key in known)
+    return f"{type_of(event)}: clients of the group {group_id!r} must sign with one of the client keys {names}"

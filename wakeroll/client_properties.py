@@ -105,6 +105,12 @@ def exposed(path: str | Path | None) -> str:
     return f"every user of this machine may read the password in {path} (mode {mode:o}); to fix this: chmod 600 {path}"
 
 
+def missing_files(settings: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return each setting that names a file of keys or certificates which does not exist, and the file."""
+    named = [(name, file) for name, file in settings.items() if name.startswith("ssl.") and name.endswith(".location")]
+    return [(name, file) for name, file in named if file != "probe" and not Path(file).exists()]
+
+
 def librdkafka_settings(given: Mapping[str, str]) -> dict[str, str]:
     """Return settings in librdkafka's names; those that only Java clients have are left out.
 

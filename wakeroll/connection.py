@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from model.client_keys import ClientKey, ClientSigner, covering
-from wakeroll.client_properties import librdkafka_settings
+from wakeroll.client_properties import librdkafka_settings, missing_files
 from wakeroll.errors import AccessDenied, InvalidUsage, NotReachable
 from wakeroll.kafka_clients import clients_of
 from wakeroll.keys import client_key_for, new_client_signer
@@ -204,10 +204,12 @@ class Connection:
             ) from None
 
     def _make(self, kind: Callable[[dict[str, Any]], _Client], settings: Mapping[str, Any]) -> _Client:
+        ours = librdkafka_settings(self.config)
         try:
-            return kind({"bootstrap.servers": self.bootstrap, **settings, **librdkafka_settings(self.config)})
+            return kind({"bootstrap.servers": self.bootstrap, **settings, **ours})
         except KafkaException as problem:
-            raise InvalidUsage(f"Kafka's client rejects these settings: {problem.args[0].str()}") from None
+            absent = "".join(f"; {name} is {file!r}, which does not exist" for name, file in missing_files(ours))
+            raise InvalidUsage(f"Kafka's client rejects these settings: {problem.args[0].str()}{absent}") from None
 
 
 def is_legal(topic: str) -> bool:

@@ -66,16 +66,23 @@ class Outbox:
 
     def serve(self) -> None:
         """Run the callbacks of completed deliveries, without waiting."""
-        self._producer.poll(0)
+        try:
+            self._producer.poll(0)
+        except KafkaException as problem:  # a fatal error, such as that of a log that has lost records
+            self._note(problem.args[0])
 
     def flush(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for Kafka's acknowledgements; return whether all have come."""
-        return self._producer.flush(timeout) == 0
+        try:
+            return self._producer.flush(timeout) == 0
+        except KafkaException as problem:
+            self._note(problem.args[0])
+            return False
 
     def close(self) -> None:
         """Purge undelivered records; otherwise librdkafka keeps reconnecting to a broker that is gone."""
         self._producer.purge()
-        self._producer.poll(0)  # runs the pending callbacks, which hold references to this object
+        self.serve()  # runs the pending callbacks, which hold references to this object
 
     def _make(self) -> Producer:
         return self._connection.producer(

@@ -120,11 +120,11 @@ class Puller:
         if self._producer is None:
             # A pull that is older than its longest hold is useless.
             self._producer = self._connection.producer(**{"message.timeout.ms": config.PULL_TIMEOUT_MS})
-        self._producer.poll(0)  # frees delivered records
         topic, key, value = self._connection.topics.queues, event.queue.key.encode(), _encode(event)
         if self._signer is not None:
             value = self._signer.sign(topic, key, value)
         try:
+            self._producer.poll(0)  # frees delivered records; a fatal error is raised here too
             self._producer.produce(topic, value=value, key=key, on_delivery=self._delivered)
         except BufferError:
             log.debug("a pull was not sent: the producer's queue is full")

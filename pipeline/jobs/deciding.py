@@ -10,6 +10,7 @@ from pipeline.jobs import coordinate
 from pipeline.jobs.catch_up import catch_up
 from pipeline.jobs.era_watch import EraWatch
 from pipeline.operators.shard_operator import Counts
+from pipeline.recovery.log_marks import LogWatch, marks_in
 from pipeline.recovery.replica_start import join
 from pipeline.runtime.deciding_queries import query_of, topics_of
 from pipeline.settings import Settings
@@ -24,6 +25,7 @@ class Deciding:
         self._settings = settings
         self._counts = counts
         self._watch: EraWatch | None = None
+        self._log_watch = LogWatch(settings)
 
     def start(self, stack: ExitStack) -> StreamingQuery:
         """Start the query, after single batches while the records that wait are too large; `stack` ends the watch.
@@ -41,6 +43,12 @@ class Deciding:
         return start(settings)
 
     def raise_if_outdated(self) -> None:
-        """Raise `LaterEra` if another coordinator decides in a later era than this replica."""
+        """Raise an error if this coordinator must not go on.
+
+        Raises:
+            InvalidUsage: the log has other records in the place of those that were applied.
+            LaterEra: another coordinator decides in a later era than this replica.
+        """
         if self._watch is not None:
             self._watch.raise_if_later()
+        self._log_watch.look_if_due(marks_in(self._counts.marks.value))

@@ -22,9 +22,8 @@ from pipeline.metrics.metrics_server import metrics_served
 from pipeline.metrics.run_metrics import RunMetrics
 from pipeline.operators.shard_operator import Counts
 from pipeline.recovery.checkpoint_state import latest_recording, refuse_foreign
-from pipeline.recovery.initial_state import place_of
 from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
-from pipeline.recovery.log_marks import Mark, Marks, Watch, refuse_replaced
+from pipeline.recovery.log_marks import marks_in, refuse_replaced
 from pipeline.runtime.deciding_queries import query_of, topics_of
 from pipeline.runtime.process_locks import ProcessLocks, process_locks
 from pipeline.runtime.run_status import QueryStatus, Status, write_status
@@ -42,8 +41,6 @@ log = logging.getLogger("wakeroll.run")
 JOBS = (coordinate.NAME, record.NAME)
 _ROLES = {coordinate.NAME: "coordinator", record.NAME: "recorder"}
 """Job -> its role in `pipeline.kafka.role_rights`."""
-_MARKS_MS = 5_000
-"""How often to compare applied records with the log (ms)."""
 
 
 def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
@@ -122,19 +119,14 @@ def _run(
         if recorder is not None and not settings.is_standby:
             queries.append(recorder.start())
         on_signals(stop.set)
-        watch, marks_due_ms = Watch(settings), started_ms + _MARKS_MS
         large: frozenset[str] = frozenset()
         log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
         sampler = stack.enter_context(sampled(settings, metrics, queries, counts))
         while not stop.wait(POLL_S):
             metrics.health.beat("run")
             locks.raise_if_lost()  # before the queries: without its lease, `record` ends too
-            marks = {place_of(name): Mark(*mark) for name, mark in counts.marks.value.items()}
             for query in queries:
-                _raise_if_dead(query, settings, marks)
-            if now_ms() >= marks_due_ms:
-                marks_due_ms = now_ms() + _MARKS_MS
-                watch.look(marks)
+                _raise_if_dead(query, settings, counts)
             if deciding is not None:
                 deciding.raise_if_outdated()
             if recorder is not None and recorder.is_due:
@@ -157,13 +149,13 @@ def _tell(settings: Settings, queries: Sequence[StreamingQuery], counts: Counts,
     """Write the status file; return the size of the state of each shard (bytes)."""
     last = {str(query.name): _status_of(query) for query in queries}
     states = dict(sorted(counts.bytes.value.items()))
-    applied, failures = dict(counts.marks.value), counts.failures.value
-    status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, failures, states, applied)
+    marks, failures = dict(counts.marks.value), counts.failures.value
+    status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, failures, states, marks)
     write_status(settings.work_folder, status, settings.replica)
     return states
 
 
-def _raise_if_dead(query: StreamingQuery, settings: Settings, marks: Marks) -> None:
+def _raise_if_dead(query: StreamingQuery, settings: Settings, counts: Counts) -> None:
     """Raise an error if the query has ended; name the reason if its log has lost records.
 
     Raises:
@@ -175,7 +167,7 @@ def _raise_if_dead(query: StreamingQuery, settings: Settings, marks: Marks) -> N
     except JobFailed:
         with suppress(NotReachable):
             refuse_shortened(settings, str(query.name))
-            refuse_replaced(settings, marks)
+            refuse_replaced(settings, marks_in(counts.marks.value))
         raise
 
 

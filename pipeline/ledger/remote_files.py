@@ -28,6 +28,8 @@ def register(connection: DuckDBPyConnection, folder: Place) -> None:
     """
     if not connection.filesystem_is_registered(REMOTE):
         connection.register_filesystem(RemoteFiles(folder))
+        # Otherwise each of 25 views reads the end of each file again: 120 requests for `groups` and 12 files, not 32.
+        connection.execute("set global parquet_metadata_cache = true")
 
 
 class RemoteFiles(AbstractFileSystem):  # type: ignore[misc]

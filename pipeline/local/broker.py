@@ -48,10 +48,10 @@ class EmbeddedBroker:
         heap: str = "256m",
         fast_start: bool = True,
         settings: Mapping[str, str | int] | None = None,
-        login: Mapping[str, str] | None = None,
-        format_options: Sequence[str] = (),
         node: Node = ALONE,
         version: str = "",
+        login: Mapping[str, str] | None = None,
+        format_options: Sequence[str] = (),
     ) -> None:
         """Describe a broker without starting it.
 
@@ -66,16 +66,18 @@ class EmbeddedBroker:
             node: its part in a cluster; the other nodes of the cluster are objects of their own.
             version: version of Kafka, such as 3.9.2, of the JARs that `make jars ARGS=kafka-3.9.2` fetches; empty: the
                 version that wakeroll uses otherwise.
+            login: client settings for the check that the broker is ready.
+            format_options: more options of Kafka's StorageTool, which prepares the folder of a new cluster.
         """
         self.folder = folder.absolute()
         self._port = port
         self._heap = heap
         self._fast_start = fast_start
         self._settings = dict(settings or {})
-        self._login = dict(login or {})
-        self._format_options = tuple(format_options)
         self._node = node
         self._version = version
+        self._login = dict(login or {})
+        self._format_options = tuple(format_options)
         self._child: Child | None = None
         self._lock: BinaryIO | None = None
 

@@ -7,6 +7,7 @@ show that other records are in the place of those that were applied. Their log t
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message, TopicPartition
@@ -23,7 +24,9 @@ from wakeroll.connection import Connection
 from wakeroll.errors import InvalidUsage, NotReachable
 
 AT_ONCE = 64
-"""Partitions that `Watch` compares in one round, so that a round costs little whatever their number."""
+"""Partitions that `LogWatch` compares in one round, so that a round costs little whatever their number."""
+INTERVAL_S = 5.0
+"""Pause between two rounds (s)."""
 _ANSWER_S = 3.0
 _POLL_S = 0.1
 
@@ -40,18 +43,22 @@ Marks = Mapping[ControlPartition, Mark]
 
 
 def marks_of(settings: Settings) -> Marks:
-    """Return the marks of the last `run` in this home, as far as they concern the checkpoint of its deciding query."""
-    status, progress = (
-        read_status(settings.work_folder, settings.replica),
-        progress_of(settings.checkpoint(query_of(settings))),
-    )
+    """Return the marks of the last `run`, as far as they concern the checkpoint of its deciding query."""
+    status = read_status(settings.work_folder, settings.replica)
+    progress = progress_of(settings.checkpoint(query_of(settings)))
     if status is None or progress is None:
         return {}
     topics = topics_of(settings)
-    marks = {place_of(name): Mark(*mark) for name, mark in status.marks.items()}
     return {
-        place: mark for place, mark in marks.items() if place[0] in topics and mark.offset < progress.next.get(place, 0)
+        place: mark
+        for place, mark in marks_in(status.marks).items()
+        if place[0] in topics and mark.offset < progress.next.get(place, 0)
     }
+
+
+def marks_in(named: Mapping[str, tuple[int, int]]) -> Marks:
+    """Return marks from the form in which shards report them and the status file stores them."""
+    return {place_of(name): Mark(*mark) for name, mark in named.items()}
 
 
 def forget_marks(settings: Settings) -> None:
@@ -101,26 +108,28 @@ def replaced(connection: Connection, marks: Marks, patience_s: float = PATIENCE_
     return sorted(gone | {place for place, at_ms in found.items() if at_ms != marks[place].at_ms})
 
 
-class Watch:
-    """Compares the marks of a running query with the log, some partitions in each round."""
+class LogWatch:
+    """Compares the marks of a running query with the log from time to time, some partitions in each round."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._turn: list[ControlPartition] = []
+        self._due_s = time.monotonic() + INTERVAL_S
 
-    def look(self, marks: Marks) -> None:
-        """Compare the marks of the partitions whose turn it is. An unreachable broker is no finding.
+    def look_if_due(self, marks: Marks) -> None:
+        """If it is time to, compare the marks of the partitions whose turn it is. Unreachable brokers are no finding.
 
         Raises:
             InvalidUsage: a log was replaced; the message names the remedy.
         """
+        if time.monotonic() < self._due_s:
+            return
         if not self._turn:
             self._turn = sorted(marks)
         now, self._turn = self._turn[:AT_ONCE], self._turn[AT_ONCE:]
-        try:
+        with suppress(NotReachable):
             refuse_replaced(self._settings, {place: marks[place] for place in now if place in marks}, _ANSWER_S)
-        except NotReachable:
-            return
+        self._due_s = time.monotonic() + INTERVAL_S
 
 
 def _log_times(

@@ -1,10 +1,9 @@
 """The JARs of Spark and of the embedded broker: fetched once, checked against their hashes, kept in deploy/jars/.
 
 `python -m pipeline.spark.jars` fetches missing JARs; `python -m pipeline.spark.jars s3` fetches also those that Spark
-needs for tables and checkpoints in an S3 store. Each subfolder with an `ivy.xml` of its own has the JARs of another
-version of Kafka, which are fetched by its name: `python -m pipeline.spark.jars kafka-3.9.2`. With the word `sums` in
-front, the command rewrites `sha256sums` from the resolved `ivy.xml`: run it after a change of that file, and review the
-diff.
+needs for tables and checkpoints in an S3 store, and `python -m pipeline.spark.jars kafka-3.9.2` those of another
+version of Kafka, which have a folder with an `ivy.xml` of its own. With the word `sums` in front, the command rewrites
+`sha256sums` from the resolved `ivy.xml`: run it after a change of that file, and review the diff.
 """
 
 import contextlib
@@ -22,7 +21,6 @@ from wakeroll.errors import WakerollError
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "jars"
 BROKER = "broker"
-"""Folder of the JARs of the embedded broker."""
 CONFIGURATIONS = ("spark", BROKER)
 """Folders of the JARs that every machine needs."""
 S3 = "s3"
@@ -33,7 +31,7 @@ CLASSES = FOLDER / ".classes.jsa"
 SAY_EVERY = 10
 """A line of progress appears after so many fetched JARs."""
 
-_MEGABYTES = {"spark": 30, "broker": 40, S3: 15}
+_MEGABYTES = {"spark": 30, BROKER: 40, S3: 15}
 _HOW = "`make setup`, or `python -m pipeline.spark.jars`"
 _NEW = ".new"
 _STAMP = ".complete"
@@ -75,9 +73,9 @@ def broker_jars(folder: Path = FOLDER, version: str = "") -> list[Path]:
     return _present(folder / f"kafka-{version}" if version else folder, BROKER)
 
 
-def versions(folder: Path = FOLDER) -> list[str]:
-    """Return the names of the folders with the JARs of another version of Kafka, sorted."""
-    return sorted(file.parent.name for file in folder.glob("*/ivy.xml"))
+def other_brokers(folder: Path = FOLDER) -> list[str]:
+    """Return the names of the folders with another version of Kafka, such as kafka-3.9.2; sorted."""
+    return sorted(file.parent.name for file in folder.glob("kafka-*/ivy.xml"))
 
 
 def ensure_jars(
@@ -131,14 +129,19 @@ def write_sums(
 ) -> None:
     """Resolve `ivy.xml` and write the hashes of the resolved JARs to `sha256sums`; do not change the JARs in use.
 
+    Args:
+        folder: contains `ivy.xml`.
+        configurations: all configurations of `ivy.xml`.
+        maven_url: as for `ensure_jars`.
+        say: called with each line of progress.
+
     Raises:
         JarsMissing: Ivy did not find all JARs.
     """
     try:
         with _locked(folder, say) as lock:
             _fetch(folder, configurations, 0, maven_url, say, lock, SILENCE_S)
-            hashes = sorted(_hashes(folder / _NEW, configurations).items())
-            lines = [f"{digest}  {name}\n" for name, digest in hashes]
+            lines = [f"{digest}  {name}\n" for name, digest in sorted(_hashes(folder / _NEW, configurations).items())]
             (folder / "sha256sums").write_text("".join(lines), encoding="utf-8")
             shutil.rmtree(folder / _NEW)
     except IvyFailed as error:
@@ -234,8 +237,9 @@ def _present(folder: Path, configuration: str) -> list[Path]:
     if missing:
         some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         lacks = f"{folder / configuration} lacks {len(missing)} of {len(jars)} JARs ({some})"
-        choice = S3 if configuration == S3 else folder.name if (folder.parent / "ivy.xml").exists() else ""
-        how = f"`make jars ARGS={choice}`, or `python -m pipeline.spark.jars {choice}`" if choice else _HOW
+        how = _HOW
+        if choice := S3 if configuration == S3 else folder.name if (folder.parent / "ivy.xml").exists() else "":
+            how = f"`make jars ARGS={choice}`, or `python -m pipeline.spark.jars {choice}`"
         raise JarsMissing(f"{lacks}; run {how}.")
     return jars
 
@@ -279,28 +283,20 @@ def _hint(error: OSError) -> str:
 
 
 def main(arguments: list[str], folder: Path = FOLDER) -> int:
-    """Fetch the JARs, and those that are named; or with `sums` write hashes. Return the exit code."""
+    """Fetch the JARs, and those of the named choices; or with `sums` write hashes. Return the exit code."""
     is_sums = arguments[:1] == ["sums"]
-    names = arguments[1:] if is_sums else arguments
-    known = versions(folder) if is_sums else [S3, *versions(folder)]
-    if unknown := [name for name in names if name not in known]:
-        may = ", ".join([*known, *([] if is_sums else ["sums"])])
-        print(f"jars: unknown argument {unknown[0]!r}; expected: {may or 'none'}", file=sys.stderr)
+    names = arguments[1:] if is_sums else list(arguments)
+    brokers = other_brokers(folder)
+    choices = brokers if is_sums else [S3, *brokers]
+    if unknown := [name for name in names if name not in choices]:
+        known = ", ".join(["sums", *choices])
+        print(f"jars: unknown argument {unknown[0]!r}; expected: {known}, or no argument", file=sys.stderr)
         return 2
     try:
-        if not names and is_sums:
-            write_sums(folder, say=_say)
-        elif not is_sums:
-            ensure_jars(folder, say=_say)
-        for name in names:
-            if is_sums:
-                write_sums(folder / name, configurations=(BROKER,), say=_say)
-            elif name == S3:
-                from pipeline.spark.s3_classes import ensure_s3_jars
-
-                ensure_s3_jars(folder, say=_say)
-            else:
-                ensure_jars(folder / name, configurations=(BROKER,), say=_say)
+        if is_sums:
+            _write_sums(folder, names)
+        else:
+            _ensure(folder, names)
     except JarsMissing as error:
         print(f"jars: {error}", file=sys.stderr)
         return 1
@@ -308,6 +304,25 @@ def main(arguments: list[str], folder: Path = FOLDER) -> int:
         print("jars: stopped; fetched JARs are kept, and the next start continues from there", file=sys.stderr)
         return 130
     return 0
+
+
+def _ensure(folder: Path, names: list[str]) -> None:
+    if S3 in names:
+        from pipeline.spark.s3_classes import ensure_s3_jars
+
+        ensure_s3_jars(folder, say=_say)
+    else:
+        ensure_jars(folder, say=_say)
+    for name in names:
+        if name != S3:
+            ensure_jars(folder / name, configurations=(BROKER,), say=_say)
+
+
+def _write_sums(folder: Path, names: list[str]) -> None:
+    for name in names:
+        write_sums(folder / name, configurations=(BROKER,), say=_say)
+    if not names:
+        write_sums(folder, say=_say)
 
 
 def _say(line: str) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.prerequisites import check_java
 from pipeline.settings import Settings
-from pipeline.spark.executors import executor_confs
+from pipeline.spark.executors import executor_confs, is_local
 from pipeline.spark.jars import CLASSES, spark_jars
 from pipeline.spark.s3_classes import s3_jars
 from pipeline.spark.spark_properties import read_spark_properties
@@ -100,7 +100,8 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JJavaError) as error:
-        raise SparkFailed(f"Spark did not start ({_reason(str(error))}); its log is {log}") from error
+        where = "" if is_local(settings.master) else f" with the master {settings.master}"
+        raise SparkFailed(f"Spark did not start{where} ({_reason(str(error))}); its log is {log}") from error
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return session
 

@@ -4,11 +4,14 @@ import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message
+from pyspark.sql import SparkSession
 
+from model import config
 from model.events import Configure
 from model.signing import DEV_KEYS
 from pipeline.kafka.control_topics import check_topics, ensure_topics
@@ -26,6 +29,9 @@ pytestmark = [pytest.mark.operate, pytest.mark.spark]
 SOURCE = Path(__file__).parents[1] / "support" / "systems" / "shifted_clock.c"
 HOUR_S = 3_600
 SHORT_SESSION_MS = 12_000
+LONG_SESSION_MS = 600_000
+OUTAGE_MS = 20_000
+"""Shortest time for which two brokers are dead."""
 MORE = 400
 """Messages of two seconds."""
 
@@ -94,13 +100,16 @@ def test_the_loss_of_one_broker_is_not_noticed(cluster, spark, tmp_path):
     fleet.check(spark)
 
 
-def test_without_two_of_three_brokers_time_stands_still_and_nobody_is_evicted(cluster, spark, tmp_path):
-    """The control log accepts no record, so no session ends, although the outage is longer than the sessions."""
+@pytest.mark.parametrize("session_ms", [LONG_SESSION_MS, SHORT_SESSION_MS])
+def test_without_two_of_three_brokers_time_stands_still_and_nobody_is_evicted(cluster, spark, tmp_path, session_ms):
+    """The control log accepts no record, so the coordinator ends no session, even if the outage is longer than one.
+
+    Consumers whose own session would have ended have stopped reading, and come back as new instances. Their former
+    instances end one session after the return of the log, not earlier.
+    """
     with Fleet(cluster.bootstrap, tmp_path) as fleet:
         connection = fleet.settings.connection
-        configure(
-            connection, DEV_KEYS, Configure(group_id=GROUP, heartbeat_ms=2_000, session_timeout_ms=SHORT_SESSION_MS)
-        )
+        configure(connection, DEV_KEYS, Configure(group_id=GROUP, heartbeat_ms=2_000, session_timeout_ms=session_ms))
         fleet.wait_for_more(MORE)
         kept = cluster.leader(connection.topics.groups, 0)
         lost = [number for number in NUMBERS if number != kept]
@@ -108,7 +117,7 @@ def test_without_two_of_three_brokers_time_stands_still_and_nobody_is_evicted(cl
         places = control_places(fleet.settings)
         led = [place for place in places if cluster.leader(*place) == kept]
         ends = Cluster(connection).ends(places)
-        refused = send_in_vain(connection, 2 * SHORT_SESSION_MS)
+        refused = send_in_vain(connection, OUTAGE_MS)
         still = Cluster(connection).ends(places)
         cluster.start(*lost)
         cluster.wait_until_whole()
@@ -120,7 +129,21 @@ def test_without_two_of_three_brokers_time_stands_still_and_nobody_is_evicted(cl
     assert (connection.topics.groups, 0) in ends
     assert sorted(ends) == sorted(led), "a dead leader has no end"
     assert still == ends
-    fleet.check(spark, all_stayed=False)
+    fleet.check(spark, all_stayed=session_ms == LONG_SESSION_MS)
+    assert returned_ms(spark) + config.GRACE_MS <= min(expired_ms(spark), default=config.NEVER_MS)
+
+
+def returned_ms(spark: SparkSession) -> int:
+    """Return the log time at which the longest pause of the recorded log ended (epoch ms)."""
+    rows = spark.sql("select distinct at_ms from events order by at_ms").collect()
+    gaps = [(after.at_ms - before.at_ms, after.at_ms) for before, after in pairwise(rows)]
+    return int(max(gaps)[1])
+
+
+def expired_ms(spark: SparkSession) -> list[int]:
+    """Return the log times at which sessions of the group ended (epoch ms)."""
+    rows = spark.sql(f"select at_ms from memberships where group_id = '{GROUP}' and change = 'expired'").collect()
+    return [int(row.at_ms) for row in rows]
 
 
 def send_in_vain(connection: Connection, patience_ms: int) -> str:

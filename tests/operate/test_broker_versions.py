@@ -3,12 +3,12 @@
 import pytest
 
 from pipeline.local.broker import EmbeddedBroker
-from pipeline.spark.jars import JarsMissing, broker_jars, choices
+from pipeline.spark.jars import JarsMissing, broker_jars, other_brokers
 from tests.support.systems.fleet import Fleet
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 
-VERSIONS = [name.removeprefix("kafka-") for name in choices() if name.startswith("kafka-")]
+VERSIONS = [name.removeprefix("kafka-") for name in other_brokers()]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

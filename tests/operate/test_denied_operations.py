@@ -5,16 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from pipeline.kafka.role_rights import Scope, rights_of
 from pipeline.kafka.topic_admin import Cluster
 from tests.support.systems.certificates import Authority
 from tests.support.systems.secured_deployment import FREE, OLD, ORDERS, USERS, SecuredDeployment, secured_deployment
 from tests.support.waiting import wait_until
-from wakeroll import Consumer
+from wakeroll import Consumer as OurConsumer
 from wakeroll.connection import Topics
 from wakeroll.errors import AccessDenied, LoginFailed
+from wakeroll.steady_consumer import UNUSED_GROUP
 
 pytestmark = pytest.mark.operate
 
@@ -125,7 +126,37 @@ def test_an_application_is_told_which_right_it_lacks(secured: SecuredDeployment,
         await_change(secured, topic, operation.upper())
 
     with pytest.raises(AccessDenied, match=f"the operation {operation} on the topic {re.escape(topic)}"):
-        Consumer(FREE, [ORDERS], **secured.login(PROBE))
+        OurConsumer(FREE, [ORDERS], **secured.login(PROBE))
+
+
+def test_no_right_on_the_unused_kafka_group_is_needed(secured: SecuredDeployment):
+    """Kafka's client reports that it may not describe the group; no process of wakeroll joins it."""
+    secured.broker.forbid_everything(PROBE)
+    secured.grant(PROBE, "client")
+    secured.broker.forbid_group(PROBE, UNUSED_GROUP)
+    connection = secured.broker.connection(PROBE)
+    bare = Consumer({"bootstrap.servers": connection.bootstrap, **connection.config, "group.id": UNUSED_GROUP})
+    ours = connection.consumer()
+    for consumer in (bare, ours):
+        consumer.assign([TopicPartition(ORDERS, 0, OFFSET_BEGINNING)])
+    producer = secured.broker.connection("shop").producer()
+    producer.produce(ORDERS, b"", partition=0)
+    assert producer.flush(60) == 0
+
+    heard = {bare: set[int | None](), ours: set[int | None]()}
+
+    def poll() -> None:
+        for consumer, codes in heard.items():
+            if (message := consumer.poll(0.1)) is not None:
+                error = message.error()
+                codes.add(None if error is None else error.code())
+
+    denied = KafkaError.GROUP_AUTHORIZATION_FAILED
+    wait_until(lambda: denied in heard[bare] and None in heard[ours], "both have heard of it", between=poll)
+
+    assert heard[ours] == {None}
+    for consumer in heard:
+        consumer.close()
 
 
 # --- a login that fails ---
@@ -151,7 +182,7 @@ def test_an_application_with_a_wrong_password_is_told_at_once(secured: SecuredDe
     wrong = secured.login("billing") | {"kafka_config": secured.broker.login("billing", password="wrong password")}
 
     with pytest.raises(LoginFailed, match="authentication failed for 'billing' at localhost:"):
-        Consumer(FREE, [ORDERS], **wrong)
+        OurConsumer(FREE, [ORDERS], **wrong)
 
 
 def test_a_broker_that_the_authority_did_not_certify_gets_no_password(secured: SecuredDeployment, tmp_path: Path):
@@ -160,4 +191,4 @@ def test_a_broker_that_the_authority_did_not_certify_gets_no_password(secured: S
     login = secured.login("billing")
 
     with pytest.raises(LoginFailed, match=r"the TLS connection to localhost:\d+ failed: .*check ssl\.ca\.location"):
-        Consumer(FREE, [ORDERS], **login | {"kafka_config": login["kafka_config"] | other})
+        OurConsumer(FREE, [ORDERS], **login | {"kafka_config": login["kafka_config"] | other})

@@ -1,134 +1,230 @@
-"""A whole system whose tables and checkpoints are in S3, and a store that fails: nothing is lost, nothing is twice."""
+"""`wakeroll run` with tables and checkpoints in S3, and a store that fails: nothing is lost, and nothing is twice.
+
+One system goes through all of it, because each start of a driver takes some twenty seconds.
+"""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.ledger.duck_ledger import duck_ledger
 from pipeline.local.child_process import Child
-from pipeline.recovery.checkpoint_state import has_batches, last_batch
-from pipeline.runtime.deciding_queries import RECORD, query_of
+from pipeline.runtime.run_status import read_status
+from pipeline.settings import Settings
 from pipeline.storage import small_files
 from tests.support.running_processes import run_process
-from tests.support.systems.fleet import CLIENTS, Fleet
-from tests.support.systems.s3_copies import download
+from tests.support.systems.deployment import Log, decided, told
 from tests.support.systems.s3_server import BUCKET, S3Server
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 
 
+class Driver:
+    """The process `wakeroll run`, and what a test appends to its topics."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.settings = settings
+        self.log = Log(settings)
+        self.ends: list[str] = []
+        """Last line of the log of each process that ended by itself."""
+        self._run = Child(
+            "run",
+            [sys.executable, "-m", "pipeline.cli", "run"],
+            log=folder / "run.log",
+            env={**os.environ, **settings.environment()},
+            grace_s=90,
+        )
+
+    def start(self) -> None:
+        self._run.start()
+
+    def kill(self) -> None:
+        self._run.kill()
+
+    def stop(self) -> int | None:
+        return self._run.stop()
+
+    def wait_until(self, done, what: str) -> None:
+        """Wait until something is true; start the process again if it ended, as a supervisor does."""
+
+        def look() -> bool:
+            if not self._run.is_running:
+                self.ends.append(self._run.log_tail().strip().splitlines()[-1])
+                self._run.start()
+            return done()
+
+        wait_until(look, what, patience_s=PATIENCE_WITH_SPARK_S, state=self._run.log_tail)
+
+    def wait_for_batches(self) -> None:
+        """Wait until both queries have finished two batches more."""
+        before = self._batches()
+        self.wait_until(
+            lambda: (
+                all(number >= before.get(name, -1) + 2 for name, number in self._batches().items())
+                and len(self._batches()) == 2
+            ),
+            "both queries go on",
+        )
+
+    def join(self, client_id: str, members: list[str]) -> None:
+        """Let a client join, and all members answer, until each has its share of the queues."""
+        self.log.beat("billing", client_id)
+
+        def shared() -> bool:
+            self.log.tick()
+            self.log.answer(self.settings, [("billing", member) for member in members])
+            owned = [told(self.settings).get(("billing", member), []) for member in members]
+            return all(owned) and sorted(queue for queues in owned for queue in queues) == list(range(8))
+
+        self.wait_until(shared, f"{client_id} has its share")
+
+    def _batches(self) -> dict[str, int]:
+        status = read_status(self.settings.work_folder)
+        mine = status is not None and self._run.is_running and status.pid == self._run.pid
+        return {name: query.batch for name, query in status.queries.items()} if status and mine else {}
+
+
 @pytest.fixture
-def fleet(broker, s3: S3Server, tmp_path: Path) -> Iterator[Fleet]:
-    """Observer, jobs, a producer and three consumers; all that is kept is in the store."""
+def driver(broker, s3: S3Server, tmp_path: Path) -> Iterator[Driver]:
     home = f"s3a://{BUCKET}/{tmp_path.name}"
-    more = {"s3_endpoint": s3.endpoint, "s3_region": "us-east-1", "work": str(tmp_path / "work")}
-    with Fleet(broker.bootstrap, tmp_path, home=home, checkpoints=f"{home}/checkpoints", **more) as fleet:
-        yield fleet
-
-
-def wait_for_batches(fleet: Fleet, more: int = 3) -> None:
-    """Wait until both queries have committed some more batches."""
-    places = [fleet.settings.checkpoint(name) for name in (query_of(fleet.settings), RECORD)]
-    wanted = [last_batch(place) + more for place in places]
-    wait_until(
-        lambda: all(last_batch(place) >= number for place, number in zip(places, wanted, strict=True)),
-        "both queries go on",
-        patience_s=PATIENCE_WITH_SPARK_S,
+    settings = Settings(
+        bootstrap=broker.bootstrap,
+        prefix=tmp_path.name,
+        home=home,
+        checkpoints=f"{home}/checkpoints",
+        work=str(tmp_path / "work"),
+        s3_endpoint=s3.endpoint,
+        s3_region="us-east-1",
+        batch_interval_ms=500,
+        record_interval_ms=1_000,
+        snapshot_interval_ms=5_000,
     )
+    ensure_topics(settings.connection)
+    driver = Driver(settings, tmp_path)
+    driver.start()
+    yield driver
+    driver.stop()
 
 
-def test_the_store_fails_in_every_way_and_nothing_is_lost(fleet, s3, spark, tmp_path, tell):
-    """A driver that is killed goes on from the store; a store that is away for too long ends the driver, at most."""
-    wait_for_batches(fleet)
-    fleet.system.jobs.kill()
-    fleet.system.jobs.start()
-    fleet.wait_until_decided()
-    wait_for_batches(fleet)
+def wakeroll(settings: Settings, *words: str) -> tuple[int, str]:
+    done = run_process([sys.executable, "-m", "pipeline.cli", *words], **settings.environment())
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_nothing_is_lost_and_nothing_is_there_twice(driver, s3, tell):
+    """A driver is killed; the store refuses, is slow, and is away; the checkpoints are lost and restored."""
+    settings = driver.settings
+    driver.log.tick()
+    driver.log.route(8)
+    driver.join("a", ["a"])
+    driver.kill()
+    driver.start()
+    driver.join("b", ["a", "b"])
+    assert driver.ends == []
+
     with s3.failing(every_nth=7):
-        wait_for_batches(fleet)
-    with s3.failing(delay_s=0.3):
-        wait_for_batches(fleet)
+        driver.join("c", ["a", "b", "c"])
+        driver.wait_for_batches()
+    with s3.failing(delay_s=0.2):
+        driver.wait_for_batches()
+    assert driver.ends == [], "refused and slow requests are repeated"
+
     s3.requests.clear()
     with s3.failing(is_dead=True):
-        wait_until(lambda: len(s3.seen("PUT")) >= 4, "the driver has tried to write", patience_s=PATIENCE_WITH_SPARK_S)
-    if not fleet.system.jobs.is_running:
-        tell(f"the driver ended: {fleet.system.jobs.log_tail().splitlines()[-1]}")
-        fleet.system.jobs.start()
-        fleet.wait_until_decided()
-    wait_for_batches(fleet)
-    fleet.wait_until_consumed()
-    for client in CLIENTS:
-        fleet.let_leave(client)
-    wait_for_batches(fleet)
-    fleet.stop()
-    download(fleet.settings.warehouse, tmp_path / "copy")
+        driver.log.beat("billing", "d")
+        wait_until(lambda: len(s3.seen("PUT")) >= 3, "the driver tries to write", patience_s=PATIENCE_WITH_SPARK_S)
+    driver.join("d", ["a", "b", "c", "d"])
+    driver.wait_for_batches()
+    tell(f"the store was away: {driver.ends or 'the driver went on'}")
 
-    decisions = fleet.check(spark, tmp_path / "copy")
-    assert decisions
-    assert small_files.names(fleet.settings.warehouse.parent) == ["checkpoints", "warehouse"]
-    secret = s3.environment["AWS_SECRET_ACCESS_KEY"]
-    assert [log.name for log in fleet.settings.logs.iterdir() if secret in log.read_text(errors="replace")] == []
-
-
-def test_checkpoints_in_the_store_are_lost_and_restored(fleet, spark, tmp_path):
-    """From the snapshots, which are in the store too."""
-    settings = fleet.settings
-    environment = settings.environment()
     snapshots = settings.warehouse / "snapshots" / "_delta_log"
-    wait_until(
-        lambda: len([name for name in small_files.names(snapshots) if name.endswith(".json")]) >= 2,
-        "there is a snapshot",
-        patience_s=PATIENCE_WITH_SPARK_S,
+    driver.wait_until(
+        lambda: len([name for name in small_files.names(snapshots) if name.endswith(".json")]) >= 2, "a snapshot"
     )
-    wait_for_batches(fleet)
-    fleet.system.jobs.kill()
+    driver.kill()
     small_files.delete_folder(settings.checkpoints_folder)
-    refused = run_process([sys.executable, "-m", "pipeline.cli", "run"], **environment)
-    restored = run_process([sys.executable, "-m", "pipeline.cli", "restore"], **environment)
-    fleet.system.jobs.start()
-    fleet.wait_until_decided()
-    wait_for_batches(fleet)
-    fleet.wait_until_consumed()
-    for client in CLIENTS:
-        fleet.let_leave(client)
-    wait_for_batches(fleet)
-    fleet.stop()
-    download(settings.warehouse, tmp_path / "copy")
+    refused = wakeroll(settings, "run")
+    restored = wakeroll(settings, "restore")
+    assert refused[0] == 2
+    assert "is empty, but" in refused[1]
+    assert restored[0] == 0, restored[1]
+    assert "8 of 8 shards continue in their era" in restored[1]
+    driver.start()
+    driver.join("e", ["a", "b", "c", "d", "e"])
+    driver.wait_for_batches()
+    driver.stop()
 
-    assert refused.returncode == 2
-    assert f"{settings.checkpoint('coordinate')} is empty" in refused.stderr
-    assert "run `wakeroll restore` first" in refused.stderr
-    assert restored.returncode == 0, restored.stderr
-    assert "8 of 8 shards continue in their era" in restored.stdout
-    fleet.check(spark, tmp_path / "copy")
-    replayed = run_process([sys.executable, "-m", "pipeline.cli", "replay"], **environment)
-    assert "decisions compared: equal" in replayed.stdout
+    published = {(one["shard"], one["seq"]) for one in decided(settings)}
+    with duck_ledger(settings.warehouse) as ledger:
+        stored = [(row.shard, row.seq) for row in ledger.rows("select shard, seq from decisions")]
+        [events] = ledger.rows(
+            'select count(*) as n, count(distinct (topic, partition, "offset")) as d, '
+            '(select sum(ends) from (select max("offset") + 1 as ends from events group by topic, partition)) as ends '
+            "from events"
+        )
+    assert sorted(stored) == sorted(set(stored)), "no decision is there twice"
+    assert published == set(stored), "no decision is lost"
+    assert events.n == events.d == events.ends, "each event is there once"
+    assert "decisions compared: equal" in wakeroll(settings, "replay")[1]
+    assert small_files.names(settings.warehouse.parent) == ["checkpoints", "warehouse"]
+    secret = s3.environment["AWS_SECRET_ACCESS_KEY"]
+    logs = [*settings.logs.rglob("*.log"), *settings.work_folder.parent.glob("*.log")]
+    assert logs
+    assert [log.name for log in logs if secret in log.read_text(errors="replace")] == []
 
 
-def test_a_second_driver_on_another_machine_ends_and_the_first_goes_on(fleet, tmp_path, tell):
-    """Its lock file is on another machine, so it is the store that refuses it: a batch is planned once."""
-    settings = fleet.settings
-    wait_for_batches(fleet)
+def test_two_drivers_that_both_believe_to_be_alone_harm_no_checkpoint(driver, tmp_path, tell):
+    """A lock file on another machine does not keep the second one away; the store lets one plan each batch."""
+    settings = driver.settings
+    driver.log.tick()
+    driver.log.route(8)
+    driver.join("a", ["a"])
     second = Child(
         "a second run",
         [sys.executable, "-m", "pipeline.cli", "run", "--only", "coordinate"],
         log=tmp_path / "second.log",
-        env={**os.environ, **settings.environment(), "WAKEROLL_WORK": str(tmp_path / "other machine")},
+        env={
+            **os.environ,
+            **settings.environment(),
+            "WAKEROLL_WORK": str(tmp_path / "other machine"),
+            "WAKEROLL_LOCKS": "file",
+        },
         grace_s=60,
     )
     with second:
-        wait_until(
-            lambda: not (second.is_running and fleet.system.jobs.is_running),
-            "one of two drivers of a checkpoint ends",
-            patience_s=PATIENCE_WITH_SPARK_S,
-        )
-        loser = fleet.system.jobs if second.is_running else second
-        tell(f"{loser.name} ended: {loser.log_tail().splitlines()[-1]}")
-    assert has_batches(settings)
-    if not fleet.system.jobs.is_running:
-        fleet.system.jobs.start()
-        fleet.wait_until_decided()
-    wait_for_batches(fleet)
+
+        def one_has_ended() -> bool:
+            driver.log.tick()
+            return not second.is_running or bool(driver.ends)
+
+        driver.wait_until(one_has_ended, "one of two drivers of a checkpoint ends")
+        tell(f"ended: {driver.ends or second.log_tail().strip().splitlines()[-1]}")
+    driver.join("b", ["a", "b"])
+    driver.wait_for_batches()
+    driver.stop()
+
+    assert "decisions compared: equal" in wakeroll(settings, "replay")[1]
+
+
+def test_the_tables_in_the_store_are_those_of_any_reader(driver, tmp_path):
+    """Copied to a local folder, they answer the same."""
+    from tests.support.systems.s3_copies import download
+
+    driver.log.tick()
+    driver.log.route(8)
+    driver.join("a", ["a"])
+    driver.wait_for_batches()
+    driver.stop()
+    copy = tmp_path / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    download(driver.settings.warehouse, copy / "warehouse")
+
+    here = run_process([sys.executable, "-m", "pipeline.cli", "groups", "--home", str(copy)])
+    assert here.returncode == 0
+    assert here.stdout in wakeroll(driver.settings, "groups")[1]

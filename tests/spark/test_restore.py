@@ -257,7 +257,7 @@ def test_a_log_that_is_longer_again_is_recognized_as_another_one(spark, settings
     share(log, settings, queries, {"a": [0, 1]})
     stop(queries)
     status = Status(os.getpid(), settings.bootstrap, 0, 0, {}, marks=dict(counts.marks.value))
-    write_status(Path(settings.home), status)
+    write_status(settings.work_folder, status)
     marks = marks_of(settings)
     refuse_replaced(settings)
     make_again(settings, groups)
@@ -266,7 +266,7 @@ def test_a_log_that_is_longer_again_is_recognized_as_another_one(spark, settings
 
     refuse_shortened(settings, coordinate.NAME)
     with pytest.raises(
-        InvalidUsage, match=rf"{groups}-0 .* \(and 3 more partitions\) no longer has .* wakeroll restore"
+        InvalidUsage, match=rf"{groups}-0 \(and 3 more partitions\) no longer has .* `wakeroll restore`"
     ):
         refuse_replaced(settings)
     restored = prepare_restore(spark, settings)

@@ -68,18 +68,18 @@ def test_an_answer_is_that_of_a_local_folder(day, home, wakeroll, monkeypatch, t
 def told(answer: tuple[int, str, str]) -> tuple[int, str, str]:
     """Return an answer without the name of the folder that it wrote a page to, and without its age."""
     code, said, complaint = answer
-    return code, re.sub(r"\d+ s ago", "s ago", said.partition("Data Docs")[0]), complaint
+    return code, re.sub(r"[\d.]+ s ago", "s ago", said.partition("Data Docs")[0]), complaint
 
 
 def test_marts_are_built_in_the_store_and_continued(home, wakeroll, monkeypatch, tmp_path):
     """The second run merges into the tables of the first one."""
     monkeypatch.chdir(tmp_path)
     answers = [wakeroll("marts", "--home", home) for _ in range(2)]
-    owners = wakeroll("sql", "select queue_id, owner from current_ownership order by all limit 3", "--home", home)
+    owners = wakeroll("sql", "select count(*) as owned from current_ownership", "--home", home)
 
     assert [code for code, _, _ in answers] == [0, 0], answers
     assert f"tables in s3a://{BUCKET}/day/warehouse/marts" in answers[0][1]
-    assert owners[0] == 0, owners
+    assert (owners[0], owners[2]) == (0, "")
 
 
 @pytest.mark.usefixtures("home")
@@ -98,7 +98,7 @@ def test_only_the_needed_parts_of_a_file_are_read(store):
     """A whole table is read at once by none of the questions that a page asks."""
     store.requests.clear()
     with duck_ledger(store.place("day/warehouse")) as ledger:
-        ledger.rows("select max(offset) from events")
+        ledger.rows("select max(at_ms) as last_ms from events")
     ranges = [one.headers.get("Range") for one in store.seen("GET", r"\.parquet") if "_delta_log" not in one.path]
 
     assert ranges

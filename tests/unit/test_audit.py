@@ -48,6 +48,16 @@ def test_vulnerabilities_are_listed_with_their_remedy(audit):
     ]
 
 
+def test_an_index_without_data_about_vulnerabilities_is_no_good_news(audit):
+    """A mirror answers that it does not know any package: nothing was checked then."""
+    unknown = {"name": "msgspec", "version": "1", "skip_reason": "msgspec is not found"}
+    known = {"name": "good", "version": "1", "vulns": []}
+
+    assert audit.count_checked(json.dumps({"dependencies": [unknown, known]})) == 1
+    with pytest.raises(audit.NoDatabase, match="none of 1 packages was found; for example: msgspec is not found"):
+        audit.count_checked(json.dumps({"dependencies": [unknown]}))
+
+
 def test_without_an_answer_it_says_so(audit, tmp_path, monkeypatch):
     """A build without a network is not a vulnerable one."""
     tool = tmp_path / "pip-audit"

@@ -164,6 +164,12 @@ def test_the_brokers_are_named_once():
         Connection("a:1", {"bootstrap.servers": "b:2"})
 
 
+def test_a_file_that_is_missing_is_named():
+    """The error of Kafka's client does not name it."""
+    with pytest.raises(InvalidUsage, match=r"ssl\.ca\.location is '/no\.pem', which does not exist"):
+        Connection("a:1", {"security.protocol": "SSL", "ssl.ca.location": "/no.pem"}).admin()
+
+
 def test_a_connection_shows_no_password():
     assert PASSWORD not in repr(Connection("a:1", SCRAM))
 

@@ -137,6 +137,19 @@ class SecuredBroker:
         """Delete the ACL of a user for one operation on a topic."""
         assert self._delete(_filter(user, topic, AclOperation[operation])), f"{user} had {operation} on {topic}"
 
+    def forbid_group(self, user: str, group: str) -> None:
+        """Delete the ACLs of a user for a group of Kafka's own."""
+        which = AclBindingFilter(
+            ResourceType.GROUP,
+            group,
+            ResourcePatternType.ANY,
+            f"User:{user}",
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        assert self._delete(which), f"{user} had a right on the group {group}"
+
     def forbid_everything(self, user: str) -> None:
         """Delete all ACLs of a user, and wait until the broker applies that."""
         self._delete(_filter(user))

@@ -62,7 +62,11 @@ class SparkCluster:
             state=self.master.log_tail,
         )
         self._port = int(found[1])
-        wait_until(lambda: "New state: ALIVE" in self.master.log_tail(200), "the master leads")
+        wait_until(
+            lambda: re.search("New state: ALIVE|Recovery complete", self.master.log_tail(200)),
+            "the master leads",
+            state=self.master.log_tail,
+        )
 
     @property
     def master(self) -> Child:
