@@ -40,7 +40,13 @@ def test_whatever_part_of_a_cluster_dies_the_decisions_are_those_of_one_process(
 ):
     """The log is replayed in one plain process: each byte is the same, wherever a batch was cut or repeated."""
     properties = tmp_path / "spark.conf"
-    properties.write_text("spark.driver.host 127.0.0.1\nspark.driver.bindAddress = 127.0.0.1\n")
+    properties.write_text(
+        "spark.driver.host 127.0.0.1\n"
+        "spark.driver.bindAddress = 127.0.0.1\n"
+        # On a busy machine an executor may be silent for minutes. If the driver gives it up while there is no master,
+        # nobody replaces it.
+        "spark.network.timeout 1200s\n"
+    )
     with Fleet(
         broker.bootstrap,
         tmp_path,
