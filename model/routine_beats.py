@@ -5,10 +5,11 @@ effect is the time of the member's last heartbeat. A shard recognizes such a hea
 decodes neither the record nor the group, and stores the time beside the group.
 """
 
+from collections.abc import Mapping
 from hashlib import blake2b
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from model import preferences
 from model.events import Heartbeat
@@ -59,6 +60,12 @@ def enter(seen_ms: dict[str, int], group: Group) -> None:
         group.members[client_id].seen_ms = at_ms
 
 
+def with_seen(seen_ms: Mapping[str, int], group: Group) -> Group:
+    """Return a group with the times of routine heartbeats; `group` stays as it is."""
+    later = {name: structs.replace(group.members[name], seen_ms=at_ms) for name, at_ms in seen_ms.items()}
+    return structs.replace(group, members=group.members | later)
+
+
 class RoutineIndex:
     """The routine heartbeats of all groups of a shard, each group stored as msgpack until it is used."""
 
@@ -97,6 +104,11 @@ class RoutineIndex:
             if beats is None:
                 beats = self._used[record.key] = RoutineBeats()
             beats.clients[member.routine_beat] = beat.client_id
+
+    def seen(self, group_id: str) -> Mapping[str, int]:
+        """Return the times that a group's state does not have yet: client -> the shard's clock."""
+        beats = self._of(group_id.encode())
+        return {} if beats is None else beats.seen_ms
 
     def take_seen(self, group_id: str) -> dict[str, int]:
         """Return the times that a group's state does not have yet: client -> the shard's clock; and forget them."""

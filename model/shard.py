@@ -287,7 +287,7 @@ class Shard:
         return decisions
 
     def group(self, group_id: str) -> Group | None:
-        """Return a group's state, for tests and queries; None if there is none."""
+        """Return a group's state, for tests and queries, which do not change it; None if there is none."""
         entity = self._known(group_id)
         return entity if isinstance(entity, Group) else None
 
@@ -371,6 +371,9 @@ class Shard:
         One unforeseen event must not stop the whole shard for ever.
         """
         entity, state = self._load(name), self._state
+        if isinstance(entity, Group) and (seen_ms := self._routine.take_seen(name)):
+            routine_beats.enter(seen_ms, entity)
+            self._steps.setdefault(name, []).append(seen_ms)
         of_all, before = state.load, self._machine.load(entity)
         around = Around(self._routes, of_all, state.limits, authoritative)
         decisions: list[AnyDecision]
@@ -435,18 +438,18 @@ class Shard:
         self._steps.pop(name, None)
 
     def _known(self, name: str) -> Entity | None:
-        return self._load(name) if name in self._entities or name in self._state.entities else None
+        """Return an entity for a query, which must not change a byte of the state."""
+        if name not in self._entities and name not in self._state.entities:
+            return None
+        entity, seen_ms = self._load(name), self._routine.seen(name)
+        return routine_beats.with_seen(seen_ms, entity) if isinstance(entity, Group) and seen_ms else entity
 
     def _load(self, name: str) -> Entity:
         if name not in self._entities:
             self._entities[name] = self._decoded(name)
             entity = self._entities[name]
             self._topics[name] = self._machine.topics(entity), self._machine.watched(entity)
-        entity = self._entities[name]
-        if isinstance(entity, Group) and (seen_ms := self._routine.take_seen(name)):
-            routine_beats.enter(seen_ms, entity)
-            self._steps.setdefault(name, []).append(seen_ms)
-        return entity
+        return self._entities[name]
 
     def _decoded(self, name: str) -> Entity:
         body = self._state.entities.get(name)

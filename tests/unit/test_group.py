@@ -107,6 +107,7 @@ def test_a_heartbeat_that_says_what_is_known_already_changes_nothing(plan, group
         if beat is None:
             continue
         history.append(beat)
+        history.append(beat)
         before = msgspec.msgpack.encode(group)
 
         again = history.append(beat)
