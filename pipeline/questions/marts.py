@@ -114,10 +114,21 @@ def build(
     arguments += ["--target-path", own, "--log-path", own, "--quiet", "--no-send-anonymous-usage-stats"]
     # Partial parsing would reuse nothing, because the target folder differs per warehouse.
     arguments += ["--no-partial-parse", "--vars", json.dumps(_variables(Place.of(warehouse))), *options]
-    done = dbtRunner().invoke(arguments)
+    try:
+        done = dbtRunner().invoke(arguments)
+    finally:
+        if engine == "duckdb":
+            _close_duckdb()
     if done.exception is not None:
         raise MartsFailed(f"dbt could not start: {done.exception}; read its log, {own}/dbt.log")
     return list(_outcomes(done.result))
+
+
+def _close_duckdb() -> None:
+    """Close dbt's DuckDB, which would stay open for this process: the next run must read the stored marts again."""
+    from dbt.adapters.duckdb.connections import DuckDBConnectionManager
+
+    DuckDBConnectionManager.close_all_connections()  # type: ignore[no-untyped-call]
 
 
 def _variables(warehouse: Place) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from model.rows import TABLES
+from model.rows import RECORDED
 from pipeline.ledger.delta_files import open_delta
 from pipeline.ledger.duck_ledger import duck_ledger
 from pipeline.storage import small_files
@@ -87,7 +87,7 @@ def test_an_earlier_version_of_a_table_is_read(store):
     place = store.place("day/warehouse")
     newest = open_delta(place / "events").version()
 
-    with duck_ledger(place, dict.fromkeys(TABLES, 1)) as then, duck_ledger(place) as now:
+    with duck_ledger(place, {table.name: 1 for table in RECORDED}) as then, duck_ledger(place) as now:
         assert then.versions["events"] == 1 < newest
         count = "select count(*) as n from events"
         assert then.rows(count)[0].n < now.rows(count)[0].n
