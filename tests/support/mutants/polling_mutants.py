@@ -66,7 +66,7 @@ MUTANTS = (
     M("queues have no bound", "A shard knows so many queues.", "queue_machine",
       "        if bounds.entities < 1 or bounds.lives < 1:", "        if bounds.lives < 1:", FLOODS),
     M("told limits are not taken", "What a tick says that a shard may hold counts from then on.", "shard",
-      "                    state.limits = event.limits", "                    pass", CROWDS),
+      "            state.limits = tick.limits", "            pass", CROWDS),
     M("a shard counts what comes only", "What a shard counts is what its queues have.", "shard",
       "            state.load = of_all - before + after", "            state.load = of_all + after", CROWDS),
     # --- a cancel ---
