@@ -66,6 +66,11 @@ def kind_of_topic(topic: str) -> str:
     return topic.rpartition(".")[2]
 
 
+def shard_of(topic: str, partition: int) -> str:
+    """Return the name of the shard of a control partition, without its era: ``groups-3``."""
+    return f"{kind_of_topic(topic)}-{partition}"
+
+
 def read_event(record: Record, partitions: int) -> AnyEvent | Rejected:
     """Decode a record and check that it is in the right topic and partition, with the right key.
 

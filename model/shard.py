@@ -18,7 +18,7 @@ from model.events import AnyEvent, Commit, Failures, Heartbeat, Lock, Route, Tic
 from model.group import Group, Loss
 from model.held_queue import HeldQueue
 from model.known_routes import Routes
-from model.records import Record, entity_of, kind_of_topic, raw_of, read_event, refuse, type_of
+from model.records import Record, entity_of, kind_of_topic, raw_of, read_event, refuse, shard_of, type_of
 from model.routine_beats import RoutineIndex
 from model.shard_clock import Moment, ShardClock
 from model.shard_load import Load
@@ -166,7 +166,7 @@ class Shard:
             state.signers = {}  # records may be missing, and copies of them may follow
         self._state = state
         self.topic, self.partition = topic, partition
-        self._name = f"{kind_of_topic(topic)}-{partition}"
+        self._name = shard_of(topic, partition)
         self._partitions = partitions
         self._routes = Routes(self._state.routes)
         self._signatures = signatures
@@ -315,10 +315,10 @@ class Shard:
         return not self._state.stage and (self._signatures is None or self._signatures.may_be_routine(record))
 
     def _note_routine(self, beat: Heartbeat, record: Record, *, is_silent: bool) -> None:
-        """Note whether the next heartbeat like this one is a routine one."""
+        """Note whether the next heartbeat like this one is a routine one; a signed one has no second like it."""
         group = self._entities.get(beat.group_id)
         if self._skips_routine and isinstance(group, Group):
-            self._routine.note(group, beat, record, is_silent=is_silent)
+            self._routine.note(group, beat, record, is_silent=is_silent and self._may_skip(record))
 
     def _recover(self, now_ms: int, is_learning: bool) -> None:
         """Recover every entity after a loss of state; `is_learning`: decisions are not published yet."""

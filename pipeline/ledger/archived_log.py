@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct, structs
 
 from model.partitioner import ControlPartition, partition_of
-from model.records import Record, kind_of_topic
+from model.records import Record, kind_of_topic, shard_of
 from model.shard import READABLE, Shard
 from model.signing import OnRecord
 from pipeline.ledger.known_groups import refuse_unknown_group
@@ -417,7 +417,7 @@ def _archived(ledger: Ledger, asked: Collection[ControlPartition]) -> dict[Contr
 
 
 def _name(place: ControlPartition, era: int) -> str:
-    return f"{kind_of_topic(place[0])}-{place[1]}.{era}"
+    return f"{shard_of(*place)}.{era}"
 
 
 def _snapshots(ledger: Ledger) -> dict[tuple[str, int, int], list[int]]:

@@ -10,7 +10,7 @@ import msgspec
 from model.decision_order import SHARD_SQL
 from model.decisions import AnyDecision
 from model.partitioner import ControlPartition
-from model.records import UNREADABLE, Record, kind_of_topic
+from model.records import UNREADABLE, Record, shard_of
 from model.shard import READABLE
 from model.signing import OnRecord, Signatures
 from pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
@@ -61,7 +61,7 @@ def _snapshots(
     query = 'select topic, partition, era, "offset" from snapshots where version between $oldest and $newest'
     for topic, partition, era, offset in ledger.stream(query, oldest=READABLE[0], newest=READABLE[-1]):
         place = (topic, partition)
-        if offset > reached.get(place, _LAST) or (eras is not None and era != eras.get(_name(place), era)):
+        if offset > reached.get(place, _LAST) or (eras is not None and era != eras.get(shard_of(*place), era)):
             continue
         newest[place] = max((era, offset), newest.get(place, (0, -2)))
     found = {}
@@ -122,7 +122,7 @@ def model_of(
     refused = _refused(ledger)
     for place in ((topic, partition) for topic in topics.control for partition in range(partitions)):
         signatures = OnRecord(refused.get(place, {}))
-        era = eras.get(_name(place), 1)
+        era = eras.get(shard_of(*place), 1)
         model.put_shard(first_follower(place, partitions, signatures, snapshots.get(place), era, first.get(place, 0)))
     for decision, partition, published_ms in _decisions(ledger, last_ms - HISTORY_MS, end_ms):
         model.note_decision(partition, decision, published_ms)
@@ -218,7 +218,3 @@ def _records(ledger: DuckLedger, place: ControlPartition, first: int, last: int)
 
 def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
-
-
-def _name(place: ControlPartition) -> str:
-    return f"{kind_of_topic(place[0])}-{place[1]}"

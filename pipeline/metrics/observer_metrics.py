@@ -6,7 +6,7 @@ from typing import Literal
 from confluent_kafka import KafkaError, Message
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from model.records import kind_of_topic
+from model.records import shard_of
 from pipeline.metrics.health import Health
 from pipeline.metrics.process_registry import new_registry
 
@@ -77,7 +77,7 @@ class ObserverMetrics:
         if error is not None:
             self.failed(kind, error.name())
         elif kind == "tick":
-            shard = f"{kind_of_topic(message.topic() or '')}-{message.partition()}"
+            shard = shard_of(message.topic() or "", message.partition() or 0)
             self._ticks.labels(shard).inc()
             self._last_tick.labels(shard).set_to_current_time()
             self.health.ready()

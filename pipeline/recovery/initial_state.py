@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from model.partitioner import ControlPartition
-from model.records import kind_of_topic
+from model.records import kind_of_topic, shard_of
 from model.shard import READABLE, VERSION
 from pipeline.recovery.checkpoint_state import has_batches, set_aside
 from pipeline.runtime.deciding_queries import query_of
@@ -127,9 +127,8 @@ def plan(
         resume: offset to continue at if the log ends before the state does, or was replaced; None: the end of the log.
         is_replaced: whether the log has other records in the place of those in the state.
     """
-    topic, partition = place
-    kind = kind_of_topic(topic)
-    name = f"{kind}-{partition}"
+    kind = kind_of_topic(place[0])
+    name = shard_of(*place)
     fresh = Beginning(offset=log.first, era=era, quiet_until=left.decided)
     if left.body is None:
         text = f"{name} begins era {era} with the log, from {log.first} on: no state of it exists; {_lost(kind, log)}"

@@ -12,14 +12,14 @@ from typing import NamedTuple
 from pyspark.sql import Row, SparkSession
 
 from model.partitioner import ControlPartition
-from model.records import kind_of_topic
+from model.records import shard_of
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.recovery.checkpoint_state import has_batches, read_states, set_aside
 from pipeline.recovery.initial_state import Beginning, Log, Restore, adopt, adopted_file, name_of, prepare, read_restore
 from pipeline.recovery.log_gaps import ahead_of
 from pipeline.recovery.published_decisions import NOTHING, Reached, published_so_far
 from pipeline.recovery.snapshots import has_snapshots, newest_snapshots
-from pipeline.runtime.deciding_queries import query_of, topics_of
+from pipeline.runtime.deciding_queries import partitions_of, query_of
 from pipeline.settings import Settings
 from pipeline.storage import small_files
 from wakeroll.errors import InvalidUsage
@@ -53,12 +53,12 @@ def join(spark: SparkSession, settings: Settings) -> dict[str, int]:
         if reason is None:
             return eras
         log.warning("%s: replica %r begins again, with the newest snapshots", reason, settings.replica)
-    places = _places(settings)
+    places = partitions_of(settings)
     logs = Cluster(settings.connection).all_offsets(places)
     snapshots = newest_snapshots(spark, settings) if has_snapshots(spark, settings) else {}
     shards = {
         name_of(place): _beginning(
-            place, _Found(snapshots.get(place), Log(*logs[place]), reached.get(_shard(place), NOTHING))
+            place, _Found(snapshots.get(place), Log(*logs[place]), reached.get(shard_of(*place), NOTHING))
         )
         for place in places
     }
@@ -81,7 +81,7 @@ def outdated_shards(eras: Mapping[str, int], reached: Mapping[str, Reached]) -> 
 def _eras(spark: SparkSession, settings: Settings) -> dict[str, int]:
     """Return the era of each shard in the checkpoint, or else that of its initial state."""
     restore = read_restore(settings)
-    eras = {_shard(place): restore.beginning(*place).era for place in _places(settings)}
+    eras = {shard_of(*place): restore.beginning(*place).era for place in partitions_of(settings)}
     states = read_states(spark, settings) if has_batches(settings) else []
     return eras | {shard.name: shard.era for shard, _ in states if shard.name in eras}
 
@@ -107,7 +107,7 @@ def _beginning(place: ControlPartition, found: _Found) -> Beginning:
         "`record` takes snapshots every snapshot_interval_ms (ten minutes), the first a minute after its start: start "
         "this replica again after the next ones, with the --home of the deployment"
     )
-    name = _shard(place)
+    name = shard_of(*place)
     if snapshot is None:
         if its_log.first > 0 or reached.era > 1:
             raise InvalidUsage(
@@ -136,11 +136,3 @@ def _described(beginnings: Iterable[Beginning]) -> str:
     of = [begun for begun in beginnings if begun.body is not None]
     eras = sorted({begun.era for begun in of}) or [1]
     return f"{len(of)} snapshots, in era {', '.join(map(str, eras))}" if of else "the beginning of the log, in era 1"
-
-
-def _places(settings: Settings) -> list[ControlPartition]:
-    return [(topic, number) for topic in topics_of(settings) for number in range(settings.partitions)]
-
-
-def _shard(place: ControlPartition) -> str:
-    return f"{kind_of_topic(place[0])}-{place[1]}"

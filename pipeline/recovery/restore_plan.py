@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from model.partitioner import ControlPartition, partition_of
-from model.records import kind_of_topic
+from model.records import shard_of
 from model.rows import DECISIONS
 from model.shard import Shard, WrongPartitions
 from pipeline.kafka.topic_admin import Cluster
@@ -20,7 +20,7 @@ from pipeline.recovery.initial_state import Left, Log, Plan, name_of, new_era, p
 from pipeline.recovery.log_gaps import Ahead, ahead_of, left_in_checkpoint
 from pipeline.recovery.log_marks import forget_marks, marks_of, replaced
 from pipeline.recovery.snapshots import newest_snapshots
-from pipeline.runtime.deciding_queries import COORDINATE, RECORD, query_of, topics_of
+from pipeline.runtime.deciding_queries import COORDINATE, RECORD, partitions_of, query_of
 from pipeline.runtime.process_locks import process_locks
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
@@ -88,7 +88,7 @@ def _left_in_snapshots(spark: SparkSession, settings: Settings, *, from_log: boo
         InvalidUsage: the snapshots cannot be read, or groups would move to other shards.
     """
     _refuse_other_partitions(spark, settings)
-    lefts = {(topic, number): _NOTHING for topic in topics_of(settings) for number in range(settings.partitions)}
+    lefts = dict.fromkeys(partitions_of(settings), _NOTHING)
     if from_log:
         return lefts
     for place, row in newest_snapshots(spark, settings).items():
@@ -135,7 +135,7 @@ def _plans(
     """Return the plan of each shard; `others` are the partitions that have other records than its state."""
     cluster = Cluster(settings.connection)
     logs = {place: Log(*offsets) for place, offsets in cluster.all_offsets(lefts).items()}
-    lefts = {place: _completed(left, logs[place], so_far.reached(_shard(place))) for place, left in lefts.items()}
+    lefts = {place: _completed(left, logs[place], so_far.reached(shard_of(*place))) for place, left in lefts.items()}
     # If a log does not have the state's last records, the shard continues with the records younger than the state.
     ended = {
         place: Shard(*place, settings.partitions, left.body).tick_ms + 1
@@ -149,7 +149,7 @@ def _plans(
             place,
             left,
             logs[place],
-            used=so_far.eras.get(_shard(place), 0),
+            used=so_far.eras.get(shard_of(*place), 0),
             era=era,
             resume=resume.get(place),
             is_replaced=place in others,
@@ -195,7 +195,3 @@ def _notes_of_replaced(ahead: Ahead, places: Set[ControlPartition]) -> list[str]
         "the lost ones in their place"
         for place in sorted(places - set(ahead.shortened))
     ]
-
-
-def _shard(place: ControlPartition) -> str:
-    return f"{kind_of_topic(place[0])}-{place[1]}"

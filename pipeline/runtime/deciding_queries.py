@@ -5,6 +5,7 @@ Each replica of a coordinator has such queries of its own.
 
 from pathlib import Path
 
+from model.partitioner import ControlPartition
 from pipeline.settings import Settings
 
 COORDINATE = "coordinate"
@@ -33,6 +34,11 @@ def topics_of(settings: Settings) -> tuple[str, ...]:
     """Return the control topics that the deciding query reads."""
     topics = settings.connection.topics
     return tuple({"groups": topics.groups, "queues": topics.queues}[name] for name in machines_of(settings))
+
+
+def partitions_of(settings: Settings) -> list[ControlPartition]:
+    """Return the partitions that the deciding query reads; each has one shard."""
+    return [(topic, number) for topic in topics_of(settings) for number in range(settings.partitions)]
 
 
 def lease_of(settings: Settings, machine: str) -> str:
