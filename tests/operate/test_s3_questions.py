@@ -1,5 +1,6 @@
 """Spark reads and maintains tables in S3; both engines print the same."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -30,7 +31,8 @@ def test_both_engines_print_the_same_about_tables_in_the_store(home, tmp_path, c
     ]
 
     assert [answer.returncode for answer in answers] == [0, 0], answers
-    assert answers[0].stdout.partition("Data Docs")[0] == answers[1].stdout.partition("Data Docs")[0]
+    printed = [re.sub(r"\d+\.\d s ago", "a while ago", answer.stdout) for answer in answers]
+    assert printed[0].partition("Data Docs")[0] == printed[1].partition("Data Docs")[0]
 
 
 def test_spark_continues_the_marts_that_duckdb_has_built_in_the_store(home, tmp_path):
