@@ -15,6 +15,7 @@ from pipeline.cli import (
     doctor_command,
     explain_command,
     groups_command,
+    jars_command,
     keys_command,
     lag_command,
     local_commands,
@@ -52,6 +53,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         watch_command.watch_kafka,
         restore_command.restore,
         local_commands.demo,
+        jars_command.jars,
     ),
     "Ask": (
         watch_live_command.watch,
