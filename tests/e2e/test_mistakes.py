@@ -4,7 +4,6 @@ Code 2 is a mistake of the user's, which the same command makes again; code 1 is
 """
 
 import os
-import shutil
 import sys
 import uuid
 from collections.abc import Callable
