@@ -83,9 +83,9 @@ app.add_typer(users_command.app, name="users", rich_help_panel="Change")
 
 
 _EXTRAS: Mapping[str, str] = {
-    **dict.fromkeys(("duckdb", "deltalake"), "ask"),
+    **dict.fromkeys(("duckdb", "deltalake", "prometheus_client"), "ask"),
     **dict.fromkeys(("obstore", "fsspec"), "s3"),
-    **dict.fromkeys(("pyspark", "py4j", "delta", "pandas", "pyarrow", "numpy", "prometheus_client"), "spark"),
+    **dict.fromkeys(("pyspark", "py4j", "delta", "pandas", "pyarrow", "numpy"), "spark"),
 }
 """Package -> the extra that installs it, for the commands that do not say so themselves."""
 
