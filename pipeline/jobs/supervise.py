@@ -31,8 +31,8 @@ class JobFailed(WakerollError):
 def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Iterator[SparkSession]:
     """Provide a session for long-running jobs, and stop it at the end.
 
-    Systemd and `timeout` send SIGTERM to Spark's JVM too, which then ends without finishing its batch. That is not a
-    failure of the service: the next start repeats the batch.
+    Systemd and `timeout` send SIGTERM to Spark's JVM too, which then ends without finishing its batch. The service has
+    not failed then: the next start repeats the batch.
 
     Raises:
         JarsMissing, SparkFailed: as for `start_session`.
