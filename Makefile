@@ -38,7 +38,7 @@ test: .venv/.installed-dev jars ## run all tests, including those with Spark and
 	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) -m "not operate" $(ARGS)
 
 test-operate: .venv/.installed-dev jars ## test with real parts of a platform: TLS broker, S3 server, clusters (minutes); selection: ARGS="..."
-	@$(OURS) -m pipeline.spark.jars s3 kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
+	@.venv/bin/wakeroll jars --quiet spark s3 kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
 	@exec $(OURS) -m pytest -m operate $(ARGS)
 
 simulate: .venv/.installed-dev ## run simulations with faults, one per seed; number (default 1000): SEEDS=1000
@@ -74,7 +74,7 @@ clean: ## delete the environment, JARs, data and checkpoints of this checkout
 
 # ARGS names choices, such as kafka-3.9.2, if `jars` is the goal; otherwise it belongs to the goal that needs the JARs.
 jars: .venv/.installed
-	@$(OURS) -m pipeline.spark.jars $(if $(filter jars,$(MAKECMDGOALS)),$(ARGS))
+	@.venv/bin/wakeroll jars --quiet spark broker $(if $(filter jars,$(MAKECMDGOALS)),$(ARGS))
 	@$(OURS) -m pipeline.spark.class_data_sharing
 
 # An environment contains its own path and that of its Python.  So it is created again if it was moved or its Python is

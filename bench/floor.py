@@ -7,12 +7,12 @@ time (epoch ms, as text) as the key.
 
 import os
 import sys
-import threading
 
 from pyspark.sql import functions as f
 
 from pipeline.jobs import record
-from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches
+from pipeline.jobs.supervise import POLL_S, raise_if_dead, stop_between_batches
+from pipeline.runtime.stop_signals import StopSignals
 from pipeline.settings import load
 from pipeline.sinks.kafka_sink import publish
 from pipeline.sources.kafka_source import kafka_options, records
@@ -26,7 +26,6 @@ def main(arguments: list[str]) -> int:
     [topic] = arguments
     settings = load(os.environ)
     connection = settings.connection
-    stop = threading.Event()
     spark = start_session(settings, NAME)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
     events = records(spark, connection, connection.topics.control, settings.max_offsets_per_batch)
@@ -38,7 +37,7 @@ def main(arguments: list[str]) -> int:
         publish(passed, kafka_options(connection), NAME, settings.checkpoint(NAME), settings.batch_interval_ms),
         record.start(spark, settings),
     ]
-    on_signals(stop.set)
+    stop = StopSignals().asked
     try:
         while not stop.wait(POLL_S):
             for query in queries:

@@ -11,7 +11,8 @@ from msgspec import Struct
 from bench.measure import ROUNDS, summary
 from bench.sharing import Case, Shared, judged
 from pipeline.prerequisites import java_path
-from pipeline.spark.jars import JarsMissing, broker_jars
+from pipeline.spark.jar_paths import broker_jars
+from pipeline.spark.jar_sums import JarsMissing
 
 NAME = "Kafka's uniform"
 
@@ -46,7 +47,7 @@ def run(cases: list[Case], warmup_ms: int) -> tuple[list[Shared], str, str]:
     try:
         jars = broker_jars()
     except JarsMissing:
-        return [], "", "its JARs are not here; `make setup` fetches them"
+        return [], "", "its JARs are not here; `wakeroll jars broker` fetches them"
     lines = "".join(_line(case, warmup_ms) for case in cases)
     command = [java, "-Xmx1g", "-cp", os.pathsep.join(str(jar) for jar in jars), str(_PROGRAM)]
     ended = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)

@@ -1,6 +1,6 @@
 """The bill of materials of an installation, and the known vulnerabilities of its Python packages: `make audit`.
 
-The bill is a CycloneDX document with the Python packages of an environment and the JARs of `deploy/jars/sha256sums`; it
+The bill is a CycloneDX document with the Python packages of an environment and the JARs of wakeroll's `sha256sums`; it
 needs no network. The vulnerabilities come from a public database. If that cannot be reached, this is reported, and is
 an error only with --strict.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-SHA256SUMS = ROOT / "deploy" / "jars" / "sha256sums"
+SHA256SUMS = ROOT / "pipeline" / "spark" / "jar_lists" / "sha256sums"
 PATIENCE_S = 300.0
 """Longest time for a query to the database (s)."""
 

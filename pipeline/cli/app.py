@@ -15,6 +15,7 @@ from pipeline.cli import (
     doctor_command,
     explain_command,
     groups_command,
+    jars_command,
     keys_command,
     lag_command,
     local_commands,
@@ -52,6 +53,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         watch_command.watch_kafka,
         restore_command.restore,
         local_commands.demo,
+        jars_command.jars,
     ),
     "Ask": (
         watch_live_command.watch,
@@ -81,9 +83,9 @@ app.add_typer(users_command.app, name="users", rich_help_panel="Change")
 
 
 _EXTRAS: Mapping[str, str] = {
-    **dict.fromkeys(("duckdb", "deltalake"), "ask"),
+    **dict.fromkeys(("duckdb", "deltalake", "prometheus_client"), "ask"),
     **dict.fromkeys(("obstore", "fsspec"), "s3"),
-    **dict.fromkeys(("pyspark", "py4j", "delta", "pandas", "pyarrow", "numpy", "prometheus_client"), "spark"),
+    **dict.fromkeys(("pyspark", "py4j", "delta", "pandas", "pyarrow", "numpy"), "spark"),
 }
 """Package -> the extra that installs it, for the commands that do not say so themselves."""
 

@@ -20,7 +20,8 @@ from pipeline.observer.ticks import newest_tick
 from pipeline.prerequisites import Check, checks
 from pipeline.runtime.run_status import Status, read_status
 from pipeline.settings import Settings
-from pipeline.spark.jars import JarsMissing, broker_jars, spark_jars
+from pipeline.spark.jar_paths import broker_jars, our_jars, spark_jars
+from pipeline.spark.jar_sums import JarsMissing
 from wakeroll.client_properties import exposed
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
@@ -90,11 +91,16 @@ def _asked(name: str, ask: Callable[[], Check]) -> Check:
 
 
 def _jars() -> Check:
+    """Check the JARs of Spark; those of the embedded broker are needed by `up` and `demo` only."""
     try:
-        spark, broker = spark_jars(), broker_jars()
+        spark = spark_jars()
     except JarsMissing as error:
         return Check("jars", False, str(error), "")
-    return Check("jars", True, f"{len(spark)} for Spark, {len(broker)} for the embedded broker", "")
+    try:
+        broker = f"{len(broker_jars())} for the embedded broker"
+    except JarsMissing:
+        broker = "not all for the embedded broker, which `wakeroll jars broker` fetches"
+    return Check("jars", True, f"{len(spark)} for Spark, {broker}; in {our_jars().folder}", "")
 
 
 def _ports() -> Check:

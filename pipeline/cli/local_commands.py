@@ -1,6 +1,7 @@
 """Commands that run the whole system on this machine.  No other module outside `pipeline.local` imports that."""
 
-from contextlib import ExitStack
+import signal
+from contextlib import ExitStack, suppress
 from typing import Annotated
 
 import typer
@@ -18,8 +19,10 @@ from pipeline.cli.options import (
     settings_of,
 )
 from pipeline.cli.output import Output
-from pipeline.cli.run_commands import stop_on_signals
 from pipeline.cli.serve_command import PORT, refuse_unusable_port
+from pipeline.runtime.stop_signals import StopSignals
+from pipeline.settings import Settings
+from pipeline.spark.jar_paths import LOCAL, SPARK, jar_paths
 from wakeroll.keys import warning_of
 
 out = Output()
@@ -42,7 +45,10 @@ def up(
     serve: Annotated[bool, typer.Option("--serve", help="Also serve the web page, on this machine only.")] = False,
     serve_port: ServePort = PORT,
 ) -> None:
-    """Run the whole system: an embedded broker (unless --bootstrap names one), the observer and both jobs."""
+    """Run the whole system: an embedded broker (unless --bootstrap names one), the observer and both jobs.
+
+    SIGTERM or Ctrl-C, at any moment, stops it in good order, with exit code 0; a second one stops it at once.
+    """
     from pipeline.local.local_page import local_page
     from pipeline.local.local_system import Stopped, local_system
 
@@ -60,28 +66,24 @@ def up(
         metrics_port=metrics_port,
         metrics_address=metrics_address,
     )
+    _require_jars(settings)
     settings.read_keys()  # report an invalid key file here, not in the log of a process that `up` starts
     if warning := warning_of(settings.keys):
         out.print(warning, style="yellow", markup=False)
-    stop = stop_on_signals()
+    stop = StopSignals().asked
     out.print("starting broker, observer and jobs; about 20 s", style="dim")
-    try:
-        with ExitStack() as stack:
-            system = stack.enter_context(local_system(settings, stop))
-            page = stack.enter_context(local_page(system.settings, serve_port)) if serve else None
-            out.print(f"wakeroll is up on [bold]{system.settings.bootstrap}[/]; Ctrl-C stops it")
-            out.print(
-                f"logs in {system.settings.logs}; ask with: wakeroll groups, wakeroll describe GROUP", style="dim"
-            )
+    with suppress(Stopped), ExitStack() as stack:
+        system = stack.enter_context(local_system(settings, stop))
+        page = stack.enter_context(local_page(system.settings, serve_port)) if serve else None
+        out.print(f"wakeroll is up on [bold]{system.settings.bootstrap}[/]; Ctrl-C stops it")
+        out.print(f"logs in {system.settings.logs}; ask with: wakeroll groups, wakeroll describe GROUP", style="dim")
+        if page is not None:
+            out.print(f"the page: [bold]{page.address}[/]")
+        while not stop.wait(0.5):
+            system.check()
             if page is not None:
-                out.print(f"the page: [bold]{page.address}[/]")
-            while not stop.wait(0.5):
-                system.check()
-                if page is not None:
-                    page.check()
-            out.print("stopping: the last batch is finished first", style="dim")
-    except Stopped:
-        raise typer.Exit(130) from None
+                page.check()
+        out.print("stopping: the last batch is finished first", style="dim")
 
 
 def demo(
@@ -95,8 +97,11 @@ def demo(
     ] = False,
     serve_port: ServePort = PORT,
 ) -> None:
-    """Show a hand-over: three consumers join, one is killed, no message is lost, and SQL shows who owned what."""
-    from pipeline.local.demo import run_demo
+    """Show a hand-over: three consumers join, one is killed, no message is lost, and SQL shows who owned what.
+
+    Ctrl-C stops everything; the exit code is then 130, because the demo did not reach its end. After SIGTERM it is 0.
+    """
+    from pipeline.local.demo import STOPPED, run_demo
 
     if serve:
         refuse_unusable_port(serve_port)
@@ -108,4 +113,16 @@ def demo(
         home=home,
         checkpoints=checkpoints,
     )
-    raise typer.Exit(run_demo(settings, stop_on_signals(), serve_port if serve else None))
+    _require_jars(settings)
+    stop = StopSignals()
+    code = run_demo(settings, stop.asked, serve_port if serve else None)
+    raise typer.Exit(0 if code == STOPPED and stop.number == signal.SIGTERM else code)
+
+
+def _require_jars(settings: Settings) -> None:
+    """Report missing JARs here, all at once, not in the log of a process that is started.
+
+    Raises:
+        JarsMissing: at least one JAR is missing.
+    """
+    jar_paths(*((SPARK,) if settings.bootstrap else LOCAL))

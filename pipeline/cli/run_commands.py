@@ -4,8 +4,6 @@ A command imports its modules when it runs: the observer and the help texts need
 """
 
 import logging
-import signal
-import threading
 from typing import Annotated
 
 import typer
@@ -25,6 +23,7 @@ from pipeline.cli.options import (
     settings_of,
 )
 from pipeline.cli.output import Output
+from pipeline.runtime.stop_signals import StopSignals
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import warning_of
 
@@ -156,20 +155,6 @@ def observe(
     connection, signing, mirrored = settings.connection, settings.read_keys(), settings.mirrored_groups
     if warning := warning_of(settings.keys):
         log.warning("%s", warning)
-    stop, metrics = stop_on_signals(), ObserverMetrics(mirrors=mirrored is not None)
+    stop, metrics = StopSignals().asked, ObserverMetrics(mirrors=mirrored is not None)
     with metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port):
         run_observer(connection, signing, stop, settings.limits, mirrored, metrics)
-
-
-def stop_on_signals() -> threading.Event:
-    """Return an event that SIGTERM and Ctrl-C set; a second Ctrl-C raises KeyboardInterrupt at once."""
-    stop = threading.Event()
-
-    def ask(number: int, _frame: object) -> None:
-        if stop.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask)
-    return stop

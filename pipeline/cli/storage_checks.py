@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from pipeline.prerequisites import Check
 from pipeline.settings import Settings
-from pipeline.spark.jars import JarsMissing
-from pipeline.spark.s3_classes import s3_jars
+from pipeline.spark.jar_sums import JarsMissing
+from pipeline.spark.s3_classes import s3_session_jars
 from pipeline.spark.storage_confs import uses_s3
 from pipeline.storage.conditional_writes import refuse_unconditional
 from pipeline.storage.place import Place
@@ -19,7 +19,7 @@ def storage_checks(settings: Settings) -> Iterator[Check]:
             yield _answers(place)
     if uses_s3(settings):
         try:
-            yield Check("s3 jars", True, f"{len(s3_jars())} for Spark", "")
+            yield Check("s3 jars", True, f"{len(s3_session_jars())} for Spark", "")
         except JarsMissing as error:
             yield Check("s3 jars", False, str(error), "")
 

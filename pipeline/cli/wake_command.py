@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.options import Bootstrap, ConfigFile, GroupName, Home, KafkaConfig, KeyFile, Prefix, settings_of
-from pipeline.cli.run_commands import stop_on_signals
+from pipeline.runtime.stop_signals import StopSignals
 from wakeroll.errors import InvalidUsage
 
 Exec = Annotated[
@@ -71,5 +71,4 @@ def wake(
     starter = CommandStarter(command, timeout) if command is not None else HttpStarter(http or "", lease)
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     rules = WakeRules(most_workers=workers, longest_backoff_ms=round(longest_backoff * 1_000))
-    stop = stop_on_signals()
-    GroupWaker(settings.connection, group, starter, topics=topic or (), rules=rules).run(stop)
+    GroupWaker(settings.connection, group, starter, topics=topic or (), rules=rules).run(StopSignals().asked)

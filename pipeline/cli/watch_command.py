@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
-from pipeline.cli.run_commands import stop_on_signals
 from pipeline.kafka.rights_check import require_rights
+from pipeline.runtime.stop_signals import StopSignals
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import warning_of
 
@@ -78,4 +78,4 @@ def watch_kafka(
         log.warning("%s", warning)
     rules = WatchRules(groups=wanted, prefix=settings.watch_prefix, interval_ms=settings.watch_interval_ms)
     require_rights(connection, ["watcher"])
-    GroupWatcher(connection, signing, rules).run(stop_on_signals())
+    GroupWatcher(connection, signing, rules).run(StopSignals().asked)

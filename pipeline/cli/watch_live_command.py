@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
 import typer
@@ -18,7 +18,7 @@ from pipeline.cli.live_answer import followed, unknown_group
 from pipeline.cli.open_ledger import warehouse_of
 from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.output import Output
-from pipeline.cli.run_commands import stop_on_signals
+from pipeline.runtime.stop_signals import StopSignals
 from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage, missing_extra
@@ -58,7 +58,7 @@ def watch(
     In a pipe, the state is printed again after each change.  Without brokers, the end of the archived log is shown.
     """
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
-    stop = stop_on_signals()
+    stop = StopSignals(at_once=_leave).asked
     if not settings.bootstrap:
         with _quiet_if_closed():
             _print_once(_Watched(_archived(settings), group), as_json)
@@ -72,6 +72,11 @@ def watch(
                 _print_once(watched, as_json)
             else:
                 _stream(watched, as_json, stop)
+
+
+def _leave(_number: int) -> NoReturn:
+    """Leave at the second Ctrl-C by an exception, so that the terminal is as it was before."""
+    raise KeyboardInterrupt
 
 
 class _Watched:

@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 
@@ -14,7 +14,15 @@ from pipeline.jobs import coordinate, record
 from pipeline.jobs.deciding import Deciding
 from pipeline.jobs.metrics_sampler import sampled
 from pipeline.jobs.recorder import Recorder
-from pipeline.jobs.supervise import POLL_S, JobFailed, on_signals, raise_if_dead, stop_between_batches, wait_until
+from pipeline.jobs.supervise import (
+    LAST_BATCHES_S,
+    POLL_S,
+    JobFailed,
+    raise_if_dead,
+    stop_between_batches,
+    stoppable_session,
+    wait_until,
+)
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.rights_check import require_rights
 from pipeline.kafka.topic_admin import Cluster
@@ -27,9 +35,10 @@ from pipeline.recovery.log_marks import marks_in, refuse_replaced
 from pipeline.runtime.deciding_queries import query_of, topics_of
 from pipeline.runtime.process_locks import ProcessLocks, process_locks
 from pipeline.runtime.run_status import QueryStatus, Status, write_status
+from pipeline.runtime.stop_signals import StopSignals
 from pipeline.settings import Settings
 from pipeline.sources.kafka_source import kafka_options
-from pipeline.spark.session import jvm_of, start_session
+from pipeline.spark.session import jvm_of
 from pipeline.storage.conditional_writes import refuse_unconditional
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
@@ -44,7 +53,10 @@ _ROLES = {coordinate.NAME: "coordinator", record.NAME: "recorder"}
 
 
 def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
-    """Run the jobs until SIGTERM or SIGINT; the current batch is finished first.
+    """Run the jobs until SIGTERM or SIGINT.
+
+    The first signal ends the process with code 0: at once while it starts, and when the current batches are finished
+    (at most 45 s) once a query runs. A second signal ends it at once.
 
     Raises:
         JobFailed: a query ended by itself.
@@ -60,8 +72,7 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         StorageFailed: a store did not answer.
         SparkFailed, JarsMissing: Spark cannot be started.
     """
-    stop = threading.Event()
-    on_signals(lambda: os._exit(130))  # nothing is running yet that must be stopped
+    stop = StopSignals(is_starting=True)
     kafka_options(settings.connection)  # a login that Spark cannot use is reported before the start of Spark
     if coordinate.NAME in jobs:
         key_to_sign(settings.read_keys(), "observer")  # without this key the coordinator would reject all ticks
@@ -102,27 +113,23 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         _run(settings, jobs, stop, metrics, locks)
 
 
-def _run(
-    settings: Settings, jobs: Sequence[str], stop: threading.Event, metrics: RunMetrics, locks: ProcessLocks
-) -> None:
-    spark = start_session(settings, "wakeroll")
-    started_ms = now_ms()
-    counts = Counts.start(spark)
-    metrics.watch_jvm(jvm_of(spark))
+def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: RunMetrics, locks: ProcessLocks) -> None:
     queries: list[StreamingQuery] = []
-    with ExitStack() as stack:
-        stack.callback(spark.stop)
+    with stoppable_session(settings, "wakeroll", stop) as spark, ExitStack() as stack:
+        started_ms = now_ms()
+        counts = Counts.start(spark)
+        metrics.watch_jvm(jvm_of(spark))
         deciding = Deciding(spark, settings, counts) if coordinate.NAME in jobs else None
         recorder = Recorder(spark, settings, metrics, locks, started_ms) if record.NAME in jobs else None
+        stop.finish()
         if deciding is not None:
             queries.append(deciding.start(stack))
-        if recorder is not None and not settings.is_standby:
+        if recorder is not None and not settings.is_standby and not stop.asked.is_set():
             queries.append(recorder.start())
-        on_signals(stop.set)
         large: frozenset[str] = frozenset()
         log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
         sampler = stack.enter_context(sampled(settings, metrics, queries, counts))
-        while not stop.wait(POLL_S):
+        while not stop.asked.wait(POLL_S):
             metrics.health.beat("run")
             locks.raise_if_lost()  # before the queries: without its lease, `record` ends too
             for query in queries:
@@ -139,10 +146,11 @@ def _run(
                 recorder.take_snapshots_if_due(None if deciding is None else settings)
         log.info("stopping")
         metrics.health.stopping()
+        until_s = time.monotonic() + LAST_BATCHES_S
         for query in queries:
             if query.name == record.NAME:
-                _await_record(query, settings.connection, settings.partitions)
-            stop_between_batches(query)
+                _await_record(query, settings.connection, settings.partitions, until_s)
+            stop_between_batches(query, until_s)
 
 
 def _tell(settings: Settings, queries: Sequence[StreamingQuery], counts: Counts, started_ms: int) -> Mapping[str, int]:
@@ -179,8 +187,8 @@ def _warn_of_large(states: Mapping[str, int], known: frozenset[str]) -> frozense
     return large
 
 
-def _await_record(query: StreamingQuery, connection: Connection, partitions: int) -> None:
-    """Wait until all decisions made so far are written; give up soon if no broker answers."""
+def _await_record(query: StreamingQuery, connection: Connection, partitions: int, until_s: float) -> None:
+    """Wait until all decisions made so far are written, but not beyond `until_s`; give up soon if no broker answers."""
     topic = connection.topics.decisions
     try:
         ends = Cluster(connection).all_offsets((topic, partition) for partition in range(partitions))
@@ -194,7 +202,7 @@ def _await_record(query: StreamingQuery, connection: Connection, partitions: int
         reached = json.loads(sources[0]["endOffset"] or "{}").get(topic, {}) if sources else {}
         return not query.isActive or all(reached.get(str(at), 0) >= end for (_, at), (_, end) in ends.items())
 
-    wait_until(written)
+    wait_until(written, until_s)
 
 
 def _status_of(query: StreamingQuery) -> QueryStatus:

@@ -1,36 +1,58 @@
-"""Supervision of running queries: detect that one has ended, and stop one between two batches."""
+"""Supervision of Spark by a service: its session, queries that end by themselves, and a stop between two batches."""
 
 import logging
-import signal
 import time
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipeline.runtime.stop_signals import StopSignals
+from pipeline.settings import Settings
+from pipeline.spark.session import start_session
 from wakeroll.errors import WakerollError
 
 log = logging.getLogger("wakeroll.run")
 
 POLL_S = 0.5
 """How often to check whether a query still runs (s)."""
-_LAST_BATCH_S = 30.0
-"""Longest wait for the last batch, which takes seconds (s)."""
+LAST_BATCHES_S = 45.0
+"""Longest wait for the last batches of all queries, which take seconds (s)."""
 
 
 class JobFailed(WakerollError):
     """A query ended by itself; the message names the query and the reason."""
 
 
-def on_signals(do: Callable[[], object]) -> None:
-    """Call `do` on SIGTERM and SIGINT."""
+@contextmanager
+def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Iterator[SparkSession]:
+    """Provide a session for long-running jobs, and stop it at the end.
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        do()
+    Systemd and `timeout` send SIGTERM to Spark's JVM too, which then ends without finishing its batch. The service has
+    not failed then: the next start repeats the batch.
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handle)
+    Raises:
+        JarsMissing, SparkFailed: as for `start_session`.
+        SystemExit: SIGINT arrived while the session started.
+    """
+    try:
+        spark = start_session(settings, name)
+    except KeyboardInterrupt:  # raised by a handler that a new session installs instead of ours
+        raise SystemExit(0) from None
+    finally:
+        stop.install()
+    try:
+        yield spark
+    except (JobFailed, PySparkException, Py4JError, OSError) as error:
+        if not stop.asked.is_set():
+            raise
+        log.warning("Spark ended before its last batch was finished; the next start repeats that batch: %s", error)
+    finally:
+        with suppress(Py4JError, OSError):  # without its JVM, a session cannot be stopped
+            spark.stop()
 
 
 def raise_if_dead(query: StreamingQuery) -> None:
@@ -41,13 +63,17 @@ def raise_if_dead(query: StreamingQuery) -> None:
     raise JobFailed(f"{query.name} ended: {_first_sentence(error) if error else 'it was stopped'}")
 
 
-def stop_between_batches(query: StreamingQuery) -> None:
+def stop_between_batches(query: StreamingQuery, until_s: float | None = None) -> None:
     """Stop a query at the end of its batch, so that no work is repeated after the next start.
 
     While the query catches up, its next batch starts at once; then that batch is stopped when it has hardly begun.
+
+    Args:
+        query: a running query.
+        until_s: time of the monotonic clock (s) at which the batch is stopped too; None: in 45 s.
     """
     last = _batch_of(query)
-    wait_until(lambda: not query.isActive or not query.status["isTriggerActive"] or _batch_of(query) != last)
+    wait_until(lambda: not query.isActive or not query.status["isTriggerActive"] or _batch_of(query) != last, until_s)
     query.stop()
 
 
@@ -57,10 +83,11 @@ def _batch_of(query: StreamingQuery) -> int:
     return -1 if progress is None else int(progress["batchId"])
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    """Wait until the condition is true, but at most for the duration of a last batch."""
-    deadline = time.monotonic() + _LAST_BATCH_S
-    while not true() and time.monotonic() < deadline:
+def wait_until(true: Callable[[], bool], until_s: float | None = None) -> None:
+    """Wait until the condition is true, but not beyond a time of the monotonic clock (s); None: in 45 s."""
+    if until_s is None:
+        until_s = time.monotonic() + LAST_BATCHES_S
+    while not true() and time.monotonic() < until_s:
         time.sleep(0.05)
 
 

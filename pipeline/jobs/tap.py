@@ -2,25 +2,24 @@
 
 import hashlib
 import logging
-import os
-import threading
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.jobs.metrics_sampler import sampled
-from pipeline.jobs.supervise import POLL_S, on_signals, raise_if_dead, stop_between_batches
+from pipeline.jobs.supervise import POLL_S, raise_if_dead, stop_between_batches, stoppable_session
 from pipeline.kafka.rights_check import require_rights
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.metrics.metrics_server import metrics_served
 from pipeline.metrics.run_metrics import RunMetrics
 from pipeline.operators.message_arrivals import arrivals
 from pipeline.runtime.process_lock import only_one
+from pipeline.runtime.stop_signals import StopSignals
 from pipeline.settings import Settings
 from pipeline.sinks.kafka_sink import publish
 from pipeline.sources.kafka_source import headers, kafka_options
-from pipeline.spark.session import jvm_of, start_session
+from pipeline.spark.session import jvm_of
 from wakeroll.connection import is_legal
 from wakeroll.errors import InvalidUsage
 
@@ -50,7 +49,7 @@ def query_of(topics: Sequence[str]) -> str:
 
 
 def run_tap(settings: Settings, topics: Sequence[str]) -> None:
-    """Publish arrivals of some topics until SIGTERM or SIGINT.
+    """Publish arrivals of some topics until SIGTERM or SIGINT, which have the same effects as for `run_jobs.run`.
 
     Raises:
         InvalidUsage: a topic does not exist or is a control plane topic, another process taps the same topics, or the
@@ -60,30 +59,26 @@ def run_tap(settings: Settings, topics: Sequence[str]) -> None:
         NotReachable: no broker answered.
         SparkFailed: Java is missing, or Spark did not start with these settings.
     """
-    stop = threading.Event()
-    on_signals(lambda: os._exit(130))  # nothing is running yet that must be stopped
+    stop = StopSignals(is_starting=True)
     _check(settings, topics)
     name = query_of(topics)
     metrics = RunMetrics()
     with (
         only_one(settings.lock_file(settings.checkpoint(f"{name}.lock")), f"taps {', '.join(topics)}"),
         metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port),
+        stoppable_session(settings, f"wakeroll {NAME}", stop) as spark,
     ):
-        spark = start_session(settings, f"wakeroll {NAME}")
         metrics.watch_jvm(jvm_of(spark))
+        stop.finish()
         query = start(spark, settings, topics)
-        on_signals(stop.set)
         log.info("publishing arrivals of %s on %s", ", ".join(topics), settings.bootstrap)
-        try:
-            with sampled(settings, metrics, [query]):
-                while not stop.wait(POLL_S):
-                    metrics.health.beat(NAME)
-                    raise_if_dead(query)
-                log.info("stopping")
-                metrics.health.stopping()
-                stop_between_batches(query)
-        finally:
-            spark.stop()
+        with sampled(settings, metrics, [query]):
+            while not stop.asked.wait(POLL_S):
+                metrics.health.beat(NAME)
+                raise_if_dead(query)
+            log.info("stopping")
+            metrics.health.stopping()
+            stop_between_batches(query)
 
 
 def _check(settings: Settings, topics: Sequence[str]) -> None:

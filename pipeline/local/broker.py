@@ -17,7 +17,7 @@ from pipeline.local.broker_settings import ALONE, RECORDS, Node, broker_properti
 from pipeline.local.child_process import Child, ChildFailed
 from pipeline.local.ports import HOST, PORTS, free_ports, is_free
 from pipeline.prerequisites import check_java, java_path
-from pipeline.spark.jars import broker_jars
+from pipeline.spark.jar_paths import broker_jars
 from wakeroll.errors import WakerollError
 
 READY_S = 180.0
@@ -64,7 +64,7 @@ class EmbeddedBroker:
             login: client settings for the check that the broker is ready.
             format_options: more options of Kafka's StorageTool, which prepares the folder of a new cluster.
             node: its part in a cluster; the other nodes of the cluster are objects of their own.
-            version: version of Kafka, such as 3.9.2, of the JARs that `make jars ARGS=kafka-3.9.2` fetches; empty: the
+            version: version of Kafka, such as 3.9.2, of the JARs that `wakeroll jars kafka-3.9.2` fetches; empty: the
                 version that wakeroll uses otherwise.
             login: client settings for the check that the broker is ready.
             format_options: more options of Kafka's StorageTool, which prepares the folder of a new cluster.
@@ -86,7 +86,7 @@ class EmbeddedBroker:
 
         Raises:
             BrokerFailed: the folder or the port is in use, Java is missing, or Kafka did not start.
-            JarsMissing: the broker's JARs are missing; `pipeline.spark.jars` fetches them.
+            JarsMissing: the broker's JARs are missing; `wakeroll jars broker` fetches them.
         """
         if self.is_running:
             return
@@ -191,7 +191,7 @@ class EmbeddedBroker:
         options += ["-XX:TieredStopAtLevel=1"] if self._fast_start else []
         logger = {"showDateTime": "true", "dateTimeFormat": "yyyy-MM-dd'T'HH:mm:ss.SSS", "showShortLogName": "true"}
         options += [f"-Dorg.slf4j.simpleLogger.{name}={value}" for name, value in logger.items()]
-        return [java, *options, "-cp", os.pathsep.join(str(jar) for jar in broker_jars(version=self._version))]
+        return [java, *options, "-cp", os.pathsep.join(str(jar) for jar in broker_jars(self._version))]
 
     def _format(self, command: list[str]) -> str:
         """Prepare the folder of a new cluster; return the cluster's id."""

@@ -34,6 +34,8 @@ PER_SECOND = 200
 SESSION_MS = 18_000
 """Session timeout (ms), after which a killed consumer's queues move. A client stops 3 s earlier, and busy cores may
 delay answers by 10 s."""
+STOPPED = 130
+"""Exit code of a demo that was stopped before its end."""
 _STEP_S = 180.0
 
 out = Console()
@@ -80,7 +82,7 @@ def run_demo(settings: Settings, stop: threading.Event, page_port: int | None = 
         show_answers(system.settings, GROUP, f"{story.topic}-3", out)
     except Stopped:
         out.print("stopped; everything is down")
-        return 130
+        return STOPPED
     out.print(f"[dim]the whole demo took {time.monotonic() - started:.0f} s; tables in {settings.warehouse}[/]")
     if page_port is not None:
         _serve(structs.replace(settings, bootstrap=""), page_port, stop)

@@ -1,7 +1,7 @@
 """Class data sharing: Spark's classes in one file that a JVM maps, instead of loading and verifying them at each start.
 
 `python -m pipeline.spark.class_data_sharing` starts a session, queries all views, and lets its JVM write the loaded
-classes (180 MB, in deploy/jars/). If the file exists already, it does so quickly and silently. Only the start time of
+classes (180 MB, in the folder of the JARs). If the file exists already, it does nothing. Only the start time of
 sessions depends on the file.
 """
 
@@ -17,24 +17,26 @@ from pathlib import Path
 
 from pipeline.prerequisites import java_path
 from pipeline.settings import Settings
-from pipeline.spark.jars import CLASSES, spark_jars
+from pipeline.spark.jar_paths import class_file, spark_jars
 from wakeroll.errors import WakerollError
 
 _MAKING_S = 300.0
 """Time limit for the JVM to write its classes (s); it takes 10 to 30 s."""
 
 
-def ensure_classes(file: Path = CLASSES, *, say: Callable[[str], None] = print) -> None:
+def ensure_classes(file: Path | None = None, *, say: Callable[[str], None] = print) -> None:
     """Create the class file for this Java and these JARs if it is missing; do not retry with a Java that cannot.
 
     Args:
-        file: path of the class file; a file beside it records the Java and the JARs that it was made of.
+        file: path of the class file; a file beside it records the Java and the JARs that it was made of. None: the
+            file that sessions use, in the folder of the JARs.
         say: called with each line of progress.
 
     Raises:
         JarsMissing, SparkFailed: Spark cannot be started.
         OSError: the file cannot be written.
     """
+    file = class_file() if file is None else file
     stamp = file.with_suffix(".of")
     made_of = _made_of()
     if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of:

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import select
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ class IvyFailed(WakerollError):
 
 
 def retrieve(
+    ivy_file: Path,
     folder: Path,
     into: str,
     configurations: Sequence[str],
@@ -43,12 +45,13 @@ def retrieve(
     keep_open: int,
     silence_s: float,
 ) -> None:
-    """Resolve `folder`/ivy.xml and copy its JARs to `folder`/`into`/<configuration>/.
+    """Resolve an ivy.xml and copy its JARs to `folder`/`into`/<configuration>/.
 
     Args:
-        folder: folder of ivy.xml and of the cache.
+        ivy_file: the list of JARs.
+        folder: folder of the JARs and of the cache.
         into: subfolder for the JARs.
-        configurations: configurations of ivy.xml to resolve.
+        configurations: configurations of `ivy_file` to resolve.
         maven_url: Maven repository to use instead of Ivy's default.
         fetched: called with the file name of each downloaded JAR.
         keep_open: open file that Ivy's process inherits, so that a lock on it lasts until that process has ended too.
@@ -65,9 +68,10 @@ def retrieve(
     cache.mkdir(parents=True, exist_ok=True)
     root = f" root={quoteattr(maven_url.rstrip('/') + '/')}" if maven_url else ""
     (cache / "settings.xml").write_text(_SETTINGS.format(root=root), encoding="utf-8")
-    # All paths are relative, because brackets have a meaning in Ivy's patterns, and a checkout's path may contain some.
-    names = ["-settings", f"{CACHE}/settings.xml", "-ivy", "ivy.xml", "-cache", CACHE, "-types", "jar", "bundle"]
-    names += ["-confs", *configurations]
+    # All paths are relative, because brackets have a meaning in Ivy's patterns, and a folder's path may contain some.
+    shutil.copy(ivy_file, cache / "ivy.xml")
+    names = ["-settings", f"{CACHE}/settings.xml", "-ivy", f"{CACHE}/ivy.xml", "-cache", CACHE]
+    names += ["-types", "jar", "bundle", "-confs", *configurations]
     pattern = f"{into}/[conf]/[artifact]-[revision].[ext]"
     command = [java, *proxy_options(getproxies()), "-jar", str(_ivy()), *names, "-retrieve", pattern]
     ivy = subprocess.Popen(
@@ -86,11 +90,11 @@ def retrieve(
         ivy.wait()
         (cache / "ivy.log").write_text("\n".join(lines), encoding="utf-8")
     if ivy.returncode != 0:
-        raise IvyFailed(explain("\n".join(lines)))
+        raise IvyFailed(explain("\n".join(lines), cache))
 
 
-def explain(output: str) -> str:
-    """Return one sentence with the reason of Ivy's failure, and the remedy."""
+def explain(output: str, cache: Path) -> str:
+    """Return one sentence with the reason of Ivy's failure, and the remedy, which may be to remove the cache."""
     again = "then start again: what was fetched is kept"
     if "No space left on device" in output:
         return f"the disk is full; free some space, {again}"
@@ -107,7 +111,7 @@ def explain(output: str) -> str:
         names = ", ".join(resolved or artifact for resolved, artifact in lacking)
         return f"the Maven repository does not have {names}; name one that does in WAKEROLL_MAVEN_URL, {again}"
     last = next((line for line in output.splitlines() if "Exception" in line), output.strip()[-200:])
-    return f"Ivy failed ({last.strip()}); remove the folder deploy/jars/{CACHE} and start again"
+    return f"Ivy failed ({last.strip()}); remove the folder {cache} and start again"
 
 
 def proxy_options(proxies: Mapping[str, str]) -> list[str]:
@@ -147,7 +151,7 @@ def _ivy() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise IvyFailed(
-            "PySpark, whose Ivy fetches the JARs, is not installed; install wakeroll[spark], or `make setup`"
+            "PySpark, whose Ivy fetches the JARs, is not installed; install it with: pip install 'wakeroll[spark]'"
         )
     return next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
 

@@ -14,38 +14,39 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipeline.prerequisites import java_path
-from pipeline.spark.jars import CONFIGURATIONS, FOLDER, S3, JarsMissing, ensure_jars, fetched_s3_jars
+from pipeline.spark.jar_paths import S3, SPARK, JarSet, jar_paths, our_jars
+from pipeline.spark.jar_sums import JarsMissing
 
 SOURCES = Path(__file__).with_name("java")
 _COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
 _COMPILED = ".compiled"
-_HOW = "run `make jars ARGS=s3`, or `python -m pipeline.spark.jars s3`."
 
 
-def s3_jars(folder: Path = FOLDER) -> list[Path]:
-    """Return the JARs that Spark needs for an S3 store, besides those of `spark_jars`.
+def s3_session_jars(jars: JarSet | None = None) -> list[Path]:
+    """Return the JARs that Spark needs besides its own, if tables or checkpoints are in an S3 store.
 
     Raises:
         JarsMissing: at least one JAR is missing.
     """
-    fetched, ours = fetched_s3_jars(folder), _jar(folder)
+    jars = our_jars() if jars is None else jars
+    fetched, ours = jar_paths(SPARK, S3, jars=jars), _jar(jars.folder)
     if not ours.is_file():
-        raise JarsMissing(f"{ours.name} is missing in {ours.parent}; {_HOW}")
+        raise JarsMissing(f"{ours.name} is missing in {ours.parent}; run `wakeroll jars {S3}`.")
     return [*fetched, ours]
 
 
-def ensure_s3_jars(folder: Path = FOLDER, *, say: Callable[[str], None] = print) -> None:
-    """Fetch and compile what is missing, of all JARs; return quickly and silently if nothing is.
+def ensure_s3_classes(jars: JarSet | None = None, *, say: Callable[[str], None] = print) -> None:
+    """Compile our classes if their JAR is missing; return quickly and silently if it exists.
 
     Raises:
-        JarsMissing: for any reason.
+        JarsMissing: the fetched JARs are missing, or for any other reason.
     """
-    ensure_jars(folder, configurations=(*CONFIGURATIONS, S3), say=say)
-    jar = _jar(folder)
+    jars = our_jars() if jars is None else jars
+    jar = _jar(jars.folder)
     if jar.is_file():
         return
     try:
-        _compile(jar, fetched_s3_jars(folder))
+        _compile(jar, jar_paths(S3, jars=jars))
     except OSError as error:
         raise JarsMissing(f"cannot write {jar}: {error}; make that folder writable, then start again.") from error
     say(f"compiled {jar.name}")

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pipeline.prerequisites import check_java
 from pipeline.settings import Settings
 from pipeline.spark.executors import executor_confs, is_local
-from pipeline.spark.jars import CLASSES, spark_jars
-from pipeline.spark.s3_classes import s3_jars
+from pipeline.spark.jar_paths import class_file, spark_jars
+from pipeline.spark.s3_classes import s3_session_jars
 from pipeline.spark.spark_properties import read_spark_properties
 from pipeline.spark.storage_confs import storage_confs, uses_s3
 from wakeroll.errors import WakerollError
@@ -78,10 +78,10 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
     if not found.ok:
         raise SparkFailed(f"{found.found}; {found.fix}")
     _prepare_environment()
-    if CLASSES.exists():
+    if (classes := class_file()).exists():
         # A JVM that does not match the file (another Java, other JARs) ignores it; NO_WORDS suppresses its warning.
-        java = f'{java} -XX:SharedArchiveFile="{CLASSES}" {NO_WORDS}'
-    jars = [*spark_jars(), *(s3_jars() if uses_s3(settings) else ())]
+        java = f'{java} -XX:SharedArchiveFile="{classes}" {NO_WORDS}'
+    jars = s3_session_jars() if uses_s3(settings) else spark_jars()
     confs = {
         **confs,
         **storage_confs(settings),

@@ -4,7 +4,6 @@ Code 2 is a mistake of the user's, which the same command makes again; code 1 is
 """
 
 import os
-import shutil
 import sys
 import uuid
 from collections.abc import Callable
@@ -148,21 +147,19 @@ def test_no_java_is_named(tmp_path: Path, command: str):
     )
 
 
-@pytest.mark.parametrize(("command", "lacks"), [("up", "broker"), ("groups --engine spark", "spark")])
+@pytest.mark.parametrize(
+    ("command", "lacks"), [("up", "spark broker"), ("demo", "spark broker"), ("groups --engine spark", "spark")]
+)
 def test_no_jars_are_named(tmp_path: Path, command: str, lacks: str):
-    """A checkout that nobody ran `make setup` in."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    for package in ("model", "wakeroll", "pipeline"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
-    (tmp_path / "deploy/jars").mkdir(parents=True)
-    shutil.copy(ROOT / "deploy/jars/sha256sums", tmp_path / "deploy/jars")
+    """An installed package, or a checkout that nobody ran `make setup` in: one command fetches all that are missing."""
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    ended = run_process([sys.executable, "-m", "pipeline.cli", *command.split()], folder=tmp_path)
+    program = [sys.executable, "-m", "pipeline.cli", *command.split()]
+    ended = run_process(program, folder=tmp_path, WAKEROLL_JARS=str(tmp_path / "jars"), PYTHONPATH=str(ROOT))
 
     assert ended.returncode == 1
-    assert ended.stderr.startswith(f"wakeroll: {tmp_path}/deploy/jars/{lacks} lacks "), ended.stderr
-    assert ended.stderr.endswith("; run `make setup`, or `python -m pipeline.spark.jars`.\n")
+    assert ended.stderr.startswith(f"wakeroll: {tmp_path}/jars lacks "), ended.stderr
+    assert ended.stderr.endswith(f"; run `wakeroll jars {lacks}`.\n")
 
 
 def test_a_folder_that_cannot_be_made_is_named(wakeroll: Command):

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pipeline.settings import Settings
-from pipeline.spark.s3_classes import ensure_s3_jars
+from pipeline.spark.jar_paths import S3, SPARK
+from pipeline.spark.jars import ensure_jars
+from pipeline.spark.s3_classes import ensure_s3_classes
 from tests.support.systems.broker_cluster import BrokerCluster
 from tests.support.systems.s3_server import S3Server
 
@@ -14,7 +16,8 @@ from tests.support.systems.s3_server import S3Server
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server, the JARs for it, and an environment in which each client finds it."""
     pytest.importorskip("moto.server", reason="needs the package moto: pip install 'moto[s3,server]'")
-    ensure_s3_jars()
+    ensure_jars((SPARK, S3))
+    ensure_s3_classes()
     with S3Server(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as environment:
         for name, value in server.environment.items():
             environment.setenv(name, value)

@@ -3,19 +3,20 @@
 import pytest
 
 from pipeline.local.broker import EmbeddedBroker
-from pipeline.spark.jars import JarsMissing, broker_jars, other_brokers
+from pipeline.spark.jar_paths import broker_jars, our_jars
+from pipeline.spark.jar_sums import JarsMissing
 from tests.support.systems.fleet import Fleet
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 
-VERSIONS = [name.removeprefix("kafka-") for name in other_brokers()]
+VERSIONS = [name.removeprefix("kafka-") for name in our_jars().other_brokers]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_story_is_the_same_on_each_version(version, spark, tmp_path):
     """A broker is killed in between, and a member leaves; nothing is lost, and a replay decides the same."""
     try:
-        broker_jars(version=version)
+        broker_jars(version)
     except JarsMissing as error:
         pytest.skip(str(error))
     with (

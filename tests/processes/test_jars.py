@@ -1,4 +1,4 @@
-"""The JARs of a checkout: fetched once, from a real HTTP server by the real Ivy, whatever goes wrong on the way."""
+"""The JARs: fetched once, from a real HTTP server by the real Ivy, whatever goes wrong on the way."""
 
 import hashlib
 import http.server
@@ -14,18 +14,13 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from pipeline.spark import jars, s3_classes
+from pipeline.spark import jar_paths as jar_paths_module
+from pipeline.spark import s3_classes
 from pipeline.spark.ivy import explain, proxy_options
-from pipeline.spark.jars import (
-    CONFIGURATIONS,
-    FOLDER,
-    S3,
-    JarsMissing,
-    broker_jars,
-    ensure_jars,
-    fetched_s3_jars,
-    spark_jars,
-)
+from pipeline.spark.jar_paths import LOCAL, S3, SPARK, JarSet, jar_paths, our_jars
+from pipeline.spark.jar_sums import JarsMissing
+from pipeline.spark.jars import ensure_jars
+from tests.support.running_processes import ROOT
 from tests.support.waiting import wait_until
 
 CONTENTS = {"spark/alpha-1.jar": b"for Spark", "broker/beta-2.jar": b"for the broker"}
@@ -94,11 +89,11 @@ def mirror() -> Iterator[Mirror]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder like deploy/jars, for two small JARs; brackets in its path mean something to Ivy."""
-    folder = tmp_path / "a checkout [2] (copy)"
-    folder.mkdir()
+    """The future folder of two small JARs, with their lists beside it; brackets in its path mean something to Ivy."""
+    folder, lists = tmp_path / "a checkout [2] (copy)", tmp_path / "lists"
+    lists.mkdir()
     dependency = '<dependency org="org.example" name="{}" rev="{}" conf="{}->default"/>'
-    (folder / "ivy.xml").write_text(
+    (lists / "ivy.xml").write_text(
         '<ivy-module version="2.0"><info organisation="wakeroll" module="jars"/>'
         '<configurations><conf name="spark"/><conf name="broker"/></configurations><dependencies>'
         f"{dependency.format('alpha', 1, 'spark')}{dependency.format('beta', 2, 'broker')}"
@@ -118,7 +113,7 @@ def test_jars_are_fetched_once(folder, mirror):
     assert first[1:] == ["  fetched 2 of 2", "all 2 JARs exist, and their hashes are right"]
     assert (asked_first, second, mirror.asked) == (["alpha-1.jar", "beta-2.jar"], [], [])
     assert not (folder / ".ivy").exists()
-    assert (spark_jars(folder), broker_jars(folder)) == ([folder / "spark/alpha-1.jar"], [folder / "broker/beta-2.jar"])
+    assert jar_paths(*LOCAL, jars=set_of(folder)) == [folder / "spark/alpha-1.jar", folder / "broker/beta-2.jar"]
 
 
 def test_jars_for_s3_are_fetched_on_request_only(folder, mirror):
@@ -126,33 +121,36 @@ def test_jars_for_s3_are_fetched_on_request_only(folder, mirror):
     gamma = "/org/example/gamma/3/gamma-3.jar"
     mirror.files[gamma] = b"for S3"
     mirror.files[pom(gamma)] = mirror.files[pom(ALPHA)].replace(b"alpha", b"gamma").replace(b">1<", b">3<")
-    ivy = (folder / "ivy.xml").read_text()
+    ivy_file = set_of(folder).lists / "ivy.xml"
+    ivy = ivy_file.read_text()
     ivy = ivy.replace('<conf name="broker"/>', '<conf name="broker"/><conf name="s3"/>')
     gamma_too = '<dependency org="org.example" name="gamma" rev="3" conf="s3->default"/></dependencies>'
-    (folder / "ivy.xml").write_text(ivy.replace("</dependencies>", gamma_too))
+    ivy_file.write_text(ivy.replace("</dependencies>", gamma_too))
     write_sums(folder, {**CONTENTS, "s3/gamma-3.jar": b"for S3"})
     fetch(folder, mirror)
     first = mirror.downloads()
-    with pytest.raises(JarsMissing, match=r"s3 lacks 1 of 1 JARs \(gamma-3\.jar\); run `make jars ARGS=s3`"):
-        fetched_s3_jars(folder)
-    ensure_jars(folder, configurations=(*CONFIGURATIONS, S3), maven_url=mirror.url, say=lambda _: None)
+    with pytest.raises(JarsMissing, match=r"lacks 1 of 1 JARs of s3 \(gamma-3\.jar\); run `wakeroll jars s3`"):
+        jar_paths(SPARK, S3, jars=set_of(folder))
+    ensure_jars([SPARK, S3], jars=set_of(folder), maven_url=mirror.url, say=lambda _: None)
     second = mirror.downloads()
     fetch(folder, mirror)
 
     assert (first, second, mirror.downloads()) == (["alpha-1.jar", "beta-2.jar"], ["gamma-3.jar"], [])
-    assert fetched_s3_jars(folder) == [folder / "s3/gamma-3.jar"]
+    assert jar_paths(S3, jars=set_of(folder)) == [folder / "s3/gamma-3.jar"]
     assert found(folder) == CONTENTS
 
 
 def test_the_classes_for_s3_are_compiled_by_spark_s_own_compiler(tmp_path):
     """A Java without a compiler is enough; a change of the sources is compiled again under another name."""
-    if not (FOLDER / "s3").is_dir():
-        pytest.skip("the JARs for S3 are missing: make jars ARGS=s3")
+    try:
+        fetched = jar_paths(S3)
+    except JarsMissing as error:
+        pytest.skip(str(error))
     jar = tmp_path / "ours.jar"
-    s3_classes._compile(jar, fetched_s3_jars())
+    s3_classes._compile(jar, fetched)
     with zipfile.ZipFile(jar) as archive:
         names = archive.namelist()
-    s3_classes._compile(tmp_path / "again.jar", fetched_s3_jars())
+    s3_classes._compile(tmp_path / "again.jar", fetched)
 
     assert names == [
         f"wakeroll/{name}.class" for name in ("ConditionalS3A", "ConditionalS3AFileSystem", "ConditionalStream")
@@ -163,7 +161,7 @@ def test_the_classes_for_s3_are_compiled_by_spark_s_own_compiler(tmp_path):
 def test_jars_that_somebody_put_there_are_taken(folder, mirror):
     """A machine without a network gets them by copying two folders."""
     for name, content in CONTENTS.items():
-        (folder / name).parent.mkdir()
+        (folder / name).parent.mkdir(parents=True)
         (folder / name).write_bytes(content)
 
     said = fetch(folder, mirror)
@@ -215,7 +213,7 @@ def test_a_wrong_jar_is_named_and_fetched_anew(folder, mirror):
     fetch(folder, mirror)
 
     assert sentence == (
-        "the fetched JARs do not match deploy/jars/sha256sums (with a wrong hash: spark/alpha-1.jar); "
+        "the fetched JARs do not match sha256sums (with a wrong hash: spark/alpha-1.jar); "
         "start again, which fetches the wrong ones again (from another mirror, if WAKEROLL_MAVEN_URL names one)."
     )
     assert nothing_yet == {}
@@ -228,7 +226,7 @@ def test_a_list_that_does_not_fit_is_said_to(folder, mirror):
     write_sums(folder, {"spark/alpha-1.jar": CONTENTS["spark/alpha-1.jar"], "broker/gamma-3.jar": b"?"})
 
     assert failure(folder, mirror) == (
-        "the fetched JARs do not match deploy/jars/sha256sums (missing: broker/gamma-3.jar; "
+        "the fetched JARs do not match sha256sums (missing: broker/gamma-3.jar; "
         "not in the list: broker/beta-2.jar); "
         "ivy.xml and sha256sums do not fit each other: take both from one version of wakeroll."
     )
@@ -249,7 +247,7 @@ def test_a_repository_that_says_nothing_is_given_up(folder, mirror):
     mirror.stalled.add(pom(ALPHA))
 
     with pytest.raises(JarsMissing, match=r"the Maven repository has sent nothing for 1 s; check the network"):
-        ensure_jars(folder, maven_url=mirror.url, say=lambda _: None, silence_s=1)
+        ensure_jars(jars=set_of(folder), maven_url=mirror.url, say=lambda _: None, silence_s=1)
 
 
 def test_two_at_once_fetch_once(folder, mirror):
@@ -272,9 +270,12 @@ def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(folder, mirror, monkeyp
     # A shell without job control lets what it starts in the background ignore Ctrl-C, and this test may be below one.
     program = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from pathlib import Path; "
-        "from pipeline.spark.jars import main; sys.exit(main([], Path(sys.argv[1])))"
+        "from pipeline.cli import jars_command; from pipeline.cli.app import run_app; "
+        "from pipeline.spark.jar_paths import JarSet; ours = JarSet(*map(Path, sys.argv[1:])); "
+        "jars_command.our_jars = lambda: ours; sys.exit(run_app(['jars', 'spark', 'broker']))"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True) as start:
+    command = [sys.executable, "-c", program, str(folder), str(set_of(folder).lists)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as start:
         wait_until(lambda: BETA in mirror.asked, "the second JAR is requested")
         start.send_signal(signal.SIGINT)
         _, errors = start.communicate(timeout=30)
@@ -288,22 +289,24 @@ def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(folder, mirror, monkeyp
     assert found(folder) == CONTENTS
 
 
-def test_a_broken_java_home_is_one_sentence(folder, monkeypatch, capsys):
+def test_a_broken_java_home_is_one_sentence(folder, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
 
-    assert jars.main([], folder) == 1
-    assert capsys.readouterr().err == (
-        "jars: JAVA_HOME is /nowhere, but there is no bin/java in it; "
-        "set JAVA_HOME to a Java 17 or newer, or unset it.\n"
+    with pytest.raises(JarsMissing) as error:
+        ensure_jars(jars=set_of(folder))
+
+    assert str(error.value) == (
+        "JAVA_HOME is /nowhere, but there is no bin/java in it; set JAVA_HOME to a Java 17 or newer, or unset it."
     )
 
 
 def test_a_program_that_needs_missing_jars_says_how_to_get_them(folder):
     with pytest.raises(JarsMissing) as error:
-        spark_jars(folder)
+        jar_paths(*LOCAL, jars=set_of(folder))
 
     assert str(error.value) == (
-        f"{folder}/spark lacks 1 of 1 JARs (alpha-1.jar); run `make setup`, or `python -m pipeline.spark.jars`."
+        f"{folder} lacks 1 of 1 JARs of spark (alpha-1.jar) and 1 of 1 JARs of broker (beta-2.jar); "
+        "run `wakeroll jars spark broker`."
     )
 
 
@@ -326,13 +329,13 @@ def test_a_program_that_needs_missing_jars_says_how_to_get_them(folder):
         ),
         (
             'Exception in thread "main" java.lang.Unexpected: no idea\n\tat org.apache.ivy',
-            'Ivy failed (Exception in thread "main" java.lang.Unexpected: no idea); remove the folder deploy/jars/.ivy '
-            "and start again",
+            'Ivy failed (Exception in thread "main" java.lang.Unexpected: no idea); remove the folder /jars/.ivy and '
+            "start again",
         ),
     ],
 )
 def test_what_ivy_says_at_length_becomes_a_sentence(output, sentence):
-    assert explain(output) == sentence
+    assert explain(output, Path("/jars/.ivy")) == sentence
 
 
 def test_proxies_of_the_environment_are_java_s_too():
@@ -349,9 +352,38 @@ def test_proxies_of_the_environment_are_java_s_too():
     assert proxy_options({}) == []
 
 
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"WAKEROLL_JARS": "/opt/jars", "XDG_CACHE_HOME": "/cache", "HOME": "/home/ann"}, "/opt/jars"),
+        ({"XDG_CACHE_HOME": "/cache", "HOME": "/home/ann"}, "/cache/wakeroll/jars-<list>"),
+        ({"HOME": "/home/ann"}, "/home/ann/.cache/wakeroll/jars-<list>"),
+        ({"XDG_CACHE_HOME": "cache", "HOME": "/home/ann"}, "/home/ann/.cache/wakeroll/jars-<list>"),
+    ],
+    ids=["named", "platform's cache", "home", "a relative cache is none"],
+)
+def test_an_installed_package_keeps_its_jars_where_the_user_may_write(tmp_path, monkeypatch, environment, expected):
+    """The package itself may be read-only, or belong to root; and another list of JARs has a folder of its own."""
+    monkeypatch.setattr(jar_paths_module, "_CHECKOUT", tmp_path)  # has no pyproject.toml, like site-packages
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("WAKEROLL_JARS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    digest = hashlib.sha256((our_jars().lists / "sha256sums").read_bytes()).hexdigest()[:12]
+
+    assert str(our_jars().folder) == expected.replace("<list>", digest)
+
+
+def test_a_checkout_keeps_its_jars_in_itself(monkeypatch):
+    monkeypatch.delenv("WAKEROLL_JARS", raising=False)
+
+    assert our_jars().folder == ROOT / "deploy" / "jars"
+
+
 def test_no_jar_of_ours_is_in_spark_already():
     """Two versions of one library on Spark's class path: whichever is found first breaks the other's users."""
-    listed = [line.split()[1] for line in (FOLDER / "sha256sums").read_text().splitlines()]
+    listed = [line.split()[1] for line in (our_jars().lists / "sha256sums").read_text().splitlines()]
     ours = {library(name) for name in listed if name.startswith(("spark/", "s3/"))}
     of_spark = {library(path.name) for path in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
 
@@ -362,7 +394,7 @@ def test_no_jar_of_ours_is_in_spark_already():
 def fetch(folder: Path, mirror: Mirror) -> list[str]:
     """Fetch from the mirror; return what was said."""
     said: list[str] = []
-    ensure_jars(folder, maven_url=mirror.url, say=said.append)
+    ensure_jars(jars=set_of(folder), maven_url=mirror.url, say=said.append)
     return said
 
 
@@ -379,9 +411,14 @@ def found(folder: Path) -> dict[str, bytes]:
     return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in paths}
 
 
+def set_of(folder: Path) -> JarSet:
+    """Return the JARs of a test: the folder, and its lists."""
+    return JarSet(folder, folder.parent / "lists")
+
+
 def write_sums(folder: Path, contents: dict[str, bytes]) -> None:
     lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items()]
-    (folder / "sha256sums").write_text("".join(lines))
+    (set_of(folder).lists / "sha256sums").write_text("".join(lines))
 
 
 def library(jar: str) -> str:

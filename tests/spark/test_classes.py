@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.prerequisites import java_path
-from pipeline.spark.jars import CLASSES
+from pipeline.spark.jar_paths import class_file
 from pipeline.spark.session import NO_WORDS
 
 if TYPE_CHECKING:
@@ -19,18 +19,18 @@ MAPS = Path("/proc/self/maps")
 
 @pytest.mark.skipif(not MAPS.exists(), reason="only Linux says what a process has mapped")
 def test_a_session_uses_what_was_kept(engine: "SparkSession"):
-    if CLASSES.with_suffix(".of").exists() and not CLASSES.exists():
+    if class_file().with_suffix(".of").exists() and not class_file().exists():
         pytest.skip("this Java cannot create the file")
     pid = engine.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
 
-    assert str(CLASSES) in Path(f"/proc/{pid}/maps").read_text()
+    assert str(class_file()) in Path(f"/proc/{pid}/maps").read_text()
 
 
 @pytest.mark.parametrize("content", [None, b"not what Java has written"], ids=["other JARs", "another file"])
 def test_a_java_that_they_do_not_fit_goes_on_without_a_word(tmp_path: Path, content: bytes | None):
     java = java_path()
     assert java is not None
-    file = CLASSES
+    file = class_file()
     if content is not None:
         file = tmp_path / "classes.jsa"
         file.write_bytes(content)

@@ -1,29 +1,59 @@
 """A command whose extra is not installed names it, and has no traceback."""
 
+import subprocess
 import sys
 
 import pytest
 
-from tests.support.running_processes import run_process
+from tests.support.running_processes import ROOT, run_process
+from tests.support.waiting import PATIENCE_S
 
 WITHOUT = """
 import sys
-for name in ("pyspark", "py4j", "delta", "pandas", "numpy", "pyarrow", "prometheus_client"):
+for name in sys.argv.pop(1).split(","):
     sys.modules[name] = None  # an import fails
 from pipeline.cli import main
 main()
 """
+OF_SPARK = "pyspark,py4j,delta,pandas,numpy,pyarrow"
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["run --bootstrap localhost:1", "observe --bootstrap localhost:1", "tap orders --bootstrap localhost:1"],
+    ("words", "missing", "extra"),
+    [
+        ("run --bootstrap localhost:1", OF_SPARK, "spark"),
+        ("tap orders --bootstrap localhost:1", OF_SPARK, "spark"),
+        ("observe --bootstrap localhost:1", "prometheus_client", "ask"),
+    ],
 )
-def test_the_extra_is_named(tmp_path, words):
-    """Somebody who installed `ask` alone finds out how to get further."""
-    done = run_process([sys.executable, "-c", WITHOUT, *words.split(), "--home", str(tmp_path)])
+def test_the_extra_is_named(tmp_path, words, missing, extra):
+    """Somebody who installed too little finds out how to get further."""
+    done = run_process([sys.executable, "-c", WITHOUT, missing, *words.split(), "--home", str(tmp_path)])
 
     assert done.returncode == 2
-    assert done.stderr.startswith("wakeroll: this command needs the extra `spark` (")
-    assert done.stderr.endswith("is missing); install it with: pip install 'wakeroll[spark]'\n")
+    assert done.stderr.startswith(f"wakeroll: this command needs the extra `{extra}` (")
+    assert done.stderr.endswith(f"is missing); install it with: pip install 'wakeroll[{extra}]'\n")
     assert "Traceback" not in done.stderr
+
+
+def test_an_observer_needs_neither_java_nor_spark(tmp_path):
+    """It runs on small machines; PySpark would make its image ten times as large."""
+    program = [sys.executable, "-c", WITHOUT, OF_SPARK, "observe", "--bootstrap", "localhost:1"]
+    with subprocess.Popen([*program, "--home", str(tmp_path)], stderr=subprocess.PIPE, text=True, cwd=ROOT) as observer:
+        assert observer.stderr is not None
+        lines = iter(observer.stderr.readline, "")
+        waits = any("no Kafka broker answered at localhost:1" in line for line in lines)
+        observer.terminate()
+        observer.communicate(timeout=PATIENCE_S)
+
+    assert (waits, observer.returncode) == (True, 0)
+
+
+def test_without_the_command_s_packages_one_sentence_names_the_extra():
+    """`pip install wakeroll` is the SDK; its script is there all the same."""
+    done = run_process([sys.executable, "-c", WITHOUT, "typer,rich", "groups"])
+
+    assert (done.returncode, done.stderr) == (
+        1,
+        "wakeroll: the command needs the extra `ask`; install it with: pip install 'wakeroll[ask]'\n",
+    )

@@ -1,0 +1,130 @@
+"""SIGTERM and SIGINT in a process: what the first one ends, what it lets finish, and what a second one cuts."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.running_processes import ROOT
+from tests.support.waiting import PATIENCE_S, wait_until
+
+BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+
+STARTING = """
+from contextlib import contextmanager
+@contextmanager
+def lease():
+    try:
+        yield
+    finally:
+        print("released", flush=True)
+stop = StopSignals(is_starting=True)
+with lease():
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+FINISHING = """
+stop = StopSignals(is_starting=True)
+stop.finish()
+print("ready", flush=True)
+stop.asked.wait()
+print("finished", flush=True)
+"""
+
+DEAF = """
+stop = StopSignals()
+print("ready", flush=True)
+stop.asked.wait()
+print("asked", flush=True)
+time.sleep(600)
+"""
+
+CAUGHT = """
+stop = StopSignals(is_starting=True)
+print("ready", flush=True)
+try:
+    time.sleep(600)
+except BaseException:
+    print("caught", flush=True)
+stop.finish()
+print("queries start", flush=True)
+"""
+
+
+@contextmanager
+def started(program: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run a program until it is ready."""
+    head = (
+        "import logging, time; from pipeline.runtime.stop_signals import StopSignals; logging.basicConfig(level=20)\n"
+    )
+    command = [sys.executable, "-c", head + program]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@BOTH
+def test_a_start_is_undone(number):
+    """A lease that is not released makes the next process wait until it expires."""
+    with started(STARTING) as process:
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=PATIENCE_S)
+
+    assert (process.returncode, said) == (0, "released\n")
+
+
+@BOTH
+def test_work_in_progress_is_finished(number):
+    with started(FINISHING) as process:
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=PATIENCE_S)
+
+    assert (process.returncode, said) == (0, "finished\n")
+
+
+@BOTH
+def test_a_second_signal_ends_the_process_at_once(number):
+    """Somebody who presses Ctrl-C again does not want to wait for a batch."""
+    with started(DEAF) as process:
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: process.poll() is not None, "it ends", between=lambda: again(process, number))
+        said, log = process.communicate(timeout=PATIENCE_S)
+
+    assert (process.returncode, said) == (128 + number, "asked\n")
+    assert log.endswith(f"{number.name} again: stopping at once; the next start repeats what is cut now\n")
+
+
+def again(process: "subprocess.Popen[str]", number: signal.Signals) -> None:
+    """Send a signal, and give the process a moment for it."""
+    process.send_signal(number)
+    try:
+        process.wait(0.2)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def test_a_signal_that_arrives_twice_is_one_request():
+    """`timeout 60 wakeroll run` sends SIGTERM to the process, and to the process group that it is in."""
+    with started(FINISHING) as process:
+        for _ in range(3):
+            process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=PATIENCE_S)
+
+    assert (process.returncode, said) == (0, "finished\n")
+
+
+def test_a_stop_whose_exception_was_caught_is_not_lost():
+    """Python itself drops an exception that reaches a finalizer or a callback of the garbage collector."""
+    with started(CAUGHT) as process:
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=PATIENCE_S)
+
+    assert (process.returncode, said) == (0, "caught\n")
