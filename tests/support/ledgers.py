@@ -24,7 +24,7 @@ from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision
 from model.rows import SNAPSHOTS, TABLES
-from model.shard import VERSION, Shard
+from model.shard import Shard
 from pipeline.jobs import record
 from pipeline.ledger.retention import DAY_MS, forget, past_of
 from pipeline.ledger.schemas import schema_of
@@ -151,13 +151,13 @@ class Story:
         """Keep the state of every shard, as `record` does now and then."""
         for (topic, partition), shard in self._shards.items():
             body = bytearray(shard.body())
-            self.snapshots.append((topic, partition, shard.offset, shard.era, VERSION, shard.now_ms, body))
+            self.snapshots.append((topic, partition, shard.offset, shard.era, shard.version, shard.now_ms, body))
 
     def lose_state(self) -> None:
         """Let the coordinator lose its checkpoints, without a snapshot: it reads the log again, in a new era."""
         for where, lost in self._shards.items():
             again = Shard(*where, PARTITIONS, era=lost.era + 1, quiet_until=lost.offset + 1, raises=True)
-            self.snapshots.append((*where, -1, again.era, VERSION, 0, bytearray(again.body())))
+            self.snapshots.append((*where, -1, again.era, again.version, 0, bytearray(again.body())))
             for row in self.rows:
                 if row[:2] == where:
                     again.apply(Record(*row))
