@@ -86,13 +86,15 @@ def upgrade(
             event = Level(level=level, by=by or this_user())
             offsets = append_level(settings.connection, settings.read_keys(), event, places)
             with out.status("waiting for the shards"):
-                _await(model, offsets, level)
+                _await(model, offsets, level, settings.work_folder)
             found = _levels(model, settings.work_folder)
     if as_json:
         write_document({"newest_level": levels.NEWEST, "shards": found, "raised": len(offsets)})
         return
     out.print(_table(found))
     out.print(_sentence(found, level, offsets), markup=False)
+    if offsets and not running(settings.work_folder):
+        out.print("no coordinator runs in this --home; `wakeroll doctor` on its machine shows the levels that it has")
 
 
 def refuse_older(work_folder: Path, level: int) -> None:
@@ -134,16 +136,24 @@ def _below(model: "LiveModel", found: list[ShardLevel], level: int) -> list[Cont
         return sorted(place for place, one in model.shards.items() if one.name in low)
 
 
-def _await(model: "LiveModel", offsets: dict[ControlPartition, int], level: int) -> None:
-    """Wait until the log shows the shards at the level.
+def _await(model: "LiveModel", offsets: dict[ControlPartition, int], level: int, work_folder: Path) -> None:
+    """Wait until the log shows the shards at the level, and the coordinators of this home have it too.
+
+    A level has no decision as its answer. A coordinator with other keys rejects the record, though it is valid by the
+    keys of this command.
 
     Raises:
         WakerollError: a shard has not accepted its record.
     """
     deadline = time.monotonic() + _ANSWER_S
     while True:
+        told = [status.shard_levels for status in running(work_folder).values()]
         with model.lock:
-            low = sorted(place for place in offsets if model.shards[place].shard.level < level)
+            reached = {
+                place: min([one.shard.level, *(there.get(one.name, level) for there in told)])
+                for place, one in model.shards.items()
+            }
+        low = [place for place in sorted(offsets) if reached[place] < level]
         if not low:
             return
         if time.monotonic() > deadline:
