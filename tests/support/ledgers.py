@@ -13,6 +13,7 @@ from model.events import (
     CommittedOffset,
     Configure,
     Heartbeat,
+    Level,
     Pull,
     Route,
     RoutedQueue,
@@ -129,9 +130,13 @@ class Story:
         """Let a message arrive."""
         self.append(Arrival(queue=Queue(topic, "", queue_id), next_offset=next_offset))
 
-    def nonsense(self, value: bytes = b"nonsense", partition: int = 0) -> None:
-        """Let somebody append what is no event."""
-        self._apply(self._log.write(value, self.now_ms - START_MS, partition))
+    def nonsense(self, value: bytes = b"nonsense", partition: int = 0, key: bytes | None = None) -> None:
+        """Let somebody append what is no event, or an event where it does not belong."""
+        self._apply(self._log.write(value, self.now_ms - START_MS, partition, key))
+
+    def raise_level(self, level: int) -> None:
+        """Let an operator raise the feature level of every shard."""
+        self.append(Level(level=level))
 
     def pass_seconds(self, seconds: int, *, silently: bool = False) -> None:
         """Let time pass: ticks each second, heartbeats as answers and every ten seconds; silently: ticks alone."""
