@@ -169,15 +169,11 @@ def test_a_replay_over_an_upgrade_compares_equal(tmp_path, spark, kept):
     stray = (home("billing") + 1) % PARTITIONS
     for moment in ("before", "after"):
         story.pass_seconds(5)
-        story.nonsense(
-            b'{"type":"unregister","group_id":"billing","client_id":"c","instance_id":"i"}', stray, b"billing"
-        )
+        story.nonsense(event, stray, b"billing")
         if kept == moment:
             story.snapshot()
         story.pass_seconds(5)
-        story.nonsense(
-            b'{"type":"unregister","group_id":"billing","client_id":"c","instance_id":"i"}', stray, b"billing"
-        )
+        story.nonsense(event, stray, b"billing")
         if moment == "before":
             story.raise_level(2)
     write_ledger(spark, tmp_path / "warehouse", story, batches=1)
