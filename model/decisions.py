@@ -261,15 +261,15 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
     group_id: Annotated[str | None, Meta(description="group of the record; null if not known")] = None
     client_id: Annotated[str | None, Meta(description="client of the record; null if not known")] = None
     partition: Annotated[
-        int | UnsetType,
-        Meta(
-            description="partition to which the group or queue belongs; only with the rule partition, from level 2 on"
-        ),
+        int | UnsetType | None,
+        Meta(description="partition to which the group or queue belongs; absent unless the rule is partition"),
     ] = UNSET
+    """Present from feature level 2 on."""
     partitions: Annotated[
-        int | UnsetType,
-        Meta(description="number of partitions of the control topic; only with the rule partition, from level 2 on"),
+        int | UnsetType | None,
+        Meta(description="number of partitions of the control topic; absent unless the rule is partition"),
     ] = UNSET
+    """Present from feature level 2 on."""
 
 
 AnyDecision = (
