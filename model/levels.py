@@ -18,8 +18,8 @@ CHANGES: Mapping[int, str] = {
 """Level -> what is new in it."""
 
 STATE_VERSIONS: Mapping[int, int] = {1: 4, 2: 5}
-"""Level -> version of the states of shards at this level. Release 0.1 reads version 4, so a deployment can return to it
-until its level is raised."""
+"""Level -> version of the states of shards at this level. The release before this one reads version 4, so a deployment
+can return to it until its level is raised."""
 
 
 class UnknownLevel(ValueError):

@@ -120,7 +120,7 @@ def test_a_state_at_a_level_beyond_this_release_is_refused():
 
 
 def test_a_state_has_the_version_of_its_level():
-    """Release 0.1 reads version 4: until the level is raised, a deployment can return to it."""
+    """The release before reads version 4: until the level is raised, a deployment can return to it."""
     shard = Shard(TOPIC, AWAY, PARTITIONS)
     first = shard.body()
     shard.apply(level(0, 2))
