@@ -142,8 +142,8 @@ def plan(
     name = shard_of(*place)
     fresh = Beginning(offset=log.first, era=era, quiet_until=left.decided)
     if left.body is None:
-        # The record that raised the level may be lost too; a level never goes down.
-        fresh = structs.replace(fresh, level=levels.NEWEST)
+        if log.first > 0:  # the record that raised the level may be lost too; a level never goes down
+            fresh = structs.replace(fresh, level=levels.NEWEST)
         text = f"{name} begins era {era} with the log, from {log.first} on: no state of it exists; {_lost(kind, log)}"
         return Plan(fresh, text, is_new_era=True)
     if left.next < log.first:

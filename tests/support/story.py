@@ -528,7 +528,8 @@ def _fenced(decisions: list[Fenced]) -> Iterator[str]:
 def _rejected(decisions: list[Rejected]) -> Iterator[str]:
     for each in decisions:
         who = f" of {each.client_id}" if each.client_id else ""
-        yield f"rejected{who}, {each.rule}: {each.detail}"
+        right = "" if each.partition is msgspec.UNSET else f" (partition {each.partition} of {each.partitions})"
+        yield f"rejected{who}, {each.rule}: {each.detail}{right}"
 
 
 def _offsets(decisions: list[Offset]) -> Iterator[str]:
