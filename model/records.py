@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from model import config, levels
+from model import config, feature_levels
 from model.decisions import Rejected
 from model.events import (
     ABOUT_A_QUEUE,
@@ -56,9 +56,9 @@ _KNOWN_TYPES: Mapping[int, frozenset[str]] = {
         str(event.__struct_config__.tag)
         for events in ACCEPTED.values()
         for event in events
-        if _NEW_TYPES.get(event, levels.FIRST) <= level
+        if _NEW_TYPES.get(event, feature_levels.FIRST) <= level
     )
-    for level in levels.CHANGES
+    for level in feature_levels.CHANGES
 }
 """Level -> the types that its rejections name."""
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -83,7 +83,7 @@ def shard_of(topic: str, partition: int) -> str:
     return f"{kind_of_topic(topic)}-{partition}"
 
 
-def read_event(record: Record, partitions: int, level: int = levels.NEWEST) -> AnyEvent | Rejected:
+def read_event(record: Record, partitions: int, level: int = feature_levels.NEWEST) -> AnyEvent | Rejected:
     """Decode a record and check that it is in the right topic and partition, with the right key.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from model import config, levels, routine_beats
+from model import config, feature_levels, routine_beats
 from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.deadlines import Deadlines
 from model.decisions import AnyDecision, Cause, Rejected
@@ -25,7 +25,7 @@ from model.shard_load import Load
 from model.signing import SIGNED_BY, Admitted, Role, Signatures, Signers, admit, new_signers
 from model.state_machines import MACHINES, Around, Entity
 
-VERSION = max(levels.STATE_VERSIONS.values())
+VERSION = max(feature_levels.STATE_VERSIONS.values())
 """Newest version of the machines and of the state's layout."""
 READABLE = range(3, VERSION + 1)
 """Versions whose states can be read: since the first of them, fields were only added."""
@@ -84,7 +84,7 @@ class ShardState(Struct, array_like=True):
     """The newest signers of each role; empty before the first record of an era, and without signatures."""
     routine: dict[bytes, bytes] = {}
     """Key of a group's records -> its routine heartbeats, as msgpack; only groups that have some."""
-    level: int = levels.FIRST
+    level: int = feature_levels.FIRST
     """Feature level: how the shard decides, by the newest `level` record."""
 
 
@@ -106,8 +106,8 @@ def version_of(body: bytes) -> int:
         UnknownLevel: the state is at a level that this release does not know.
     """
     level = _decode_state(body).level
-    levels.require_known(level, "a shard")
-    return levels.STATE_VERSIONS[level]
+    feature_levels.require_known(level, "a shard")
+    return feature_levels.STATE_VERSIONS[level]
 
 
 def fingerprint(error: Exception) -> str:
@@ -143,7 +143,7 @@ class Shard:
         *,
         era: int = 1,
         quiet_until: int = 0,
-        level: int = levels.FIRST,
+        level: int = feature_levels.FIRST,
         signatures: Signatures | None = None,
         raises: bool = False,
         skips_routine: bool = True,
@@ -171,7 +171,7 @@ class Shard:
             UnknownLevel: the body is at a level that this release does not know.
         """
         state = ShardState(partitions, level=level) if body is None else _decode_state(body)
-        levels.require_known(state.level, shard_of(topic, partition))
+        feature_levels.require_known(state.level, shard_of(topic, partition))
         if state.partitions != partitions:
             raise WrongPartitions(
                 f"the state of {topic}-{partition} was made with {state.partitions} partitions, now there are "
@@ -236,7 +236,7 @@ class Shard:
     @property
     def version(self) -> int:
         """Version of the encoded state: releases that read it behave as this one at the shard's level."""
-        return levels.STATE_VERSIONS[self._state.level]
+        return feature_levels.STATE_VERSIONS[self._state.level]
 
     @property
     def load(self) -> Load:
@@ -348,7 +348,7 @@ class Shard:
     def _raise_level(self, level: int) -> None:
         """Decide at this level from the next record on; a level never goes down."""
         if level > self._state.level:
-            levels.require_known(level, f"{self._name}, from offset {self._state.offset} on,")
+            feature_levels.require_known(level, f"{self._name}, from offset {self._state.offset} on,")
             self._state.level = level
             self._routine.end_all()
 

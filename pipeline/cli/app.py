@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import typer
 from rich.console import Console
 
-from model.levels import UnknownLevel
+from model.feature_levels import UnknownLevel
 from pipeline.cli import (
     acls_command,
     change_commands,

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from rich.markup import escape
 
-from model import config, levels
+from model import config, feature_levels
 from model.signing import Keys
 from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.output import Output
@@ -154,8 +154,8 @@ def level_check(found: Mapping[str, int], newest: int) -> Check:
     lowest = min(found.values())
     spread = str(lowest) if lowest == max(found.values()) else f"{lowest} to {max(found.values())}"
     told = f"{len(found)} shards are at feature level {spread}; the process knows levels up to {newest}"
-    if newest < levels.NEWEST:
-        return Check("levels", False, told, f"restart it with this release, which knows {levels.NEWEST}")
+    if newest < feature_levels.NEWEST:
+        return Check("levels", False, told, f"restart it with this release, which knows {feature_levels.NEWEST}")
     fix = "run `wakeroll upgrade` when all processes have this release" if lowest < newest else ""
     return Check("levels", True, told, fix)
 

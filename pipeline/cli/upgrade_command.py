@@ -9,8 +9,8 @@ import typer
 from msgspec import Struct
 from rich.table import Table
 
-from model import levels
 from model.events import Level
+from model.feature_levels import CHANGES, FIRST, NEWEST
 from model.partitioner import ControlPartition
 from pipeline.cli.live_answer import live_model
 from pipeline.cli.options import AsJson, Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
@@ -36,7 +36,7 @@ ToLevel = Annotated[
     int,
     typer.Option(
         "--level",
-        min=levels.FIRST,
+        min=FIRST,
         help="Level to raise the shards to; default: the newest level that this release knows.",
     ),
 ]
@@ -56,7 +56,7 @@ class ShardLevel(Struct, frozen=True, kw_only=True):
 
 
 def upgrade(
-    level: ToLevel = levels.NEWEST,
+    level: ToLevel = NEWEST,
     execute: Execute = False,
     by: By = None,
     as_json: AsJson = False,
@@ -71,8 +71,8 @@ def upgrade(
 
     A level changes how shards decide, from a position of the log on. It never goes down.
     """
-    if level > levels.NEWEST:
-        raise InvalidUsage(f"--level is {level}, but this release knows levels {levels.FIRST} to {levels.NEWEST}")
+    if level > NEWEST:
+        raise InvalidUsage(f"--level is {level}, but this release knows levels {FIRST} to {NEWEST}")
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     if execute:
         if settings.keys and (warning := warning_of(settings.keys)):
@@ -89,7 +89,7 @@ def upgrade(
                 _await(model, offsets, level, settings.work_folder)
             found = _levels(model, settings.work_folder)
     if as_json:
-        write_document({"newest_level": levels.NEWEST, "shards": found, "raised": len(offsets)})
+        write_document({"newest_level": NEWEST, "shards": found, "raised": len(offsets)})
         return
     out.print(_table(found))
     out.print(_sentence(found, level, offsets), markup=False)
@@ -121,7 +121,7 @@ def _levels(model: "LiveModel", work_folder: Path) -> list[ShardLevel]:
         found = [
             ShardLevel(
                 shard=one.name,
-                level=max(one.shard.level, told.get(one.name, levels.FIRST)),
+                level=max(one.shard.level, told.get(one.name, FIRST)),
                 is_certain=one.name in told or not one.is_learning,
             )
             for one in model.shards.values()
@@ -166,7 +166,7 @@ def _await(model: "LiveModel", offsets: dict[ControlPartition, int], level: int,
 
 
 def _table(found: list[ShardLevel]) -> Table:
-    table = Table(title=f"feature levels; this release knows {levels.FIRST} to {levels.NEWEST}")
+    table = Table(title=f"feature levels; this release knows {FIRST} to {NEWEST}")
     table.add_column("shard")
     table.add_column("level", justify="right")
     for one in found:
@@ -182,5 +182,5 @@ def _sentence(found: list[ShardLevel], level: int, offsets: dict[ControlPartitio
     lowest = min((one.level for one in found), default=level)
     if lowest >= level:
         return f"all shards are at level {level} or above: there is nothing to raise"
-    news = "; ".join(levels.CHANGES[number] for number in range(lowest + 1, level + 1))
+    news = "; ".join(CHANGES[number] for number in range(lowest + 1, level + 1))
     return f"new at level {level}: {news}. Nothing has changed; repeat the command with --execute to raise the level"

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from model import config, levels
+from model import config, feature_levels
 from pipeline.jobs import coordinate, record
 from pipeline.jobs.deciding import Deciding
 from pipeline.jobs.metrics_sampler import sampled
@@ -157,7 +157,7 @@ def _tell(
         states,
         marks,
         shard_levels=dict(sorted(counts.levels.value.items())),
-        newest_level=levels.NEWEST,
+        newest_level=feature_levels.NEWEST,
         decides=decides,
     )
     write_status(settings.work_folder, status, settings.replica)

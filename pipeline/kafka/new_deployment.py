@@ -2,8 +2,8 @@
 
 from confluent_kafka import KafkaError
 
-from model import levels
 from model.events import Level
+from model.feature_levels import FIRST, NEWEST
 from pipeline.kafka.control_topics import Finding, ensure_topics
 from pipeline.kafka.level_records import append_level
 from pipeline.kafka.topic_admin import Cluster
@@ -35,8 +35,8 @@ def ensure_deployment(settings: Settings) -> list[Finding]:
     places = [(topic, partition) for topic in new for partition in range(settings.partitions)]
     try:
         if places:
-            append_level(connection, settings.read_keys(), Level(level=levels.NEWEST, by=this_user()), places)
+            append_level(connection, settings.read_keys(), Level(level=NEWEST, by=this_user()), places)
     except WakerollError as error:
-        text = f"the new deployment begins at feature level {levels.FIRST}: {error}; to raise it: wakeroll upgrade"
+        text = f"the new deployment begins at feature level {FIRST}: {error}; to raise it: wakeroll upgrade"
         findings.append(Finding(new[0], text, fatal=False))
     return findings

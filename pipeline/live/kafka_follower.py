@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 
 from model.config import MAX_RECORD_BYTES
 from model.decisions import AnyDecision
-from model.levels import UnknownLevel
+from model.feature_levels import UnknownLevel
 from model.partitioner import ControlPartition
 from model.records import UNREADABLE, Record
 from model.signing import Signatures

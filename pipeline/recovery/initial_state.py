@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
-from model import levels
+from model.feature_levels import FIRST, NEWEST, STATE_VERSIONS
 from model.partitioner import ControlPartition
 from model.records import kind_of_topic, shard_of
 from model.shard import READABLE, VERSION, version_of
@@ -49,7 +49,7 @@ class Beginning(Struct, frozen=True, kw_only=True):
     """Encoded state; None for an empty state."""
     published_seq: int = 0
     """Of a replica, number of the last decision of the era that another coordinator has certainly published."""
-    level: int = levels.FIRST
+    level: int = FIRST
     """Feature level of an empty state, before the first record."""
 
 
@@ -64,9 +64,7 @@ class Restore(Struct, frozen=True):
     @classmethod
     def of(cls, shards: dict[str, Beginning]) -> "Restore":
         """Collect initial states. Until a level is raised, the release before this one can read them too."""
-        found = (
-            levels.STATE_VERSIONS[one.level] if one.body is None else version_of(one.body) for one in shards.values()
-        )
+        found = (STATE_VERSIONS[one.level] if one.body is None else version_of(one.body) for one in shards.values())
         return cls(shards, max(found, default=VERSION))
 
     def beginning(self, topic: str, partition: int) -> Beginning:
@@ -143,7 +141,7 @@ def plan(
     fresh = Beginning(offset=log.first, era=era, quiet_until=left.decided)
     if left.body is None:
         if log.first > 0:  # the record that raised the level may be lost too; a level never goes down
-            fresh = structs.replace(fresh, level=levels.NEWEST)
+            fresh = structs.replace(fresh, level=NEWEST)
         text = f"{name} begins era {era} with the log, from {log.first} on: no state of it exists; {_lost(kind, log)}"
         return Plan(fresh, text, is_new_era=True)
     if left.next < log.first:

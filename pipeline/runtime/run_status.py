@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from model import levels
+from model import feature_levels
 
 FILE = "run.json"
 """Name of the file; that of a replica contains its name: ``run@b.json``."""
@@ -39,7 +39,7 @@ class Status(Struct):
     """``topic-partition`` -> offset and log time (epoch ms) of the last record that its shard has applied."""
     shard_levels: dict[str, int] = {}
     """Shard -> its feature level; only shards that had a batch since the start."""
-    newest_level: int = levels.FIRST
+    newest_level: int = feature_levels.FIRST
     """Newest feature level that the process knows; a process of release 0.1 does not write it."""
     decides: bool = True
     """Whether the process runs the machines; False for `run --only record`."""

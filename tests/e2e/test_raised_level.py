@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model import levels
+from model import feature_levels
 from model.decisions import Rejected
 from model.events import Unregister
 from model.partitioner import partition_of
@@ -56,7 +56,7 @@ def test_the_pages_commands_show_the_level_and_raise_it(coordinator, wakeroll, t
     ]
     plan, done = said
     assert "│ groups-0 │ 1 │" in plan
-    assert f"new at level 2: {levels.CHANGES[2]}. Nothing has changed" in plan
+    assert f"new at level 2: {feature_levels.CHANGES[2]}. Nothing has changed" in plan
     assert "│ queues-3 │ 2 │" in done
     assert "raised to level 2 from these offsets on" in done
     wait_until(lambda: set(coordinator.levels.values()) == {2}, "the coordinator decides at level 2")
@@ -92,7 +92,7 @@ def test_a_new_deployment_begins_at_the_newest_level(broker, wakeroll, tmp_path)
     assert ensure_deployment(settings) == []
 
     first = shown(wakeroll, settings)
-    assert levels_in(first) == [(levels.NEWEST, True)] * 8
+    assert levels_in(first) == [(feature_levels.NEWEST, True)] * 8
     assert shown(wakeroll, settings, "--execute") == first
 
 

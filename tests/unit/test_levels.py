@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from model import levels
 from model.decisions import Rejected
 from model.events import AnyEvent, Heartbeat, Level, Pull, Route, RoutedQueue, Subscription, Tick, Unregister
-from model.levels import UnknownLevel
+from model.feature_levels import CHANGES, FIRST, NEWEST, STATE_VERSIONS, UnknownLevel
 from model.partitioner import partition_of
 from model.queue import Queue
 from model.records import Record, read_event
@@ -104,14 +103,14 @@ def test_a_level_never_goes_down(number):
 def test_a_level_beyond_this_release_is_refused_and_not_guessed():
     shard = Shard(TOPIC, AWAY, PARTITIONS)
 
-    sentence = rf"groups-{AWAY}, from offset 7 on, is at feature level {levels.NEWEST + 1}, but this release knows"
+    sentence = rf"groups-{AWAY}, from offset 7 on, is at feature level {NEWEST + 1}, but this release knows"
     with pytest.raises(UnknownLevel, match=sentence):
-        shard.apply(level(7, levels.NEWEST + 1))
+        shard.apply(level(7, NEWEST + 1))
 
 
 def test_a_state_at_a_level_beyond_this_release_is_refused():
     """As when a release is installed again that is older than the level."""
-    body = msgspec.msgpack.encode(ShardState(PARTITIONS, level=levels.NEWEST + 1))
+    body = msgspec.msgpack.encode(ShardState(PARTITIONS, level=NEWEST + 1))
 
     with pytest.raises(UnknownLevel, match="install the release that raised the level"):
         Shard(TOPIC, AWAY, PARTITIONS, body)
@@ -144,12 +143,12 @@ def test_an_invalid_level_is_rejected(key, value, rule):
     assert shard.level == 2
 
 
-@pytest.mark.parametrize("number", range(levels.FIRST, levels.NEWEST + 1))
+@pytest.mark.parametrize("number", range(FIRST, NEWEST + 1))
 def test_each_level_is_described_and_has_a_version_and_its_types(number):
     answer = read_event(Record(TOPIC, 0, 0, 0, None, b'{"type":"x"}'), PARTITIONS, number)
 
     assert isinstance(answer, Rejected)
-    assert levels.CHANGES.keys() == levels.STATE_VERSIONS.keys() == {*range(levels.FIRST, levels.NEWEST + 1)}
+    assert CHANGES.keys() == STATE_VERSIONS.keys() == {*range(FIRST, NEWEST + 1)}
 
 
 def test_an_era_without_any_state_begins_at_the_level_that_it_is_given():

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from model import levels
+from model import feature_levels
 from model.shard import VERSION, ShardState
 from pipeline.recovery.checkpoint_state import progress_of, set_aside
 from pipeline.recovery.initial_state import Beginning, Left, Log, Restore, adopt, plan, prepare, read_restore
@@ -69,7 +69,7 @@ def test_a_shard_without_a_state_learns_from_the_log_in_a_new_era():
 
     assert whole.beginning == Beginning(offset=0, era=3, quiet_until=900)
     assert "settings and offsets are unchanged" in whole.text
-    assert cut.beginning == Beginning(offset=400, era=3, quiet_until=900, level=levels.NEWEST)
+    assert cut.beginning == Beginning(offset=400, era=3, quiet_until=900, level=feature_levels.NEWEST)
     assert "settings and offsets from before the log's start are lost" in cut.text
 
 
@@ -113,7 +113,7 @@ def test_initial_states_have_the_highest_version_of_their_levels():
     def version(*beginnings: Beginning) -> int:
         return Restore.of({str(number): one for number, one in enumerate(beginnings)}).version
 
-    first, second = levels.STATE_VERSIONS[1], levels.STATE_VERSIONS[2]
+    first, second = feature_levels.STATE_VERSIONS[1], feature_levels.STATE_VERSIONS[2]
     assert version(Beginning(body=low), Beginning()) == first
     assert version(Beginning(body=low), Beginning(body=high)) == second
     assert version(Beginning(body=low), Beginning(level=2)) == second

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-from model import levels
+from model import feature_levels
 from model.events import Heartbeat, Level, Subscription, Tick
-from model.levels import UnknownLevel
+from model.feature_levels import UnknownLevel
 from model.records import Record
 from model.replay import encode_decision
 from model.shard import READABLE, VERSION, Shard
@@ -75,7 +75,7 @@ def test_a_batch_is_decided_in_the_order_of_its_log_and_reports_its_state(monkey
     decisions, counts = run(rows[::-1], state)
 
     assert decisions == expected
-    assert state.get == (levels.STATE_VERSIONS[1], plain.body())
+    assert state.get == (feature_levels.STATE_VERSIONS[1], plain.body())
     assert counts.bytes.value == {"groups-0": len(plain.body())}
     assert counts.marks.value == {f"{GROUPS}-0": (50, 1_050)}
     assert counts.levels.value == {"groups-0": 1}
@@ -121,13 +121,13 @@ def test_a_raised_level_gives_the_state_a_version_that_the_release_before_refuse
 
     _, counts = run(rows, state)
 
-    assert state.get[0] == levels.STATE_VERSIONS[2] > levels.STATE_VERSIONS[1]
+    assert state.get[0] == feature_levels.STATE_VERSIONS[2] > feature_levels.STATE_VERSIONS[1]
     assert counts.levels.value == {"groups-0": 2}
 
 
 def test_a_level_that_this_release_does_not_know_stops_the_shard():
     """It must not guess: from this offset on, the others decide by rules that this release does not have."""
-    rows = [(GROUPS, 0, 0, 1_000, None, signed(Level(level=levels.NEWEST + 1)))]
+    rows = [(GROUPS, 0, 0, 1_000, None, signed(Level(level=feature_levels.NEWEST + 1)))]
 
     with pytest.raises(UnknownLevel, match=r"groups-0, from offset 0 on, is at feature level \d+, but this release"):
         run(rows, State())
@@ -135,7 +135,7 @@ def test_a_level_that_this_release_does_not_know_stops_the_shard():
 
 def test_an_unsigned_level_has_no_effect():
     """Anybody who may write heartbeats could stop all coordinators otherwise."""
-    rows, state = [(GROUPS, 0, 0, 1_000, None, encode_decision(Level(level=levels.NEWEST + 1)))], State()
+    rows, state = [(GROUPS, 0, 0, 1_000, None, encode_decision(Level(level=feature_levels.NEWEST + 1)))], State()
 
     _, counts = run(rows, state)
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, Struct, structs
 
-from model import levels
+from model import feature_levels
 from model.decisions import AnyDecision, Cause, Rebalance, Rejected
 from model.events import Level, Pull, Unregister
 from model.group import Group, Member
@@ -101,7 +101,7 @@ def test_an_upgrade_changes_the_decisions_after_it_only(stored, part):
 def test_a_snapshot_of_an_earlier_release_is_upgraded(stored):
     for offset, body in stored.states:
         shard = Shard(stored.topic, stored.partition, stored.partitions, body)
-        assert shard.level == levels.FIRST
+        assert shard.level == feature_levels.FIRST
         assert shard.apply(stored.upgrade(offset)) == []
 
         after = apply(shard, stored, range(offset, len(stored.records)), later=1)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from model import levels
+from model.feature_levels import NEWEST
 from pipeline.cli.doctor_command import level_check
 from pipeline.runtime.run_status import Status, read_status, running, write_status
 from pipeline.settings import Settings
@@ -25,16 +25,16 @@ def ended() -> int:
 
 
 def test_a_level_that_this_release_does_not_know_is_refused(wakeroll):
-    code, _, complaint = wakeroll("upgrade", "--level", str(levels.NEWEST + 1), "--bootstrap", "127.0.0.1:1")
+    code, _, complaint = wakeroll("upgrade", "--level", str(NEWEST + 1), "--bootstrap", "127.0.0.1:1")
 
     assert code == 2
-    assert f"--level is {levels.NEWEST + 1}, but this release knows levels 1 to {levels.NEWEST}" in complaint
+    assert f"--level is {NEWEST + 1}, but this release knows levels 1 to {NEWEST}" in complaint
 
 
 def test_an_older_coordinator_is_named_before_anything_is_appended(wakeroll, tmp_path):
     """It would decide by the old rules after the record, so its decisions would differ from those of the others."""
     folder = Settings(home=str(tmp_path)).work_folder
-    write_status(folder, status(newest_level=levels.NEWEST))
+    write_status(folder, status(newest_level=NEWEST))
     write_status(folder, status(), "b")
 
     code, _, complaint = wakeroll("upgrade", "--execute", "--home", str(tmp_path), "--bootstrap", "127.0.0.1:1")
@@ -69,10 +69,10 @@ def test_neither_ended_processes_nor_those_that_only_write_tables_are_running_co
 @pytest.mark.parametrize(
     ("found", "newest", "ok", "told"),
     [
-        (OF_ALL, levels.NEWEST, True, "3 shards are at feature level 1; the process knows levels up to 2"),
-        (OF_ALL | {"groups-0": 2}, levels.NEWEST, True, "3 shards are at feature level 1 to 2"),
+        (OF_ALL, NEWEST, True, "3 shards are at feature level 1; the process knows levels up to 2"),
+        (OF_ALL | {"groups-0": 2}, NEWEST, True, "3 shards are at feature level 1 to 2"),
         (OF_ALL, 1, False, "the process knows levels up to 1"),
-        ({}, levels.NEWEST, True, "no shard had a batch yet"),
+        ({}, NEWEST, True, "no shard had a batch yet"),
     ],
     ids=["not raised", "raised in part", "older process", "no batch"],
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from model import config, levels
+from model import config, feature_levels
 from model.decisions import TO_A_CLIENT, AnyDecision, Wake
 from model.events import (
     AnyEvent,
@@ -62,7 +62,7 @@ class MemoryCoordinator:
         log.on_created = self._created
         log.on_appended = self._appended
         log.on_poll = self._polled
-        self._append(Level(level=levels.NEWEST))
+        self._append(Level(level=feature_levels.NEWEST))
         self._tick()
 
     def group(self, group_id: str) -> Group | None:

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from model import levels
+from model import feature_levels
 from model.config import BEATS_PER_SESSION, MAX_MEMBERS, MIN_SESSION_MS
 from model.events import Configure, GroupEvent, Level, Reset, ResetOffset
 from model.queue import Queue
@@ -28,7 +28,7 @@ class Operator:
     def start(self) -> None:
         """Give every group its settings, and raise the level when the plan says so."""
         if self._world.plan.level_ms is not None:
-            self._world.after(self._world.plan.level_ms, self._append, Level(level=levels.NEWEST))
+            self._world.after(self._world.plan.level_ms, self._append, Level(level=feature_levels.NEWEST))
         for group_id in GROUPS:
             self._set(group_id, strategy_params=PARAMS)
             self.configure(group_id, self._world.plan.session_ms, self._world.plan.revoke_ms)
