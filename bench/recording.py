@@ -17,7 +17,6 @@ from model.decisions import AnyDecision
 from model.records import Record
 from model.replay import encode_decision
 from model.rows import SNAPSHOTS
-from model.shard import VERSION
 from pipeline.jobs import record
 from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.tables import ensure_tables, path_of
@@ -85,7 +84,7 @@ class Batch:
 def write_snapshots(topics: Sequence[ControlTopic], path: Path) -> None:
     """Write the state of all shards to a file."""
     rows = [
-        (topic.name, shard.partition, shard.offset, shard.era, VERSION, shard.now_ms, shard.body())
+        (topic.name, shard.partition, shard.offset, shard.era, shard.version, shard.now_ms, shard.body())
         for topic in topics
         for shard in topic.shards
     ]

@@ -7,7 +7,7 @@ above it.
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from model.events import Mode, Policy
 from model.queue import ClientId, GroupId, InstanceId, Queue
@@ -260,6 +260,16 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
     raw: Annotated[str, Meta(description="first 4 KiB of the record's value, in base64")] = ""
     group_id: Annotated[str | None, Meta(description="group of the record; null if not known")] = None
     client_id: Annotated[str | None, Meta(description="client of the record; null if not known")] = None
+    partition: Annotated[
+        int | UnsetType | None,
+        Meta(description="partition to which the group or queue belongs; absent unless the rule is partition"),
+    ] = UNSET
+    """Present from feature level 2 on."""
+    partitions: Annotated[
+        int | UnsetType | None,
+        Meta(description="number of partitions of the control topic; absent unless the rule is partition"),
+    ] = UNSET
+    """Present from feature level 2 on."""
 
 
 AnyDecision = (

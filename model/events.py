@@ -305,6 +305,16 @@ class Tick(Event, frozen=True, kw_only=True, tag="tick"):
     ) = None
 
 
+class Level(Event, frozen=True, kw_only=True, tag="level"):
+    """An operator raises the feature level of a shard; sent to every partition.
+
+    A level that is not above the shard's has no effect.
+    """
+
+    level: Annotated[int, Meta(ge=1, le=2**31 - 1, description="level at which the shard decides from here on")]
+    by: Annotated[str, Meta(max_length=255, description="name of the operator, for the record")] = ""
+
+
 class Failure(Struct, frozen=True, kw_only=True):
     """Messages of one queue that a handler failed to process, at the same attempt and with the same outcome."""
 
@@ -333,16 +343,16 @@ class Failures(Event, frozen=True, kw_only=True, tag="failures"):
 
 GroupEvent = Heartbeat | Unregister | Commit | Failures | Lock | Unlock | Configure | Reset | Route | Tick
 QueueEvent = Pull | Cancel | Arrival | Tick
-AnyEvent = GroupEvent | QueueEvent
+AnyEvent = GroupEvent | QueueEvent | Level
 
-ON_EVERY_PARTITION = (Route, Tick)
+ON_EVERY_PARTITION = (Route, Tick, Level)
 """Events that belong to a shard as a whole; their records have no key."""
 
 ABOUT_A_QUEUE = (Pull, Cancel, Arrival)
 """Events whose records are keyed by their queue; all others are keyed by their group."""
 
 ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
-    "groups": (Heartbeat, Unregister, Commit, Failures, Lock, Unlock, Configure, Reset, Route, Tick),
-    "queues": (Pull, Cancel, Arrival, Tick),
+    "groups": (Heartbeat, Unregister, Commit, Failures, Lock, Unlock, Configure, Reset, Route, Tick, Level),
+    "queues": (Pull, Cancel, Arrival, Tick, Level),
 }
 """Last part of a control topic's name -> the event types that it accepts."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from model import config
+from model import config, feature_levels
 from model.decisions import Rejected
 from model.events import (
     ABOUT_A_QUEUE,
@@ -17,6 +17,7 @@ from model.events import (
     Configure,
     Event,
     Heartbeat,
+    Level,
     Pull,
     Route,
 )
@@ -48,7 +49,18 @@ class _Names(Struct):
 
 _decode_event = msgspec.json.Decoder(AnyEvent).decode
 _decode_names = msgspec.json.Decoder(_Names).decode
-_KNOWN_TYPES = frozenset(str(event.__struct_config__.tag) for events in ACCEPTED.values() for event in events)
+_NEW_TYPES: Mapping[type[Event], int] = {Level: 2}
+"""Event -> the first level whose rejections name it, if that is not 1: the bytes of decisions depend on it."""
+_KNOWN_TYPES: Mapping[int, frozenset[str]] = {
+    level: frozenset(
+        str(event.__struct_config__.tag)
+        for events in ACCEPTED.values()
+        for event in events
+        if _NEW_TYPES.get(event, feature_levels.FIRST) <= level
+    )
+    for level in feature_levels.CHANGES
+}
+"""Level -> the types that its rejections name."""
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _encode = msgspec.json.Encoder().encode
 
@@ -71,12 +83,13 @@ def shard_of(topic: str, partition: int) -> str:
     return f"{kind_of_topic(topic)}-{partition}"
 
 
-def read_event(record: Record, partitions: int) -> AnyEvent | Rejected:
+def read_event(record: Record, partitions: int, level: int = feature_levels.NEWEST) -> AnyEvent | Rejected:
     """Decode a record and check that it is in the right topic and partition, with the right key.
 
     Args:
         record: the record as it was read; no part of it is trusted.
         partitions: number of partitions of its control topic.
+        level: feature level of its shard; a rejection depends on it.
 
     Returns:
         The event, or the rejection by one of the rules ``json``, ``type``, ``bounds``, ``key`` and ``partition``.
@@ -87,13 +100,13 @@ def read_event(record: Record, partitions: int) -> AnyEvent | Rejected:
     try:
         event = _decode_event(value)
     except UNREADABLE as error:
-        return _unreadable(record, error)
+        return _unreadable(record, error, level)
     kind = kind_of_topic(record.topic)
     if type(event) not in ACCEPTED.get(kind, ()):
         return refuse("type", f"topic {record.topic} does not accept the type {type_of(event)!r}", event)
     if len(value) > _ALWAYS_SMALL and (refusal := _oversize(value, event)):
         return refusal
-    return _misplaced(record, event, partitions) or event
+    return _misplaced(record, event, partitions, level) or event
 
 
 def refuse(rule: str, detail: str, event: Event | None = None) -> Rejected:
@@ -123,7 +136,7 @@ def type_of(event: Event) -> str:
     return str(event.__struct_config__.tag)
 
 
-def _misplaced(record: Record, event: AnyEvent, partitions: int) -> Rejected | None:
+def _misplaced(record: Record, event: AnyEvent, partitions: int, level: int) -> Rejected | None:
     """Check the key and the partition: a group with records in two partitions would have two coordinators."""
     key = record.key
     if isinstance(event, ON_EVERY_PARTITION):
@@ -142,7 +155,10 @@ def _misplaced(record: Record, event: AnyEvent, partitions: int) -> Rejected | N
             f"{what} {entity!r} belongs to partition {home} of {partitions}; the record is in partition "
             f"{record.partition}; is the producer's partitioner murmur2_random?"
         )
-        return refuse("partition", detail, event)
+        refusal = refuse("partition", detail, event)
+        if level >= 2:
+            refusal.partition, refusal.partitions = home, partitions
+        return refusal
     return None
 
 
@@ -204,7 +220,7 @@ def _nests(value: bytes) -> bool:
     return len(brackets) > 2 * config.MAX_DEPTH
 
 
-def _unreadable(record: Record, error: Exception) -> Rejected:
+def _unreadable(record: Record, error: Exception, level: int) -> Rejected:
     """Return the rejection of an undecodable record, with its group and client if they can be read."""
     value = record.value or b""
     try:
@@ -213,11 +229,12 @@ def _unreadable(record: Record, error: Exception) -> Rejected:
         names = None
     if names is None or not isinstance(error, msgspec.ValidationError):
         return refuse("json", "the record has no value" if record.value is None else f"not a JSON object: {error}")
-    if isinstance(names.type, str) and names.type in _KNOWN_TYPES:
+    known = _KNOWN_TYPES[level]
+    if isinstance(names.type, str) and names.type in known:
         refusal = refuse("bounds", f"{names.type}: {error}")
     else:
         found = f"no type {names.type[:64]!r}" if isinstance(names.type, str) else "the record has no type"
-        refusal = refuse("type", f"{found}; there are: {', '.join(sorted(_KNOWN_TYPES))}")
+        refusal = refuse("type", f"{found}; there are: {', '.join(sorted(known))}")
     refusal.group_id = _if_valid(names.group_id, GroupId)
     refusal.client_id = _if_valid(names.client_id, ClientId)
     return refusal

@@ -10,11 +10,11 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from model import config, routine_beats
+from model import config, feature_levels, routine_beats
 from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
 from model.deadlines import Deadlines
 from model.decisions import AnyDecision, Cause, Rejected
-from model.events import AnyEvent, Commit, Failures, Heartbeat, Lock, Route, Tick, Unlock
+from model.events import AnyEvent, Commit, Failures, Heartbeat, Level, Lock, Route, Tick, Unlock
 from model.group import Group, Loss
 from model.held_queue import HeldQueue
 from model.known_routes import Routes
@@ -25,8 +25,8 @@ from model.shard_load import Load
 from model.signing import SIGNED_BY, Admitted, Role, Signatures, Signers, admit, new_signers
 from model.state_machines import MACHINES, Around, Entity
 
-VERSION = 4
-"""Version of the machines and of the state's layout."""
+VERSION = max(feature_levels.STATE_VERSIONS.values())
+"""Newest version of the machines and of the state's layout."""
 READABLE = range(3, VERSION + 1)
 """Versions whose states can be read: since the first of them, fields were only added."""
 
@@ -84,6 +84,8 @@ class ShardState(Struct, array_like=True):
     """The newest signers of each role; empty before the first record of an era, and without signatures."""
     routine: dict[bytes, bytes] = {}
     """Key of a group's records -> its routine heartbeats, as msgpack; only groups that have some."""
+    level: int = feature_levels.FIRST
+    """Feature level: how the shard decides, by the newest `level` record."""
 
 
 _Step = tuple[AnyEvent, Moment, Cause, int, Around]
@@ -95,6 +97,17 @@ _decode_state = msgspec.msgpack.Decoder(ShardState).decode
 
 class WrongPartitions(ValueError):
     """A state was made with another number of partitions, so its groups belong to other shards now."""
+
+
+def version_of(body: bytes) -> int:
+    """Return the version of an encoded state.
+
+    Raises:
+        UnknownLevel: the state is at a level that this release does not know.
+    """
+    level = _decode_state(body).level
+    feature_levels.require_known(level, "a shard")
+    return feature_levels.STATE_VERSIONS[level]
 
 
 def fingerprint(error: Exception) -> str:
@@ -130,6 +143,7 @@ class Shard:
         *,
         era: int = 1,
         quiet_until: int = 0,
+        level: int = feature_levels.FIRST,
         signatures: Signatures | None = None,
         raises: bool = False,
         skips_routine: bool = True,
@@ -146,6 +160,7 @@ class Shard:
                 kept.  Members return by their heartbeats.  For a session, only claimed queues are assigned.
             quiet_until: of a new era, the first offset whose decisions are published.  Another era has decided about
                 the records before it; from them the shard only learns the state.
+            level: feature level of a shard without a body, before its first record.
             signatures: the keys that verify signed records, or the verdicts on record; None: signatures are neither
                 required nor read.
             raises: raise exceptions of the machine, for tests, instead of rejecting the event.
@@ -153,8 +168,10 @@ class Shard:
 
         Raises:
             WrongPartitions: the body was made with another number of partitions.
+            UnknownLevel: the body is at a level that this release does not know.
         """
-        state = ShardState(partitions) if body is None else _decode_state(body)
+        state = ShardState(partitions, level=level) if body is None else _decode_state(body)
+        feature_levels.require_known(state.level, shard_of(topic, partition))
         if state.partitions != partitions:
             raise WrongPartitions(
                 f"the state of {topic}-{partition} was made with {state.partitions} partitions, now there are "
@@ -212,6 +229,16 @@ class Shard:
         return self._state.clock.tick_ms
 
     @property
+    def level(self) -> int:
+        """The feature level at which the next record is decided."""
+        return self._state.level
+
+    @property
+    def version(self) -> int:
+        """Version of the encoded state: releases that read it behave as this one at the shard's level."""
+        return feature_levels.STATE_VERSIONS[self._state.level]
+
+    @property
     def load(self) -> Load:
         """The bounded resources that all groups or queues of the shard use together."""
         return self._state.load
@@ -240,6 +267,9 @@ class Shard:
         """Apply the next record of the partition and return its decisions, numbered; none while the shard is quiet.
 
         A bad record raises nothing: the result is a `Rejected`.
+
+        Raises:
+            UnknownLevel: a signed record raises the level to one that this release does not know.
         """
         state = self._state
         state.offset = record.offset
@@ -263,6 +293,8 @@ class Shard:
                 decisions.append(event)
             case Tick():
                 decisions += self._tick(event, moment, cause)
+            case Level():
+                self._raise_level(event.level)
             case Route():
                 state.told.pop(event.topic, None)
                 state.told[event.topic] = moment.now_ms
@@ -274,17 +306,7 @@ class Shard:
                 self._note_routine(event, record, is_silent=not decisions)
             case _:
                 decisions += self._step(entity_of(event), event, moment, cause, authoritative)
-        if state.stage:
-            return []
-        for decision in decisions:
-            state.seq += 1
-            decision.shard = f"{self._name}.{state.era}"
-            decision.seq = state.seq
-            decision.at_ms = record.timestamp_ms
-            decision.cause = cause
-            if isinstance(decision, Rejected):
-                decision.raw = raw_of(record)
-        return decisions
+        return [] if state.stage else self._numbered(decisions, record, cause)
 
     def group(self, group_id: str) -> Group | None:
         """Return a group's state, for tests and queries, which do not change it; None if there is none."""
@@ -300,6 +322,19 @@ class Shard:
         """Return the groups, or the keys of the queues, of this shard, sorted."""
         return sorted(self._state.entities.keys() | self._entities.keys())
 
+    def _numbered(self, decisions: list[AnyDecision], record: Record, cause: Cause) -> list[AnyDecision]:
+        """Fill in the headers of the decisions on a record."""
+        state = self._state
+        for decision in decisions:
+            state.seq += 1
+            decision.shard = f"{self._name}.{state.era}"
+            decision.seq = state.seq
+            decision.at_ms = record.timestamp_ms
+            decision.cause = cause
+            if isinstance(decision, Rejected):
+                decision.raw = raw_of(record)
+        return decisions
+
     def _tick(self, tick: Tick, moment: Moment, cause: Cause) -> list[AnyDecision]:
         """Run the machine on the entities that are due."""
         state = self._state
@@ -309,6 +344,13 @@ class Shard:
         decisions = [one for name in self._due(moment.now_ms) for one in self._step(name, tick, moment, cause)]
         self._forget_routes(moment.now_ms)
         return decisions
+
+    def _raise_level(self, level: int) -> None:
+        """Decide at this level from the next record on; a level never goes down."""
+        if level > self._state.level:
+            feature_levels.require_known(level, f"{self._name}, from offset {self._state.offset} on,")
+            self._state.level = level
+            self._routine.end_all()
 
     def _may_skip(self, record: Record) -> bool:
         """Return whether a listed heartbeat is routine now: no era begins, and no signature is needed."""
@@ -350,7 +392,7 @@ class Shard:
         Returns:
             The event, its rejection, or None if it is a copy of a signed record; and whether it is authoritative.
         """
-        event = read_event(record, self._partitions)
+        event = read_event(record, self._partitions, self._state.level)
         if self._signatures is None:
             return event, True
         if not self._state.signers:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from model import client_keys, config
 from model.client_keys import ClientKey
 from model.decisions import Rejected
-from model.events import AnyEvent, Arrival, Configure, Event, Reset, Route, Tick
+from model.events import AnyEvent, Arrival, Configure, Event, Level, Reset, Route, Tick
 from model.records import Record, refuse, type_of
 from model.signature_bytes import Signature, is_mac, mac_of, read_signature, unsigned_end
 
@@ -22,6 +22,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 SIGNED_BY: Mapping[type[Event], Role] = {
     Configure: "operator",
     Reset: "operator",
+    Level: "operator",
     Tick: "observer",
     Route: "observer",
     Arrival: "observer",

@@ -39,7 +39,7 @@ select shard, era, seq, at_ms, cause, said.`request_id` as `request_id`, group_i
 {%- do found.update({'wake_decisions': query}) -%}
 
 {%- set query -%}
-select shard, era, seq, at_ms, cause, said.`rule` as `rule`, said.`detail` as `detail`, said.`raw` as `raw`, group_id, client_id, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<rule:string,detail:string,raw:string>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'rejected') as parsed
+select shard, era, seq, at_ms, cause, said.`rule` as `rule`, said.`detail` as `detail`, said.`raw` as `raw`, group_id, client_id, said.`partition` as `partition`, said.`partitions` as `partitions`, published_ms from (select shard, seq, group_id, client_id, at_ms, cause, era, published_ms, from_json(json, 'struct<rule:string,detail:string,raw:string,partition:bigint,partitions:bigint>') as said from (select *, try_cast(split_part(shard, '.', -1) as int) as era from ledger.decisions) as decisions where kind = 'rejected') as parsed
 {%- endset -%}
 {%- do found.update({'rejections': query}) -%}
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import typer
 from rich.console import Console
 
+from model.feature_levels import UnknownLevel
 from pipeline.cli import (
     acls_command,
     change_commands,
@@ -26,6 +27,7 @@ from pipeline.cli import (
     serve_command,
     sql_command,
     state_command,
+    upgrade_command,
     users_command,
     wake_command,
     watch_command,
@@ -72,6 +74,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         change_commands.reset_offsets,
         change_commands.import_offsets,
         change_commands.configure,
+        upgrade_command.upgrade,
         dead_letter_command.dlq,
     ),
 }
@@ -102,7 +105,7 @@ def run_app(arguments: Sequence[str]) -> int:
     complain = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         app(list(arguments))
-    except WakerollError as error:
+    except (WakerollError, UnknownLevel) as error:
         complain.print(f"wakeroll: {error}", markup=False)
         return 2 if isinstance(error, InvalidUsage) else 1
     except ModuleNotFoundError as error:

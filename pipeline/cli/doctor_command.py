@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from rich.markup import escape
 
-from model import config
+from model import config, feature_levels
 from model.signing import Keys
 from pipeline.cli.options import Bootstrap, Checkpoints, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from pipeline.cli.output import Output
@@ -43,7 +43,7 @@ def doctor(
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
 ) -> None:
-    """Check Java, JARs, ports, keys, jobs, broker, topics and ticks; exit code 1 if a check fails."""
+    """Check Java, JARs, ports, keys, jobs, levels, broker, topics and ticks; exit code 1 if a check fails."""
     settings = settings_of(
         config,
         bootstrap=bootstrap,
@@ -142,8 +142,28 @@ def _jobs(settings: Settings) -> Iterator[Check]:
     else:
         yield Check("jobs", True, f"process {status.pid}: {told}", "")
     yield _decisions(status)
+    if status.decides:
+        yield level_check(status.shard_levels, status.newest_level)
     if status.states:
         yield state_check(status.states)
+
+
+def level_check(found: Mapping[str, int], newest: int) -> Check:
+    """Check that the shards are at the newest feature level that the running process knows.
+
+    Args:
+        found: shard -> its level.
+        newest: the newest level that the process knows.
+    """
+    if not found:
+        return Check("levels", True, f"no shard had a batch yet; the process knows levels up to {newest}", "")
+    lowest = min(found.values())
+    spread = str(lowest) if lowest == max(found.values()) else f"{lowest} to {max(found.values())}"
+    told = f"{len(found)} shards are at feature level {spread}; the process knows levels up to {newest}"
+    if newest < feature_levels.NEWEST:
+        return Check("levels", False, told, f"restart it with this release, which knows {feature_levels.NEWEST}")
+    fix = "run `wakeroll upgrade` when all processes have this release" if lowest < newest else ""
+    return Check("levels", True, told, fix)
 
 
 def state_check(states: Mapping[str, int]) -> Check:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from model import config
+from model import config, feature_levels
 from pipeline.jobs import coordinate, record
 from pipeline.jobs.deciding import Deciding
 from pipeline.jobs.metrics_sampler import sampled
@@ -23,7 +23,7 @@ from pipeline.jobs.supervise import (
     stoppable_session,
     wait_until,
 )
-from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.new_deployment import ensure_deployment
 from pipeline.kafka.rights_check import require_rights
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.metrics.metrics_server import metrics_served
@@ -95,12 +95,7 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         if settings.is_standby or not settings.locks_files:
             roles.append("standby")
         require_rights(settings.connection, roles)
-        for finding in ensure_topics(
-            settings.connection,
-            partitions=settings.partitions,
-            inbox_partitions=settings.inbox_partitions,
-            replication=settings.replication,
-        ):
+        for finding in ensure_deployment(settings):
             log.warning("%s", finding)
         locks = stack.enter_context(process_locks(settings, jobs, stands_by=settings.is_standby))
         if coordinate.NAME in jobs and not settings.replica:
@@ -140,7 +135,7 @@ def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: Ru
                 queries.append(recorder.start())
                 if sampler is not None:
                     sampler.add(queries[-1])
-            states = _tell(settings, queries, counts, started_ms)
+            states = _tell(settings, queries, counts, started_ms, decides=deciding is not None)
             large = _warn_of_large(states, large)
             if recorder is not None:
                 recorder.take_snapshots_if_due(None if deciding is None else settings)
@@ -153,12 +148,26 @@ def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: Ru
             stop_between_batches(query, until_s)
 
 
-def _tell(settings: Settings, queries: Sequence[StreamingQuery], counts: Counts, started_ms: int) -> Mapping[str, int]:
+def _tell(
+    settings: Settings, queries: Sequence[StreamingQuery], counts: Counts, started_ms: int, *, decides: bool
+) -> Mapping[str, int]:
     """Write the status file; return the size of the state of each shard (bytes)."""
     last = {str(query.name): _status_of(query) for query in queries}
     states = dict(sorted(counts.bytes.value.items()))
     marks, failures = dict(counts.marks.value), counts.failures.value
-    status = Status(os.getpid(), settings.bootstrap, started_ms, now_ms(), last, failures, states, marks)
+    status = Status(
+        os.getpid(),
+        settings.bootstrap,
+        started_ms,
+        now_ms(),
+        last,
+        failures,
+        states,
+        marks,
+        shard_levels=dict(sorted(counts.levels.value.items())),
+        newest_level=feature_levels.NEWEST,
+        decides=decides,
+    )
     write_status(settings.work_folder, status, settings.replica)
     return states
 

@@ -142,6 +142,12 @@ def _watcher(scope: Scope) -> Iterable[Right]:
     yield Right("group", f"{scope.topics.prefix}.watch-kafka.", ("Read",), is_prefix=True)
 
 
+def _upgrader(scope: Scope) -> Iterable[Right]:
+    """Yield the rights of `upgrade`: those of a viewer, and those to write the records that raise the level."""
+    yield from _viewer(scope)
+    yield from (Right("topic", topic, ("Write",)) for topic in scope.topics.control)
+
+
 def _tap(scope: Scope) -> Iterable[Right]:
     yield Right("topic", scope.topics.queues, ("Write",))
     yield from (Right("topic", name, ("Read",)) for name in scope.messages)
@@ -161,6 +167,8 @@ def _administrator(scope: Scope) -> Iterable[Right]:
     yield from (Right("topic", topic, ("Create", "Describe", "DescribeConfigs")) for topic in scope.topics.all)
     yield Right("topic", scope.topics.leases, ("Create", "Describe"))
     yield Right("topic", scope.topics.queues, ("Read",))
+    # A new deployment begins at the newest feature level.
+    yield from (Right("topic", topic, ("Write",)) for topic in scope.topics.control)
     yield _UNUSED
 
 
@@ -178,6 +186,7 @@ ROLES: Mapping[str, Callable[[Scope], Iterable[Right]]] = {
     "operator": _operator,
     "importer": _importer,
     "watcher": _watcher,
+    "upgrader": _upgrader,
     "viewer": _viewer,
     "tap": _tap,
     "dead-letters": _dead_letters,

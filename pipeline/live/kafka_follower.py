@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 
 from model.config import MAX_RECORD_BYTES
 from model.decisions import AnyDecision
+from model.feature_levels import UnknownLevel
 from model.partitioner import ControlPartition
 from model.records import UNREADABLE, Record
 from model.signing import Signatures
@@ -122,6 +123,11 @@ class KafkaFollower(threading.Thread):
                 except WakerollError as problem:
                     self._in_trouble(str(problem))
                     self._stop_requested.wait(_RETRY_S)
+                except UnknownLevel as problem:
+                    # To go on at an older level would show other owners than the coordinator's.
+                    self._in_trouble(str(problem))
+                    self._forget_places()
+                    self._stop_requested.wait(_AFTER_FAILURE_S)
                 except Exception as failure:
                     # A page that stands still and calls itself live would be worse than one that begins again.
                     log.exception("the live model failed and begins again")

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from msgspec import structs
 
-from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.new_deployment import ensure_deployment
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.child_process import Child, ChildFailed
 from pipeline.runtime.run_status import read_status
@@ -41,13 +41,7 @@ class LocalSystem:
             InvalidTopics: the broker has the topics with other settings.
             NotReachable: no broker answered.
         """
-        settings = self.settings
-        ensure_topics(
-            settings.connection,
-            partitions=settings.partitions,
-            inbox_partitions=settings.inbox_partitions,
-            replication=settings.replication,
-        )
+        ensure_deployment(self.settings)
         self.observer.start()
         self.jobs.start()
         self.jobs.wait_until(lambda: self._decides(stop), READY_S)

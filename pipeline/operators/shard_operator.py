@@ -18,7 +18,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from model.decision_sizes import bounded
 from model.decisions import TO_A_CLIENT, AnyDecision, Rejected, Wake
 from model.records import Record
-from model.shard import READABLE, VERSION, Shard
+from model.shard import READABLE, Shard
 from model.signing import Keys
 from pipeline.recovery.initial_state import Restore, name_of, other_version
 from wakeroll.connection import Topics
@@ -68,6 +68,8 @@ class Counts(NamedTuple):
     """Rule -> number of records that were rejected by it."""
     marks: Accumulator[dict[str, tuple[int, int]]]
     """``topic-partition`` -> offset and log time (epoch ms) of the last record that its shard has applied."""
+    levels: Accumulator[dict[str, int]]
+    """Shard, like ``groups-3`` -> its feature level after its last batch."""
 
     @classmethod
     def start(cls, spark: SparkSession) -> "Counts":
@@ -77,6 +79,7 @@ class Counts(NamedTuple):
             context.accumulator(0),
             context.accumulator({}, _Newest()),
             context.accumulator({}, _Sums()),
+            context.accumulator({}, _Newest()),
             context.accumulator({}, _Newest()),
         )
 
@@ -144,8 +147,9 @@ def run_shard(
             published, waiting = [], 0
     # Ticks move the clock, so the state changes in every batch.
     body = shard.body()
-    state.update((VERSION, body))
+    state.update((shard.version, body))
     counts.bytes.add({shard.name: len(body)})
+    counts.levels.add({shard.name: shard.level})
     if mark is not None:
         counts.marks.add({name_of((topic, partition)): mark})
     if rejections:
@@ -158,8 +162,16 @@ def _shard(topic: str, partition: int, partitions: int, restore: Restore, keys: 
     """Create the shard from the state of its last batch, or else from its initial state."""
     if not state.exists:
         its = restore.beginning(topic, partition)
-        era, until = its.era, its.quiet_until
-        return Shard(topic, partition, partitions, its.body, era=era, quiet_until=until, signatures=keys)
+        return Shard(
+            topic,
+            partition,
+            partitions,
+            its.body,
+            era=its.era,
+            quiet_until=its.quiet_until,
+            level=its.level,
+            signatures=keys,
+        )
     version, body = state.get
     if version not in READABLE:
         raise RuntimeError(f"the checkpoint of {topic}-{partition} {other_version(version)}")

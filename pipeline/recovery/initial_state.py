@@ -12,9 +12,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
+from model.feature_levels import FIRST, NEWEST, STATE_VERSIONS
 from model.partitioner import ControlPartition
 from model.records import kind_of_topic, shard_of
-from model.shard import READABLE, VERSION
+from model.shard import READABLE, VERSION, version_of
 from pipeline.recovery.checkpoint_state import has_batches, set_aside
 from pipeline.runtime.deciding_queries import query_of
 from pipeline.settings import Settings
@@ -48,6 +49,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     """Encoded state; None for an empty state."""
     published_seq: int = 0
     """Of a replica, number of the last decision of the era that another coordinator has certainly published."""
+    level: int = FIRST
+    """Feature level of an empty state, before the first record."""
 
 
 class Restore(Struct, frozen=True):
@@ -56,7 +59,13 @@ class Restore(Struct, frozen=True):
     shards: dict[str, Beginning] = {}
     """``topic-partition`` -> initial state; empty if the query starts at the beginning of the log, in era 1."""
     version: int = VERSION
-    """Version of the encoded states."""
+    """Highest version of the encoded states."""
+
+    @classmethod
+    def of(cls, shards: dict[str, Beginning]) -> "Restore":
+        """Collect initial states. Until a level is raised, the release before this one can read them too."""
+        found = (STATE_VERSIONS[one.level] if one.body is None else version_of(one.body) for one in shards.values())
+        return cls(shards, max(found, default=VERSION))
 
     def beginning(self, topic: str, partition: int) -> Beginning:
         """Return the initial state of a shard."""
@@ -131,6 +140,8 @@ def plan(
     name = shard_of(*place)
     fresh = Beginning(offset=log.first, era=era, quiet_until=left.decided)
     if left.body is None:
+        if log.first > 0:  # the record that raised the level may be lost too; a level never goes down
+            fresh = structs.replace(fresh, level=NEWEST)
         text = f"{name} begins era {era} with the log, from {log.first} on: no state of it exists; {_lost(kind, log)}"
         return Plan(fresh, text, is_new_era=True)
     if left.next < log.first:
@@ -172,7 +183,7 @@ def new_era(eras: Iterable[int]) -> int:
 
 def restore_of(plans: Mapping[ControlPartition, Plan]) -> Restore:
     """Return the initial states of a query."""
-    return Restore({name_of(place): one.beginning for place, one in plans.items()})
+    return Restore.of({name_of(place): one.beginning for place, one in plans.items()})
 
 
 def prepared_file(settings: Settings) -> Place:
@@ -221,6 +232,11 @@ def other_version(found: int) -> str:
     """Describe what to do about a checkpoint whose states have another version."""
     return (
         f"has states of version {found}, but this program reads versions {READABLE[0]} to "
-        f"{VERSION}; run the program that created them, "
+        f"{VERSION}; run {creator_of(found)}, "
         "or delete the checkpoint and begin a new era with the log, by `wakeroll restore --from-log`"
     )
+
+
+def creator_of(found: int) -> str:
+    """Return which program reads states of a version that this one does not read, in words."""
+    return "the newer release that created them" if found > VERSION else "the older release that created them"

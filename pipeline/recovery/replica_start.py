@@ -63,7 +63,7 @@ def join(spark: SparkSession, settings: Settings) -> dict[str, int]:
         for place in places
     }
     set_aside(settings.checkpoint(query_of(settings)))
-    prepare(settings, Restore(shards))
+    prepare(settings, Restore.of(shards))
     adopt(settings)
     log.info("replica %r begins with %s", settings.replica, _described(shards.values()))
     return _eras(spark, settings)

@@ -13,7 +13,7 @@ from pipeline.ledger.maintenance import APPENDING
 from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.tables import path_of
 from pipeline.recovery.checkpoint_state import read_states
-from pipeline.recovery.initial_state import place_of, read_restore
+from pipeline.recovery.initial_state import creator_of, place_of, read_restore
 from pipeline.runtime.deciding_queries import queries_of, topics_of
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
@@ -40,7 +40,7 @@ def take_snapshots(spark: SparkSession, settings: Settings, fence: TableFence | 
     moved = [(shard, shard.offset, body) for shard, body in read_states(spark, settings) if is_new(shard, shard.offset)]
     begun = [(shard, offset, shard.body()) for shard, offset in _begun(settings) if is_new(shard, offset)]
     rows = [
-        (shard.topic, shard.partition, offset, shard.era, VERSION, shard.now_ms, bytearray(body))
+        (shard.topic, shard.partition, offset, shard.era, shard.version, shard.now_ms, bytearray(body))
         for shard, offset, body in (*begun, *moved)
     ]
     if rows:
@@ -58,7 +58,9 @@ def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
             if its.body is None and its.era == 1:
                 continue  # a replica without a snapshot begins with the log, as the first coordinator did
             place = place_of(name)
-            shard = Shard(*place, settings.partitions, its.body, era=its.era, quiet_until=its.quiet_until)
+            shard = Shard(
+                *place, settings.partitions, its.body, era=its.era, quiet_until=its.quiet_until, level=its.level
+            )
             yield shard, its.offset - 1
 
 
@@ -88,9 +90,8 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
     if other := sorted({row.version for row in rows} - {*READABLE}):
         raise InvalidUsage(
             f"the newest snapshots have version {other[0]}, but this program reads versions {READABLE[0]} to "
-            f"{VERSION}; run the program "
-            "that created them, or restore with --from-log: then a new era begins with the log, and settings and "
-            "offsets that are older than the log are lost"
+            f"{VERSION}; run {creator_of(other[0])}, or restore with --from-log: then a new era begins with the log, "
+            "and settings and offsets that are older than the log are lost"
         )
     return {(row.topic, row.partition): row for row in rows}
 

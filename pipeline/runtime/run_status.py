@@ -6,6 +6,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from model import feature_levels
+
 FILE = "run.json"
 """Name of the file; that of a replica contains its name: ``run@b.json``."""
 
@@ -35,6 +37,12 @@ class Status(Struct):
     """Shard, like ``groups-3`` -> bytes of its state; only shards that had a batch since the start."""
     marks: dict[str, tuple[int, int]] = {}
     """``topic-partition`` -> offset and log time (epoch ms) of the last record that its shard has applied."""
+    shard_levels: dict[str, int] = {}
+    """Shard -> its feature level; only shards that had a batch since the start."""
+    newest_level: int = feature_levels.FIRST
+    """Newest feature level that the process knows; a process of release 0.1 does not write it."""
+    decides: bool = True
+    """Whether the process runs the machines; False for `run --only record`."""
 
     @property
     def is_alive(self) -> bool:
@@ -66,6 +74,13 @@ def read_status(folder: Path, replica: str | None = None) -> Status | None:
     files = (folder / FILE, *folder.glob("run@*.json")) if replica is None else (folder / _name(replica),)
     found = [status for file in files if (status := _read(file)) is not None]
     return max(found, key=lambda status: status.told_ms, default=None)
+
+
+def running(folder: Path) -> dict[str, Status]:
+    """Return the running coordinators of a work folder: name of the replica, empty for the only one -> its status."""
+    files = {"": folder / FILE} | {file.stem.partition("@")[2]: file for file in sorted(folder.glob("run@*.json"))}
+    found = {name: status for name, file in files.items() if (status := _read(file)) is not None}
+    return {name: status for name, status in found.items() if status.is_alive and status.decides}
 
 
 def _name(replica: str) -> str:

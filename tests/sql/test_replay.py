@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 from pyspark.sql import functions as f
 
+from model.decisions import Rejected
 from model.partitioner import partition_of
 from model.rows import DECISIONS, EVENTS
 from model.shard import VERSION
@@ -155,6 +157,36 @@ def test_each_era_is_decided_again_from_where_it_began(tmp_path, spark):
     assert set(its) == {f"groups-{home('billing')}.{era}" for era in (1, 2)}
     assert sum(one.compared for one in done) == len(story.decisions)
     assert {(one.differences, one.not_recorded, one.after) for one in its.values()} == {(0, 0, -1)}
+
+
+@pytest.mark.parametrize("kept", ["none", "before", "after"])
+def test_a_replay_over_an_upgrade_compares_equal(tmp_path, spark, kept):
+    """From the start of the log, and from a snapshot before or after the record of the level, in both engines."""
+    story = Story()
+    story.route("orders", 4)
+    story.join("billing", "c1", "orders")
+    event = b'{"type":"unregister","group_id":"billing","client_id":"c","instance_id":"i"}'
+    stray = (home("billing") + 1) % PARTITIONS
+    for moment in ("before", "after"):
+        story.pass_seconds(5)
+        story.nonsense(event, stray, b"billing")
+        if kept == moment:
+            story.snapshot()
+        story.pass_seconds(5)
+        story.nonsense(event, stray, b"billing")
+        if moment == "before":
+            story.raise_level(2)
+    write_ledger(spark, tmp_path / "warehouse", story, batches=1)
+    open_views(spark, tmp_path / "warehouse")
+
+    with duck_ledger(tmp_path / "warehouse") as opened:
+        done = replay_here(opened, PARTITIONS, Period())
+
+    refusals = [one for one in story.decisions if isinstance(one, Rejected)]
+    assert [one.partitions for one in refusals] == [UNSET, UNSET, PARTITIONS, PARTITIONS]
+    assert replay_in_spark(SparkLedger(spark), PARTITIONS, Period()) == done
+    assert sum(one.compared for one in done) == len(story.decisions)
+    assert {(one.differences, one.not_recorded) for one in done} == {(0, 0)}
 
 
 def test_behind_records_that_are_not_archived_a_replay_begins_with_the_next_snapshot(day, tmp_path, spark, replay):

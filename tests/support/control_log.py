@@ -2,7 +2,7 @@
 
 import msgspec
 
-from model.events import ABOUT_A_QUEUE, ON_EVERY_PARTITION, AnyEvent, Tick
+from model.events import ABOUT_A_QUEUE, ON_EVERY_PARTITION, AnyEvent, Level, Tick
 from model.partitioner import partition_of
 from model.records import Record, entity_of
 
@@ -22,14 +22,14 @@ class ControlLog:
 
         Args:
             partitions: of each topic.
-            queues: have the ticks in the topic of the queues, too.
+            queues: have the ticks and levels in the topic of the queues, too.
         """
         self.partitions = partitions
         self._ticking = (TOPIC, QUEUES) if queues else (TOPIC,)
         self._next_offsets = {topic: [0] * partitions for topic in (TOPIC, QUEUES)}
 
     def append(self, event: AnyEvent, at_ms: int) -> list[Record]:
-        """Return the event's record; of a tick or a route one for each partition.
+        """Return the event's record; of a tick, a route or a level one for each partition.
 
         Args:
             event: what is to be told.
@@ -37,7 +37,7 @@ class ControlLog:
         """
         value = encode_event(event)
         if isinstance(event, ON_EVERY_PARTITION):
-            topics = self._ticking if isinstance(event, Tick) else (TOPIC,)
+            topics = self._ticking if isinstance(event, Tick | Level) else (TOPIC,)
             return [
                 self.write(value, at_ms, partition, topic=topic)
                 for topic in topics

@@ -13,6 +13,7 @@ from model.events import (
     CommittedOffset,
     Configure,
     Heartbeat,
+    Level,
     Pull,
     Route,
     RoutedQueue,
@@ -24,7 +25,7 @@ from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision
 from model.rows import SNAPSHOTS, TABLES
-from model.shard import VERSION, Shard
+from model.shard import Shard
 from pipeline.jobs import record
 from pipeline.ledger.retention import DAY_MS, forget, past_of
 from pipeline.ledger.schemas import schema_of
@@ -129,9 +130,13 @@ class Story:
         """Let a message arrive."""
         self.append(Arrival(queue=Queue(topic, "", queue_id), next_offset=next_offset))
 
-    def nonsense(self, value: bytes = b"nonsense", partition: int = 0) -> None:
-        """Let somebody append what is no event."""
-        self._apply(self._log.write(value, self.now_ms - START_MS, partition))
+    def nonsense(self, value: bytes = b"nonsense", partition: int = 0, key: bytes | None = None) -> None:
+        """Let somebody append what is no event, or an event where it does not belong."""
+        self._apply(self._log.write(value, self.now_ms - START_MS, partition, key))
+
+    def raise_level(self, level: int) -> None:
+        """Let an operator raise the feature level of every shard."""
+        self.append(Level(level=level))
 
     def pass_seconds(self, seconds: int, *, silently: bool = False) -> None:
         """Let time pass: ticks each second, heartbeats as answers and every ten seconds; silently: ticks alone."""
@@ -151,13 +156,13 @@ class Story:
         """Keep the state of every shard, as `record` does now and then."""
         for (topic, partition), shard in self._shards.items():
             body = bytearray(shard.body())
-            self.snapshots.append((topic, partition, shard.offset, shard.era, VERSION, shard.now_ms, body))
+            self.snapshots.append((topic, partition, shard.offset, shard.era, shard.version, shard.now_ms, body))
 
     def lose_state(self) -> None:
         """Let the coordinator lose its checkpoints, without a snapshot: it reads the log again, in a new era."""
         for where, lost in self._shards.items():
             again = Shard(*where, PARTITIONS, era=lost.era + 1, quiet_until=lost.offset + 1, raises=True)
-            self.snapshots.append((*where, -1, again.era, VERSION, 0, bytearray(again.body())))
+            self.snapshots.append((*where, -1, again.era, again.version, 0, bytearray(again.body())))
             for row in self.rows:
                 if row[:2] == where:
                     again.apply(Record(*row))

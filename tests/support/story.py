@@ -292,11 +292,19 @@ class Story:
                 )
             case ["pull" | "cancel" | "arrive", *_] as said:
                 return self._of_a_queue(said, group_id, options)
+            case ["reset" | "configure" | "level", *_] as said:
+                return self._of_an_operator(said, group_id, options)
+        raise ValueError(f"no event reads like this: {' '.join(words)}")
+
+    def _of_an_operator(self, said: list[str], group_id: str, options: dict[str, str]) -> AnyEvent:
+        match said:
             case ["reset"]:
                 return self._reset(group_id, options)
             case ["configure"]:
                 return msgspec.convert({"type": "configure", "group_id": group_id} | _values(options), Configure)
-        raise ValueError(f"no event reads like this: {' '.join(words)}")
+            case ["level", number]:
+                return events.Level(level=int(number))
+        raise ValueError(f"no event reads like this: {' '.join(said)}")
 
     def _of_a_queue(self, said: list[str], group_id: str, options: dict[str, str]) -> AnyEvent:
         match said:
@@ -520,7 +528,8 @@ def _fenced(decisions: list[Fenced]) -> Iterator[str]:
 def _rejected(decisions: list[Rejected]) -> Iterator[str]:
     for each in decisions:
         who = f" of {each.client_id}" if each.client_id else ""
-        yield f"rejected{who}, {each.rule}: {each.detail}"
+        right = "" if each.partition is msgspec.UNSET else f" (partition {each.partition} of {each.partitions})"
+        yield f"rejected{who}, {each.rule}: {each.detail}{right}"
 
 
 def _offsets(decisions: list[Offset]) -> Iterator[str]:

@@ -102,7 +102,7 @@ def test_no_role_of_an_application_may_read_the_control_topics():
         if right.name == topics.groups and "Read" in right.operations
     }
 
-    assert readers == {"observer", "mirror", "coordinator", "recorder", "watcher", "viewer"}
+    assert readers == {"observer", "mirror", "coordinator", "recorder", "watcher", "viewer", "upgrader"}
 
 
 def test_the_page_lists_every_role():

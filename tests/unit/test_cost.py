@@ -475,7 +475,7 @@ def test_what_a_group_subscribes_is_indexed_at_the_cost_of_what_it_subscribes(mo
         log, names = Log(), [Name(topic) for topic in topics_of(count)]
         events = [beat_of("g", names[: count // 2]), beat_of("g", names[count // 4 :])]
         records = [Record("wakeroll.groups", 0, number, 1_000, b"g", b"") for number in range(2)]
-        monkeypatch.setattr(shard, "read_event", lambda record, _partitions: events[record.offset])
+        monkeypatch.setattr(shard, "read_event", lambda record, *_: events[record.offset])
         return steps_of(lambda: [log.shard.apply(record) for record in records])
 
     assert wants_others(400) < TWICE * wants_others(200)

@@ -2,8 +2,11 @@
 
 import json
 
+import msgspec
 import pytest
 
+from model import feature_levels
+from model.shard import VERSION, ShardState
 from pipeline.recovery.checkpoint_state import progress_of, set_aside
 from pipeline.recovery.initial_state import Beginning, Left, Log, Restore, adopt, plan, prepare, read_restore
 from pipeline.settings import Settings
@@ -58,7 +61,7 @@ def test_a_state_whose_log_was_replaced_begins_a_new_era_although_the_log_is_lon
 
 
 def test_a_shard_without_a_state_learns_from_the_log_in_a_new_era():
-    """The log says what operators set, as far back as it goes."""
+    """The log says what operators set, as far back as it goes; a level that it may have lost never goes down."""
     nothing = Left(next=0, era=2, source="the log", body=None, decided=900)
 
     whole = plan(GROUPS, nothing, Log(0, 900), used=2, era=3)
@@ -66,7 +69,7 @@ def test_a_shard_without_a_state_learns_from_the_log_in_a_new_era():
 
     assert whole.beginning == Beginning(offset=0, era=3, quiet_until=900)
     assert "settings and offsets are unchanged" in whole.text
-    assert cut.beginning == Beginning(offset=400, era=3, quiet_until=900)
+    assert cut.beginning == Beginning(offset=400, era=3, quiet_until=900, level=feature_levels.NEWEST)
     assert "settings and offsets from before the log's start are lost" in cut.text
 
 
@@ -91,14 +94,29 @@ def test_a_restore_lives_in_the_checkpoint_and_is_lost_with_it(tmp_path):
     assert read_restore(settings) == Restore()
 
 
-def test_a_restore_of_another_version_is_refused_with_what_to_do(tmp_path):
+@pytest.mark.parametrize(("version", "creator"), [(1, "older"), (VERSION + 1, "newer")])
+def test_a_restore_of_another_version_is_refused_with_what_to_do(tmp_path, version, creator):
     """Its states cannot be read."""
     settings = Settings(bootstrap="here:1", checkpoints=str(tmp_path))
-    prepare(settings, Restore({}, version=1))
+    prepare(settings, Restore({}, version=version))
     adopt(settings)
 
-    with pytest.raises(InvalidUsage, match=r"has states of version 1, .* `wakeroll restore --from-log`"):
+    sentence = rf"has states of version {version}, .* the {creator} release .* `wakeroll restore --from-log`"
+    with pytest.raises(InvalidUsage, match=sentence):
         read_restore(settings)
+
+
+def test_initial_states_have_the_highest_version_of_their_levels():
+    """The release before reads them as long as no shard has been raised."""
+    low, high = (msgspec.msgpack.encode(ShardState(4, level=level)) for level in (1, 2))
+
+    def version(*beginnings: Beginning) -> int:
+        return Restore.of({str(number): one for number, one in enumerate(beginnings)}).version
+
+    first, second = feature_levels.STATE_VERSIONS[1], feature_levels.STATE_VERSIONS[2]
+    assert version(Beginning(body=low), Beginning()) == first
+    assert version(Beginning(body=low), Beginning(body=high)) == second
+    assert version(Beginning(body=low), Beginning(level=2)) == second
 
 
 def test_a_checkpoint_says_where_its_query_reads_on(tmp_path):

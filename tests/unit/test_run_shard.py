@@ -5,15 +5,18 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-from model.events import Heartbeat, Subscription, Tick
+from model import feature_levels
+from model.events import Heartbeat, Level, Subscription, Tick
+from model.feature_levels import UnknownLevel
 from model.records import Record
 from model.replay import encode_decision
 from model.shard import READABLE, VERSION, Shard
-from model.signing import DEV_KEYS
+from model.signing import DEV_KEYS, Signer
 from pipeline.operators import shard_operator as operator
 from pipeline.operators.shard_operator import Counts, run_shard
 from pipeline.recovery.initial_state import Beginning, Restore
 from wakeroll.connection import Topics
+from wakeroll.keys import key_to_sign
 
 GROUPS = Topics().groups
 
@@ -55,7 +58,7 @@ def frames(rows: list[tuple[object, ...]], size: int) -> Iterator[pd.DataFrame]:
 
 
 def run(rows: list[tuple[object, ...]], state: State, restore: Restore = Restore()) -> tuple[list[bytes], Counts]:  # noqa: B008
-    counts = Counts(Sum(), Sum(), Sum(), Sum())
+    counts = Counts(Sum(), Sum(), Sum(), Sum(), Sum())
     found = run_shard(1, Topics(), restore, DEV_KEYS, counts, (GROUPS, 0), frames(rows, 7), state)
     published = [row for frame in found for row in frame.itertuples(index=False)]
     return [row.value for row in published if row.topic == Topics().decisions], counts
@@ -72,9 +75,10 @@ def test_a_batch_is_decided_in_the_order_of_its_log_and_reports_its_state(monkey
     decisions, counts = run(rows[::-1], state)
 
     assert decisions == expected
-    assert state.get == (VERSION, plain.body())
+    assert state.get == (feature_levels.STATE_VERSIONS[1], plain.body())
     assert counts.bytes.value == {"groups-0": len(plain.body())}
     assert counts.marks.value == {f"{GROUPS}-0": (50, 1_050)}
+    assert counts.levels.value == {"groups-0": 1}
 
 
 def test_rejections_are_reported_by_rule():
@@ -99,10 +103,46 @@ def test_a_shard_without_a_state_begins_as_it_was_restored():
     assert Shard(GROUPS, 0, 1, state.get[1]).era == 3
 
 
-def test_a_state_of_another_version_is_refused_with_what_to_do():
-    """A program that guessed would decide something else than the one that made it."""
+@pytest.mark.parametrize(("version", "creator"), [(READABLE[0] - 1, "older"), (VERSION + 1, "newer")])
+def test_a_state_of_another_version_is_refused_with_what_to_do(version, creator):
+    """A program that guessed would decide something else than the one that made it, as before a rollback."""
     state = State()
-    state.update((READABLE[0] - 1, b"state"))
+    state.update((version, b"state"))
 
-    with pytest.raises(RuntimeError, match=r"groups-0 has states of version \d+, .* restore --from-log"):
+    sentence = rf"groups-0 has states of version {version}, .* the {creator} release .* restore --from-log"
+    with pytest.raises(RuntimeError, match=sentence):
         run(records(1), state)
+
+
+def test_a_raised_level_gives_the_state_a_version_that_the_release_before_refuses():
+    """At level 1 the release before this one reads the state, and decides as this one does."""
+    value = signed(Level(level=2))
+    rows, state = [*records(1), (GROUPS, 0, 2, 2_000, None, value)], State()
+
+    _, counts = run(rows, state)
+
+    assert state.get[0] == feature_levels.STATE_VERSIONS[2] > feature_levels.STATE_VERSIONS[1]
+    assert counts.levels.value == {"groups-0": 2}
+
+
+def test_a_level_that_this_release_does_not_know_stops_the_shard():
+    """It must not guess: from this offset on, the others decide by rules that this release does not have."""
+    rows = [(GROUPS, 0, 0, 1_000, None, signed(Level(level=feature_levels.NEWEST + 1)))]
+
+    with pytest.raises(UnknownLevel, match=r"groups-0, from offset 0 on, is at feature level \d+, but this release"):
+        run(rows, State())
+
+
+def test_an_unsigned_level_has_no_effect():
+    """Anybody who may write heartbeats could stop all coordinators otherwise."""
+    rows, state = [(GROUPS, 0, 0, 1_000, None, encode_decision(Level(level=feature_levels.NEWEST + 1)))], State()
+
+    _, counts = run(rows, state)
+
+    assert counts.rejections.value == {"signature": 1}
+    assert counts.levels.value == {"groups-0": 1}
+
+
+def signed(event: Level) -> bytes:
+    signer = Signer(key_to_sign(DEV_KEYS, "operator"), "0123456789abcdef")
+    return signer.sign(GROUPS, 0, None, encode_decision(event), 0)

@@ -1,17 +1,30 @@
-"""What release 0.1 has stored is read: its logs lead to the same decisions, and its states continue."""
+"""What release 0.1 has stored is read: its logs lead to the same decisions, its states continue, and are upgraded."""
 
 import gzip
 from pathlib import Path
 
 import msgspec
 import pytest
-from msgspec import Struct
+from msgspec import UNSET, Struct, structs
 
+from model import feature_levels
+from model.decisions import AnyDecision, Cause, Rebalance, Rejected
+from model.events import Level, Pull, Unregister
+from model.group import Group, Member
+from model.held_queue import HeldQueue
+from model.partitioner import partition_of
+from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision
-from model.shard import READABLE, VERSION, Shard
+from model.shard import READABLE, VERSION, Shard, ShardState
 
 FILES = sorted((Path(__file__).parents[1] / "golden" / "release-0.1").glob("*.gz"))
+
+
+LAYOUT = msgspec.json.decode((FILES[0].parent / "layout.json").read_bytes(), type=dict[str, list[str]])
+"""Stored structure of release 0.1 -> its fields, in order."""
+
+encode = msgspec.json.Encoder().encode
 
 
 class Stored(Struct):
@@ -29,6 +42,22 @@ class Stored(Struct):
             for offset, (timestamp_ms, key, value) in enumerate(self.records[first:], first)
             for decision in shard.apply(Record(self.topic, self.partition, offset, timestamp_ms, key, value))
         ]
+
+    def upgrade(self, offset: int) -> Record:
+        """Return the record that raises the level, in front of the one that has this offset until then."""
+        timestamp_ms, _, _ = self.records[max(offset - 1, 0)]
+        return Record(self.topic, self.partition, offset, timestamp_ms, None, encode(Level(level=2)))
+
+    def misplaced(self) -> Record:
+        """Return a record after the last one that belongs to another partition."""
+        for number in range(100):
+            queue = Queue(f"t{number}", "", 0)
+            leave = Unregister(group_id=f"g{number}", client_id="c", instance_id="i")
+            pull = Pull(request_id="i:1", group_id="g", client_id="c", instance_id="i", queue=queue, from_offset=0)
+            key, event = (b"g%d" % number, leave) if self.topic.endswith("groups") else (queue.key.encode(), pull)
+            if partition_of(key, self.partitions) != self.partition:
+                break
+        return Record(self.topic, self.partition, len(self.records) + 1, self.records[-1][0], key, encode(event))
 
 
 @pytest.fixture(params=FILES, ids=lambda file: file.name.partition(".")[0])
@@ -49,6 +78,67 @@ def test_a_state_of_an_earlier_release_continues(stored):
         said = stored.decided(shard, offset)
 
         assert said == stored.decisions[len(stored.decisions) - len(said) :]
+
+
+@pytest.mark.parametrize("part", [0, 1, 2], ids=["at once", "in the middle", "late"])
+def test_an_upgrade_changes_the_decisions_after_it_only(stored, part):
+    """Before the record of the level they are those of release 0.1, byte for byte; after it they have what is new."""
+    at = len(stored.records) * part // 3
+    shard = Shard(stored.topic, stored.partition, stored.partitions)
+    before = apply(shard, stored, range(at))
+    assert shard.apply(stored.upgrade(at)) == []
+
+    after = apply(shard, stored, range(at, len(stored.records)), later=1)
+
+    assert [encode_decision(one) for one in before] == stored.decisions[: len(before)]
+    assert [as_before(one, at) for one in after] == stored.decisions[len(before) :]
+    [rejected] = shard.apply(stored.misplaced())
+    assert isinstance(rejected, Rejected)
+    assert (rejected.rule, rejected.partitions) == ("partition", stored.partitions)
+    assert rejected.partition not in (UNSET, stored.partition)
+
+
+def test_a_snapshot_of_an_earlier_release_is_upgraded(stored):
+    for offset, body in stored.states:
+        shard = Shard(stored.topic, stored.partition, stored.partitions, body)
+        assert shard.level == feature_levels.FIRST
+        assert shard.apply(stored.upgrade(offset)) == []
+
+        after = apply(shard, stored, range(offset, len(stored.records)), later=1)
+
+        assert [as_before(one, offset) for one in after] == stored.decisions[len(stored.decisions) - len(after) :]
+
+
+@pytest.mark.parametrize("kind", [ShardState, Group, Member, HeldQueue], ids=lambda kind: kind.__name__)
+def test_fields_are_only_added_behind_those_of_an_earlier_release(kind):
+    """At level 1 the release before this one must read the states of this one: then a deployment can return to it."""
+    known = LAYOUT[kind.__name__]
+
+    assert list(kind.__struct_fields__[: len(known)]) == known
+
+
+def apply(shard: Shard, stored: Stored, offsets: range, later: int = 0) -> list[AnyDecision]:
+    """Apply some of the records, each at an offset that is so much higher."""
+    found: list[AnyDecision] = []
+    for offset in offsets:
+        timestamp_ms, key, value = stored.records[offset]
+        found += shard.apply(Record(stored.topic, stored.partition, offset + later, timestamp_ms, key, value))
+    return found
+
+
+def as_before(decision: AnyDecision, upgraded_at: int) -> bytes:
+    """Return the bytes of a decision as they were without the level: its record moved all later ones by one."""
+
+    def moved(cause: Cause) -> Cause:
+        return structs.replace(cause, offset=cause.offset - 1) if cause.offset > upgraded_at else cause
+
+    decision.cause = moved(decision.cause)
+    if isinstance(decision, Rebalance):
+        decision.causes = [moved(cause) for cause in decision.causes]
+    if isinstance(decision, Rejected):
+        decision.partition = decision.partitions = UNSET
+        decision.detail = decision.detail.replace("heartbeat, level, lock", "heartbeat, lock")
+    return encode_decision(decision)
 
 
 def test_there_is_a_sample_of_both_kinds():

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from model import config
+from model import config, feature_levels
 from model.decisions import TO_A_CLIENT, AnyDecision, Wake
 from model.events import (
     AnyEvent,
     Arrival,
     Event,
     Heartbeat,
+    Level,
     Pull,
     Reset,
     ResetOffset,
@@ -61,6 +62,7 @@ class MemoryCoordinator:
         log.on_created = self._created
         log.on_appended = self._appended
         log.on_poll = self._polled
+        self._append(Level(level=feature_levels.NEWEST))
         self._tick()
 
     def group(self, group_id: str) -> Group | None:
@@ -124,7 +126,7 @@ class MemoryCoordinator:
 
     def _append(self, event: Event) -> None:
         """Append an event without an entity to both topics, any other one where it belongs."""
-        topics = self._names.control if isinstance(event, Tick) else (self._names.groups,)
+        topics = self._names.control if isinstance(event, Tick | Level) else (self._names.groups,)
         key: bytes | None = None
         if isinstance(event, Heartbeat | Reset):
             key = event.group_id.encode()

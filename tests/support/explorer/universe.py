@@ -8,7 +8,8 @@ coordinator that lags is one whose decisions are late, for it goes by the log's 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from model.events import Configure, Reset, Route
+from model import feature_levels
+from model.events import Configure, Level, Reset, Route
 from model.queue import Queue
 from tests.support.explorer import explored_process
 from tests.support.explorer.explored_coordinator import SECOND_MS, Coordinator, Said
@@ -83,6 +84,7 @@ class Universe:
         handled = (0,) * max(len(route.queues) for route in self._routes) if world.commits else ()
         state = State(coordinator.empty(), tuple(parts), route=0, handled=handled)
         state = self._later(state, 1)
+        state = self._append(state, coordinator.number(Level(level=feature_levels.NEWEST)))
         if world.settings is not None:
             state = self._append(state, coordinator.number(world.settings))
         state = self._append(state, coordinator.number(world.route))

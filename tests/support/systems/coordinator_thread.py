@@ -163,6 +163,11 @@ class Coordinator(threading.Thread):
         """Return the commits of a client so far."""
         return [event for event in tuple(self.heard) if isinstance(event, Commit) and event.client_id == client_id]
 
+    @property
+    def levels(self) -> dict[str, int]:
+        """Shard -> the level at which it decides."""
+        return {shard.name: shard.level for shard in self._shards.values()}
+
     def members(self, group_id: str) -> list[str]:
         """Return who is in a group, oldest first."""
         group = self._group(group_id)

@@ -3,8 +3,9 @@
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from model import feature_levels
 from model.config import BEATS_PER_SESSION, MAX_MEMBERS, MIN_SESSION_MS
-from model.events import Configure, GroupEvent, Reset, ResetOffset
+from model.events import Configure, GroupEvent, Level, Reset, ResetOffset
 from model.queue import Queue
 from tests.support.simulation.groups.group_plan import GROUPS, TOPICS
 from tests.support.simulation.groups.known_strategies import PARAMS, UNKNOWN, by_percent
@@ -22,10 +23,12 @@ class Operator:
         self._mistaken: set[str] = set()
         """Groups that once had a strategy that does not exist."""
         self._requests = 0
-        self._waiting: deque[GroupEvent] = deque()
+        self._waiting: deque[GroupEvent | Level] = deque()
 
     def start(self) -> None:
-        """Give every group its settings."""
+        """Give every group its settings, and raise the level when the plan says so."""
+        if self._world.plan.level_ms is not None:
+            self._world.after(self._world.plan.level_ms, self._append, Level(level=feature_levels.NEWEST))
         for group_id in GROUPS:
             self._set(group_id, strategy_params=PARAMS)
             self.configure(group_id, self._world.plan.session_ms, self._world.plan.revoke_ms)
@@ -95,7 +98,7 @@ class Operator:
     def _set(self, group_id: str, **settings: Any) -> None:
         self._append(Configure(group_id=group_id, **settings))
 
-    def _append(self, event: GroupEvent) -> None:
+    def _append(self, event: GroupEvent | Level) -> None:
         self._waiting.append(event)
         self._append_waiting()
 

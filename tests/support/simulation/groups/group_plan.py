@@ -42,6 +42,11 @@ class Plan(AnyPlan):
     topics = TOPICS
 
     @property
+    def level_ms(self) -> int | None:
+        """When the operator raises the feature level; None: never. Not drawn, so that older seeds stay the same."""
+        return (None, 0, self.chaos_ms // 2)[self.seed % 3]
+
+    @property
     def longest_session_ms(self) -> int:
         """The longest session that any client may still trust."""
         return max([45_000, self.session_ms, *(fault.length_ms for fault in self.faults if fault.kind == "configure")])

@@ -1,0 +1,39 @@
+"""Feature levels: a change of behaviour takes effect at a position of the log, not when a release is installed.
+
+An operator's `level` record raises the level of a shard. All coordinators read it at the same offset, so they decide
+alike before it and after it, and a replay of the log computes the same bytes with any later release.
+"""
+
+from collections.abc import Mapping
+
+FIRST = 1
+"""Level of a shard whose log has no `level` record: the behaviour of release 0.1."""
+NEWEST = 2
+"""Newest level that this release knows."""
+
+CHANGES: Mapping[int, str] = {
+    1: "the behaviour of release 0.1",
+    2: "a record in the wrong partition is rejected with the number of the right one and the number of partitions",
+}
+"""Level -> what is new in it."""
+
+STATE_VERSIONS: Mapping[int, int] = {1: 4, 2: 5}
+"""Level -> version of the states of shards at this level. The release before this one reads version 4, so a deployment
+can return to it until its level is raised."""
+
+
+class UnknownLevel(ValueError):
+    """A shard is at a level that this release does not know, so it cannot decide as the others do."""
+
+
+def require_known(level: int, shard: str) -> None:
+    """Check that this release knows a level.
+
+    Raises:
+        UnknownLevel: it does not; the message names the remedy.
+    """
+    if level > NEWEST:
+        raise UnknownLevel(
+            f"{shard} is at feature level {level}, but this release knows levels {FIRST} to {NEWEST} and cannot decide "
+            "at a later one; install the release that raised the level, or a later one (see docs/upgrading.md)"
+        )
