@@ -35,10 +35,8 @@ FILES = (
     "pyarrow/libarrow_flight.so.*",
     "pyarrow/libarrow_python_flight.so",
     "pyarrow/_flight*.so",
-    "pyarrow/libarrow_substrait.so.*",
-    "pyarrow/_substrait*.so",
 )
-"""Parts of Arrow that wakeroll and Spark do not load: its RPC and a format of query plans."""
+"""The RPC of Arrow, which neither wakeroll nor Spark loads."""
 
 
 def trim(environment: Path) -> None:
