@@ -54,7 +54,7 @@ def test_each_line_is_one_object_also_those_of_spark_and_of_kafkas_client(tmp_pa
         with observer, jobs:
             until(lambda: read_status(settings.work_folder), "the jobs run", state=jobs.log_tail)
             broker.stop()
-            until(has_logged(observer, "librdkafka"), "the observer misses the broker", state=observer.log_tail)
+            until(has_logged(observer, "pipeline.observer."), "the observer misses the broker", state=observer.log_tail)
             until(has_logged(jobs, "org.apache."), "Spark misses the broker", state=jobs.log_tail)
             broker.start()
         records = {one.name: records_of(one) for one in (observer, jobs)}
