@@ -1,7 +1,7 @@
 # The tasks of a checkout; `make` without a target lists them.  They need only Python 3.11, Java 17 and make, and install
 # nothing outside this folder.  All paths are relative, so the folder may have any name.
 
-.PHONY: help setup run test test-operate simulate exhaustive bench screenshots lint check audit clean jars
+.PHONY: help setup run test test-operate test-container image simulate exhaustive bench screenshots lint check audit clean jars
 .DEFAULT_GOAL := help
 # Each step needs the previous one, so -j has no effect.
 .NOTPARALLEL:
@@ -26,7 +26,7 @@ OR_SAY_SO := || { echo "setup: pip did not install every package (see above); ch
 SIDE_BY_SIDE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s%s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s%s\n", $$1, $$2 }' Makefile
 
 setup: jars ## install what `make run` needs (about 3 minutes and 1.5 GB, once)
 	@echo "ready; next: make run"
@@ -35,11 +35,17 @@ run: jars ## start the whole system on this machine and run the demo; options: A
 	@exec .venv/bin/wakeroll demo $(ARGS)
 
 test: .venv/.installed-dev jars ## run all tests, including those with Spark and a broker; selection: ARGS="tests/unit -k lag"
-	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) -m "not operate" $(ARGS)
+	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) -m "not operate and not container" $(ARGS)
 
 test-operate: .venv/.installed-dev jars ## test with real parts of a platform: TLS broker, S3 server, clusters (minutes); selection: ARGS="..."
 	@.venv/bin/wakeroll jars --quiet spark s3 kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
 	@exec $(OURS) -m pytest -m operate $(ARGS)
+
+image: ## build the container image wakeroll:VERSION from the last commit, by podman, buildah or docker; options: ARGS="..."
+	@exec deploy/container/build.sh $(ARGS)
+
+test-container: .venv/.installed-dev jars ## build the image and run each role in it; needs podman (some minutes)
+	@exec $(OURS) -m pytest -m container $(ARGS)
 
 simulate: .venv/.installed-dev ## run simulations with faults, one per seed; number (default 1000): SEEDS=1000
 	@exec $(OURS) -m tests.simulation.simulate --seeds $(or $(SEEDS),1000)

@@ -219,6 +219,10 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         int,
         Meta(ge=1, le=100_000, description="groups with metrics of their own; further ones share one value of a label"),
     ] = 1_000
+    log_format: Annotated[
+        Literal["text", "json"],
+        Meta(description="format of the logs of run, observe, serve, tap and watch-kafka; json: one object per line"),
+    ] = "text"
     max_offsets_per_batch: Annotated[
         int, Meta(ge=1_000, description="maximum number of records per batch, while a query catches up")
     ] = 200_000

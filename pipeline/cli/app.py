@@ -34,6 +34,7 @@ from pipeline.cli import (
     watch_live_command,
     what_if_command,
 )
+from pipeline.cli.json_logs import is_json
 from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
 
 app = typer.Typer(
@@ -102,23 +103,28 @@ def run_app(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     for ours in ("wakeroll", "pipeline"):  # other libraries log warnings and errors only
         logging.getLogger(ours).setLevel(logging.INFO)
-    complain = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         app(list(arguments))
     except (WakerollError, UnknownLevel) as error:
-        complain.print(f"wakeroll: {error}", markup=False)
+        _complain(str(error))
         return 2 if isinstance(error, InvalidUsage) else 1
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        complain.print(f"wakeroll: {missing_extra('this command', _EXTRAS[package], error)}", markup=False)
+        _complain(str(missing_extra("this command", _EXTRAS[package], error)))
         return 2
     except OSError as error:
         if error.filename is None:
             raise
-        complain.print(
-            f"wakeroll: {error.filename}: {error.strerror}", markup=False
-        )  # no access, no such file, disk full
+        _complain(f"{error.filename}: {error.strerror}")  # no access, no such file, disk full
         return 1
     return 0
+
+
+def _complain(sentence: str) -> None:
+    """Write the error that ends the command to standard error, in the format of the logs."""
+    if is_json():
+        logging.getLogger("wakeroll").error("%s", sentence)
+    else:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"wakeroll: {sentence}", markup=False)

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 from msgspec import structs
 
+from pipeline.cli.json_logs import log_as_json
 from pipeline.ledger.view_queries import Engine
 from pipeline.runtime.run_status import read_status
-from pipeline.settings import Settings, load
+from pipeline.settings import PREFIX, Settings, load
 
 _DEFAULTS = Settings()
 
@@ -116,6 +117,16 @@ MetricsAddress = Annotated[
         show_default=False,
     ),
 ]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        metavar="FORMAT",
+        help="Format of the log on standard error: text, or json with one object per line; "
+        f"default: {_DEFAULTS.log_format}.",
+        show_default=False,
+    ),
+]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
 GroupOption = Annotated[
     str, typer.Option("--group", metavar="GROUP", help="Name of the consumer group.", show_default=False)
@@ -169,4 +180,23 @@ def settings_of(config: Path | None, *, look_for_run: bool = True, **given: Any)
     status = read_status(settings.work_folder)
     if status is not None and status.is_alive:
         return structs.replace(settings, bootstrap=status.bootstrap)
+    return settings
+
+
+def service_settings(config: Path | None, *, log_format: str | None, **given: Any) -> Settings:
+    """Return the settings of a process that runs until a signal; from now on, it logs in their format.
+
+    Args:
+        config: as for `settings_of`.
+        log_format: the option `--log-format`; None: absent. An error in another setting is logged in this format too.
+        given: as for `settings_of`.
+
+    Raises:
+        InvalidSettings: as for `settings_of`.
+    """
+    if (log_format or os.environ.get(f"{PREFIX}LOG_FORMAT")) == "json":
+        log_as_json()
+    settings = settings_of(config, log_format=log_format, **given)
+    if settings.log_format == "json":
+        log_as_json()
     return settings

@@ -15,12 +15,13 @@ from pipeline.cli.options import (
     Home,
     KafkaConfig,
     KeyFile,
+    LogFormat,
     Machines,
     MetricsAddress,
     MetricsPort,
     Prefix,
     Replica,
-    settings_of,
+    service_settings,
 )
 from pipeline.cli.output import Output
 from pipeline.runtime.stop_signals import StopSignals
@@ -71,6 +72,7 @@ def run(
     checkpoints: Checkpoints = None,
     metrics_port: MetricsPort = None,
     metrics_address: MetricsAddress = None,
+    log_format: LogFormat = None,
     config: ConfigFile = None,
 ) -> None:
     """Run the Spark jobs: `coordinate` decides, `record` writes the Delta tables."""
@@ -81,8 +83,9 @@ def run(
         raise InvalidUsage(f"--only is {only!r}; it must be one of: {', '.join(JOBS)}")
     if standby and only == "coordinate":
         raise InvalidUsage("--standby excludes --only coordinate: only `record` stands by; use --replica instead")
-    settings = settings_of(
+    settings = service_settings(
         config,
+        log_format=log_format,
         bootstrap=bootstrap,
         kafka_config=kafka_config,
         keys=keys,
@@ -107,13 +110,15 @@ def tap(
     checkpoints: Checkpoints = None,
     metrics_port: MetricsPort = None,
     metrics_address: MetricsAddress = None,
+    log_format: LogFormat = None,
     config: ConfigFile = None,
 ) -> None:
     """Publish arrival events, with tags and properties, for topics whose producers do not use wakeroll.Producer."""
     from pipeline.jobs.tap import run_tap
 
-    settings = settings_of(
+    settings = service_settings(
         config,
+        log_format=log_format,
         bootstrap=bootstrap,
         kafka_config=kafka_config,
         prefix=prefix,
@@ -134,6 +139,7 @@ def observe(
     home: Home = None,
     metrics_port: MetricsPort = None,
     metrics_address: MetricsAddress = None,
+    log_format: LogFormat = None,
     config: ConfigFile = None,
 ) -> None:
     """Run the observer: it publishes ticks, the routes of subscribed topics, and the end offsets of pulled queues."""
@@ -141,8 +147,9 @@ def observe(
     from pipeline.metrics.observer_metrics import ObserverMetrics
     from pipeline.observer.observer_loop import observe as run_observer
 
-    settings = settings_of(
+    settings = service_settings(
         config,
+        log_format=log_format,
         bootstrap=bootstrap,
         kafka_config=kafka_config,
         keys=keys,

@@ -1,14 +1,26 @@
 """The command that serves the web page."""
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from pipeline.cli.json_logs import is_json
+from pipeline.cli.options import (
+    Bootstrap,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    LogFormat,
+    Prefix,
+    service_settings,
+)
 from pipeline.cli.output import Output
 from wakeroll.errors import missing_extra
 
+log = logging.getLogger("wakeroll")
 out = Output()
 
 PORT = 8420
@@ -97,6 +109,7 @@ def serve(
     keys: KeyFile = None,
     prefix: Prefix = None,
     home: Home = None,
+    log_format: LogFormat = None,
     config: ConfigFile = None,
 ) -> None:
     """Serve a live web page of all groups, JSON and metrics; without brokers, the end of the archived log.
@@ -108,7 +121,15 @@ def serve(
         from pipeline.serve.web_server import serve as run_server
     except ModuleNotFoundError as missing:
         raise missing_extra("the page", "serve", missing) from None
-    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    settings = service_settings(
+        config,
+        log_format=log_format,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        home=home,
+    )
     followed = f"following {settings.bootstrap}" if settings.bootstrap else f"the tables in {settings.warehouse}"
     access = AccessOptions(
         allow_changes=allow_changes,
@@ -119,13 +140,14 @@ def serve(
         public_url=public_url,
         insecure_http=insecure_http,
     )
-    run_server(
-        settings,
-        host,
-        port,
-        lambda address, _: out.print(f"{address}  ({followed}; Ctrl-C stops)", soft_wrap=True),
-        access,
-    )
+
+    def ready(address: str, _server: object) -> None:
+        if is_json():
+            log.info("serving %s, %s", address, followed)
+        else:
+            out.print(f"{address}  ({followed}; Ctrl-C stops)", soft_wrap=True)
+
+    run_server(settings, host, port, ready, access)
 
 
 def refuse_unusable_port(port: int) -> None:

@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from pipeline.cli.options import (
+    Bootstrap,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    LogFormat,
+    Prefix,
+    service_settings,
+)
 from pipeline.kafka.rights_check import require_rights
 from pipeline.runtime.stop_signals import StopSignals
 from wakeroll.errors import InvalidUsage
@@ -51,6 +60,7 @@ def watch_kafka(
     keys: KeyFile = None,
     prefix: Prefix = None,
     home: Home = None,
+    log_format: LogFormat = None,
     config: ConfigFile = None,
 ) -> None:
     """Put Kafka's own consumer groups on record: members, assignments, offsets, lag.  Consumers are not affected.
@@ -59,8 +69,9 @@ def watch_kafka(
     """
     from pipeline.kafka_watch.group_watcher import GroupWatcher, WatchRules
 
-    settings = settings_of(
+    settings = service_settings(
         config,
+        log_format=log_format,
         bootstrap=bootstrap,
         kafka_config=kafka_config,
         keys=keys,

@@ -94,6 +94,7 @@ class PageServer(uvicorn.Server):
             uvicorn.Config(
                 web.app,
                 log_level="warning",
+                log_config=None,  # its records go where those of this process go
                 access_log=False,
                 server_header=False,
                 # The gate itself reads the headers of proxies, of trusted ones only.

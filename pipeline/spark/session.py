@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +24,8 @@ NO_WORDS = "-Xlog:disable -Xlog:all=error:stderr"
 """JVM options that suppress the JVM's own warnings on standard output."""
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
+_LOG4J_JSON = Path(__file__).with_name("log4j2_json.properties")
+"""Read after the other one, if logs are JSON."""
 
 
 class SparkFailed(WakerollError):
@@ -42,8 +44,9 @@ def start_session(settings: Settings, name: str) -> SparkSession:
         PackagesMissing: the archive of the executors' packages cannot be made.
     """
     log = settings.logs / "jvm.log"
+    log4j = [_LOG4J, _LOG4J_JSON] if settings.log_format == "json" else [_LOG4J]
     with _lend_output(log, log4j_to_stderr=True):
-        return _session(settings, name, _ENGINE | _LATENCY | _DELTA | _LONG_RUNS, "", log)
+        return _session(settings, name, _ENGINE | _LATENCY | _DELTA | _LONG_RUNS, "", log, log4j)
 
 
 def jvm_of(spark: SparkSession) -> int | None:
@@ -69,10 +72,14 @@ def start_brief_session(settings: Settings, name: str, *, for_minutes: bool = Fa
     compiler = "" if for_minutes else " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
     log = settings.logs / "ask.log"
     with _lend_output(log, log4j_to_stderr=False):
-        return _session(settings, name, _ENGINE | _LATENCY | _DELTA, f"-XX:+UseSerialGC{compiler} {java}", log)
+        return _session(
+            settings, name, _ENGINE | _LATENCY | _DELTA, f"-XX:+UseSerialGC{compiler} {java}", log, [_LOG4J]
+        )
 
 
-def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str, log: Path) -> SparkSession:
+def _session(
+    settings: Settings, name: str, confs: Mapping[str, str], java: str, log: Path, log4j: Sequence[Path]
+) -> SparkSession:
     further = read_spark_properties(Path(settings.spark_properties)) if settings.spark_properties else {}
     found = check_java()
     if not found.ok:
@@ -81,6 +88,7 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
     if (classes := class_file()).exists():
         # A JVM that does not match the file (another Java, other JARs) ignores it; NO_WORDS suppresses its warning.
         java = f'{java} -XX:SharedArchiveFile="{classes}" {NO_WORDS}'
+    logging_files = ",".join(file.as_uri() for file in log4j)
     jars = s3_session_jars() if uses_s3(settings) else spark_jars()
     confs = {
         **confs,
@@ -91,7 +99,7 @@ def _session(settings: Settings, name: str, confs: Mapping[str, str], java: str,
         "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
         "spark.sql.shuffle.partitions": str(settings.state_partitions),
         "spark.sql.warehouse.dir": settings.warehouse.beneath(settings.work_folder).as_uri(),
-        "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{_LOG4J.as_uri()}" {java}',
+        "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{logging_files}" {java}',
         **further,
     }
     builder = SparkSession.builder.appName(name).master(settings.master)

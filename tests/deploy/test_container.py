@@ -1,0 +1,137 @@
+"""The image in deploy/container, built and run: each role works with few rights, and ends in good order."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import pytest
+
+from tests.support.systems.containers import WHY_NOT, Podman
+from tests.support.systems.fleet import make_topic
+from tests.support.systems.prometheus_server import free_ports
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll import Consumer
+from wakeroll.connection import Connection, Topics
+
+pytestmark = [pytest.mark.container, pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))]
+
+LARGEST_BYTES = 1_000_000_000
+"""Of the image; deploy/container/README.md has the parts of its size."""
+GRACE_S = 90
+
+until = partial(wait_until, patience_s=PATIENCE_WITH_SPARK_S)
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    with Podman(tmp_path_factory.mktemp("podman")) as podman:
+        yield podman
+
+
+@pytest.fixture(scope="module")
+def image(podman: Podman) -> str:
+    return podman.build()
+
+
+def status(port: int, path: str) -> int:
+    """Return the status of an answer; 0: nobody listens yet."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def test_the_image_is_as_small_as_its_page_says(podman: Podman, image: str, tell):
+    size = int(podman("image", "inspect", "--format", "{{.Size}}", image).stdout)
+
+    tell(f"the image has {size / 1e6:.0f} MB")
+    assert size < LARGEST_BYTES
+
+
+def test_the_image_is_no_roots_and_has_labels(podman: Podman, image: str):
+    [found] = json.loads(podman("image", "inspect", image).stdout)
+
+    assert found["User"] == "10001:10001"
+    assert found["Config"]["Entrypoint"] == ["tini", "--", "wakeroll"]
+    assert found["Labels"]["org.opencontainers.image.title"] == "wakeroll"
+    assert len(found["Labels"]["org.opencontainers.image.revision"]) == 40
+
+
+def test_each_role_works_with_few_rights_and_ends_with_0(broker, podman: Podman, image: str, tell):
+    """Read-only, without capabilities and as a user without rights, as platforms require it."""
+    prefix, ports = f"boxed-{uuid.uuid4().hex[:6]}", free_ports(3)
+    connection = Connection(broker.bootstrap, topics=Topics(prefix))
+    make_topic(connection, f"{prefix}-orders", 4)
+
+    def environment(port: int) -> Mapping[str, str]:
+        named = {"BOOTSTRAP": broker.bootstrap, "PREFIX": prefix, "LOG_FORMAT": "json", "METRICS_PORT": str(port)}
+        return {f"WAKEROLL_{name}": value for name, value in named.items()}
+
+    jobs = podman.start(image, "run", environment=environment(ports))
+    observer = podman.start(image, "observe", environment=environment(ports + 1))
+    page = podman.start(image, "serve", "--port", str(ports + 2), environment=environment(ports))
+    logs = {name: partial(podman.logs, name) for name in (jobs, observer, page)}
+    begun = time.monotonic()
+    for port, name in ((ports, jobs), (ports + 1, observer), (ports + 2, page)):
+        until(lambda port=port: status(port, "/readyz") == 200, f"{name} is ready", state=logs[name])
+        assert status(port, "/healthz") == 200
+    tell(f"ready {time.monotonic() - begun:.0f} s after the start of the containers")
+
+    owned: dict[str, set[int]] = {}
+    consumers = [
+        Consumer(
+            "billing",
+            [f"{prefix}-orders"],
+            broker.bootstrap,
+            client_id=name,
+            prefix=prefix,
+            on_assigned=lambda queues, name=name: owned.setdefault(name, set()).update(one.queue_id for one in queues),
+            on_revoked=lambda queues, name=name: owned[name].difference_update(one.queue_id for one in queues),
+        )
+        for name in ("c1", "c2")
+    ]
+    until(
+        lambda: sorted(len(queues) for queues in owned.values()) == [2, 2],
+        "two consumers own two queues each",
+        between=lambda: [one.poll(0.1) for one in consumers],
+        state=lambda: owned,
+    )
+    assert set.union(*owned.values()) == {0, 1, 2, 3}
+    with urllib.request.urlopen(f"http://127.0.0.1:{ports + 2}/api/groups", timeout=30) as answer:
+        assert [one["group_id"] for one in json.load(answer)["groups"]] == ["billing"]
+    for name in (jobs, observer):
+        assert podman("healthcheck", "run", name, is_checked=False).returncode == 0
+    tell(podman("stats", "--no-stream", "--format", "{{.Name}} {{.MemUsage}}", jobs, observer, page).stdout)
+    for one in consumers:
+        one.close()
+
+    begun = time.monotonic()
+    assert [podman.stop(name, GRACE_S) for name in (page, jobs, observer)] == [0, 0, 0]
+    tell(f"all stopped in {time.monotonic() - begun:.0f} s")
+    for name in (jobs, observer, page):
+        text = podman.logs(name)
+        assert "Traceback" not in text
+        assert all(json.loads(line)["message"] for line in text.splitlines()), text
+
+
+def test_the_tables_outlive_the_container_and_are_read_without_java(podman: Podman, image: str):
+    """A question is a container of its own, on the same volume."""
+    where = ["--volume", f"{podman.volume}:/var/lib/wakeroll:ro"]
+    groups = podman("run", "--rm", "--read-only", "--network", "none", *where, image, "groups", "--json").stdout
+
+    assert [one["group_id"] for one in json.loads(groups)["groups"]] == ["billing"]
+
+
+def test_what_is_not_healthy_is_called_so(podman: Podman, image: str):
+    """The health check must be able to fail."""
+    checked = ["--entrypoint", "python3", image, "-I", "-S", "/opt/wakeroll/bin/healthy.py"]
+    done = podman("run", "--rm", "--network", "none", *checked, is_checked=False)
+
+    assert (done.returncode, done.stdout) == (1, "no port answers\n")

@@ -1,0 +1,79 @@
+"""The units in deploy/systemd: systemd understands each line, and they give little away."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
+NAMES = sorted(unit.name for unit in UNITS.glob("*.service"))
+MOST_EXPOSURE = 1.5
+"""Systemd's own measure, from 0 (best) to 10; below 2 is called OK, and a service without any hardening has 9.6."""
+
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The units as they are, except that the command is one that exists here, and that replicas have a name."""
+    for name in NAMES:
+        text = (UNITS / name).read_text(encoding="utf-8")
+        there = text.replace("/opt/wakeroll/bin/wakeroll", str(Path(sys.executable).with_name("wakeroll")))
+        (tmp_path / name.replace("@.", "@a.")).write_text(there, encoding="utf-8")
+    return tmp_path
+
+
+def analyze(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["systemd-analyze", *map(str, words)], capture_output=True, text=True, check=False)
+
+
+def test_there_is_a_unit_for_each_process():
+    assert NAMES == [
+        "wakeroll-observe.service",
+        "wakeroll-run.service",
+        "wakeroll-run@.service",
+        "wakeroll-serve.service",
+    ]
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", NAMES)
+def test_systemd_understands_each_line(installed, name):
+    """It only warns of a key that it does not know, and ignores it: a misspelt protection protects nothing."""
+    done = analyze("verify", "--man=no", installed / name.replace("@.", "@a."))
+    ours = [line for line in (done.stdout + done.stderr).splitlines() if str(installed) in line or "wakeroll" in line]
+
+    assert (done.returncode, ours) == (0, [])
+
+
+@needs_systemd
+def test_a_misspelt_key_is_found(installed):
+    unit = installed / "wakeroll-run.service"
+    unit.write_text(unit.read_text().replace("ProtectHome=", "ProtektHome="))
+
+    assert re.search("Unknown key.* 'ProtektHome'", analyze("verify", "--man=no", unit).stderr)
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", NAMES)
+def test_a_process_may_do_little(installed, name, tell):
+    done = analyze(
+        "security", "--offline=true", f"--threshold={MOST_EXPOSURE * 10:.0f}", installed / name.replace("@.", "@a.")
+    )
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+
+    assert found, done.stdout + done.stderr
+    assert done.returncode == 0, found[0]
+    tell(found[0].strip())
+
+
+@pytest.mark.parametrize("name", ["wakeroll-run.service", "wakeroll-run@.service"])
+def test_the_jobs_get_the_signal_before_their_jvm(name):
+    """Systemd would otherwise signal all processes at once, and Spark would end in the middle of a batch."""
+    text = (UNITS / name).read_text(encoding="utf-8")
+
+    assert re.search(r"^KillMode=mixed$", text, flags=re.MULTILINE)
+    assert re.search(r"^TimeoutStopSec=90$", text, flags=re.MULTILINE)
