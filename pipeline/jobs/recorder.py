@@ -55,7 +55,10 @@ class Recorder:
         def begin(its: Settings) -> StreamingQuery:
             return record.start(self._spark, its, tables.did_upkeep, turn, tables.diverged)
 
-        catch_up(settings, turn.checkpoint, (*topics.control, topics.decisions), begin)
+        def waits() -> None:
+            self._metrics.health.beat("run")
+
+        catch_up(settings, turn.checkpoint, (*topics.control, topics.decisions), begin, waits)
         return begin(settings)
 
     def take_snapshots_if_due(self, source: Settings | None) -> None:

@@ -15,7 +15,7 @@ log = logging.getLogger("wakeroll.run")
 
 POLL_S = 0.5
 """How often to check whether a query still runs (s)."""
-_LAST_BATCH_S = 30.0
+LAST_BATCH_S = 30.0
 """Longest wait for the last batch, which takes seconds (s)."""
 
 
@@ -59,7 +59,7 @@ def _batch_of(query: StreamingQuery) -> int:
 
 def wait_until(true: Callable[[], bool]) -> None:
     """Wait until the condition is true, but at most for the duration of a last batch."""
-    deadline = time.monotonic() + _LAST_BATCH_S
+    deadline = time.monotonic() + LAST_BATCH_S
     while not true() and time.monotonic() < deadline:
         time.sleep(0.05)
 
