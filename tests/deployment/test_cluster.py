@@ -61,8 +61,7 @@ def test_the_pods_come_up_and_a_drain_moves_them(cluster, namespace, overlay):
     expected = sum(pod.workload["spec"]["replicas"] for pod in manifests.processes)
 
     def running() -> dict[str, str]:
-        pods = cluster.get("pods", "-n", namespace)
-        return {one["metadata"]["name"]: one["spec"]["nodeName"] for one in pods if one["status"]["phase"] == "Running"}
+        return running_in(cluster, namespace)
 
     wait_until(lambda: len(running()) == expected, "all pods run", state=running)
     if overlay == "s3-replicas":
@@ -75,6 +74,28 @@ def test_the_pods_come_up_and_a_drain_moves_them(cluster, namespace, overlay):
     finally:
         cluster.kubectl("uncordon", "node-a")
         cluster.kubectl("delete", "namespace", namespace)
+
+
+def test_an_update_that_does_not_start_leaves_the_other_replica_alone(cluster, namespace):
+    """With a Deployment, or two updates at once, a wrong image could end both coordinators."""
+    cluster.kubectl("apply", "-n", namespace, "-f", str(FOLDER / "rendered" / "s3-replicas.yaml"))
+    replicas = {"wakeroll-coordinator-0", "wakeroll-coordinator-1"}
+
+    def running() -> set[str]:
+        return replicas & set(running_in(cluster, namespace))
+
+    wait_until(lambda: running() == replicas, "both run", state=running)
+    image = "wakeroll=wakeroll:broken"
+    assert cluster.kubectl("set", "image", "statefulset/wakeroll-coordinator", image, "-n", namespace).returncode == 0
+    wait_until(lambda: running() == {"wakeroll-coordinator-0"}, "the second one is updated, and does not start")
+    [updated] = cluster.get("pod", "wakeroll-coordinator-1", "-n", namespace)
+    undone = cluster.kubectl("rollout", "undo", "statefulset/wakeroll-coordinator", "-n", namespace)
+    assert undone.returncode == 0, undone.stderr
+    cluster.kubectl("delete", "pod", "wakeroll-coordinator-1", "-n", namespace)
+    wait_until(lambda: running() == replicas, "both run again", state=running)
+    cluster.kubectl("delete", "namespace", namespace)
+
+    assert updated["spec"]["containers"][0]["image"] == "wakeroll:broken"
 
 
 def test_a_pod_that_is_not_restricted_is_refused(cluster, namespace):
@@ -114,6 +135,16 @@ def test_the_commands_of_the_page_install_change_and_restore(cluster, tmp_path):
     source = jobs["spec"]["template"]["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"]
     [settings] = cluster.get("configmap", source, "-n", "wakeroll")
     assert settings["data"]["WAKEROLL_LEASE_MS"] == "20000", "the changed setting reached the pods"
+
+
+def running_in(cluster: KubeCluster, namespace: str) -> dict[str, str]:
+    """Return the pods of a namespace that run, and their nodes."""
+    pods = cluster.get("pods", "-n", namespace)
+    return {
+        one["metadata"]["name"]: one["spec"]["nodeName"]
+        for one in pods
+        if one["status"]["phase"] == "Running" and "deletionTimestamp" not in one["metadata"]
+    }
 
 
 def _write_secrets(folder: Path) -> None:

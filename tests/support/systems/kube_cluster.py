@@ -194,4 +194,4 @@ def _status(containers: Sequence[dict[str, Any]], *, is_task: bool) -> dict[str,
     ]
     phase = "Succeeded" if is_task else "Running"
     statuses = [{"name": container["name"], **told} for container in containers]
-    return {"phase": phase, "conditions": conditions, "containerStatuses": statuses, "podIP": "10.1.0.1"}
+    return {"phase": phase, "conditions": conditions, "containerStatuses": statuses}
