@@ -61,7 +61,8 @@ def test_each_process_accepts_its_arguments(manifests, wakeroll):
     for pod in manifests.pods:
         code, said, complaint = wakeroll(*pod.command, "--help")
         assert code == 0, complaint
-        assert f"wakeroll {pod.command[0]}" in said
+        assert f" {pod.command[0]} [OPTIONS]" in said
+    assert wakeroll("run", "--onyl", "record", "--help")[0] == 2
 
 
 def test_each_replica_has_a_name_of_its_own():
