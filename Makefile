@@ -1,7 +1,7 @@
 # The tasks of a checkout; `make` without a target lists them.  They need only Python 3.11, Java 17 and make, and install
 # nothing outside this folder.  All paths are relative, so the folder may have any name.
 
-.PHONY: help setup run test test-operate test-container image simulate exhaustive bench screenshots lint check audit clean jars
+.PHONY: help setup run test test-operate test-container test-kube image simulate exhaustive bench screenshots manifests lint check audit clean jars
 .DEFAULT_GOAL := help
 # Each step needs the previous one, so -j has no effect.
 .NOTPARALLEL:
@@ -35,7 +35,7 @@ run: jars ## start the whole system on this machine and run the demo; options: A
 	@exec .venv/bin/wakeroll demo $(ARGS)
 
 test: .venv/.installed-dev jars ## run all tests, including those with Spark and a broker; selection: ARGS="tests/unit -k lag"
-	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) -m "not operate and not container" $(ARGS)
+	@exec $(OURS) -m pytest $(SIDE_BY_SIDE) -m "not operate and not container and not kube" $(ARGS)
 
 test-operate: .venv/.installed-dev jars ## test with real parts of a platform: TLS broker, S3 server, clusters (minutes); selection: ARGS="..."
 	@.venv/bin/wakeroll jars --quiet spark s3 kafka-3.9.2 kafka-4.0.1 kafka-4.4.0
@@ -46,6 +46,9 @@ image: ## build the container image wakeroll:VERSION from the last commit, by po
 
 test-container: .venv/.installed-dev jars ## build the image and run each role in it; needs podman (some minutes)
 	@exec $(OURS) -m pytest -m container $(ARGS)
+
+test-kube: .venv/.installed-dev ## test the manifests on an API server of Kubernetes: deploy/kubernetes/README.md
+	@exec $(OURS) -m pytest -m kube tests/deployment $(ARGS)
 
 simulate: .venv/.installed-dev ## run simulations with faults, one per seed; number (default 1000): SEEDS=1000
 	@exec $(OURS) -m tests.simulation.simulate --seeds $(or $(SEEDS),1000)
@@ -58,6 +61,9 @@ bench: .venv/.installed jars ## measure costs on this machine, compared with Kaf
 
 screenshots: .venv/.installed-dev ## make the pictures of docs/img from the tables of make run; needs Chromium
 	@exec $(OURS) docs/make_screenshots.py
+
+manifests: .venv/.installed-dev ## render the manifests of deploy/kubernetes; needs kubectl
+	@exec $(OURS) deploy/kubernetes/render.py
 
 lint: .venv/.installed-dev ## check style and types
 	$(OURS) -m ruff check .

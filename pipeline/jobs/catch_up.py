@@ -34,7 +34,11 @@ _AT_ONCE = 1_000
 
 
 def catch_up(
-    settings: Settings, query: str, topics: Iterable[str], start: Callable[[Settings], StreamingQuery]
+    settings: Settings,
+    query: str,
+    topics: Iterable[str],
+    start: Callable[[Settings], StreamingQuery],
+    waits: Callable[[], object] = lambda: None,
 ) -> None:
     """Run a query in single batches until all records that wait for it fit into one batch.
 
@@ -43,6 +47,7 @@ def catch_up(
         query: name of the query.
         topics: topics that the query reads.
         start: starts the query with the settings that it is called with.
+        waits: is called again and again during a batch, which may take minutes.
 
     Raises:
         JobFailed: the query ended by itself.
@@ -59,6 +64,7 @@ def catch_up(
         running = start(one)
         while last_batch(checkpoint) == before:
             raise_if_dead(running)
+            waits()
             time.sleep(_POLL_S)
         running.stop()
 

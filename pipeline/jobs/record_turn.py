@@ -55,6 +55,14 @@ class Turn:
         if self._lease is not None:
             self._lease.confirm()
 
+    def is_confirmed(self) -> bool:
+        """Return whether it is the turn of this process; False while the brokers cannot confirm that.
+
+        Raises:
+            LeaseLost: it is the turn of another process.
+        """
+        return self._lease is None or self._lease.is_confirmed()
+
     def options(self, spark: SparkSession, warehouse: Folder) -> Callable[[Place], Mapping[str, str]] | None:
         """Exclude all earlier processes from the tables.
 

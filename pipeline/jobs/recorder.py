@@ -55,11 +55,17 @@ class Recorder:
         def begin(its: Settings) -> StreamingQuery:
             return record.start(self._spark, its, tables.did_upkeep, turn, tables.diverged)
 
-        catch_up(settings, turn.checkpoint, (*topics.control, topics.decisions), begin)
+        def waits() -> None:
+            self._metrics.health.beat("run")
+
+        catch_up(settings, turn.checkpoint, (*topics.control, topics.decisions), begin, waits)
         return begin(settings)
 
     def take_snapshots_if_due(self, source: Settings | None) -> None:
         """Append the states of the shards in the checkpoint of a coordinator, if it is time and there are states.
+
+        While the brokers are away, it is not certain whether another process writes the tables. Then nothing is
+        appended, and nothing is awaited: the loop of this process goes on, and with it its liveness.
 
         Args:
             source: settings of the coordinator; None: the one that is furthest in the log.
@@ -67,10 +73,9 @@ class Recorder:
         if self._turn is None or now_ms() < self._snapshot_due_ms:
             return
         source = source or furthest(self._settings)
-        if not any(has_batches(source, query) for query in queries_of(source)):
+        if not any(has_batches(source, query) for query in queries_of(source)) or not self._turn.is_confirmed():
             return
         self._snapshot_due_ms = now_ms() + self._settings.snapshot_interval_ms
-        self._turn.confirm()
         shards = take_snapshots(self._spark, source, self._turn.fence)
         self._metrics.tables.took_snapshots(shards)
         log.info("snapshots of %d shards", shards)

@@ -7,6 +7,7 @@ ends stay those of the routes.
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from confluent_kafka import KafkaException
 
@@ -30,14 +31,22 @@ PATIENCE_S = 5.0
 class EndQueries(threading.Thread):
     """Asks for the ends of the queues that the groups of a model follow."""
 
-    def __init__(self, connection: Connection, model: LiveModel) -> None:
+    def __init__(
+        self, connection: Connection, model: LiveModel, beat: Callable[[str], object] = lambda _: None
+    ) -> None:
         """Create the client; nothing is asked before `start`.
+
+        Args:
+            connection: the brokers.
+            model: receives the ends.
+            beat: receives the name of this thread in each round, also while the brokers are away.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
         """
         super().__init__(name="end-queries", daemon=True)
         self._model = model
+        self._beat = beat
         self._stop_requested = threading.Event()
         self._cluster = Cluster(connection, patience_s=PATIENCE_S, stop=self._stop_requested)
         self._trouble = Trouble(log, "the ends of the queues can be queried again")
@@ -52,6 +61,7 @@ class EndQueries(threading.Thread):
         """Query until `stop`."""
         pause_s = EVERY_S
         while not self._stop_requested.wait(pause_s):
+            self._beat(self.name)
             began_s = time.monotonic()
             queues = self.query()
             pause_s = max(EVERY_S, queues / QUEUES_PER_S, time.monotonic() - began_s)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from msgspec import structs
@@ -64,12 +64,15 @@ class FollowedBrokers:
 
 
 @contextmanager
-def followed_brokers(settings: Settings, listener: Listener | None = None) -> Iterator[FollowedBrokers]:
+def followed_brokers(
+    settings: Settings, listener: Listener | None = None, beat: Callable[[str], object] = lambda _: None
+) -> Iterator[FollowedBrokers]:
     """Follow the brokers of a deployment, from the newest snapshots in its tables, if there are any.
 
     Args:
         settings: of the deployment; they name the brokers.
         listener: receives the new decisions, in the thread that reads them.
+        beat: receives the name of a thread whenever it begins a round; it is called in that thread.
 
     Raises:
         InvalidUsage: Kafka's client rejects the settings, or the keys cannot be read.
@@ -81,8 +84,8 @@ def followed_brokers(settings: Settings, listener: Listener | None = None) -> It
     model.facts = structs.replace(model.facts, is_begun=False)
     warehouse = settings.warehouse if small_files.exists(settings.warehouse) else None
     with ExitStack() as stack:
-        follower = KafkaFollower(connection, model, keys, warehouse, listener)
-        queries = EndQueries(connection, model)
+        follower = KafkaFollower(connection, model, keys, warehouse, listener, beat)
+        queries = EndQueries(connection, model, beat)
         for thread in (follower, queries):
             thread.start()
             stack.callback(thread.stop)

@@ -58,6 +58,7 @@ class KafkaFollower(threading.Thread):
         signatures: Signatures,
         warehouse: Folder | None = None,
         listener: Listener | None = None,
+        beat: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Create the clients; nothing is read before `start`.
 
@@ -67,6 +68,7 @@ class KafkaFollower(threading.Thread):
             signatures: verify signed records.
             warehouse: folder of the tables, for snapshots; None: the log is read from its start.
             listener: receives the new decisions, in this thread.
+            beat: receives the name of this thread in each round, also while the brokers are away.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
@@ -77,6 +79,7 @@ class KafkaFollower(threading.Thread):
         self._signatures = signatures
         self._warehouse = warehouse
         self._listener = listener
+        self._beat = beat
         self._stop_requested = threading.Event()
         self._cluster = Cluster(connection, patience_s=PROBE_S, stop=self._stop_requested)
         self._consumer = connection.consumer(
@@ -116,6 +119,7 @@ class KafkaFollower(threading.Thread):
         refreshed_s, is_caught_up = 0.0, False
         try:
             while not self._stop_requested.is_set():
+                self._beat(self.name)
                 try:
                     self._begin()
                     self._hear()

@@ -85,6 +85,17 @@ class ProcessLease:
                 self._raise_if_gone(state)
                 self._changed.wait(_LONGEST_POLL_S)
 
+    def is_confirmed(self) -> bool:
+        """Return whether this process has the lease; False at once while its renewals do not return.
+
+        Raises:
+            LeaseLost: as `confirm`.
+        """
+        with self._changed:
+            state = self._contender.state(now_ms())
+            self._raise_if_gone(state)
+            return state == "held"
+
     def raise_if_lost(self) -> None:
         """Raise `LeaseLost` if another process has the lease; a doubtful lease is not lost yet."""
         with self._changed:

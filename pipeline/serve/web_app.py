@@ -16,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pipeline.live.view_structs import GroupSummary, Health
+from pipeline.metrics import health as process_health
 from pipeline.serve.access.gate import Gate
 from pipeline.serve.access.login_pages import LoginPages
 from pipeline.serve.access.login_wall import LoginWall
@@ -60,6 +61,7 @@ class WebApp:
         history: History | None = None,
         gate: Gate | None = None,
         work: Work | None = None,
+        health: process_health.Health | None = None,
     ) -> None:
         """Prepare.
 
@@ -71,11 +73,13 @@ class WebApp:
             history: answers questions about the past; None if there are no tables.
             gate: knows the users; None: the page has no login.
             work: carries out changes; None: the page changes nothing.
+            health: reports of the threads that follow the brokers; None: there are none.
         """
         self._source = source
         may_change = gate is not None and work is not None
         self._pages = PageBuilder(PageRegions(source), history, lambda request: frame_of(gate, request, may_change))
         self._registry = registry
+        self._health = health or process_health.Health("the log is not read")
         self._gate = gate
         self._changes = (
             None
@@ -207,16 +211,22 @@ class WebApp:
         return json_answer(view)
 
     async def healthz(self, _request: Request) -> Response:
-        """Return 200 as long as this process answers; it does not depend on the brokers."""
-        return PlainTextResponse("ok\n")
+        """Return 200 while the threads that follow the brokers run; it does not depend on the brokers."""
+        ok, reason = self._health.liveness()
+        return PlainTextResponse(f"{reason}\n", 200 if ok else 503)
 
     async def readyz(self, _request: Request) -> Response:
-        """Return 200 when the log was read and the brokers can be reached; else 503 with the reason."""
+        """Return 200 when the log was read to its end, else 503; with the reason, and with what the page warns of.
+
+        A page that has a state stays ready while the brokers are away: it shows the state and the outage, and without
+        it nobody would see either.
+        """
         health = self._source.health()
-        if health.state == "starting":
-            return PlainTextResponse(f"reading the log: {health.read} of {health.to_read} records\n", status_code=503)
+        if health.state == "starting" or health.read < health.to_read:
+            reading = f"reading the log: {health.read} of {health.to_read} records"
+            return PlainTextResponse("\n".join([reading, *(one.text for one in health.notices)]) + "\n", 503)
         broken = [one.text for one in health.notices if one.kind == "broker-gone"]
-        if broken:
+        if broken and not health.as_of_ms:
             return PlainTextResponse(f"{broken[0]}\n", status_code=503)
         return PlainTextResponse("ready\n" + "".join(f"{one.text}\n" for one in health.notices))
 

@@ -21,6 +21,7 @@ from pipeline.live.followed_brokers import followed_brokers
 from pipeline.live.ledger_reader import read_ledger
 from pipeline.live.live_model import LiveModel
 from pipeline.metrics.decision_metrics import DecisionMetrics
+from pipeline.metrics.health import Health
 from pipeline.metrics.label_caps import LabelCaps
 from pipeline.serve.access.access_options import AccessOptions
 from pipeline.serve.access.gate import Gate
@@ -125,7 +126,7 @@ class PageServer(uvicorn.Server):
 
 
 @contextmanager
-def following(settings: Settings, registry: CollectorRegistry) -> Iterator[LiveSource]:
+def following(settings: Settings, registry: CollectorRegistry, health: Health) -> Iterator[LiveSource]:
     """Provide the views of a deployment: live if a broker is named, else those of the tables.
 
     Raises:
@@ -133,7 +134,7 @@ def following(settings: Settings, registry: CollectorRegistry) -> Iterator[LiveS
     """
     with ExitStack() as stack:
         if settings.bootstrap:
-            yield _follow_brokers(settings, registry, stack)
+            yield _follow_brokers(settings, registry, health, stack)
             return
         if not small_files.exists(settings.warehouse / EVENTS.name / "_delta_log"):
             raise InvalidUsage(
@@ -152,9 +153,9 @@ def following(settings: Settings, registry: CollectorRegistry) -> Iterator[LiveS
         yield source
 
 
-def _follow_brokers(settings: Settings, registry: CollectorRegistry, stack: ExitStack) -> LiveSource:
+def _follow_brokers(settings: Settings, registry: CollectorRegistry, health: Health, stack: ExitStack) -> LiveSource:
     decisions = DecisionMetrics(registry, LabelCaps(registry, MOST_GROUPS))
-    return LiveSource(stack.enter_context(followed_brokers(settings, decisions.count)).model)
+    return LiveSource(stack.enter_context(followed_brokers(settings, decisions.count, health.beat)).model)
 
 
 def serve(
@@ -180,14 +181,14 @@ def serve(
     access = access or AccessOptions()
     access.check(host, settings)
     gate = Gate(access) if access.has_login else None
-    registry = CollectorRegistry()
+    registry, health = CollectorRegistry(), Health("the log is not read")
     for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
         registry.register(collector)
-    with listening(host, port) as listener, following(settings, registry) as source:
+    with listening(host, port) as listener, following(settings, registry, health) as source:
         LiveMetrics(source, registry)
         history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
         work = Work(settings) if access.allow_changes else None
-        web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work)
+        web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work, health)
         server = PageServer(web)
         ready(address_of(host, listener.getsockname()[1]), server)
         try:

@@ -56,6 +56,18 @@ def test_a_process_that_dies_is_replaced_after_its_lease(connection):
         while first["record"].state == "doubtful":
             first._hear()
 
-        with pytest.raises(LeaseLost, match="has lost the lease 'record' to b@two:2"):
-            lease.confirm()
+        for question in (lease.confirm, lease.is_confirmed):
+            with pytest.raises(LeaseLost, match="has lost the lease 'record' to b@two:2"):
+                question()
     first.__exit__(None, None, None)
+
+
+def test_who_only_asks_whether_it_has_the_lease_never_waits_for_a_broker(connection):
+    """The loop of `run` asks: if it waited during an outage, the process would count as stuck, and be restarted."""
+    with keeper(connection, "a@one:1") as first:
+        lease = first["record"]
+        wait_until(lease.is_confirmed, "the lease is held")
+        first._stop.set()  # as if its renewals did not return
+        wait_until(lambda: lease.state == "doubtful", "the lease is in doubt")
+
+        assert not lease.is_confirmed()

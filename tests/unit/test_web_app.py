@@ -20,6 +20,7 @@ from model.records import Record
 from model.signing import OnRecord
 from pipeline.live.live_model import LiveModel
 from pipeline.live.shard_follower import ShardFollower
+from pipeline.metrics.health import LOOP_TIMEOUT_S, Health
 from pipeline.serve import web_app
 from pipeline.serve.live_metrics import LiveMetrics
 from pipeline.serve.page_queries import GroupsQuery, groups_query, slice_of
@@ -56,10 +57,10 @@ def follow(model: LiveModel, story: Story, since: int = 0) -> int:
     return len(story.rows)
 
 
-def app_of(model: LiveModel) -> WebApp:
+def app_of(model: LiveModel, health: Health | None = None) -> WebApp:
     registry, source = CollectorRegistry(), LiveSource(model)
     LiveMetrics(source, registry)
-    return WebApp(source, registry, ["127.0.0.1"])
+    return WebApp(source, registry, ["127.0.0.1"], health=health)
 
 
 @pytest.fixture(scope="module")
@@ -148,15 +149,43 @@ def test_the_gauges_have_the_names_of_kafkas_exporters(site):
 
 
 def test_the_checks_give_their_reason(site):
-    assert get(f"{site}/healthz")[::2] == (200, "ok\n")
+    assert get(f"{site}/healthz")[::2] == (200, "alive: starting or stopping; no loop runs\n")
     assert get(f"{site}/readyz")[2].startswith("ready\n")
     starting = model_of(Story())
     starting.facts = msgspec.structs.replace(starting.facts, is_begun=True, read=3, to_read=9)
     with answering(app_of(starting)) as address:
         assert get(f"{address}/readyz")[::2] == (503, "reading the log: 3 of 9 records\n")
-    starting.facts = msgspec.structs.replace(starting.facts, read=9, trouble="no Kafka broker answered")
+    starting.facts = msgspec.structs.replace(starting.facts, trouble="no Kafka broker answered")
     with answering(app_of(starting)) as address:
-        assert "no Kafka broker answered" in get(f"{address}/readyz")[2]
+        status, _, reason = get(f"{address}/readyz")
+        assert (status, "no Kafka broker answered" in reason) == (503, True), "the log is not read to its end"
+    starting.facts = msgspec.structs.replace(starting.facts, read=9)
+    with answering(app_of(starting)) as address:
+        assert get(f"{address}/readyz")[0] == 503, "there is no state to show"
+
+
+def test_a_page_stays_ready_while_the_brokers_are_away():
+    """Kubernetes takes a page that is not ready out of its Service: nobody would see the outage on the page."""
+    model = model_of(a_day())
+    model.facts = msgspec.structs.replace(model.facts, trouble="no Kafka broker answered")
+    with answering(app_of(model)) as address:
+        status, _, reason = get(f"{address}/readyz")
+
+    assert status == 200
+    assert reason.startswith("ready\nthe brokers cannot be read for ")
+
+
+def test_a_page_whose_reader_of_the_log_is_stuck_is_not_alive():
+    """It would show an old state for ever, and only a restart helps."""
+    now_s = 1_000.0
+    health = Health("", lambda: now_s)
+    health.beat("kafka-follower")
+    with answering(app_of(model_of(Story()), health)) as address:
+        assert get(f"{address}/healthz")[::2] == (200, "alive: time since the last round of kafka-follower 0.0 s\n")
+        now_s += LOOP_TIMEOUT_S + 1
+        status, _, reason = get(f"{address}/healthz")
+
+    assert (status, reason) == (503, "not alive: no new round of kafka-follower for 301 s; the limit is 300 s\n")
 
 
 class Reader:
