@@ -84,6 +84,11 @@ class Fleet:
                 last_first.callback(each.stop)
             last_first.callback(self.traffic.close)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The settings, for commands about this system."""
+        return self.settings.environment()
+
     def let_leave(self, client: str) -> None:
         """Stop a consumer in good order: it releases its queues."""
         self._consumers[CLIENTS.index(client)].stop()

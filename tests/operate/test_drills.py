@@ -1,0 +1,93 @@
+"""The drills of the runbook, as an operator does them: scripts against a whole system with consumers at work."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pipeline.local.broker import EmbeddedBroker
+from tests.support.running_processes import ROOT, run_process
+from tests.support.systems.fleet import Fleet
+from tests.support.systems.service_commands import ServiceCommands
+from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+
+pytestmark = [pytest.mark.operate, pytest.mark.e2e, pytest.mark.spark]
+
+until = partial(wait_until, patience_s=PATIENCE_WITH_SPARK_S)
+SMALL = "192m"
+"""Size of a disk that holds a young deployment."""
+
+
+def services_of(fleet: Fleet, folder: Path) -> ServiceCommands:
+    """Return the commands that stop and start `wakeroll run`."""
+
+    def start() -> None:
+        if not fleet.system.jobs.is_running:
+            fleet.system.jobs.start()
+
+    return ServiceCommands(folder / "services", {"stop-run": fleet.system.jobs.stop, "start-run": start})
+
+
+def drill(name: str, fleet: Fleet, services: ServiceCommands, *options: str) -> str:
+    """Do a drill; return what it prints."""
+    commands = ("--stop", services.command("stop-run"), "--start", services.command("start-run"))
+    done = run_process([sys.executable, ROOT / "deploy" / "drills" / name, *commands, *options], **fleet.environment)
+    assert done.returncode == 0, done.stdout + done.stderr + fleet.system.jobs.log_tail(60)
+    print(done.stdout)
+    return done.stdout
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder in a file system of its own, which is soon full."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "none", folder], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a small file system: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_lost_tables_are_written_again(broker: EmbeddedBroker, spark, tmp_path: Path):
+    """Consumers do not notice; each row is there once, and a replay says the same."""
+    with Fleet(broker.bootstrap, tmp_path) as fleet, services_of(fleet, tmp_path) as services:
+        fleet.wait_for_more(300)
+        said = drill("lost_tables.py", fleet, services)
+        fleet.wait_for_more(300)
+        fleet.wait_until_consumed()
+
+    assert "has no table events, decisions, assignments, offsets, but" in said
+    fleet.check(spark)
+
+
+def test_lost_checkpoints_are_restored_from_snapshots(broker: EmbeddedBroker, spark, tmp_path: Path):
+    """No member is evicted, and no decision differs from those before."""
+    with Fleet(broker.bootstrap, tmp_path) as fleet, services_of(fleet, tmp_path) as services:
+        fleet.wait_for_more(300)
+        said = drill("restore_from_snapshots.py", fleet, services)
+        fleet.wait_for_more(300)
+        fleet.wait_until_consumed()
+
+    assert "8 of 8 shards continue in their era" in said
+    fleet.check(spark)
+
+
+def test_a_full_disk_stops_decisions_and_nothing_is_lost(broker: EmbeddedBroker, spark, small_disk, tmp_path: Path):
+    """The process says that there is no room, ends, and continues with the same decisions as soon as there is some."""
+    places = {name: str(small_disk / name) for name in ("home", "checkpoints")}
+    with Fleet(broker.bootstrap, tmp_path, **places) as fleet, services_of(fleet, tmp_path) as services:
+        fleet.wait_for_more(300)
+        drill("disk_full.py", fleet, services)
+        log = fleet.system.jobs.log.read_text(errors="replace")
+        fleet.wait_for_more(300)
+        fleet.wait_until_consumed()
+
+    print(log[-20_000:])
+    assert "No space left on device" in log
+    fleet.check(spark)
