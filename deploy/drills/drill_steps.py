@@ -13,24 +13,27 @@ from pathlib import Path
 NAMES = ("bootstrap", "prefix", "home", "checkpoints")
 """Settings of the deployment that a drill accepts as options; others come from WAKEROLL_* or wakeroll.toml."""
 _POLL_S = 1.0
+STOP = "command that stops `wakeroll run` and waits for its end"
+START = "command that starts `wakeroll run` and returns at once"
 
 
-def drill_parser(name: str, text: str | None, *, stops: bool = True) -> argparse.ArgumentParser:
+def drill_parser(name: str, text: str | None, *, stop: str = STOP, start: str = START) -> argparse.ArgumentParser:
     """Return a parser with the options of all drills; `text` says what the drill does and what it changes.
 
     Args:
         name: file name of the drill.
         text: what `--help` prints.
-        stops: whether the drill stops and starts `wakeroll run`.
+        stop: help of the option --stop; empty: the drill has no options --stop and --start.
+        start: help of the option --start.
     """
     parser = argparse.ArgumentParser(
         prog=f"deploy/drills/{name}", description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for option in NAMES:
         parser.add_argument(f"--{option}", help=f"as of `wakeroll run`; default: WAKEROLL_{option.upper()}")
-    if stops:
-        parser.add_argument("--stop", required=True, help="command that stops `wakeroll run` and waits for its end")
-        parser.add_argument("--start", required=True, help="command that starts `wakeroll run` and returns at once")
+    if stop:
+        parser.add_argument("--stop", required=True, metavar="COMMAND", help=stop)
+        parser.add_argument("--start", required=True, metavar="COMMAND", help=start)
     parser.add_argument(
         "--patience", type=float, default=600.0, help="longest wait of a step, in seconds (%(default)g)"
     )

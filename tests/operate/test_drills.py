@@ -1,18 +1,22 @@
 """The drills of the runbook, as an operator does them: scripts against a whole system with consumers at work."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from model.config import ERA_EPOCHS
 from pipeline.local.broker import EmbeddedBroker
 from tests.support.running_processes import ROOT, run_process
-from tests.support.systems.fleet import Fleet
+from tests.support.systems.fleet import CLIENTS, GROUP, QUEUES, Fleet, make_topic
 from tests.support.systems.service_commands import ServiceCommands
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll import Admin
 
 pytestmark = [pytest.mark.operate, pytest.mark.e2e, pytest.mark.spark]
 
@@ -38,6 +42,12 @@ def drill(name: str, fleet: Fleet, services: ServiceCommands, *options: str) -> 
     assert done.returncode == 0, done.stdout + done.stderr + fleet.system.jobs.log_tail(60)
     print(done.stdout)
     return done.stdout
+
+
+def members(fleet: Fleet) -> int:
+    """Return the number of members of all groups, by the tables."""
+    done = run_process([sys.executable, "-m", "pipeline.cli", "groups", "--json"], **fleet.environment)
+    return sum(group["members"] for group in json.loads(done.stdout)["groups"])
 
 
 @pytest.fixture
@@ -91,3 +101,50 @@ def test_a_full_disk_stops_decisions_and_nothing_is_lost(broker: EmbeddedBroker,
     print(log[-20_000:])
     assert "No space left on device" in log
     fleet.check(spark)
+
+
+def test_a_deployment_moves_to_another_cluster(broker: EmbeddedBroker, spark, tmp_path: Path):
+    """Settings and epochs continue, nobody is evicted, and the messages of the new cluster are consumed once."""
+    with ExitStack() as stack:
+        other = stack.enter_context(EmbeddedBroker(tmp_path / "other broker"))
+        old = stack.enter_context(Fleet(broker.bootstrap, tmp_path / "old", checkpoints=str(tmp_path / "checkpoints")))
+        with Admin(broker.bootstrap, prefix=old.settings.prefix) as admin:
+            admin.configure(GROUP, session_timeout_ms=33_000)
+        old.wait_for_more(300)
+        old.wait_until_consumed()
+        for client in CLIENTS:
+            old.let_leave(client)
+        new = Fleet(
+            other.bootstrap,
+            tmp_path / "new",
+            prefix=old.settings.prefix,
+            checkpoints=old.settings.checkpoints,
+            topic=old.topic,
+        )
+        make_topic(new.settings.connection, new.topic, QUEUES)
+
+        def stop() -> None:
+            old.system.stop()
+
+        def start() -> None:
+            new.system.observer.start()
+            new.system.jobs.start()
+
+        stack.callback(new.stop)
+        until(lambda: members(old) == 0, "the old tables show that all members have left")
+        with ServiceCommands(tmp_path / "services", {"stop-run": stop, "start-run": start}) as services:
+            said = drill("move_brokers.py", old, services, "--to", other.bootstrap, "--to-home", new.settings.home)
+        new.start_clients()
+        new.wait_for_more(300)
+        new.wait_until_consumed()
+        for client in CLIENTS:
+            new.let_leave(client)
+        new.system.stop()
+
+    assert "begins era 2 from the checkpoint" in said
+    new.check_messages(spark)
+    assert new.changes(spark)["expired"] == 0
+    epochs = [row.epoch for row in spark.sql(f"select epoch from rebalances where group_id = '{GROUP}'").collect()]
+    assert min(epochs) > ERA_EPOCHS
+    assigned = spark.sql("select json from decisions where kind = 'assignment'").collect()
+    assert {json.loads(row.json)["session_timeout_ms"] for row in assigned} == {33_000}
