@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 NAMES = ("bootstrap", "prefix", "home", "checkpoints")
 """Settings of the deployment that a drill accepts as options; others come from WAKEROLL_* or wakeroll.toml."""
@@ -82,9 +83,14 @@ class Drill:
             raise DrillFailed(f"wakeroll {arguments[0]} ended with {done.returncode}, expected {expected}:\n{said}")
         return done.stdout
 
+    def query(self, query: str) -> list[dict[str, Any]]:
+        """Return the rows of a query of the tables."""
+        said = self.wakeroll("sql", query, "--format", "json", quiet=True)
+        return [json.loads(line) for line in said.splitlines()]
+
     def rows(self, table: str) -> int:
         """Return the number of rows of a table."""
-        [row] = json.loads(self.wakeroll("sql", f"select count(*) as n from {table}", "--json", quiet=True))
+        [row] = self.query(f"select count(*) as n from {table}")
         return int(row["n"])
 
     def until(self, what: str, done: Callable[[], bool], patience_s: float | None = None) -> None:

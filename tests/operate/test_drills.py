@@ -1,9 +1,12 @@
 """The drills of the runbook, as an operator does them: scripts against a whole system with consumers at work."""
 
 import json
+import mmap
+import os
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 
 from model.config import ERA_EPOCHS
 from pipeline.local.broker import EmbeddedBroker
+from tests.support import planted_bug
 from tests.support.running_processes import ROOT, run_process
 from tests.support.systems.fleet import CLIENTS, GROUP, QUEUES, Fleet, make_topic
 from tests.support.systems.service_commands import ServiceCommands
@@ -21,6 +25,7 @@ from wakeroll import Admin
 pytestmark = [pytest.mark.operate, pytest.mark.e2e, pytest.mark.spark]
 
 until = partial(wait_until, patience_s=PATIENCE_WITH_SPARK_S)
+HOUR_S = 3_600
 SMALL = "192m"
 """Size of a disk that holds a young deployment."""
 
@@ -36,9 +41,14 @@ def services_of(fleet: Fleet, folder: Path) -> ServiceCommands:
 
 
 def drill(name: str, fleet: Fleet, services: ServiceCommands, *options: str) -> str:
-    """Do a drill; return what it prints."""
+    """Do a drill that stops and starts `wakeroll run`; return what it prints."""
     commands = ("--stop", services.command("stop-run"), "--start", services.command("start-run"))
-    done = run_process([sys.executable, ROOT / "deploy" / "drills" / name, *commands, *options], **fleet.environment)
+    return drill_without_stop(name, fleet, *commands, *options)
+
+
+def drill_without_stop(name: str, fleet: Fleet, *options: str) -> str:
+    """Do a drill; return what it prints."""
+    done = run_process([sys.executable, ROOT / "deploy" / "drills" / name, *options], **fleet.environment)
     assert done.returncode == 0, done.stdout + done.stderr + fleet.system.jobs.log_tail(60)
     print(done.stdout)
     return done.stdout
@@ -148,3 +158,76 @@ def test_a_deployment_moves_to_another_cluster(broker: EmbeddedBroker, spark, tm
     assert min(epochs) > ERA_EPOCHS
     assigned = spark.sql("select json from decisions where kind = 'assignment'").collect()
     assert {json.loads(row.json)["session_timeout_ms"] for row in assigned} == {33_000}
+
+
+def test_a_record_that_the_coordinator_cannot_process_is_found(broker: EmbeddedBroker, spark, tmp_path: Path):
+    """It is rejected, with its reason; the consumers do not notice."""
+    with Fleet(broker.bootstrap, tmp_path) as fleet:
+        fleet.wait_for_more(300)
+        said = drill_without_stop("poison_record.py", fleet)
+        fleet.wait_until_consumed()
+
+    assert "Expected `int`, got `str`" in said
+    fleet.check(spark)
+
+
+def test_a_record_that_makes_the_machine_fail_is_found(
+    broker: EmbeddedBroker, spark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """A real bug, planted in the processes of the coordinator: `doctor` counts it, and all other groups go on."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests" / "planted"), str(ROOT)]))
+    beat = {
+        "type": "heartbeat",
+        "group_id": "drill",
+        "client_id": planted_bug.CLIENT,
+        "instance_id": "one",
+        "subscriptions": [{"topic": "orders"}],
+    }
+    with Fleet(broker.bootstrap, tmp_path) as fleet:
+        fleet.wait_for_more(300)
+        said = drill_without_stop("poison_record.py", fleet, "--value", json.dumps(beat), "--rule", "internal")
+        fleet.wait_until_consumed()
+
+    assert "1 events failed since process" in said
+    with planted_bug.planted():
+        fleet.check(spark)
+
+
+@pytest.fixture
+def shifted_broker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[tuple[EmbeddedBroker, Callable[[int], None]]]:
+    """A broker of its own, and a function that shifts its clock by so many seconds while it runs."""
+    library, shift = tmp_path / "shifted_clock.so", tmp_path / "shift"
+    source = ROOT / "tests" / "support" / "systems" / "shifted_clock.c"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-pthread"], check=True)
+    shift.write_bytes(struct.pack("q", 0))
+    with shift.open("r+b") as file, mmap.mmap(file.fileno(), 8) as shared:
+
+        def set_clock(seconds: int) -> None:
+            shared[:] = struct.pack("q", seconds)
+
+        with monkeypatch.context() as environment:
+            environment.setenv("LD_PRELOAD", str(library))
+            environment.setenv("SHIFTED_CLOCK", str(shift))
+            running = EmbeddedBroker(tmp_path / "broker")
+            running.start()
+        yield running, set_clock
+        running.stop()
+
+
+def test_a_clock_that_jumps_ends_no_session(shifted_broker, spark, tmp_path: Path):
+    """Log times jump an hour ahead and back; the coordinator counts ticks."""
+    broker, set_clock = shifted_broker
+    clock = {"jump": lambda: set_clock(HOUR_S), "back": lambda: set_clock(0)}
+    with Fleet(broker.bootstrap, tmp_path) as fleet, ServiceCommands(tmp_path / "services", clock) as services:
+        fleet.wait_for_more(300)
+        commands = ("--jump", services.command("jump"), "--back", services.command("back"))
+        drill_without_stop("clock_jump.py", fleet, *commands)
+        fleet.wait_for_more(300)
+        fleet.wait_until_consumed()
+
+    fleet.check(spark)
+    groups = fleet.settings.connection.topics.groups
+    [row] = spark.sql(f"select max(at_ms) - min(at_ms) as ms from events where topic = '{groups}'").collect()
+    assert row.ms > HOUR_S * 1_000, "the log has times of both clocks"
