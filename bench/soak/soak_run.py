@@ -123,10 +123,11 @@ def _with_faults(
     length_s = max(seconds / _WINDOWS, _SHORTEST_WINDOW_S)
     for number in range(1, max(int(seconds / length_s), 1) + 1):
         agenda.add(start_s + min(number * length_s, seconds), window)
-    while time.monotonic() < start_s + seconds or not windows:
+    while time.monotonic() < start_s + seconds:
         agenda.do_what_is_due()
         system.supervise()
         time.sleep(_POLL_S)
+    agenda.do_what_is_due()
     return windows, faults
 
 

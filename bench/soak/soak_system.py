@@ -30,13 +30,13 @@ from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.child_process import Child
 from pipeline.local.local_system import LocalSystem
 from pipeline.local.traffic import Probe, configure
+from pipeline.runtime.deciding_queries import RECORD
+from pipeline.runtime.run_status import read_status
 from wakeroll.errors import WakerollError
 
 REPLICAS = ("a", "b")
 OBSERVERS = ("observer 1", "observer 2")
 PAGE = "serve"
-_WRITES = "this process writes the tables from now on"
-_STAND_BY = "standing by: "
 _SESSION_MS = 15_000
 _LIMIT_S = 600.0
 _POLL_S = 0.1
@@ -91,10 +91,13 @@ class SoakSystem:
 
     @property
     def writer(self) -> str:
-        """The coordinator that writes the tables, by the logs of both; the first one if neither says so."""
-        said = {name: self.children[name].log_tail(100_000) for name in map(coordinator, REPLICAS)}
-        writing = [name for name, text in said.items() if text.rfind(_WRITES) > text.rfind(_STAND_BY)]
-        return writing[0] if writing else coordinator(REPLICAS[0])
+        """The coordinator that writes the tables, by the latest status of both; the first one if neither does."""
+        told_ms = {}
+        for replica in REPLICAS:
+            status = read_status(self.settings.work_folder, replica)
+            if status is not None and status.pid == self.children[coordinator(replica)].pid:
+                told_ms[coordinator(replica)] = status.told_ms if RECORD in status.queries else 0
+        return max(told_ms, key=told_ms.__getitem__, default=coordinator(REPLICAS[0]))
 
     def kill(self, name: str) -> None:
         """Kill a process with all that belongs to it (SIGKILL); `supervise` starts it again."""
@@ -116,6 +119,8 @@ class SoakSystem:
     def stop(self, name: str) -> None:
         """Stop a process in good order, and leave it so."""
         self._stopped.add(name)
+        if name in self._suspended:
+            self.wake(name)
         code = self.children[name].stop()
         if code != 0:
             self.ended.append(f"{name} ended with {code} when it was stopped")
