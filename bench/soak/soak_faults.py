@@ -88,7 +88,7 @@ def join(system: SoakSystem, _chance: random.Random) -> Done:
 def leave(system: SoakSystem, chance: random.Random) -> Done:
     """Stop a process with consumers in good order."""
     name = chance.choice(system.consumer_processes)
-    system.stop(name)
+    system.processes.stop(name)
     return Done(name)
 
 
@@ -140,13 +140,13 @@ def in_turn(chance: random.Random) -> Iterator[Fault]:
 
 
 def _kill(system: SoakSystem, name: str) -> Done:
-    system.kill(name)
+    system.processes.kill(name)
     return Done(name)
 
 
 def _suspend(system: SoakSystem, name: str, *, may_end: bool = False) -> Done:
-    system.suspend(name, may_end=may_end)
-    return Done(name, lambda: system.wake(name))
+    system.processes.suspend(name, may_end=may_end)
+    return Done(name, lambda: system.processes.wake(name))
 
 
 def _other(system: SoakSystem) -> str:

@@ -69,7 +69,7 @@ def soak(folder: Path, shape: Shape, minutes: float, every_s: float, seed: int) 
         system.stop_all()
         ends = system.ends()
         system.read_handled()
-        ended = list(system.ended)
+        ended = list(system.processes.ended)
         grants, triggers = system.decisions.grants(), system.decisions.triggers()
     handled = system.handled
     print("all processes have stopped; judging", flush=True)
@@ -125,7 +125,7 @@ def _with_faults(
         agenda.add(start_s + min(number * length_s, seconds), window)
     while time.monotonic() < start_s + seconds:
         agenda.do_what_is_due()
-        system.supervise()
+        system.processes.supervise()
         time.sleep(_POLL_S)
     agenda.do_what_is_due()
     return windows, faults
@@ -134,8 +134,8 @@ def _with_faults(
 def _window(system: SoakSystem, until_s: float) -> Window:
     system.read_handled()
     names = (*map(coordinator, REPLICAS), *OBSERVERS, PAGE)
-    memory = {name: _memory_mib({system.children[name].pid}) for name in names}
-    consumers = {system.children[name].pid for name in system.consumer_processes}
+    memory = {name: _memory_mib({system.processes.children[name].pid}) for name in names}
+    consumers = {system.processes.children[name].pid for name in system.consumer_processes}
     memory["each consumer"] = round(_memory_mib(consumers) / max(system.clients, 1), 1)
     memory["this process"] = _memory_mib({os.getpgid(0)})
     home, checkpoints = _files(system.settings.warehouse.path), _files(system.settings.checkpoints_folder.path)
@@ -183,7 +183,7 @@ def _owners(queues: list[QueueId]) -> Claim:
 
 def _page(system: SoakSystem) -> Claim:
     """Wait until the page has caught up; it computes the same decisions as the coordinators."""
-    page = system.children[PAGE]
+    page = system.processes.children[PAGE]
     assert isinstance(page, ServedPage)
     page.until_ready()
     health, deadline_s = {"state": "unknown"}, time.monotonic() + _PAGE_S

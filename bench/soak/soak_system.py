@@ -1,10 +1,6 @@
-"""The system of a soak: a broker, two coordinators that also record, two observers, the page, and consumers.
-
-Each process that ends is started again, as a service manager would do.
-"""
+"""The system of a soak: a broker, two coordinators that also record, two observers, the page, and consumers."""
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +16,7 @@ from bench.running_system import make_topic, settings_in
 from bench.served_page import ServedPage
 from bench.soak.soak_decisions import SoakDecisions
 from bench.soak.soak_judge import HandledLogs, QueueId
+from bench.soak.soak_processes import SoakProcesses
 from bench.soak.soak_shape import QUEUES, Shape
 from bench.soak.soak_traffic import SoakTraffic
 from model.events import Configure
@@ -32,6 +29,7 @@ from pipeline.local.local_system import LocalSystem
 from pipeline.local.traffic import Probe, configure
 from pipeline.runtime.deciding_queries import RECORD
 from pipeline.runtime.run_status import read_status
+from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
 
 REPLICAS = ("a", "b")
@@ -54,14 +52,9 @@ class SoakSystem:
         self.shape = shape
         self.folder = folder
         self.broker = EmbeddedBroker(folder / "broker", heap="512m", fast_start=False)
-        self.children: dict[str, Child] = {}
-        self.ended: list[str] = []
-        """Processes that have ended although nothing was done to them, with their code."""
+        self.processes = SoakProcesses()
         self.handled = HandledLogs()
         self.queues: list[QueueId] = [(topic, number) for topic in shape.groups for number in range(QUEUES)]
-        self._excused: set[str] = set()
-        self._stopped: set[str] = set()
-        self._suspended: set[str] = set()
         self._clients = 0
         self._logs: list[Path] = []
         self._stack = ExitStack()
@@ -82,7 +75,7 @@ class SoakSystem:
     @property
     def consumer_processes(self) -> list[str]:
         """Names of the consumer processes that should run, in the order of their start."""
-        return [name for name in self.children if name.startswith("consumers") and name not in self._stopped]
+        return self.processes.wanted("consumers")
 
     @property
     def clients(self) -> int:
@@ -95,35 +88,9 @@ class SoakSystem:
         told_ms = {}
         for replica in REPLICAS:
             status = read_status(self.settings.work_folder, replica)
-            if status is not None and status.pid == self.children[coordinator(replica)].pid:
+            if status is not None and status.pid == self.processes.children[coordinator(replica)].pid:
                 told_ms[coordinator(replica)] = status.told_ms if RECORD in status.queries else 0
         return max(told_ms, key=told_ms.__getitem__, default=coordinator(REPLICAS[0]))
-
-    def kill(self, name: str) -> None:
-        """Kill a process with all that belongs to it (SIGKILL); `supervise` starts it again."""
-        self._excused.add(name)
-        self.children[name].kill()
-
-    def suspend(self, name: str, *, may_end: bool) -> None:
-        """Suspend a process with all that belongs to it (SIGSTOP); `may_end`: it may end when it continues."""
-        if may_end:
-            self._excused.add(name)
-        self._suspended.add(name)
-        self._signal(name, signal.SIGSTOP)
-
-    def wake(self, name: str) -> None:
-        """Let a suspended process continue."""
-        self._suspended.discard(name)
-        self._signal(name, signal.SIGCONT)
-
-    def stop(self, name: str) -> None:
-        """Stop a process in good order, and leave it so."""
-        self._stopped.add(name)
-        if name in self._suspended:
-            self.wake(name)
-        code = self.children[name].stop()
-        if code != 0:
-            self.ended.append(f"{name} ended with {code} when it was stopped")
 
     def add_clients(self) -> str:
         """Start one more consumer process; return its name."""
@@ -137,7 +104,9 @@ class SoakSystem:
         self._logs.append(log)
         argv = [sys.executable, "-m", "bench.soak.soak_consumers", "--bootstrap", self.settings.bootstrap]
         argv += ["--prefix", self.settings.prefix, "--log", str(log), *members]
-        self._launch(name, Child(name, argv, log=self.settings.logs / f"{log.name}.log", env=os.environ, grace_s=60))
+        self.processes.launch(
+            name, Child(name, argv, log=self.settings.logs / f"{log.name}.log", env=os.environ, grace_s=60)
+        )
         return name
 
     def add_queues(self, topic: str, more: int) -> int:
@@ -150,23 +119,18 @@ class SoakSystem:
         self.traffic.add(added)
         return before + more
 
-    def supervise(self) -> None:
-        """Start processes that have ended again, and note those that ended by themselves."""
-        for name, child in self.children.items():
-            if name in self._stopped or child.is_running:
-                continue
-            if name not in self._excused:
-                self.ended.append(f"{name} ended with {child.returncode}; see {child.log}")
-                print(f"{self.ended[-1]}:\n{child.log_tail()}", flush=True)
-            self._excused.discard(name)
-            child.start()
-
     def calm_down(self) -> None:
-        """Wake all suspended processes, and start all that have ended."""
-        for name in list(self._suspended):
-            self.wake(name)
+        """Wake all suspended processes, start all that have ended, and wait until both coordinators decide again.
+
+        Raises:
+            SoakFailed: a coordinator does not decide in time.
+        """
+        self.processes.wake_all()
         self.broker.start()
-        self.supervise()
+        self.processes.supervise()
+        calm_ms = now_ms()
+        for replica in REPLICAS:
+            self._until_decides(replica, calm_ms)
 
     def read_handled(self) -> None:
         """Read what consumers have handled since the last call."""
@@ -182,7 +146,7 @@ class SoakSystem:
         ends = self.ends()
 
         def done() -> bool:
-            self.supervise()
+            self.processes.supervise()
             self.read_handled()
             return not self.handled.missing(ends)
 
@@ -194,7 +158,7 @@ class SoakSystem:
         """Stop consumers, coordinators, observers and the page in good order; the broker still runs."""
         self.probe.close()
         for name in (*self.consumer_processes, *map(coordinator, REPLICAS), PAGE, *OBSERVERS):
-            self.stop(name)
+            self.processes.stop(name)
 
     def _start(self) -> None:
         self._stack.callback(self.broker.stop)
@@ -207,20 +171,21 @@ class SoakSystem:
         self.decisions = SoakDecisions(connection, settings.partitions)
         self.decisions.start()
         self._stack.callback(self.decisions.close)
+        self._stack.callback(self.processes.end_all)
         for name in OBSERVERS:
             child = LocalSystem(settings).observer
             child.log = settings.logs / f"{name.replace(' ', '-')}.log"
-            self._launch(name, child)
+            self.processes.launch(name, child)
         for replica in REPLICAS:
             child = LocalSystem(structs.replace(settings, replica=replica, snapshot_interval_ms=60_000)).jobs
             child.log = settings.logs / f"run-{replica}.log"
-            self._launch(coordinator(replica), child)
-        self._launch(PAGE, ServedPage(settings, settings.logs / "serve.log"))
+            self.processes.launch(coordinator(replica), child)
+        self.processes.launch(PAGE, ServedPage(settings, settings.logs / "serve.log"))
         self.probe = Probe(connection, self.shape.groups[0])
         self.probe.start()
         self._stack.callback(self.probe.close)
         for replica in REPLICAS:
-            self._until(f"replica {replica} decides", lambda replica=replica: self.decisions.last_ms(replica) > 0)
+            self._until_decides(replica)
         for group_id in self.shape.groups:
             configure(connection, DEV_KEYS, Configure(group_id=group_id, session_timeout_ms=_SESSION_MS))
         for _ in range(-(-self.shape.clients // self.shape.per_process)):
@@ -230,18 +195,8 @@ class SoakSystem:
         self._stack.callback(self.traffic.close)
         self.traffic.start()
 
-    def _launch(self, name: str, child: Child) -> None:
-        self.children[name] = child
-        self._stack.callback(self._end, name)
-        child.start()
-
-    def _end(self, name: str) -> None:
-        """End a process at once: who needs it to end in good order has stopped it before."""
-        self.children[name].kill()
-
-    def _signal(self, name: str, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.children[name].pid, number)
+    def _until_decides(self, replica: str, after_ms: int = 0) -> None:
+        self._until(f"replica {replica} decides", lambda: self.decisions.last_ms(replica) > after_ms)
 
     def _until(self, what: str, done: Callable[[], bool], limit_s: float = _LIMIT_S) -> None:
         deadline_s = time.monotonic() + limit_s
@@ -249,7 +204,7 @@ class SoakSystem:
             if time.monotonic() > deadline_s:
                 raise SoakFailed(f"not true within {limit_s:g} s: {what}; logs are in {self.settings.logs}")
             time.sleep(_POLL_S)
-            self.supervise()
+            self.processes.supervise()
 
 
 def coordinator(replica: str) -> str:
