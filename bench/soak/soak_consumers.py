@@ -12,7 +12,10 @@ import threading
 import time
 from pathlib import Path
 
+from confluent_kafka import Consumer as KafkaConsumer
+
 from wakeroll import Consumer, ConsumerFenced, NotReachable
+from wakeroll.kafka_clients import KafkaClients, register
 
 FETCH_WAIT_MS = 1_000
 """A broker holds a fetch that finds nothing for so long (ms): hundreds of consumers leave the machine some time."""
@@ -27,8 +30,12 @@ def main(arguments: list[str]) -> int:
     for name in ("--bootstrap", "--prefix"):
         parser.add_argument(name, required=True)
     parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--light", action="store_true", help="with confluent-kafka's consumer instead of the SDK's")
     parser.add_argument("members", nargs="+", metavar="CLIENT=GROUP", help="a group reads the topic of the same name")
     given = parser.parse_args(arguments)
+    if given.light:
+        # The SDK's consumer looks for messages 200 times per second, so that a clock that is set back does not stop it.
+        register(given.bootstrap, KafkaClients(consumer=KafkaConsumer))
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     # Unbuffered: the log is complete even if the process is killed right after a message.
@@ -58,7 +65,7 @@ def _work(bootstrap: str, prefix: str, group_id: str, client_id: str, log: int, 
                 client_id=client_id,
                 consume_from="first",
                 connect_timeout=_CONNECT_S,
-                kafka_config={"fetch.wait.max.ms": str(FETCH_WAIT_MS)},
+                kafka_config={"fetch.wait.max.ms": str(FETCH_WAIT_MS), "log_level": "2"},
             ) as consumer:
                 _consume(consumer, client_id, log, stopping)
         except (NotReachable, ConsumerFenced) as problem:

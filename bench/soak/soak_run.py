@@ -89,6 +89,7 @@ def soak(folder: Path, shape: Shape, minutes: float, every_s: float, seed: int) 
         repeated=len(repeats),
         rebalances=triggers,
         claims=claims,
+        is_light=shape.is_light,
     )  # fmt: skip
 
 
