@@ -1,7 +1,7 @@
 """``make soak``: run the whole system for some minutes with faults; fail if a claim does not hold, and name it.
 
-``make soak ARGS="--minutes 120 --clients 500 --light --every 60 --publish"`` is the long one. Everything ends with it, whatever
-the reason. `--publish` writes `bench/soak.json` and `docs/performance.md`.
+``make soak ARGS="--minutes 120 --clients 500 --light --every 60 --publish"`` is the long one. Everything ends with it,
+whatever the reason. `--publish` writes `bench/soak.json` and `docs/performance.md`.
 """
 
 import argparse

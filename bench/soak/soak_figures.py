@@ -122,9 +122,9 @@ def section(found: Soak | None) -> str:
     return f"""\
 `make soak` runs the whole system for {found.minutes:g} minutes on one machine: a broker, two coordinators
 (`run --replica a` and `b`, which also record), two observers, `serve`, a producer of {found.per_second} messages per
-second, and {found.clients} real consumers in {found.groups} groups, with {found.queues} queues at the end{light}. A fault
-begins every {found.every_s:g} s; the order is that of seed {found.seed}. Everything was ready {found.ready_s:.0f} s
-after the start. Faults: {faults}. Rebalances by trigger: {rebalances}.
+second, and {found.clients} real consumers in {found.groups} groups, with {found.queues} queues at the end{light}.
+A fault begins every {found.every_s:g} s; the order is that of seed {found.seed}. Everything was ready
+{found.ready_s:.0f} s after the start. Faults: {faults}. Rebalances by trigger: {rebalances}.
 
 {table(("claim", "found", "holds"), claims)}
 
