@@ -1,7 +1,7 @@
 """Drill: the disk of home and checkpoints is full.
 
-Fills the file system of --home with a file named `drill-ballast`, waits until `wakeroll run` has ended, starts it once
-on the full disk, deletes the file, and starts it again. Other programs that write to this file system fail meanwhile.
+Fills the file system of --home with a file named `drill-ballast`, waits until `wakeroll run` has ended, runs it once on
+the full disk to show its reason, deletes the file, and starts it again. Other programs that write to this file system fail meanwhile.
 The file is deleted in any case. Consumers go on, but nobody can join or take over a queue until the disk has room.
 """
 
@@ -32,12 +32,11 @@ def main(arguments: list[str]) -> int:
                     return not drill.runs()
 
                 drill.until("the disk is full, and `wakeroll doctor` finds that run has ended", fills)
-                drill.service(given.start)
-                drill.wakeroll("doctor", expected=1)
+                drill.wakeroll("run", expected=1)  # it ends with the reason
         finally:
             ballast.unlink()
             drill.say(f"deleted {ballast}")
-        drill.service(given.stop)
+        drill.service(given.stop)  # a service manager may be in the middle of another attempt
         drill.service(given.start)
         drill.until_it_runs()
         drill.until("new decisions are in the tables", lambda: drill.rows("decisions") > before)
