@@ -1,8 +1,9 @@
 """Drill: the disk of home and checkpoints is full.
 
 Fills the file system of --home with a file named `drill-ballast`, waits until `wakeroll run` has ended, runs it once on
-the full disk to show its reason, deletes the file, and starts it again. Other programs that write to this file system fail meanwhile.
-The file is deleted in any case. Consumers go on, but nobody can join or take over a queue until the disk has room.
+the full disk to show its reason, deletes the file, and starts it again. Other programs that write to this file system
+fail meanwhile. The file is deleted in any case. Consumers go on, but nobody can join or take over a queue until the
+disk has room.
 """
 
 import errno
