@@ -1,7 +1,7 @@
 # The tasks of a checkout; `make` without a target lists them.  They need only Python 3.11, Java 17 and make, and install
 # nothing outside this folder.  All paths are relative, so the folder may have any name.
 
-.PHONY: help setup run test test-operate test-container test-kube image simulate exhaustive bench screenshots manifests lint check audit clean jars
+.PHONY: help setup run test test-operate test-container test-kube image simulate exhaustive bench soak screenshots manifests lint check audit clean jars
 .DEFAULT_GOAL := help
 # Each step needs the previous one, so -j has no effect.
 .NOTPARALLEL:
@@ -58,6 +58,9 @@ exhaustive: .venv/.installed-dev ## check every interleaving of events in small 
 
 bench: .venv/.installed jars ## measure costs on this machine, compared with Kafka's; writes docs/performance.md
 	@exec $(OURS) -m bench $(ARGS)
+
+soak: .venv/.installed-dev jars ## run the whole system with 100 consumers and a fault every 30 s, for 5 minutes; longer: ARGS="--minutes 120"
+	@exec $(OURS) -m bench.soak $(ARGS)
 
 screenshots: .venv/.installed-dev ## make the pictures of docs/img from the tables of make run; needs Chromium
 	@exec $(OURS) docs/make_screenshots.py

@@ -22,6 +22,8 @@ from bench.machine import QUIET_LOAD, Machine
 from bench.page_figures import Page
 from bench.push_figures import Pushed
 from bench.results import Results
+from bench.soak import soak_figures
+from bench.soak.soak_figures import Soak
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
@@ -35,6 +37,7 @@ def make() -> None:
         push_figures.read(),
         change_figures.read(),
         page_figures.read(),
+        soak_figures.read(),
     )
     PAGE.write_text(made, encoding="utf-8")
 
@@ -46,6 +49,7 @@ def page(
     pushed: Pushed | None = None,
     changes: Changes | None = None,
     served: Page | None = None,
+    soaked: Soak | None = None,
 ) -> str:
     """Return the page; None: these figures were not measured yet."""
     machine = found.machine
@@ -60,19 +64,20 @@ def page(
         ("Long polling", holds.section(found.holds)),
         ("The web page", page_figures.section(served)),
         ("A whole ledger", ledger_figures.section(ledger)),
+        ("A soak", soak_figures.section(soaked)),
     )
     body = "\n".join(f"## {head}\n\n{text}" for head, text in chapters)
     return f"""\
 # Performance
 
 This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency`,
-`python -m bench.push_throughput`, `python -m bench.group_changes`, `python -m bench.page_load` and
-`python -m bench.ledger_questions` write it, each from its own figures in `bench/*.json`. A time is the median of its
-rounds, and the best round is in brackets. A ratio is the ratio of two medians of one run. No test depends on these
-figures.
+`python -m bench.push_throughput`, `python -m bench.group_changes`, `python -m bench.page_load`,
+`python -m bench.ledger_questions` and `make soak ARGS="--publish"` write it, each from its own figures in
+`bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio is the ratio of two
+medians of one run. No test depends on these figures.
 
 Measured on {machine.measured}: {machine.sentence}; load average at the start {machine.load:g}.
-{_warnings(machine, wakes, ledger, pushed, changes, served)}
+{_warnings(machine, wakes, ledger, pushed, changes, served, soaked)}
 {body}"""
 
 
@@ -83,6 +88,7 @@ def _warnings(
     pushed: Pushed | None,
     changes: Changes | None,
     served: Page | None,
+    soaked: Soak | None,
 ) -> str:
     """Return a warning for each run whose figures do not count."""
     others = (
@@ -91,6 +97,7 @@ def _warnings(
         ("The run of group changes", changes),
         ("The run of the web page", served),
         ("The run of a whole ledger", ledger),
+        ("The soak", soaked),
     )
     runs = [("The run", machine), *((name, found.machine) for name, found in others if found is not None)]
     return "".join(

@@ -1,5 +1,6 @@
 """The subcommands of `wakeroll`, and the handling of their errors."""
 
+import errno
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
@@ -86,6 +87,8 @@ app.add_typer(keys_command.app, name="keys", rich_help_panel="Change")
 app.add_typer(users_command.app, name="users", rich_help_panel="Change")
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
 _EXTRAS: Mapping[str, str] = {
     **dict.fromkeys(("duckdb", "deltalake", "prometheus_client"), "ask"),
     **dict.fromkeys(("obstore", "fsspec"), "s3"),
@@ -115,9 +118,10 @@ def run_app(arguments: Sequence[str]) -> int:
         _complain(str(missing_extra("this command", _EXTRAS[package], error)))
         return 2
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in _NO_ROOM:
             raise
-        _complain(f"{error.filename}: {error.strerror}")  # no access, no such file, disk full
+        where = "" if error.filename is None else f"{error.filename}: "  # a write to an open file does not name it
+        _complain(f"{where}{error.strerror}")  # no access, no such file, disk full
         return 1
     return 0
 

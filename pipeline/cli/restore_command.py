@@ -42,7 +42,11 @@ def restore(
     checkpoints: Checkpoints = None,
     config: ConfigFile = None,
 ) -> None:
-    """Let the next `run` start from the snapshots in the tables, after a loss of the checkpoints or of the log."""
+    """Let the next `run` continue after a loss of checkpoints, of the log, or of tables.
+
+    A lost state comes from the newest snapshots in the tables; lost tables are written again from the log in Kafka.
+    """
+    from pipeline.recovery.checkpoint_state import has_batches
     from pipeline.recovery.restore_plan import prepare_restore
     from pipeline.recovery.snapshots import NO_TABLES
 
@@ -56,7 +60,7 @@ def restore(
         home=home,
         checkpoints=checkpoints,
     )
-    if not from_log and not small_files.exists(settings.warehouse):
+    if not from_log and not has_batches(settings) and not small_files.exists(settings.warehouse):
         raise InvalidUsage(f"no tables in {settings.warehouse}; {NO_TABLES}")
     with session(settings, out) as spark:
         restored = prepare_restore(spark, settings, from_log=from_log)

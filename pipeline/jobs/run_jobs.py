@@ -32,6 +32,7 @@ from pipeline.operators.shard_operator import Counts
 from pipeline.recovery.checkpoint_state import latest_recording, refuse_foreign
 from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
 from pipeline.recovery.log_marks import marks_in, refuse_replaced
+from pipeline.recovery.lost_tables import refuse_lost_tables
 from pipeline.runtime.deciding_queries import query_of, topics_of
 from pipeline.runtime.process_locks import ProcessLocks, process_locks
 from pipeline.runtime.run_status import QueryStatus, Status, write_status
@@ -62,8 +63,8 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         JobFailed: a query ended by itself.
         InvalidTopics: the control topics are not as this deployment needs them.
         InvalidUsage: a checkpoint belongs to another deployment, is used by another process, was lost, or is ahead of
-            the log, or the log was replaced; the port of the metrics is in use; or a store ignores conditions of
-            writes.
+            the log, or the log was replaced; or the tables were lost; the port of the metrics is in use; or a store
+            ignores conditions of writes.
         InvalidKeys: the keys cannot be read, or there is no observer key.
         LoginFailed, AccessDenied: the brokers reject the login, or deny a right.
         LaterEra: another coordinator decides in a later era than this replica.
@@ -85,6 +86,7 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         refuse_unconditional(settings.warehouse)
         written = settings.checkpoint(latest_recording(settings))
         refuse_foreign(written, (*topics.control, topics.decisions), settings.partitions)
+        refuse_lost_tables(settings)
     writes = record.NAME in jobs and not settings.is_standby
     metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=writes)
     with ExitStack() as stack:

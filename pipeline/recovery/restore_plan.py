@@ -14,11 +14,12 @@ from model.rows import DECISIONS
 from model.shard import Shard, WrongPartitions
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.ledger.tables import path_of
-from pipeline.recovery.checkpoint_state import has_batches, latest_recording, set_aside
+from pipeline.recovery.checkpoint_state import has_batches, latest_recording, recordings, set_aside
 from pipeline.recovery.decided_eras import SoFar, decided_so_far
 from pipeline.recovery.initial_state import Left, Log, Plan, name_of, new_era, plan, prepare, restore_of
 from pipeline.recovery.log_gaps import Ahead, ahead_of, left_in_checkpoint
 from pipeline.recovery.log_marks import forget_marks, marks_of, replaced
+from pipeline.recovery.lost_tables import restore_tables
 from pipeline.recovery.snapshots import newest_snapshots
 from pipeline.runtime.deciding_queries import COORDINATE, RECORD, partitions_of, query_of
 from pipeline.runtime.process_locks import process_locks
@@ -42,7 +43,7 @@ class Restored(NamedTuple):
 
 
 def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool = False) -> Restored:
-    """Prepare the next `run` after the checkpoint was lost, or is ahead of the log, or the log was replaced.
+    """Prepare the next `run` after tables or a checkpoint were lost, or the log ends too early or was replaced.
 
     Args:
         spark: a session.
@@ -57,7 +58,7 @@ def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool =
     query = query_of(settings)
     with ExitStack() as stack:
         stack.enter_context(process_locks(settings, [COORDINATE]))
-        notes = _restore_recording(settings, stack)
+        notes = restore_tables(settings, stack) or _restore_recording(settings, stack)
         ahead = ahead_of(settings, query) if has_batches(settings) else None
         others: frozenset[ControlPartition] = frozenset()
         if ahead is None:
@@ -175,7 +176,8 @@ def _restore_recording(settings: Settings, stack: ExitStack) -> list[str]:
     if ahead is None or not ahead.shortened:
         return []
     stack.enter_context(process_locks(settings, [RECORD]))
-    set_aside(settings.checkpoint(query))
+    for name in recordings(settings):  # with leases, an earlier one would be the latest then
+        set_aside(settings.checkpoint(name))
     decisions = settings.connection.topics.decisions
     return [
         f"record reads {name_of(place)} from its start and writes records that are missing in the tables"

@@ -60,8 +60,11 @@ def write_status(folder: Path, status: Status, replica: str = "") -> None:
     """Replace the file in a work folder atomically, so that a reader never sees a partial one."""
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / f".{FILE}.{os.getpid()}"
-    unfinished.write_bytes(msgspec.json.encode(status))
-    unfinished.replace(folder / _name(replica))
+    try:
+        unfinished.write_bytes(msgspec.json.encode(status))
+        unfinished.replace(folder / _name(replica))
+    finally:
+        unfinished.unlink(missing_ok=True)  # if the disk is full, each start would leave one
 
 
 def read_status(folder: Path, replica: str | None = None) -> Status | None:

@@ -84,7 +84,11 @@ def _unfinished(path: Path, body: bytes) -> Path:
     """Return a new file with a content, in the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
-    unfinished.write_bytes(body)
+    try:
+        unfinished.write_bytes(body)
+    except OSError:
+        unfinished.unlink(missing_ok=True)  # the disk is full
+        raise
     return unfinished
 
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from pipeline.jobs.run_jobs import JOBS
 from pipeline.jobs.supervise import LAST_BATCHES_S
 from pipeline.settings import Settings, load
 

@@ -41,8 +41,8 @@ def make_topic(connection: Connection, topic: str, queues: int) -> None:
 class Fleet:
     """Observer, jobs, a producer of 200 messages a second and three consumer processes, for the time of a `with`."""
 
-    def __init__(self, bootstrap: str, folder: Path, **more: object) -> None:
-        """Prepare; `more` are further settings, or others."""
+    def __init__(self, bootstrap: str, folder: Path, topic: str = "", **more: object) -> None:
+        """Prepare; `more` are further settings, or others; `topic` is that of the messages, one of its own if empty."""
         name = uuid.uuid4().hex[:6]
         usual = {
             "prefix": f"fleet-{name}",
@@ -54,7 +54,7 @@ class Fleet:
         }
         self.settings = Settings(bootstrap=bootstrap, **{**usual, **more})
         self.system = LocalSystem(self.settings)
-        self.topic = f"orders-{name}"
+        self.topic = topic or f"orders-{name}"
         self.traffic = Traffic(self.settings.connection, self.topic, per_second=200)
         self._logs = {client: folder / client for client in CLIENTS}
         self._consumers = [self._consumer(client, folder) for client in CLIENTS]
@@ -63,9 +63,7 @@ class Fleet:
         make_topic(self.settings.connection, self.topic, QUEUES)
         try:
             self.system.start(threading.Event())
-            self.traffic.start()
-            for each in self._consumers:
-                each.start()
+            self.start_clients()
         except BaseException:
             self.stop()
             raise
@@ -76,6 +74,12 @@ class Fleet:
     ) -> None:
         self.stop()
 
+    def start_clients(self) -> None:
+        """Start the producer and the consumers, for the topic that is there."""
+        self.traffic.start()
+        for each in self._consumers:
+            each.start()
+
     def stop(self) -> None:
         """Stop everything in good order."""
         with ExitStack() as last_first:
@@ -83,6 +87,11 @@ class Fleet:
             for each in self._consumers:
                 last_first.callback(each.stop)
             last_first.callback(self.traffic.close)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The settings, for commands about this system."""
+        return self.settings.environment()
 
     def let_leave(self, client: str) -> None:
         """Stop a consumer in good order: it releases its queues."""

@@ -1,0 +1,146 @@
+"""The figures of a soak, and their chapter."""
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from bench.latency_figures import Latency
+from bench.machine import Machine
+from bench.text_tables import table
+
+SOAK = Path(__file__).parent.parent / "soak.json"
+
+
+class Window(Struct, frozen=True):
+    """A part of a soak."""
+
+    until_s: float
+    """End of the window, since the first minute began."""
+    clients: int
+    """At the end."""
+    load: float
+    """Load average of the last minute, at the end."""
+    heartbeat: Latency
+    """From a heartbeat's append to that of its assignment, by the broker's clock."""
+    memory_mib: dict[str, float]
+    """Process -> memory at the end, with its children; shared pages are divided among those that share them."""
+    home_files: int
+    home_mib: float
+    """Files and size of the tables."""
+    checkpoint_files: int
+    checkpoint_mib: float
+    delivery: Latency = Latency(0, 0, 0)
+    """From the time of a message to its handling, of first deliveries."""
+    repeated: int = 0
+    """Messages that were handled again."""
+
+
+class Occurred(Struct, frozen=True):
+    """A fault."""
+
+    at_s: float
+    """Since the first minute began."""
+    kind: str
+    detail: str
+
+
+class Claim(Struct, frozen=True):
+    """Something that a soak must show."""
+
+    what: str
+    holds: bool
+    found: str
+
+
+class Soak(Struct, frozen=True):
+    """What `python -m bench.soak` found."""
+
+    machine: Machine
+    minutes: float
+    every_s: float
+    """Time between two faults."""
+    seed: int
+    clients: int
+    groups: int
+    queues: int
+    """At the end."""
+    per_second: int
+    """Messages of all topics together."""
+    ready_s: float
+    """From the start of the first process until every queue had an owner."""
+    windows: list[Window]
+    faults: list[Occurred]
+    stored: int
+    """Messages in the topics."""
+    deliveries: int
+    repeated: int
+    rebalances: dict[str, int]
+    """Trigger -> number."""
+    claims: list[Claim]
+    is_light: bool = False
+    """Whether the consumers use confluent-kafka's consumer, which takes less of the CPU than the SDK's."""
+
+    @property
+    def broken(self) -> list[Claim]:
+        """The claims that do not hold."""
+        return [claim for claim in self.claims if not claim.holds]
+
+
+def read(path: Path = SOAK) -> Soak | None:
+    """Read the figures of the last published run; None if there was none."""
+    return msgspec.json.decode(path.read_bytes(), type=Soak) if path.exists() else None
+
+
+def section(found: Soak | None) -> str:
+    """Return the chapter of these figures."""
+    if found is None:
+        return 'Not measured yet: `make soak ARGS="--publish"`.\n'
+    kinds = dict.fromkeys(one.kind for one in found.faults)
+    counts = {kind: sum(one.kind == kind for one in found.faults) for kind in kinds}
+    faults = ", ".join(f"{kind} ({count})" for kind, count in sorted(counts.items()))
+    rebalances = ", ".join(f"{trigger} {count:,}" for trigger, count in found.rebalances.items())
+    heads = (
+        "until, min", "clients", "load", "assignment p50", "p99", "delivery p50", "p99", "repeated",
+        "files of tables", "MiB", "files of checkpoints", "MiB",
+    )  # fmt: skip
+    rows = [
+        (
+            f"{one.until_s / 60:.1f}", f"{one.clients:,}", f"{one.load:.1f}",
+            _ms(one.heartbeat.p50_ms), _ms(one.heartbeat.p99_ms), _ms(one.delivery.p50_ms), _ms(one.delivery.p99_ms),
+            f"{one.repeated:,}", f"{one.home_files:,}", f"{one.home_mib:,.1f}",
+            f"{one.checkpoint_files:,}", f"{one.checkpoint_mib:,.1f}",
+        )
+        for one in found.windows
+    ]  # fmt: skip
+    names = list(found.windows[-1].memory_mib) if found.windows else []
+    memory = [
+        (f"{one.until_s / 60:.1f}", *(f"{one.memory_mib.get(name, 0):,.0f}" for name in names)) for one in found.windows
+    ]
+    light = "; they use confluent-kafka's consumer instead of the SDK's, to save CPU" if found.is_light else ""
+    claims = [(claim.what, claim.found, "yes" if claim.holds else "**no**") for claim in found.claims]
+    return f"""\
+`make soak` runs the whole system for {found.minutes:g} minutes on one machine: a broker, two coordinators
+(`run --replica a` and `b`, which also record), two observers, `serve`, a producer of {found.per_second} messages per
+second, and {found.clients} real consumers in {found.groups} groups, with {found.queues} queues at the end{light}.
+A fault begins every {found.every_s:g} s; the order is that of seed {found.seed}. Everything was ready
+{found.ready_s:.0f} s after the start. Faults: {faults}. Rebalances by trigger: {rebalances}.
+
+{table(("claim", "found", "holds"), claims)}
+
+*Assignment* is the time from a heartbeat's append to that of its assignment, by the broker's clock. *Delivery* is the
+time from a message's timestamp to its handling, including the times in which a killed or suspended consumer still
+owned its queue (sessions of 15 s). Of {found.stored:,} messages, {found.repeated:,} deliveries were repetitions.
+
+{table(heads, rows)}
+
+Memory in MiB; shared pages are divided among the processes that share them:
+
+{table(("until, min", *names), memory)}
+
+Measured on {found.machine.measured} with {found.machine.sentence}; load average at the start {found.machine.load:g}.
+"""
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms"

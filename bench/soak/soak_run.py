@@ -1,0 +1,228 @@
+"""A soak from its start to its claims."""
+
+import heapq
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import urllib.request
+from bisect import bisect_left
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import structs
+
+from bench.latency_figures import latency_of
+from bench.machine import this_machine
+from bench.served_page import ServedPage
+from bench.soak.soak_faults import SUSPENDED_S, in_turn
+from bench.soak.soak_figures import Claim, Occurred, Soak, Window
+from bench.soak.soak_judge import HandledLogs, QueueId
+from bench.soak.soak_shape import Shape
+from bench.soak.soak_system import OBSERVERS, PAGE, REPLICAS, SoakSystem, coordinator
+from wakeroll.errors import WakerollError
+
+CONSUMED_S = 300.0
+"""How long consumers have to handle everything after the last fault (s)."""
+_WINDOWS = 12
+_SHORTEST_WINDOW_S = 30.0
+_POLL_S = 0.1
+_PAGE_S = 120.0
+_NS = 1_000_000_000
+
+
+class _Agenda:
+    """What is due when, by the monotonic clock (s)."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def add(self, at_s: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (at_s, next(self._numbers), action))
+
+    def do_what_is_due(self) -> None:
+        while self._due and self._due[0][0] <= time.monotonic():
+            heapq.heappop(self._due)[2]()
+
+
+def soak(folder: Path, shape: Shape, minutes: float, every_s: float, seed: int) -> Soak:
+    """Run the system with a fault every `every_s` seconds; return the figures and claims.
+
+    Raises:
+        WakerollError: the system could not be started.
+    """
+    machine, chance = this_machine(), random.Random(seed)
+    began_s = time.monotonic()
+    with SoakSystem(folder, shape) as system:
+        ready_s = time.monotonic() - began_s
+        print(f"ready after {ready_s:.0f} s; seed {seed}", flush=True)
+        start_ns = time.monotonic_ns()
+        windows, faults = _with_faults(system, minutes * 60, every_s, chance)
+        system.calm_down()
+        missing = system.until_consumed(CONSUMED_S)
+        claims = [_page(system)]
+        system.stop_all()
+        ends = system.ends()
+        system.read_handled()
+        ended = list(system.processes.ended)
+        grants, triggers = system.decisions.grants(), system.decisions.triggers()
+    handled = system.handled
+    print("all processes have stopped; judging", flush=True)
+    claims = [
+        _lost(missing),
+        _owners(handled.two_owners(grants)),
+        Claim("every process runs until it is stopped, and then ends with 0", not ended, "; ".join(ended) or "they do"),
+        *claims,
+        *(_command(system, command) for command in ("replay", "check")),
+    ]
+    repeats = handled.repeats()
+    return Soak(
+        machine, minutes, every_s, seed, shape.clients, len(shape.groups), len(system.queues), shape.per_second,
+        round(ready_s, 1), _with_deliveries(windows, handled, repeats, start_ns), faults,
+        stored=sum(ends.values()),
+        deliveries=sum(map(len, handled.deliveries.values())),
+        repeated=len(repeats),
+        rebalances=triggers,
+        claims=claims,
+        is_light=shape.is_light,
+    )  # fmt: skip
+
+
+def _with_faults(
+    system: SoakSystem, seconds: float, every_s: float, chance: random.Random
+) -> tuple[list[Window], list[Occurred]]:
+    windows: list[Window] = []
+    faults: list[Occurred] = []
+    start_s = time.monotonic()
+    agenda, turns = _Agenda(), in_turn(chance)
+    system.decisions.take_latencies_ms()
+
+    def fault() -> None:
+        at_s, kind = time.monotonic() - start_s, next(turns)
+        name = kind.__name__.replace("_", " ")
+        try:
+            done = kind(system, chance)
+        except WakerollError as problem:  # an operator's request that nobody answered in time is no broken claim
+            faults.append(Occurred(round(at_s, 1), name, f"failed: {problem}"))
+        else:
+            faults.append(Occurred(round(at_s, 1), name, done.detail))
+            if done.end is not None:
+                agenda.add(time.monotonic() + SUSPENDED_S, done.end)
+        print(f"{at_s:5.0f} s  {name}: {faults[-1].detail}", flush=True)
+
+    def window() -> None:
+        windows.append(_window(system, time.monotonic() - start_s))
+        print(f"{windows[-1].until_s:5.0f} s  {windows[-1]}", flush=True)
+
+    for number in range(1, int(seconds / every_s - 0.5) + 1):
+        agenda.add(start_s + number * every_s, fault)
+    length_s = max(seconds / _WINDOWS, _SHORTEST_WINDOW_S)
+    for number in range(1, max(int(seconds / length_s), 1) + 1):
+        agenda.add(start_s + min(number * length_s, seconds), window)
+    while time.monotonic() < start_s + seconds:
+        agenda.do_what_is_due()
+        system.processes.supervise()
+        time.sleep(_POLL_S)
+    agenda.do_what_is_due()
+    return windows, faults
+
+
+def _window(system: SoakSystem, until_s: float) -> Window:
+    system.read_handled()
+    names = (*map(coordinator, REPLICAS), *OBSERVERS, PAGE)
+    memory = {name: _memory_mib({system.processes.children[name].pid}) for name in names}
+    consumers = {system.processes.children[name].pid for name in system.consumer_processes}
+    memory["each consumer"] = round(_memory_mib(consumers) / max(system.clients, 1), 1)
+    memory["this process"] = _memory_mib({os.getpgid(0)})
+    home, checkpoints = _files(system.settings.warehouse.path), _files(system.settings.checkpoints_folder.path)
+    return Window(
+        round(until_s, 1), system.clients, round(os.getloadavg()[0], 1),
+        latency_of(system.decisions.take_latencies_ms()), memory, *home, *checkpoints,
+    )  # fmt: skip
+
+
+def _with_deliveries(windows: list[Window], handled: HandledLogs, repeats: list[int], start_ns: int) -> list[Window]:
+    """Complete the windows with what the consumers' logs show; what comes after the last one is left out."""
+    bounds = [start_ns, *(start_ns + round(one.until_s * _NS) for one in windows)]
+    delays: list[list[int]] = [[] for _ in windows]
+    seen: set[tuple[str, int, int]] = set()
+    for (topic, queue_id), of_queue in handled.deliveries.items():
+        for one in sorted(of_queue, key=lambda one: one.handled.start_ns):
+            message = (topic, queue_id, one.handled.offset)
+            place = bisect_left(bounds, one.handled.start_ns) - 1
+            if message not in seen and 0 <= place < len(windows):
+                delays[place].append(one.delay_ms)
+            seen.add(message)
+    return [
+        structs.replace(
+            one,
+            delivery=latency_of(delays[number]),
+            repeated=bisect_left(repeats, bounds[number + 1]) - bisect_left(repeats, bounds[number]),
+        )
+        for number, one in enumerate(windows)
+    ]
+
+
+def _lost(missing: dict[QueueId, int]) -> Claim:
+    found = f"{sum(missing.values()):,} messages"
+    if missing:
+        found += " of " + ", ".join(f"{topic}-{number}" for topic, number in list(missing)[:5])
+    return Claim(
+        f"no message is lost: each is handled within {CONSUMED_S:g} s after the last fault", not missing, found
+    )
+
+
+def _owners(queues: list[QueueId]) -> Claim:
+    found = f"{len(queues)} queues" + "".join(f" {topic}-{number}" for topic, number in queues[:5])
+    return Claim("no queue ever had two owners, by the consumers' own logs", not queues, found)
+
+
+def _page(system: SoakSystem) -> Claim:
+    """Wait until the page has caught up; it computes the same decisions as the coordinators."""
+    page = system.processes.children[PAGE]
+    assert isinstance(page, ServedPage)
+    page.until_ready()
+    health, deadline_s = {"state": "unknown"}, time.monotonic() + _PAGE_S
+    while health["state"] != "live" and time.monotonic() < deadline_s:
+        with suppress(OSError), urllib.request.urlopen(f"{page.address}api/groups?limit=1", timeout=30) as answer:
+            health = json.load(answer)["health"]
+        time.sleep(_POLL_S)
+    holds = health["state"] == "live"
+    found = "live" if holds else json.dumps(health)
+    return Claim("the page is live: it computes the decisions that are published", holds, found)
+
+
+def _command(system: SoakSystem, command: str) -> Claim:
+    """Ask a question about the tables, which must have a good answer."""
+    argv = [sys.executable, "-m", "pipeline.cli", command, "--home", system.settings.home]
+    environment = {**os.environ, **system.settings.environment()}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    said = (done.stdout + done.stderr).strip().splitlines()
+    return Claim(f"`wakeroll {command}` of the tables ends with 0", done.returncode == 0, said[-1] if said else "")
+
+
+def _memory_mib(groups: set[int]) -> float:
+    """Return the proportional memory of all processes in these process groups (MiB)."""
+    total_kib = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            if int(fields[2]) in groups:
+                text = (folder / "smaps_rollup").read_text()
+                total_kib += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+    return round(total_kib / 1024, 1)
+
+
+def _files(folder: Path) -> tuple[int, float]:
+    """Return the number of files below a folder and their size (MiB); those that are deleted meanwhile are left out."""
+    count, size = 0, 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            if path.is_file():
+                count, size = count + 1, size + path.stat().st_size
+    return count, round(size / 2**20, 1)

@@ -1,0 +1,213 @@
+"""The system of a soak: a broker, two coordinators that also record, two observers, the page, and consumers."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka.admin import NewPartitions
+from msgspec import structs
+
+from bench.running_system import make_topic, settings_in
+from bench.served_page import ServedPage
+from bench.soak.soak_decisions import SoakDecisions
+from bench.soak.soak_judge import HandledLogs, QueueId
+from bench.soak.soak_processes import SoakProcesses
+from bench.soak.soak_shape import QUEUES, Shape
+from bench.soak.soak_traffic import SoakTraffic
+from model.events import Configure
+from model.signing import DEV_KEYS
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.child_process import Child
+from pipeline.local.local_system import LocalSystem
+from pipeline.local.traffic import Probe, configure
+from pipeline.runtime.deciding_queries import RECORD
+from pipeline.runtime.run_status import read_status
+from wakeroll.epoch_ms import now_ms
+from wakeroll.errors import WakerollError
+
+REPLICAS = ("a", "b")
+OBSERVERS = ("observer 1", "observer 2")
+PAGE = "serve"
+_SESSION_MS = 15_000
+_LIMIT_S = 600.0
+_POLL_S = 0.1
+
+
+class SoakFailed(WakerollError):
+    """The system did not do in time what it must do before faults begin; the message names the step."""
+
+
+class SoakSystem:
+    """The processes of a soak during a `with` block; all of them end with it."""
+
+    def __init__(self, folder: Path, shape: Shape) -> None:
+        """Prepare; the folder must be empty or missing."""
+        self.shape = shape
+        self.folder = folder
+        self.broker = EmbeddedBroker(folder / "broker", heap="512m", fast_start=False)
+        self.processes = SoakProcesses()
+        self.handled = HandledLogs()
+        self.queues: list[QueueId] = [(topic, number) for topic in shape.groups for number in range(QUEUES)]
+        self._clients = 0
+        self._logs: list[Path] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def consumer_processes(self) -> list[str]:
+        """Names of the consumer processes that should run, in the order of their start."""
+        return self.processes.wanted("consumers")
+
+    @property
+    def clients(self) -> int:
+        """Number of clients whose processes should run."""
+        return len(self.consumer_processes) * self.shape.per_process
+
+    @property
+    def writer(self) -> str:
+        """The coordinator that writes the tables, by the latest status of both; the first one if neither does."""
+        told_ms = {}
+        for replica in REPLICAS:
+            status = read_status(self.settings.work_folder, replica)
+            if status is not None and status.pid == self.processes.children[coordinator(replica)].pid:
+                told_ms[coordinator(replica)] = status.told_ms if RECORD in status.queries else 0
+        return max(told_ms, key=told_ms.__getitem__, default=coordinator(REPLICAS[0]))
+
+    def add_clients(self) -> str:
+        """Start one more consumer process; return its name."""
+        groups = self.shape.groups
+        numbers = range(self._clients, self._clients + self.shape.per_process)
+        self._clients += self.shape.per_process
+        members = [f"client-{number}={groups[number % len(groups)]}" for number in numbers]
+        name = f"consumers {len(self._logs)}"
+        log = self.folder / "handled" / name.replace(" ", "-")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._logs.append(log)
+        light = ["--light"] if self.shape.is_light else []
+        argv = [sys.executable, "-m", "bench.soak.soak_consumers", "--bootstrap", self.settings.bootstrap]
+        argv += ["--prefix", self.settings.prefix, "--log", str(log), *light, *members]
+        self.processes.launch(
+            name, Child(name, argv, log=self.settings.logs / f"{log.name}.log", env=os.environ, grace_s=60)
+        )
+        return name
+
+    def add_queues(self, topic: str, more: int) -> int:
+        """Give a topic more partitions, and messages for them; return the new number."""
+        before = sum(name == topic for name, _ in self.queues)
+        admin = self.settings.connection.admin()
+        admin.create_partitions([NewPartitions(topic, before + more)])[topic].result(60)
+        added = [(topic, number) for number in range(before, before + more)]
+        self.queues += added
+        self.traffic.add(added)
+        return before + more
+
+    def calm_down(self) -> None:
+        """Wake all suspended processes, start all that have ended, and wait until both coordinators decide again.
+
+        Raises:
+            SoakFailed: a coordinator does not decide in time.
+        """
+        self.processes.wake_all()
+        self.broker.start()
+        self.processes.supervise()
+        calm_ms = now_ms()
+        for replica in REPLICAS:
+            self._until_decides(replica, calm_ms)
+
+    def read_handled(self) -> None:
+        """Read what consumers have handled since the last call."""
+        self.handled.follow(self._logs)
+
+    def ends(self) -> dict[QueueId, int]:
+        """Return the end offset of each queue."""
+        return Cluster(self.settings.connection).ends(self.queues)
+
+    def until_consumed(self, limit_s: float) -> dict[QueueId, int]:
+        """Produce no more, and wait until everything is handled; return the messages that are missing, by queue."""
+        self.traffic.close()
+        ends = self.ends()
+
+        def done() -> bool:
+            self.processes.supervise()
+            self.read_handled()
+            return not self.handled.missing(ends)
+
+        with suppress(SoakFailed):  # the number of missing messages is the result
+            self._until("every message is handled", done, limit_s)
+        return self.handled.missing(ends)
+
+    def stop_all(self) -> None:
+        """Stop consumers, coordinators, observers and the page in good order; the broker still runs."""
+        self.probe.close()
+        for name in (*self.consumer_processes, *map(coordinator, REPLICAS), PAGE, *OBSERVERS):
+            self.processes.stop(name)
+
+    def _start(self) -> None:
+        self._stack.callback(self.broker.stop)
+        self.broker.start()
+        self.settings = settings_in(self.folder, "soak", self.broker)
+        connection, settings = self.settings.connection, self.settings
+        ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
+        for topic in self.shape.groups:
+            make_topic(connection, topic, QUEUES)
+        self.decisions = SoakDecisions(connection, settings.partitions)
+        self.decisions.start()
+        self._stack.callback(self.decisions.close)
+        self._stack.callback(self.processes.end_all)
+        for name in OBSERVERS:
+            child = LocalSystem(settings).observer
+            child.log = settings.logs / f"{name.replace(' ', '-')}.log"
+            self.processes.launch(name, child)
+        for replica in REPLICAS:
+            child = LocalSystem(structs.replace(settings, replica=replica, snapshot_interval_ms=60_000)).jobs
+            child.log = settings.logs / f"run-{replica}.log"
+            self.processes.launch(coordinator(replica), child)
+        self.processes.launch(PAGE, ServedPage(settings, settings.logs / "serve.log"))
+        self.probe = Probe(connection, self.shape.groups[0])
+        self.probe.start()
+        self._stack.callback(self.probe.close)
+        for replica in REPLICAS:
+            self._until_decides(replica)
+        for group_id in self.shape.groups:
+            configure(connection, DEV_KEYS, Configure(group_id=group_id, session_timeout_ms=_SESSION_MS))
+        for _ in range(-(-self.shape.clients // self.shape.per_process)):
+            self.add_clients()
+        self._until("every queue has an owner", lambda: self.decisions.grants().keys() >= set(self.queues))
+        self.traffic = SoakTraffic(connection, self.queues, self.shape.per_second)
+        self._stack.callback(self.traffic.close)
+        self.traffic.start()
+
+    def _until_decides(self, replica: str, after_ms: int = 0) -> None:
+        self._until(f"replica {replica} decides", lambda: self.decisions.last_ms(replica) > after_ms)
+
+    def _until(self, what: str, done: Callable[[], bool], limit_s: float = _LIMIT_S) -> None:
+        deadline_s = time.monotonic() + limit_s
+        while not done():
+            if time.monotonic() > deadline_s:
+                raise SoakFailed(f"not true within {limit_s:g} s: {what}; logs are in {self.settings.logs}")
+            time.sleep(_POLL_S)
+            self.processes.supervise()
+
+
+def coordinator(replica: str) -> str:
+    """Return the name of the process of a replica."""
+    return f"coordinator {replica}"

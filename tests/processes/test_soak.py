@@ -1,0 +1,92 @@
+"""The soak's judge finds what it looks for, and its faults have a known order. tests/operate runs a small soak."""
+
+import random
+
+import pytest
+
+from bench.latency_figures import Latency
+from bench.machine import this_machine
+from bench.soak.soak_faults import FAULTS, in_turn
+from bench.soak.soak_figures import Claim, Occurred, Soak, Window, section
+from bench.soak.soak_judge import HandledLogs
+from bench.soak.soak_shape import Shape
+
+S = 1_000_000_000
+
+
+def logs_with(tmp_path, *lines: tuple[str, int, int, float]) -> HandledLogs:
+    """Return logs of messages of the queue orders-N, given as client, queue, offset and second."""
+    log = tmp_path / "log"
+    text = (
+        f"{client} orders {queue} {offset} {int(at * S)} {int(at * S) + 10} 5\n" for client, queue, offset, at in lines
+    )
+    log.write_text("".join(text))
+    logs = HandledLogs()
+    logs.follow([log, tmp_path / "none yet"])
+    return logs
+
+
+def test_a_message_that_nobody_handled_is_missing(tmp_path):
+    """A repeated message does not replace it."""
+    logs = logs_with(tmp_path, ("a", 0, 0, 1), ("a", 0, 2, 2), ("a", 0, 2, 3), ("a", 1, 0, 3))
+
+    assert logs.missing({("orders", 0): 3, ("orders", 1): 1, ("orders", 2): 7}) == {("orders", 0): 1, ("orders", 2): 7}
+
+
+def test_repetitions_are_counted_where_they_happen(tmp_path):
+    logs = logs_with(tmp_path, ("a", 0, 0, 1), ("a", 0, 1, 2), ("b", 0, 1, 3), ("b", 0, 2, 4), ("b", 0, 1, 5))
+
+    assert logs.repeats() == [3 * S, 5 * S]
+
+
+def test_a_client_that_goes_on_after_its_queue_was_assigned_to_another_is_a_second_owner(tmp_path):
+    """The queue was assigned twice; three changes of the client need three assignments."""
+    messages = [("a", 0, 0, 1), ("b", 0, 1, 2), ("a", 0, 2, 3)]
+
+    assert logs_with(tmp_path, *messages).two_owners({("orders", 0): 2}) == [("orders", 0)]
+    assert logs_with(tmp_path, *messages).two_owners({("orders", 0): 3}) == []
+
+
+def test_a_line_without_its_end_is_read_later(tmp_path):
+    """A killed process may leave one."""
+    log, logs = tmp_path / "log", HandledLogs()
+    log.write_text(f"a orders 0 0 {S} {S} 5\na orders 0 1 {S}")
+    logs.follow([log])
+    assert logs.missing({("orders", 0): 2}) == {("orders", 0): 1}
+
+    log.write_text(f"a orders 0 0 {S} {S} 5\na orders 0 1 {S} {S} 7\n")
+    logs.follow([log])
+
+    assert logs.missing({("orders", 0): 2}) == {}
+
+
+def test_every_fault_occurs_before_one_is_repeated():
+    """The same seed repeats the order."""
+    turns, again = in_turn(random.Random(7)), in_turn(random.Random(7))
+    first = [next(turns) for _ in FAULTS]
+
+    assert set(first) == set(FAULTS)
+    assert first == [next(again) for _ in FAULTS]
+
+
+@pytest.mark.parametrize(("clients", "groups"), [(1, 1), (25, 1), (26, 2), (500, 20)])
+def test_groups_grow_in_number_with_the_clients(clients, groups):
+    assert len(Shape(clients, 10, 200).groups) == groups
+
+
+def test_the_chapter_names_a_claim_that_does_not_hold():
+    latency = Latency(10, 100, 900)
+    window = Window(60, 100, 1.5, latency, {"serve": 150.0}, 10, 1.5, 20, 2.5, latency, repeated=7)
+    claims = [Claim("no message is lost", False, "3 messages of orders-1"), Claim("the page is live", True, "live")]
+    faults = [Occurred(30, "kill writer", "coordinator a"), Occurred(60, "kill writer", "coordinator b")]
+    found = Soak(
+        this_machine(), 1, 30, 7, 100, 4, 132, 200, 60, [window], faults, 1_000, 1_007, 7, {"join": 4}, claims
+    )  # fmt: skip
+
+    text = section(found)
+
+    assert "| no message is lost | 3 messages of orders-1 | **no** |" in text
+    assert "kill writer (2)" in text
+    assert "| 1.0 | 100 | 1.5 | 100 ms | 900 ms | 100 ms | 900 ms | 7 | 10 | 1.5 | 20 | 2.5 |" in text
+    assert found.broken == claims[:1]
+    assert "Not measured yet" in section(None)

@@ -1,0 +1,95 @@
+"""Tables are files too, and somebody deletes the wrong folder: what Kafka still has is written again, once."""
+
+import shutil
+
+import pytest
+
+from pipeline.jobs import coordinate, record
+from pipeline.ledger.tables import open_views
+from pipeline.recovery.lost_tables import lost_tables, refuse_lost_tables
+from pipeline.recovery.restore_plan import prepare_restore
+from pipeline.settings import Settings
+from tests.support.systems.deployment import Log, cut, deploy
+from wakeroll.errors import InvalidUsage
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def settings(broker, tmp_path) -> Settings:
+    return deploy(broker, tmp_path, "lost")
+
+
+def run_once(spark, settings: Settings) -> None:
+    """Decide and record all that is in the log."""
+    refuse_lost_tables(settings)
+    for query in (coordinate.start(spark, settings), record.start(spark, settings)):
+        query.processAllAvailable()
+        query.stop()
+
+
+def rows(spark, settings: Settings) -> dict[str, list[tuple]]:
+    """Return the keys of the rows of each table, sorted; a row that is there twice is twice in the list."""
+    open_views(spark, settings.warehouse)
+    queries = {
+        "events": "select topic, partition, offset from events",
+        "decisions": "select shard, seq, json from decisions",
+        "assignments": "select shard, seq from assignments",
+        "offsets": "select shard, seq from offsets",
+    }
+    return {name: sorted(map(tuple, spark.sql(query).collect())) for name, query in queries.items()}
+
+
+@pytest.mark.parametrize("lost", [("decisions",), ("events", "decisions", "assignments", "offsets", "snapshots")])
+def test_lost_tables_are_written_again_and_the_others_keep_their_rows(spark, settings, lost):
+    """`run` refuses to go on without their rows; after `restore`, each row is there once, and new ones follow."""
+    log = Log(settings)
+    log.tick()
+    log.route(2)
+    log.beat("billing", "a")
+    log.pass_seconds(3)
+    run_once(spark, settings)
+    before = rows(spark, settings)
+    assert all(before[name] for name in ("events", "decisions", "assignments"))
+
+    for name in lost:
+        shutil.rmtree(f"{settings.warehouse}/{name}")
+    assert lost_tables(settings) == [name for name in ("events", "decisions", "assignments", "offsets") if name in lost]
+    with pytest.raises(InvalidUsage, match=r"has no table .*decisions.*`wakeroll restore` lets the next run write"):
+        run_once(spark, settings)
+    restored = prepare_restore(spark, settings)
+    assert restored.plans == {}
+    assert "from the first records that Kafka has" in restored.notes[0]
+    run_once(spark, settings)
+    assert rows(spark, settings) == before
+
+    log.beat("billing", "b")
+    log.pass_seconds(3)
+    run_once(spark, settings)
+    after = rows(spark, settings)
+    assert set(before["decisions"]) < set(after["decisions"])
+    assert len(set(after["events"])) == len(after["events"])
+
+
+def test_rows_of_records_that_kafka_has_deleted_are_lost(spark, settings):
+    """The tables begin where the log does; the decisions continue with the next number."""
+    log = Log(settings)
+    log.tick()
+    log.route(2)
+    log.beat("billing", "a")
+    log.pass_seconds(3)
+    run_once(spark, settings)
+    last = dict(rows(spark, settings)["assignments"])
+    topics = settings.connection.topics
+    ends = cut(settings, *topics.control, topics.decisions)
+
+    shutil.rmtree(str(settings.warehouse))
+    prepare_restore(spark, settings)
+    log.beat("billing", "b")
+    log.pass_seconds(3)
+    run_once(spark, settings)
+
+    found = rows(spark, settings)
+    assert all(offset >= ends[topic, partition] for topic, partition, offset in found["events"])
+    assert found["decisions"]
+    assert all(seq > last.get(shard, 0) for shard, seq, _ in found["decisions"])
