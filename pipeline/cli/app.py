@@ -20,6 +20,7 @@ from pipeline.cli import (
     local_commands,
     marts_command,
     replay_command,
+    reshard_command,
     restore_command,
     run_commands,
     serve_command,
@@ -51,6 +52,7 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         wake_command.wake,
         watch_command.watch_kafka,
         restore_command.restore,
+        reshard_command.reshard,
         local_commands.demo,
     ),
     "Ask": (

@@ -12,6 +12,7 @@ from model.config import MAX_RECORD_BYTES
 from model.decisions import AnyDecision
 from model.partitioner import ControlPartition
 from model.records import UNREADABLE, Record
+from model.resharding import number_of
 from model.signing import Signatures
 from pipeline.failure_log import Trouble
 from pipeline.kafka.topic_admin import Cluster, Racks
@@ -161,6 +162,8 @@ class KafkaFollower(threading.Thread):
         offsets = self._cluster.all_offsets([*places, *decisions])
         snapshots = {} if self._warehouse is None or self._is_recreated else newest_snapshots(self._warehouse)
         since = self._cluster.since(dict.fromkeys(decisions, now_ms() - HISTORY_MS))
+        if any(number_of(found.body) != partitions for found in snapshots.values()):
+            raise NotReachable("the newest snapshots have another number of partitions: `wakeroll reshard` is at work")
         with self._model.lock:
             self._model.partitions = partitions
             for place in places:
@@ -200,7 +203,11 @@ class KafkaFollower(threading.Thread):
         if len(set(numbers.values())) > 1:
             found = ", ".join(f"{topic} has {number}" for topic, number in numbers.items())
             raise NotReachable(f"the control topics have different numbers of partitions: {found}")
-        return numbers[self._topics.groups]
+        number = numbers[self._topics.groups]
+        if self._next and number != self._model.partitions:
+            log.info("the control topics have %d partitions now; their logs are read from new snapshots", number)
+            self._forget_places()
+        return number
 
     def _forget_places(self) -> None:
         """Forget how far the log was read, so that `_begin` begins again."""
