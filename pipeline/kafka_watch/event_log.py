@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 ENDS_S = 60.0
 """How often to query the end of a partition (s): a signature is valid for a hundred thousand offsets above it."""
 COUNT_S = 60.0
-"""How often to query the number of partitions (s); until then events of moved groups are rejected, and repeated later."""
+"""How often to query the number of partitions (s). Until then events of moved groups are rejected, and repeated
+later."""
 _encode = msgspec.json.Encoder().encode
 
 

@@ -104,7 +104,7 @@ def test_every_alert_has_a_chapter_of_the_runbook_and_every_chapter_an_alert():
 
     assert sorted(chapters) == sorted(RULE_NAMES)
     assert links == [f"docs/runbook.md#{name.lower()}" for name in RULE_NAMES]
-    for chapter in RUNBOOK.split("\n## ")[1:]:
+    for chapter in (one for one in RUNBOOK.split("\n## ")[1:] if one.partition("\n")[0] in RULE_NAMES):
         assert re.findall(r"^\*\*(\w+)\.\*\*", chapter, flags=re.MULTILINE) == ["Meaning", "Look", "Do"], chapter[:40]
 
 

@@ -45,6 +45,7 @@ class Log:
 
     def __init__(self, settings: Settings) -> None:
         self._topics = settings.connection.topics
+        self._partitions = settings.partitions
         self._signers = {role: new_signer(key_to_sign(settings.read_keys(), role)) for role in ROLES}
         self._producer = settings.connection.producer(**{"message.max.bytes": MAX_RECORD_BYTES})
         self._uptime_ms = 0
@@ -81,14 +82,14 @@ class Log:
 
     def signed(self, role: Role, value: bytes, key: bytes | None, partition: int | None = None) -> bytes:
         """Sign a value for a partition of the groups' topic, that of its key if none is named."""
-        home = partition_of(key or b"", CONTROL_PARTITIONS) if partition is None else partition
+        home = partition_of(key or b"", self._partitions) if partition is None else partition
         return self._sign(role, self._topics.groups, home, key, value)
 
     def _sign(self, role: Role, topic: str, partition: int, key: bytes | None, value: bytes) -> bytes:
         return self._signers[role].sign(topic, partition, key, value, end=self._ends.get((topic, partition), 0))
 
     def _everywhere(self, topic: str, value: bytes) -> None:
-        for partition in range(CONTROL_PARTITIONS):
+        for partition in range(self._partitions):
             self.send(topic, self._sign("observer", topic, partition, None, value), partition=partition)
 
     def queue(self, topic: str, queue_id: int, **event: object) -> None:
@@ -102,7 +103,7 @@ class Log:
         queue = {"topic": topic, "broker": "", "queue_id": queue_id}
         value = json.dumps({"type": "arrival", "queue": queue, "next_offset": next_offset, "observer": "o1"}).encode()
         key = f"{topic}@{queue_id}".encode()
-        home = partition_of(key, CONTROL_PARTITIONS)
+        home = partition_of(key, self._partitions)
         signed = self._sign("observer", self._topics.queues, home, key, value)
         self.send(self._topics.queues, signed, key=key, partition=home)
         self.flush()
