@@ -59,6 +59,7 @@ def reshard(
     config: ConfigFile = None,
 ) -> None:
     """Raise the number of partitions and shards, while no coordinator runs; the next `run` continues with it."""
+    from pipeline.jobs.reshard import refuse_number
     from pipeline.jobs.reshard import reshard as divide
 
     settings = settings_of(
@@ -71,6 +72,7 @@ def reshard(
         home=home,
         checkpoints=checkpoints,
     )
+    refuse_number(settings.partitions, partitions)  # before the start of Spark
     with session(settings, out) as spark:
         done = divide(spark, settings, partitions, round(metadata * 1_000))
     for (topic, partition), offset in sorted(done.positions.items()):

@@ -24,13 +24,13 @@ from pipeline.jobs.last_records import Span, decide_last
 from pipeline.kafka.control_topics import InvalidTopics
 from pipeline.kafka.topic_admin import PATIENCE_S, Cluster, Racks
 from pipeline.ledger.tables import ensure_tables
-from pipeline.recovery.checkpoint_state import has_batches, set_aside
+from pipeline.recovery.checkpoint_state import has_batches, refuse_foreign, set_aside
 from pipeline.recovery.decided_eras import highest_numbers
 from pipeline.recovery.initial_state import Beginning, Restore, adopt, name_of, prepare, read_restore
 from pipeline.recovery.log_gaps import ahead_of, left_in_checkpoint, refuse_shortened
 from pipeline.recovery.log_marks import refuse_replaced
 from pipeline.recovery.snapshots import replace_snapshots
-from pipeline.runtime.deciding_queries import COORDINATE, RECORD, partitions_of, query_of
+from pipeline.runtime.deciding_queries import COORDINATE, RECORD, partitions_of, query_of, topics_of
 from pipeline.runtime.process_locks import process_locks
 from pipeline.runtime.process_name import process_name
 from pipeline.settings import Settings
@@ -65,10 +65,7 @@ def reshard(spark: SparkSession, settings: Settings, partitions: int, metadata_m
         InvalidTopics: the topics cannot be changed.
         NotReachable: no broker answered.
     """
-    try:
-        check_number(settings.partitions, partitions)
-    except CannotSplit as error:
-        raise InvalidUsage(str(error)) from None
+    refuse_number(settings.partitions, partitions)
     positions: dict[ControlPartition, int] = {}
     published = 0
     with ExitStack() as stack:
@@ -90,6 +87,18 @@ def reshard(spark: SparkSession, settings: Settings, partitions: int, metadata_m
             if its is of_machines[-1]:
                 replace_snapshots(spark, grown)
     return Resharded(positions, published)
+
+
+def refuse_number(before: int, after: int) -> None:
+    """Reject a new number of partitions that does not fit.
+
+    Raises:
+        InvalidUsage: the message says which numbers do.
+    """
+    try:
+        check_number(before, after)
+    except CannotSplit as error:
+        raise InvalidUsage(str(error)) from None
 
 
 def _of_machines(settings: Settings) -> list[Settings]:
@@ -115,6 +124,7 @@ def _refuse_unready(settings: Settings) -> None:
         NotReachable: no broker answered.
     """
     query = query_of(settings)
+    refuse_foreign(settings.checkpoint(query), topics_of(settings), settings.partitions)
     ahead = ahead_of(settings, query)
     if ahead is None or not has_batches(settings):
         raise InvalidUsage(

@@ -90,19 +90,18 @@ def has_snapshots(spark: SparkSession, settings: Settings) -> bool:
 
 
 def newest_number(spark: SparkSession, settings: Settings) -> int | None:
-    """Return the number of partitions of the newest snapshot that can be read; None if there is none."""
+    """Return the number of partitions of the newest snapshots that can be read; None if there are none."""
     if not has_snapshots(spark, settings):
         return None
     rows = (
         spark.read.format("delta")
         .load(path_of(settings.warehouse, SNAPSHOTS).for_spark())
         .where(f.col("version").between(READABLE[0], READABLE[-1]) & f.col("topic").isin(*topics_of(settings)))
-        .orderBy(f.desc("era"), f.desc("at_ms"), f.desc("offset"))
-        .select("body")
-        .limit(1)
+        .groupBy("topic", "partition")
+        .agg(f.max_by("body", f.struct("era", "offset")).alias("body"))
         .collect()
     )
-    return number_of(bytes(rows[0].body)) if rows else None
+    return max((number_of(bytes(row.body)) for row in rows), default=None)
 
 
 def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPartition, Row]:
