@@ -149,12 +149,16 @@ def _grow(settings: Settings, partitions: int) -> None:
     """
     topics, cluster = settings.connection.topics, Cluster(settings.connection)
     concerned = (*topics.control, topics.decisions)
-    found = cluster.racks(concerned)
-    for topic, racks in found.items():
-        if not isinstance(racks, Racks) or len(racks) not in (settings.partitions, partitions):
-            what = f"{len(racks)} partitions" if isinstance(racks, Racks) else racks.str()
-            raise InvalidTopics(f"{topic} has {what}; expected {settings.partitions}, or {partitions} already")
-    due = [topic for topic, racks in found.items() if len(racks) == settings.partitions]  # type: ignore[arg-type]
+    due: list[str] = []
+    for topic, racks in cluster.racks(concerned).items():
+        if isinstance(racks, KafkaError):
+            raise InvalidTopics(f"cannot describe the topic {topic}: {racks.str()}")
+        if len(racks) == settings.partitions:
+            due.append(topic)
+        elif len(racks) != partitions:
+            raise InvalidTopics(
+                f"{topic} has {len(racks)} partitions; expected {settings.partitions}, or {partitions} already"
+            )
     for topic, error in (cluster.grow(due, partitions) if due else {}).items():
         if error is not None:
             needs = "; this principal needs Alter on it" if is_denied(error) else ""
