@@ -98,10 +98,14 @@ class Growing:
         self.shards = {PARTITION: Shard(TOPIC, PARTITION, 4)}
         self.at_ms = 0
         self.tell(ROUTE)
-        for group_id in (MOVES, STAYS):
-            for client_id in "ab":
-                self.at_ms += 2_000
+        for client_id in "ab":
+            self.pass_seconds(2)
+            for group_id in (MOVES, STAYS):
                 self.tell(beat(client_id, group_id))
+        self.pass_seconds(2)
+        for client_id, number in (("a", 0), ("b", 1)):
+            for group_id in (MOVES, STAYS):
+                self.tell(beat(client_id, group_id, 2, (number,)))
 
     def tell(self, event: object) -> list[AnyDecision]:
         """Append an event where a client that knows all partitions does; return the decisions about it."""
@@ -215,11 +219,14 @@ def test_a_held_pull_is_answered_by_the_new_shard():
     queues = [Queue("orders", "", number) for number in range(40)]
     home = next(queue for queue in queues if partition_of(queue.key.encode(), 8) == 6)
     log, shard = ControlLog(4, queues=True), Shard(QUEUES, 2, 4)
-    pull = Pull(request_id="a-1:1", group_id="billing", client_id="a", instance_id="a-1", queue=home, from_offset=0)
-    for event in (Tick(), pull):
+    first, pull = (
+        Pull(request_id=f"{name}:1", group_id="billing", client_id=name, instance_id=name, queue=home, from_offset=0)
+        for name in "ab"
+    )
+    for event in (Tick(), first, pull):
         for record in log.append(event, 0):
             if (record.topic, record.partition) == (QUEUES, 2):
-                assert shard.apply(record) == []
+                shard.apply(record)
 
     parts = {
         number: Shard(QUEUES, number, 8, body) for number, body in split(QUEUES, 2, shard.body(), 8, offset=2).items()
@@ -232,7 +239,7 @@ def test_a_held_pull_is_answered_by_the_new_shard():
         for record in new.append(Tick(), 1_000 * second):
             if (record.topic, record.partition) == (QUEUES, 6):
                 said += parts[6].apply(record)
-    assert [(one.request_id, one.reason) for one in said] == [("a-1:1", "timeout")]
+    assert [(one.request_id, one.reason) for one in said] == [("b:1", "timeout")]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartitio
 from pyspark.sql import SparkSession
 
 from model.config import CONTROL_PARTITIONS, MAX_RECORD_BYTES
+from model.decision_order import order_of
 from model.decisions import AnyDecision
 from model.partitioner import partition_of
 from model.records import Record
@@ -175,8 +176,9 @@ def told(settings: Settings) -> dict[tuple[str, str], list[int]]:
 
 
 def decided(settings: Settings) -> list[dict[str, Any]]:
-    """Return the decisions in Kafka, those of a group in order."""
-    return [json.loads(value) for _, value in read(settings, settings.connection.topics.decisions, settings.partitions)]
+    """Return the decisions in Kafka, those of a group in order, also if it has moved to another partition."""
+    records = read(settings, settings.connection.topics.decisions, settings.partitions)
+    return sorted((json.loads(value) for _, value in records), key=lambda one: order_of(one["shard"], one["seq"]))
 
 
 def inbox_of(settings: Settings, client_id: str) -> list[dict[str, Any]]:
