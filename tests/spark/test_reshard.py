@@ -41,7 +41,7 @@ from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark
 
-MOVES, STAYS = "billing", "shipping"
+MOVES, STAYS = "taxes", "billing"
 MEMBERS = [(MOVES, "a"), (MOVES, "b"), (STAYS, "s"), (STAYS, "t")]
 QUEUES = [Queue("orders", "", number) for number in range(4)]
 
@@ -86,11 +86,11 @@ def test_the_shards_are_divided_and_groups_go_on(spark, broker, tmp_path, wakero
     for member in MEMBERS:
         log.beat(*member)
     before = share(log, old, queries[0], MEMBERS, 8)
-    log.commit(old, "a", before[MOVES, "a"][0], 7)
+    log.commit(old, "a", before[MOVES, "a"][0], 7, MOVES)
     stop(queries)
     moment_ms = max(shard.tick_ms for shard in read_shards(spark, old))
     # No coordinator has applied these when the number changes.
-    log.commit(old, "b", before[MOVES, "b"][0], 9)
+    log.commit(old, "b", before[MOVES, "b"][0], 9, MOVES)
     log.beat(MOVES, "c")
     log.beat(STAYS, "u")
     log.tick()
@@ -134,7 +134,7 @@ def test_the_shards_are_divided_and_groups_go_on(spark, broker, tmp_path, wakero
     queries = start(spark, new)
     members = [*MEMBERS, (MOVES, "c"), (STAYS, "u")]
     after = share(log, new, queries[0], members, 8)
-    log.commit(new, "a", after[MOVES, "a"][0], 12)
+    log.commit(new, "a", after[MOVES, "a"][0], 12, MOVES)
     log.tick()
     stop(queries)
     open_views(spark, new.warehouse)

@@ -21,7 +21,7 @@ decode_state = msgspec.msgpack.Decoder(ShardState).decode
 
 
 def moved(record: Record, partition: int, offset: int) -> Record:
-    return record._replace(partition=partition, offset=offset)
+    return structs.replace(record, partition=partition, offset=offset)
 
 
 def content(decision: AnyDecision) -> AnyDecision:
@@ -87,7 +87,7 @@ def beat(client_id: str, group_id: str, epoch: int = -1, owned: tuple[int, ...] 
 ROUTE = Route(
     topic="orders", version="2", queues=[RoutedQueue(topic="orders", broker="", queue_id=number) for number in (0, 1)]
 )
-MOVES, STAYS = "billing", "shipping"
+MOVES, STAYS = "taxes", "billing"
 
 
 class Growing:
@@ -197,7 +197,7 @@ def test_a_record_in_the_old_partition_is_rejected_with_the_new_one(growing):
     growing.grow()
     record = growing.log.append(beat("a", MOVES, 2, (0,)), growing.at_ms)[0]
 
-    [rejected] = growing.apply(record._replace(partition=PARTITION, offset=99))
+    [rejected] = growing.apply(moved(record, PARTITION, 99))
 
     assert (rejected.rule, rejected.client_id) == ("partition", "a")
     assert "belongs to partition 5 of 8; the record is in partition 1" in rejected.detail

@@ -19,7 +19,7 @@ from model.resharding import split
 from model.shard import Shard
 from tests.support.control_log import START_MS, TOPIC, encode_event
 
-GROUP = "billing"
+GROUP = "taxes"
 OLD, NEW = (partition_of(GROUP.encode(), number) for number in (4, 8))
 QUEUES = [Queue("orders", "", number) for number in range(4)]
 NAMES = "abc"

@@ -120,14 +120,14 @@ class Log:
         routed = [{"topic": "orders", "broker": "", "queue_id": queue_id} for queue_id in range(queues)]
         self.everywhere(type="route", topic="orders", version=str(queues), queues=routed)
 
-    def commit(self, settings: Settings, client_id: str, queue_id: int, offset: int) -> None:
-        """Let a member of billing commit an offset of a queue of orders, in the newest epoch that it was told."""
+    def commit(self, settings: Settings, client_id: str, queue_id: int, offset: int, group_id: str = "billing") -> None:
+        """Let a member of a group commit an offset of a queue of orders, in the newest epoch that it was told."""
         epochs = [
             one["epoch"] for one in decided(settings) if one["kind"] == "assignment" and one["client_id"] == client_id
         ]
         committed = [{"queue": {"topic": "orders", "broker": "", "queue_id": queue_id}, "offset": offset}]
         names = {"client_id": client_id, "instance_id": f"{client_id}-1"}
-        self.group("billing", type="commit", epoch=max(epochs), offsets=committed, **names)
+        self.group(group_id, type="commit", epoch=max(epochs), offsets=committed, **names)
 
     def raw(self, value: bytes, key: str | None = None, **where: int) -> None:
         """Append anything to the groups' topic."""
