@@ -1,4 +1,4 @@
-"""Clients that learn late of new shards: whatever happens around the change, no queue has two owners or goes back."""
+"""Clients that learn late of new shards: nobody who lives expires, no queue has two owners, and nothing goes back."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from model.client import Client, Preferences
 from model.client_actions import Dropped, Give, Output, Send, Take
 from model.config import METADATA_MS
-from model.decisions import AnyDecision, Rejected
+from model.decisions import AnyDecision, Membership, Rejected
 from model.events import AnyEvent, Commit, Heartbeat, Route, RoutedQueue, Subscription, Tick
 from model.invariants import broken_epochs, broken_offsets, broken_ownership, broken_telling
 from model.partitioner import partition_of
@@ -163,7 +163,11 @@ class World:
             self.decisions.append(decision)
             name = getattr(decision, "client_id", None)
             if name in self.processes:
-                self.processes[name].inbox.append(decision)
+                process = self.processes[name]
+                process.inbox.append(decision)
+                if isinstance(decision, Membership) and decision.change == "expired":
+                    is_dead = not process.is_alive or process.client.instance_id != decision.instance_id
+                    assert is_dead, f"{name} lives and expires: {decision.detail}"
 
 
 @given(before=before, after=after, learners=st.sampled_from(["", "abc", "ab", "c"]))
