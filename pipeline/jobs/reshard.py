@@ -93,7 +93,7 @@ def refuse_number(before: int, after: int) -> None:
     """Reject a new number of partitions that does not fit.
 
     Raises:
-        InvalidUsage: the message says which numbers do.
+        InvalidUsage: the message names the numbers that do.
     """
     try:
         check_number(before, after)

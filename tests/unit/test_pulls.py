@@ -203,7 +203,7 @@ def test_a_pull_that_a_refusal_quotes_can_be_sent_again():
     assert asked.waiting(A) == pull
     assert log.append(pull) == []
     [answer] = log.append(Arrival(queue=A, next_offset=6))
-    assert asked.hear(answer) == PullEnded(pull, "arrival", 6)
+    assert asked.hear(answer) == PullEnded(pull, "arrival", 5)
     assert asked.quoted_in(refusal) is None
 
 
