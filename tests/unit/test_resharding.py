@@ -124,11 +124,8 @@ class Growing:
 
     def grow(self) -> None:
         """Split the shard; the log of the old partition goes on."""
-        before = self.shards[PARTITION]
-        parts = split(TOPIC, PARTITION, before.body(), 8, offset=before.offset + 1)
-        self.log = ControlLog(8)
-        while self.log.write(b"{}", self.at_ms, PARTITION).offset < before.offset:
-            pass
+        ends = self.log.grow(8)
+        parts = split(TOPIC, PARTITION, self.shards[PARTITION].body(), 8, offset=ends[TOPIC, PARTITION])
         self.shards = {number: Shard(TOPIC, number, 8, body) for number, body in parts.items()}
 
 
