@@ -21,6 +21,8 @@ from wakeroll.headers import WRITER_HEADER
 _AT_ONCE = 1_000
 _SLICE_S = 0.2
 _FLUSH_S = 60.0
+_BY_KEY = -1
+"""Instead of a partition: Kafka's client chooses it by the key."""
 
 
 class Span(NamedTuple):
@@ -110,7 +112,7 @@ class _Publisher:
         self._topics = connection.topics
         self._bootstrap = connection.bootstrap
         self._partitions = partitions
-        self._headers = [(WRITER_HEADER, writer.encode())]
+        self._headers: list[tuple[str, str | bytes | None]] = [(WRITER_HEADER, writer.encode())]
         self._failure: KafkaError | None = None
         self._producer: Producer = connection.producer(**{"message.max.bytes": MAX_RECORD_BYTES + 4_096})
 
@@ -122,8 +124,8 @@ class _Publisher:
         """
         for topic, key, content in addressed(decision, value, self._topics, shard):
             # Its repetition must be in the partition that had the first copy, although there are more of them now.
-            place = {"partition": partition_of(key, self._partitions)} if topic == self._topics.decisions else {}
-            self._produce(topic, key, content, place)
+            partition = partition_of(key, self._partitions) if topic == self._topics.decisions else _BY_KEY
+            self._produce(topic, key, content, partition)
         self.count += 1
 
     def finish(self) -> None:
@@ -136,10 +138,12 @@ class _Publisher:
             reason = "no answer" if self._failure is None else self._failure.str()
             raise NotReachable(f"cannot publish decisions at {self._bootstrap} ({reason})")
 
-    def _produce(self, topic: str, key: bytes, value: bytes, place: Mapping[str, int]) -> None:
+    def _produce(self, topic: str, key: bytes, value: bytes, partition: int) -> None:
         while True:
             try:
-                self._producer.produce(topic, value, key, headers=self._headers, on_delivery=self._delivered, **place)
+                self._producer.produce(
+                    topic, value, key, headers=self._headers, partition=partition, on_delivery=self._delivered
+                )
             except BufferError:
                 self._producer.poll(_SLICE_S)
             except KafkaException as problem:

@@ -178,6 +178,7 @@ def test_the_shards_are_divided_and_groups_go_on(spark, broker, tmp_path, wakero
         assert {one.client_id: one.queues for one in view.members} == {
             client_id: len(queues) for (group_id, client_id), queues in expected.items() if group_id == MOVES
         }
+    print(f"the command took {took_s:.1f} s")
     assert took_s < PATIENCE_WITH_SPARK_S
 
     replica = replica_of(new, "b")
