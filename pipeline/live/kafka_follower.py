@@ -99,6 +99,8 @@ class KafkaFollower(threading.Thread):
         """Topic -> its id, which changes if it is recreated."""
         self._is_recreated = False
         """Whether a control topic was recreated, so that snapshots are of a log that is gone."""
+        self._has_grown = False
+        """Whether the number of partitions has changed since the start."""
         self._heard_s = time.monotonic()
         self._looked_s = time.monotonic()
         self._healed_s = time.monotonic()
@@ -171,8 +173,13 @@ class KafkaFollower(threading.Thread):
                 found = snapshots.get(place)
                 if found is not None and found.offset >= end:
                     found = None  # it is of a log that was deleted
-                era = 1 if found is None else found.era
-                self._put(first_follower(place, partitions, self._signatures, found, era, first), first)
+                if found is None and self._has_grown:
+                    # The log before the change was decided with another number: only members can be learned from it.
+                    new = ShardFollower(place, partitions, self._signatures, learns_era=1, first=first)
+                else:
+                    era = 1 if found is None else found.era
+                    new = first_follower(place, partitions, self._signatures, found, era, first)
+                self._put(new, first)
                 self._ends[place], self._starts[place] = end, self._next[place]
             for place in decisions:
                 first, end = offsets[place]
@@ -206,6 +213,7 @@ class KafkaFollower(threading.Thread):
         number = numbers[self._topics.groups]
         if self._next and number != self._model.partitions:
             log.info("the control topics have %d partitions now; their logs are read from new snapshots", number)
+            self._has_grown = True
             self._forget_places()
         return number
 

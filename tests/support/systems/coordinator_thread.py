@@ -66,6 +66,8 @@ class Coordinator(threading.Thread):
         self._wanted = CONTROL_PARTITIONS
         self.positions: dict[tuple[str, int], int] = {}
         """Old partition -> first offset that the present number decides; empty if the number never changed."""
+        self.begun: dict[tuple[str, int], bytes] = {}
+        """Partition -> the state with which its shard began then."""
         self._has_grown = threading.Event()
         self._shards = {
             (topic, partition): Shard(topic, partition, CONTROL_PARTITIONS, signatures=keys)
@@ -243,7 +245,7 @@ class Coordinator(threading.Thread):
                 topic, partition, shard.body(), self._wanted, offset=ends[topic, partition]
             ).items()
         }
-        self.positions, self._partitions = ends, self._wanted
+        self.positions, self.begun, self._partitions = ends, parts, self._wanted
         self._shards = {
             place: Shard(*place, self._wanted, body, signatures=self._keys) for place, body in parts.items()
         }
