@@ -347,8 +347,12 @@ class Client:
         return [self._holding.give(assigned, self.instance_id) for assigned in queues]
 
     def _note(self, refusal: Rejected) -> list[Output]:
-        """Report a rejection once per rule; repeat a commit that came too early for a coordinator that recovers."""
-        if refusal.rule == "commit":
+        """Report a rejection once per rule; repeat commits that no coordinator has accepted.
+
+        A commit may come too early for a coordinator that recovers. Or it is in the former partition of the group,
+        because the number of shards has grown.
+        """
+        if refusal.rule in ("commit", "partition"):
             # A draining queue has another owner soon, or already.
             self._holding.forget_acknowledged(readable_only=True)
         if refusal.rule in self._refused:

@@ -24,6 +24,9 @@ GRACE_MS = 15_000
 """After a dark log no member expires for this long, ms: the clients are reconnecting."""
 GRACE_EVERY_MS = 60_000
 """Shortest time from the end of one grace to the next, ms, so that a slow observer does not stop expiry."""
+METADATA_MS = 300_000
+"""How long a client of Kafka may take to learn of new partitions, ms: default of `topic.metadata.refresh.interval.ms`
+of librdkafka and of `metadata.max.age.ms` of the Java clients."""
 MAX_OBSERVERS = 16
 """Observers whose uptime a shard remembers; the one that was silent for longest is forgotten first."""
 CLIENT_MARGIN_MS = LONGEST_STEP_MS + SLACK_MS

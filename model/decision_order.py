@@ -1,7 +1,8 @@
 """The order of decisions, declared once: by the era of their shard as a number, then by seq.
 
 All decisions about a group come from the one shard of its key, and a new era of a shard begins after all decisions of
-the era before. So (era, seq) orders all decisions about a group, a member, a queue or an offset. No other field does:
+the era before. When the number of shards grows, a group may move: its new shard continues the era and the seq of the
+old one. So (era, seq) orders all decisions about a group, a member, a queue or an offset. No other field does:
 log times step back when a partition's leader changes to a broker whose clock is behind, ``groups-1.10`` sorts before
 ``groups-1.9`` as text, and seq counts from 1 again in each era. Decisions of different shards have no order except
 their log times.

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from model import config
+from model.decision_order import era_of
 from model.decisions import (
     AnyDecision,
     Assignment,
@@ -301,7 +302,7 @@ def _begins_era(decision: AnyDecision, eras: dict[str, str]) -> bool:
         return False
     before = eras.get(decision.group_id, decision.shard)
     eras[decision.group_id] = decision.shard
-    return before != decision.shard
+    return era_of(before) != era_of(decision.shard)  # the group may move to another shard, in the same era
 
 
 def _stray_locks(group: Group) -> list[Queue]:

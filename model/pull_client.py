@@ -88,6 +88,16 @@ class Pulls:
         pull = self._end(answer.request_id)
         return PullEnded(pull, answer.reason, answer.next_offset)
 
+    def quoted_in(self, refusal: Rejected) -> Pull | None:
+        """Return the waiting pull that a rejection is about; None if there is none.
+
+        A rejection names no request; it contains the first bytes of the record.
+        """
+        for pull, _ in self._waiting.values():
+            if base64.b64encode(_encode(pull)[:MAX_RAW_BYTES]).decode() == refusal.raw:
+                return pull
+        return None
+
     def cancel(self, queue: Queue) -> Cancel | None:
         """Cancel the pull of a queue; return the event to append, or None if there is no pull."""
         pull = self.waiting(queue)
@@ -117,9 +127,9 @@ class Pulls:
         return pull
 
     def _refused(self, refusal: Rejected) -> PullEnded | None:
-        """End the pull that a rejection quotes. It names no request; it contains the first bytes of the record."""
-        for request_id, (pull, _) in self._waiting.items():
-            if base64.b64encode(_encode(pull)[:MAX_RAW_BYTES]).decode() == refusal.raw:
-                self._end(request_id)
-                return PullEnded(pull, "refused", pull.from_offset, refusal.rule, refusal.detail)
-        return None
+        """End the pull that a rejection is about."""
+        pull = self.quoted_in(refusal)
+        if pull is None:
+            return None
+        self._end(pull.request_id)
+        return PullEnded(pull, "refused", pull.from_offset, refusal.rule, refusal.detail)

@@ -41,6 +41,17 @@ _KEEP_ROUTINE = (*_KEEP_TOPICS, Heartbeat, Tick)
 own, after a heartbeat."""
 
 
+class Growth(Struct, array_like=True, frozen=True):
+    """A change of the number of partitions; see `model.resharding`."""
+
+    offset: int
+    """Offset of the first record that the shard decided with the new number."""
+    before: int
+    """Number of partitions until then."""
+    at_ms: int
+    """Log time of the last tick before, epoch ms."""
+
+
 class ShardState(Struct, array_like=True):
     """The state of a shard between batches."""
 
@@ -86,6 +97,8 @@ class ShardState(Struct, array_like=True):
     """Key of a group's records -> its routine heartbeats, as msgpack; only groups that have some."""
     level: int = feature_levels.FIRST
     """Feature level: how the shard decides, by the newest `level` record."""
+    growths: list[Growth] = []
+    """Changes of the number of partitions, the oldest first."""
 
 
 _Step = tuple[AnyEvent, Moment, Cause, int, Around]
@@ -153,7 +166,7 @@ class Shard:
         Args:
             topic: the control topic, like ``wakeroll.groups``.
             partition: the Kafka partition.
-            partitions: number of partitions of the topic; fixed as long as the state exists.
+            partitions: number of partitions of the topic; as in the state, which `model.resharding` changes.
             body: the state after the last batch; None at the very start, or if it was lost.
             era: 1 at the very start.  One above the body's era begins a new era, because records are missing between
                 the body and the log, or because there is no body.  Settings, offsets, routes and ended instances are
@@ -175,8 +188,7 @@ class Shard:
         if state.partitions != partitions:
             raise WrongPartitions(
                 f"the state of {topic}-{partition} was made with {state.partitions} partitions, now there are "
-                f"{partitions}; their number is fixed for the life of a deployment: use a topic prefix of its own for "
-                "another number"
+                f"{partitions}; set `partitions` to {state.partitions}, or change their number by `wakeroll reshard`"
             )
         if era > state.era:
             state.era, state.seq, state.quiet_until, state.stage = era, 0, quiet_until, "lost"
@@ -209,6 +221,11 @@ class Shard:
         return self._state.era
 
     @property
+    def seq(self) -> int:
+        """Number of the last decision."""
+        return self._state.seq
+
+    @property
     def is_quiet(self) -> bool:
         """Whether the decisions on the last record must not be published."""
         return self._state.offset < self._state.quiet_until
@@ -239,6 +256,11 @@ class Shard:
         return feature_levels.STATE_VERSIONS[self._state.level]
 
     @property
+    def growths(self) -> list[Growth]:
+        """Changes of the number of partitions, the oldest first."""
+        return self._state.growths
+
+    @property
     def load(self) -> Load:
         """The bounded resources that all groups or queues of the shard use together."""
         return self._state.load
@@ -251,6 +273,10 @@ class Shard:
     def copy(self) -> "Shard":
         """Return a second shard that continues from here and leaves this one as it is; it requires no signatures."""
         return Shard(self.topic, self.partition, self._partitions, self.body(), raises=self._raises)
+
+    def continued(self, body: bytes, partitions: int) -> "Shard":
+        """Return a shard that continues with another state, by the same keys."""
+        return Shard(self.topic, self.partition, partitions, body, signatures=self._signatures, raises=self._raises)
 
     def body(self) -> bytes:
         """Return the state after the records so far."""

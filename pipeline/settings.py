@@ -59,7 +59,7 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,200}\Z", description="prefix of the names of the control plane's topics")
     ] = "wakeroll"
     partitions: Annotated[
-        int, Meta(ge=1, le=1_000, description="partitions of each control topic; a checkpoint fixes the number")
+        int, Meta(ge=1, le=1_000, description="partitions of each control topic; `wakeroll reshard` raises it")
     ] = config.CONTROL_PARTITIONS
     inbox_partitions: Annotated[int, Meta(ge=1, le=10_000)] = config.INBOX_PARTITIONS
     replication: Annotated[

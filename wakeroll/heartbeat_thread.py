@@ -181,6 +181,8 @@ class Control:
                 for decision in decisions:
                     if isinstance(decision, Wake | Rejected):
                         self._on_answer(decision)
+                    if isinstance(decision, Rejected) and self._is_misplaced(decision):
+                        self._outbox.learn_partitions()
                 self._outbox.serve()
                 deaf = self._inbox.is_deaf(self._client.session_timeout_ms)
                 with self._lock:
@@ -194,6 +196,10 @@ class Control:
             self.changed.set()
         finally:
             self._inbox.close()
+
+    def _is_misplaced(self, refusal: Rejected) -> bool:
+        """Return whether an event of this client was in a wrong partition: the number of shards may have grown."""
+        return (refusal.rule, refusal.client_id, refusal.group_id) == ("partition", self.client_id, self.group_id)
 
     def _is_allowed(self, may: Callable[[Give, int], bool], give: Give) -> bool:
         with self._lock:

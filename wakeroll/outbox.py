@@ -1,6 +1,7 @@
 """The outbox of a client: its events for the coordinator, sent in order and without duplicates."""
 
 import logging
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -10,8 +11,12 @@ from model import config
 from model.events import Event
 from wakeroll.connection import Connection
 from wakeroll.login_errors import denied, is_denied
+from wakeroll.topic_partitions import learn_partitions
 
 log = logging.getLogger("wakeroll")
+
+LEARN_S = 5.0
+"""Shortest time between two queries of the partitions (s): with a wrong partitioner every event is rejected."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -31,6 +36,8 @@ class Outbox:
         self._broken = False
         self._is_denied = False
         self._producer = self._make()
+        self._learned_s = -LEARN_S
+        """When the partitions were queried last, by the monotonic clock (s)."""
 
     def send(self, event: Event, on_delivered: Callable[[], None] | None = None) -> None:
         """Append an event without waiting.
@@ -63,6 +70,12 @@ class Outbox:
             log.debug("a record for the group was not sent: the producer's queue is full")
         except KafkaException as problem:
             self._note(problem.args[0])
+
+    def learn_partitions(self) -> None:
+        """Query the partitions of the groups topic, at most every few seconds; the next events go to the right one."""
+        if time.monotonic() - self._learned_s >= LEARN_S:
+            self._learned_s = time.monotonic()
+            learn_partitions(self._producer, self._connection.topics.groups)
 
     def serve(self) -> None:
         """Run the callbacks of completed deliveries, without waiting."""

@@ -16,6 +16,7 @@ from model.queue import Queue
 from wakeroll.connection import Connection
 from wakeroll.login_errors import denied, is_denied
 from wakeroll.monotonic_clock import now_ms
+from wakeroll.topic_partitions import learn_partitions
 
 log = logging.getLogger("wakeroll")
 
@@ -37,6 +38,8 @@ class Puller:
         self._changed = threading.Condition()  # with a lock that its owner may acquire again
         self._producer: Producer | None = None
         self._signer = connection.client_signer(group_id)
+        self._sent_again: dict[Queue, str] = {}
+        """Queue -> request id of its last pull that was in a wrong partition, and was sent again."""
         self._denials = 0
         """Number of pulls that were denied since one was accepted."""
 
@@ -92,8 +95,10 @@ class Puller:
             self._changed.wait_for(check, seconds)
 
     def hear(self, answer: Wake | Rejected) -> None:
-        """Process an answer from the inbox."""
+        """Process an answer from the inbox; send a pull again if its queue has moved to another partition."""
         with self._changed:
+            if isinstance(answer, Rejected) and answer.rule == "partition" and self._send_again(answer):
+                return
             ended = self._pulls.hear(answer)
             if ended is not None:
                 self._note(ended)
@@ -114,6 +119,16 @@ class Puller:
         for each in ended:
             self._ended[each.pull.queue] = each
             self._changed.notify_all()
+
+    def _send_again(self, refusal: Rejected) -> bool:
+        """Send the rejected pull to the right partition; return False if it was sent twice, or waits no more."""
+        pull = self._pulls.quoted_in(refusal)
+        if pull is None or pull.request_id == self._sent_again.get(pull.queue) or self._producer is None:
+            return False
+        self._sent_again[pull.queue] = pull.request_id
+        learn_partitions(self._producer, self._connection.topics.queues)
+        self._append(pull)
+        return True
 
     def _append(self, event: Pull | Cancel) -> None:
         """Append an event; `Pulls` handles a loss by timeout. The caller holds the lock, so pulls stay in order."""

@@ -44,12 +44,13 @@ answers as (
     group by client_id, request_id
 ),
 
+-- A queue moves to a later partition when the number of partitions grows.
 heard as (
     select
         pulls.*,
         max(request_number) over (
             partition by topic, broker, queue_id, group_id, client_id, instance_id
-            order by pulls.offset
+            order by pulls.partition, pulls.offset
             rows between unbounded preceding and 1 preceding
         ) as last_number
     from pulls

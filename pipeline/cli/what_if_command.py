@@ -85,7 +85,7 @@ def what_if(
     at_ms = None if at is None else int(time_of(at))
     deployment = settings_of(config, home=home)
     with ledger(deployment, out, engine) as opened:
-        shard = shard_at(opened, place_of(opened, group, deployment.partitions), deployment.partitions, at_ms)
+        shard = shard_at(opened, place_of(opened, group, deployment.partitions, at_ms), deployment.partitions, at_ms)
     try:
         answers = {words_of(change): predict(shard, group, change) for change in changes}
     except NotPlayable as error:

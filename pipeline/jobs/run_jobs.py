@@ -80,12 +80,13 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         if warning := warning_of(settings.keys):
             log.warning("%s", warning)
         refuse_unconditional(settings.checkpoints_folder)
-        refuse_foreign(settings.checkpoint(query_of(settings)), topics_of(settings), settings.partitions)
+        its_topics, replica = topics_of(settings), bool(settings.replica)
+        refuse_foreign(settings.checkpoint(query_of(settings)), its_topics, settings.partitions, may_grow=replica)
     if record.NAME in jobs:
         topics = settings.connection.topics
         refuse_unconditional(settings.warehouse)
         written = settings.checkpoint(latest_recording(settings))
-        refuse_foreign(written, (*topics.control, topics.decisions), settings.partitions)
+        refuse_foreign(written, (*topics.control, topics.decisions), settings.partitions, may_grow=True)
         refuse_lost_tables(settings)
     writes = record.NAME in jobs and not settings.is_standby
     metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=writes)

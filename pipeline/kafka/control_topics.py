@@ -243,14 +243,13 @@ def _about_replicas(cluster: Cluster, racks: Mapping[str, Racks | KafkaError]) -
 def _other_number(expected: _Expected, found: int) -> str:
     """Describe how to fix a wrong number of partitions. The partition of a key depends on that number.
 
-    A client determines its inbox partition once. A group would be in two shards, and one of them would expire its
-    members.
+    A client determines its inbox partition once. Without the states of the old shards, a group would begin again in
+    another one.
     """
     text = f"{expected.topic} has {found} partitions, `{expected.setting}` is {expected.partitions}; "
     if expected.setting == "inbox_partitions":
         return text + f"set it to {found}, and restart the clients if partitions were added after they were started"
     return (
-        text + f"if the deployment was created with {found}, set it to {found}; if partitions were added later, the "
-        "topic cannot be used any more, because the number is fixed for the life of a deployment: create a new "
-        "deployment with another --prefix"
+        text + f"if the deployment has {found} shards, set it to {found}; if partitions were added since, run "
+        f"`wakeroll reshard --partitions {found}`, which divides the state of the shards among them"
     )

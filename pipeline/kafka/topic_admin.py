@@ -12,6 +12,7 @@ from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
     ListOffsetsResultInfo,
+    NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -198,6 +199,12 @@ class Cluster:
     def create(self, topics: list[NewTopic]) -> dict[str, KafkaError | None]:
         """Create topics; a topic that already exists has the error TOPIC_ALREADY_EXISTS."""
         answers = self._answers(self._admin.create_topics(topics, request_timeout=self._patience_s))
+        return {name: answer if isinstance(answer, KafkaError) else None for name, answer in answers.items()}
+
+    def grow(self, topics: Iterable[str], partitions: int) -> dict[str, KafkaError | None]:
+        """Raise the number of partitions of topics; Kafka cannot lower it."""
+        wanted = [NewPartitions(topic, partitions) for topic in topics]
+        answers = self._answers(self._admin.create_partitions(wanted, request_timeout=self._patience_s))
         return {name: answer if isinstance(answer, KafkaError) else None for name, answer in answers.items()}
 
     def _list(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec) -> _Futures:

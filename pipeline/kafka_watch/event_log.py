@@ -17,11 +17,15 @@ from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 from wakeroll.keys import key_to_sign, new_signer
 from wakeroll.partition_offsets import ends_of
+from wakeroll.topic_partitions import learn_partitions
 
 log = logging.getLogger(__name__)
 
 ENDS_S = 60.0
 """How often to query the end of a partition (s): a signature is valid for a hundred thousand offsets above it."""
+COUNT_S = 60.0
+"""How often to query the number of partitions (s). Until then events of moved groups are rejected, and repeated
+later."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -49,6 +53,8 @@ class EventLog:
         self._producer = self._make()
         self._is_broken = False
         self._partitions = 0
+        self._counted_s = 0.0
+        """When the partitions were counted last, by the monotonic clock (s)."""
         self._ends: dict[int, tuple[int, float]] = {}
         """Partition -> its end offset, and when it was queried (s)."""
         self._trouble = Trouble(log, "events about watched groups are appended again")
@@ -101,13 +107,15 @@ class EventLog:
             return
 
     def _number(self) -> int:
-        """Return the number of partitions of the control topic; it never changes."""
-        if not self._partitions:
+        """Return the number of partitions of the control topic, which may grow."""
+        if not self._partitions or time.monotonic() - self._counted_s >= COUNT_S:
             with self._connection.answering(self._timeout):
                 found = self._consumer.list_topics(self._topic, self._timeout).topics[self._topic]
             if not found.partitions:
                 raise NotReachable(f"there is no topic {self._topic}; `wakeroll run` creates it")
-            self._partitions = len(found.partitions)
+            if self._partitions not in (0, len(found.partitions)):
+                learn_partitions(self._producer, self._topic)
+            self._partitions, self._counted_s = len(found.partitions), time.monotonic()
         return self._partitions
 
     def _end(self, partition: int) -> int:

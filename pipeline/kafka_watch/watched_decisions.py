@@ -106,7 +106,10 @@ class WatchedDecisions:
     def _take(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Begin at the ends as of now, so that no answer to a later request is missed."""
         try:
-            self._number = len(consumer.list_topics(self._topic, self._timeout).topics[self._topic].partitions)
+            number = len(consumer.list_topics(self._topic, self._timeout).topics[self._topic].partitions)
+            if self._number not in (0, number):
+                self.lost()  # some groups have moved to other partitions
+            self._number = number
             for at in partitions:
                 at.offset = ends_of(consumer, at, self._timeout)[1]
         except (KafkaException, NotReachable) as problem:

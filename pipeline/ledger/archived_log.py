@@ -3,17 +3,19 @@
 The functions ask an open ledger (`pipeline.ledger.ledger`), in SQL that both engines run.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct, structs
 
 from model.partitioner import ControlPartition, partition_of
 from model.records import Record, kind_of_topic, shard_of
+from model.resharding import number_of
 from model.shard import READABLE, Shard
 from model.signing import OnRecord
 from pipeline.ledger.known_groups import refuse_unknown_group
 from pipeline.ledger.ledger import Ledger, any_of, one_row
+from pipeline.ledger.shard_growth import GrowingShard, Step, number_at, numbers_of, steps_of
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 
@@ -60,15 +62,22 @@ class Stretch(Struct, frozen=True, kw_only=True):
     """Bytes of the snapshot; None if era 1 begins with the empty state."""
     refused: Mapping[int, str] = {}
     """Offset -> recorded reason why that record's signature was rejected; offsets after `after`, up to `last`."""
+    steps: Sequence[Step] = ()
+    """Changes of the number of partitions in this shard."""
 
     @property
     def shard_name(self) -> str:
         """Name of the shard with its era, as in its decisions: ``groups-3.1``."""
         return _name((self.topic, self.partition), self.era)
 
-    def shard(self, partitions: int) -> Shard:
-        """Return the shard in its state after record `after`; `partitions` is the number of its topic."""
-        return Shard(self.topic, self.partition, partitions, self.body, signatures=OnRecord(self.refused))
+    def shard(self, partitions: int) -> GrowingShard:
+        """Return the shard in its state after record `after`; `partitions` is the present number of its topic."""
+        number = self.steps[0].before if self.steps else partitions
+        if self.body is not None:
+            number = number_of(self.body)
+        left = [step for step in self.steps if step.before >= number]
+        shard = Shard(self.topic, self.partition, number, self.body, signatures=OnRecord(self.refused))
+        return GrowingShard(shard, left)
 
 
 class Unknown(Struct, frozen=True, kw_only=True):
@@ -126,10 +135,14 @@ def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int
                 begin, end = max(first, era.first, run.first), min(last, era.last, run.last)
                 if begin <= end:
                     _add(found, place, era, (begin, end), run, refused)
-    bodies = _bodies(ledger, found.stretches)
+    bodies, steps = _bodies(ledger, found.stretches), steps_of(ledger, asked)
     return found._replace(
         stretches=[
-            structs.replace(one, body=bodies.get((one.topic, one.partition, one.era, one.after)))
+            structs.replace(
+                one,
+                body=bodies.get((one.topic, one.partition, one.era, one.after)),
+                steps=steps.get((one.topic, one.partition), ()),
+            )
             for one in found.stretches
         ]
     )
@@ -243,14 +256,24 @@ def records_in_order(ledger: Ledger, stretch: Stretch) -> Iterator[Record]:
         yield Record(*row)
 
 
-def place_of(ledger: Ledger, group_id: str, partitions: int) -> ControlPartition:
-    """Return the shard of a group, as the tables show it.
+def place_of(ledger: Ledger, group_id: str, partitions: int, at_ms: int | None = None) -> ControlPartition:
+    """Return the shard of a group, as the tables show it, now or at a moment of log time (epoch ms).
+
+    Raises:
+        InvalidUsage: as `places_of`.
+    """
+    places = places_of(ledger, group_id, partitions)
+    number = partitions if at_ms is None else number_at(steps_of(ledger), partitions, at_ms)
+    return places[0][0], partition_of(group_id.encode(), number)
+
+
+def places_of(ledger: Ledger, group_id: str, partitions: int) -> list[ControlPartition]:
+    """Return the shards in which a group is and was, sorted: it moves when the number of partitions changes.
 
     Raises:
         InvalidUsage: the tables do not hold the group, or `partitions` leads to another shard; the message names the
             likely mistake.
     """
-    home = partition_of(group_id.encode(), partitions)
     rows = ledger.rows(
         "select distinct cause.topic as topic, cause.partition as partition from decisions "
         "where group_id = $group_id and kind = 'rebalance'",
@@ -260,13 +283,16 @@ def place_of(ledger: Ledger, group_id: str, partitions: int) -> ControlPartition
     if not found:
         refuse_unknown_group(ledger, group_id)
         raise InvalidUsage(f"the tables hold no rebalance of group {group_id!r}")
-    for topic, partition in found:
-        if partition == home:
-            return topic, partition
-    raise InvalidUsage(
-        f"group {group_id!r} was decided in partition {found[0][1]}, but with {partitions} partitions it belongs to "
-        f"{home}; set the deployment's number of partitions, with WAKEROLL_PARTITIONS or --config"
-    )
+    home = partition_of(group_id.encode(), partitions)
+    if all(partition == home for _, partition in found):
+        return found[:1]
+    homes = {partition_of(group_id.encode(), number) for number in numbers_of(steps_of(ledger), partitions)}
+    if strange := [partition for _, partition in found if partition not in homes]:
+        raise InvalidUsage(
+            f"group {group_id!r} was decided in partition {strange[0]}, but with {partitions} partitions it belongs "
+            f"to {home}; set the deployment's number of partitions, with WAKEROLL_PARTITIONS or --config"
+        )
+    return [(found[0][0], partition) for partition in sorted(homes)]
 
 
 def shard_at(ledger: Ledger, place: ControlPartition, partitions: int, at_ms: int | None = None) -> Shard:
@@ -323,10 +349,10 @@ def _shards(ledger: Ledger, places: Mapping[ControlPartition, int], partitions: 
     for unknown in found.unknown:
         raise InvalidUsage(f"the state of {unknown.shard_name} cannot be rebuilt {until}: {unknown.why}")
     for stretch in found.stretches:
-        shard = stretch.shard(partitions)
+        growing = stretch.shard(partitions)
         for record in records_in_order(ledger, stretch):
-            shard.apply(record)
-        yield shard
+            growing.apply(record)
+        yield growing.shard
 
 
 class _Decided(NamedTuple):

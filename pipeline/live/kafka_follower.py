@@ -13,6 +13,7 @@ from model.decisions import AnyDecision
 from model.feature_levels import UnknownLevel
 from model.partitioner import ControlPartition
 from model.records import UNREADABLE, Record
+from model.resharding import number_of
 from model.signing import Signatures
 from pipeline.failure_log import Trouble
 from pipeline.kafka.topic_admin import Cluster, Racks
@@ -102,6 +103,8 @@ class KafkaFollower(threading.Thread):
         """Topic -> its id, which changes if it is recreated."""
         self._is_recreated = False
         """Whether a control topic was recreated, so that snapshots are of a log that is gone."""
+        self._has_grown = False
+        """Whether the number of partitions has changed since the start."""
         self._heard_s = time.monotonic()
         self._looked_s = time.monotonic()
         self._healed_s = time.monotonic()
@@ -171,6 +174,8 @@ class KafkaFollower(threading.Thread):
         offsets = self._cluster.all_offsets([*places, *decisions])
         snapshots = {} if self._warehouse is None or self._is_recreated else newest_snapshots(self._warehouse)
         since = self._cluster.since(dict.fromkeys(decisions, now_ms() - HISTORY_MS))
+        if any(number_of(found.body) != partitions for found in snapshots.values()):
+            raise NotReachable("the newest snapshots have another number of partitions: `wakeroll reshard` is at work")
         with self._model.lock:
             self._model.partitions = partitions
             for place in places:
@@ -178,8 +183,13 @@ class KafkaFollower(threading.Thread):
                 found = snapshots.get(place)
                 if found is not None and found.offset >= end:
                     found = None  # it is of a log that was deleted
-                era = 1 if found is None else found.era
-                self._put(first_follower(place, partitions, self._signatures, found, era, first), first)
+                if found is None and self._has_grown:
+                    # The log before the change was decided with another number: only members can be learned from it.
+                    new = ShardFollower(place, partitions, self._signatures, learns_era=1, first=first)
+                else:
+                    era = 1 if found is None else found.era
+                    new = first_follower(place, partitions, self._signatures, found, era, first)
+                self._put(new, first)
                 self._ends[place], self._starts[place] = end, self._next[place]
             for place in decisions:
                 first, end = offsets[place]
@@ -210,7 +220,12 @@ class KafkaFollower(threading.Thread):
         if len(set(numbers.values())) > 1:
             found = ", ".join(f"{topic} has {number}" for topic, number in numbers.items())
             raise NotReachable(f"the control topics have different numbers of partitions: {found}")
-        return numbers[self._topics.groups]
+        number = numbers[self._topics.groups]
+        if self._next and number != self._model.partitions:
+            log.info("the control topics have %d partitions now; their logs are read from new snapshots", number)
+            self._has_grown = True
+            self._forget_places()
+        return number
 
     def _forget_places(self) -> None:
         """Forget how far the log was read, so that `_begin` begins again."""

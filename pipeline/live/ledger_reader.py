@@ -15,6 +15,7 @@ from model.shard import READABLE
 from model.signing import OnRecord, Signatures
 from pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from pipeline.ledger.ledger import Value
+from pipeline.ledger.shard_growth import Step, number_at, steps_of
 from pipeline.live.decision_feed import HISTORY_MS
 from pipeline.live.live_model import LiveModel
 from pipeline.live.shard_follower import ShardFollower
@@ -26,6 +27,8 @@ _REFRESH_MS = 5_000
 """Log time between two updates of the lags (ms): their trend and the times of commits are as exact as this."""
 _LAST = 2**62
 """A time and an offset after all others."""
+_ALL = range(-1, _LAST)
+"""Offsets of all snapshots; -1 is before the first record."""
 
 _decoder: msgspec.json.Decoder[AnyDecision] = msgspec.json.Decoder(AnyDecision)
 
@@ -54,14 +57,19 @@ def newest_snapshots(warehouse: Folder, eras: Mapping[str, int] | None = None) -
 
 
 def _snapshots(
-    ledger: DuckLedger, reached: Mapping[ControlPartition, int], eras: Mapping[str, int] | None
+    ledger: DuckLedger,
+    reached: Mapping[ControlPartition, int],
+    eras: Mapping[str, int] | None,
+    ranges: Mapping[ControlPartition, range] | None = None,
 ) -> dict[ControlPartition, Snapshot]:
-    """Return the newest snapshots of these eras that include no record above `reached`."""
+    """Return the newest snapshot of these eras that include no record above `reached`, with offsets in `ranges`."""
     newest: dict[ControlPartition, tuple[int, int]] = {}
     query = 'select topic, partition, era, "offset" from snapshots where version between $oldest and $newest'
     for topic, partition, era, offset in ledger.stream(query, oldest=READABLE[0], newest=READABLE[-1]):
         place = (topic, partition)
         if offset > reached.get(place, _LAST) or (eras is not None and era != eras.get(shard_of(*place), era)):
+            continue
+        if ranges is not None and offset not in ranges.get(place, _ALL):
             continue
         newest[place] = max((era, offset), newest.get(place, (0, -2)))
     found = {}
@@ -108,6 +116,8 @@ def model_of(
         before_record: called before each record is applied; an exception that it raises ends the work.
     """
     end_ms = _LAST if until_ms is None else until_ms
+    steps = steps_of(ledger)
+    partitions = number_at(steps, partitions, until_ms)
     model = LiveModel(topics, partitions, "ledger")
     reached, first, last_ms = {}, {}, 0
     query = (
@@ -118,12 +128,14 @@ def model_of(
         first[topic, partition], reached[topic, partition] = first_offset, offset
         last_ms = max(last_ms, at_ms)
     eras = _eras(ledger, end_ms)
-    snapshots = _snapshots(ledger, reached, eras)
+    ranges = _with_number(steps, partitions)
+    snapshots = _snapshots(ledger, reached, eras, ranges)
     refused = _refused(ledger)
     for place in ((topic, partition) for topic in topics.control for partition in range(partitions)):
         signatures = OnRecord(refused.get(place, {}))
         era = eras.get(shard_of(*place), 1)
-        model.put_shard(first_follower(place, partitions, signatures, snapshots.get(place), era, first.get(place, 0)))
+        begin = max(first.get(place, 0), ranges.get(place, _ALL).start + 1)
+        model.put_shard(first_follower(place, partitions, signatures, snapshots.get(place), era, begin))
     for decision, partition, published_ms in _decisions(ledger, last_ms - HISTORY_MS, end_ms):
         model.note_decision(partition, decision, published_ms)
     model.refresh()
@@ -140,6 +152,16 @@ def model_of(
         model.apply(record, 0.0)
     model.refresh(review_all=True)
     return model
+
+
+def _with_number(steps: Mapping[ControlPartition, list[Step]], partitions: int) -> dict[ControlPartition, range]:
+    """Return the offsets of the snapshots that were made with a number of partitions; a missing place has all."""
+    ranges = {}
+    for place, its in steps.items():
+        begin = max((step.offset for step in its if step.after <= partitions), default=0)
+        end = min((step.offset for step in its if step.before >= partitions), default=_LAST)
+        ranges[place] = range(begin - 1, end - 1)
+    return ranges
 
 
 def _timed(records: Iterator[Record]) -> Iterator[tuple[int, Record]]:

@@ -1,17 +1,21 @@
 """The observer's producers: their records are signed, and are dropped when they cannot be sent soon."""
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from model.config import MAX_RECORD_BYTES
 from model.signing import Keys
 from wakeroll.connection import Connection
 from wakeroll.keys import key_to_sign, new_signer
+from wakeroll.topic_partitions import learn_partitions
 
 ENDS_MS = 60_000
 """How often to query the ends of the control partitions (ms): a signature is valid for a million offsets above them."""
+_LEARN_S = 0.5
+"""Shortest time between two queries for partitions that the client does not know (s)."""
 
 Ends = Mapping[tuple[str, int], int]
 """(topic, partition) -> end offset."""
@@ -36,6 +40,8 @@ class SignedProducer:
         self._signer = new_signer(key_to_sign(keys, "observer"))
         self._producer = perishable(connection, timeout_ms)
         self._ends: dict[tuple[str, int], int] = {}
+        self._learn_s = 0.0
+        """When the partitions of a topic may be queried again, by the monotonic clock (s)."""
 
     def learn(self, ends: Ends) -> None:
         """Record the ends of partitions, as returned by brokers; acknowledged records update them too."""
@@ -58,7 +64,17 @@ class SignedProducer:
             KafkaException: the client rejects the record.
         """
         value = self._signer.sign(topic, partition, key, value, self._ends.get((topic, partition), 0))
-        self._producer.produce(topic, value, key, partition, on_delivery=partial(self._delivered, on_delivery))
+        send = partial(
+            self._producer.produce, topic, value, key, partition, on_delivery=partial(self._delivered, on_delivery)
+        )
+        try:
+            send()
+        except KafkaException as problem:
+            if problem.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() < self._learn_s:
+                raise
+            self._learn_s = time.monotonic() + _LEARN_S
+            learn_partitions(self._producer, topic)
+            send()
 
     def poll(self, timeout_s: float = 0) -> None:
         """Process delivery reports."""

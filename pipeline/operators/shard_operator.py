@@ -140,7 +140,7 @@ def run_shard(
                     counts.failures.add(1)
             if decision.seq <= published_before:
                 continue
-            published += _addressed(decision, value, topics, shard.name)
+            published += addressed(decision, value, topics, shard.name)
             waiting += len(value)
         if waiting >= _AT_ONCE:
             yield _frame(published)
@@ -160,6 +160,11 @@ def run_shard(
 
 def _shard(topic: str, partition: int, partitions: int, restore: Restore, keys: Keys, state: GroupState) -> Shard:
     """Create the shard from the state of its last batch, or else from its initial state."""
+    if partition >= partitions:
+        raise RuntimeError(
+            f"{topic} has a partition {partition}, but this coordinator was started with {partitions} partitions: "
+            "their number has grown; set `partitions` to it, and start the coordinator again"
+        )
     if not state.exists:
         its = restore.beginning(topic, partition)
         return Shard(
@@ -192,7 +197,7 @@ def _in_order(topic: str, partition: int, frames: Frames) -> Iterator[Record]:
         yield Record(topic, partition, int(offset), int(timestamp_ms), key, value)
 
 
-def _addressed(decision: AnyDecision, value: bytes, topics: Topics, shard: str) -> Iterator[tuple[str, bytes, bytes]]:
+def addressed(decision: AnyDecision, value: bytes, topics: Topics, shard: str) -> Iterator[tuple[str, bytes, bytes]]:
     """Address a decision, encoded as `value`: to the decisions topic, and to the inbox of the client concerned."""
     # A decision without a group has its shard as the key: with a null key, a repeated batch would use another
     # partition, and readers could not recognize the repetition.

@@ -15,7 +15,7 @@ from pipeline.ledger.archived_log import (
     Stretch,
     Unknown,
     cut_logs,
-    place_of,
+    places_of,
     records_in_order,
     stretches_of,
 )
@@ -86,7 +86,7 @@ def plan_replay(ledger: Ledger, partitions: int, period: Period, group_id: str |
             partitions.
     """
     if group_id is not None:
-        return stretches_of(ledger, _asked(ledger, period, place_of(ledger, group_id, partitions)))
+        return stretches_of(ledger, _asked(ledger, period, places_of(ledger, group_id, partitions)))
     asked = _asked(ledger, period)
     highest = max(partition for _, partition in asked)
     if highest >= partitions:
@@ -266,18 +266,20 @@ def _is_of(stretch: Stretch) -> str:
 
 
 def _asked(
-    ledger: Ledger, period: Period, place: ControlPartition | None = None
+    ledger: Ledger, period: Period, places: Iterable[ControlPartition] = ()
 ) -> dict[ControlPartition, tuple[int, int]]:
     """Return the shards with records in a period -> offsets of the first and the last of these records.
+
+    `places`: shards that are of interest; none: all.
 
     Raises:
         InvalidUsage: there is no such record; the message names the period of the archived log.
     """
-    here = "true" if place is None else f"topic = '{place[0]}' and partition = {place[1]}"
+    here = " or ".join(f"(topic = '{topic}' and partition = {partition})" for topic, partition in places) or "true"
     rows = ledger.rows(f"""
         select topic, partition, min(events.offset) as first_offset, max(events.offset) as last_offset
         from events
-        where {here} and {period.condition}
+        where ({here}) and {period.condition}
         group by topic, partition
     """)
     if not rows:

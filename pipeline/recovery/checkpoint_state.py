@@ -40,7 +40,7 @@ def has_batches(settings: Settings, query: str = "") -> bool:
     return bool(_batches(settings.checkpoint(query or query_of(settings)), "commits"))
 
 
-def refuse_foreign(checkpoint: Place, topics: Sequence[str], partitions: int) -> None:
+def refuse_foreign(checkpoint: Place, topics: Sequence[str], partitions: int, *, may_grow: bool = False) -> None:
     """Reject a checkpoint of other topics, or of another number of partitions.
 
     The shard of a group depends on that number: with another one, each group would get a second coordinator without a
@@ -50,6 +50,7 @@ def refuse_foreign(checkpoint: Place, topics: Sequence[str], partitions: int) ->
         checkpoint: folder of one query; it may be missing.
         topics: topics that the query is about to read.
         partitions: number of partitions of each topic.
+        may_grow: accept a checkpoint of fewer partitions: the query reads new ones from their start, or begins again.
 
     Raises:
         InvalidUsage: the checkpoint was created with other topics or partitions.
@@ -59,11 +60,20 @@ def refuse_foreign(checkpoint: Place, topics: Sequence[str], partitions: int) ->
         return
     found = Counter(topic for topic, _ in _offsets_in(checkpoint / "offsets" / str(planned[-1])))
     expected = dict.fromkeys(topics, partitions)
-    if found != expected:
-        raise InvalidUsage(
-            f"{checkpoint} is the checkpoint of {_listed(found)}; this deployment has {_listed(expected)}; "
-            "set the prefix and the partitions of that checkpoint, or another --checkpoints"
-        )
+    if found == expected or (may_grow and found.keys() == expected.keys() and max(found.values()) < partitions):
+        return
+    raise InvalidUsage(
+        f"{checkpoint} is the checkpoint of {_listed(found)}; this deployment has {_listed(expected)}; "
+        "set the prefix and the partitions of that checkpoint, or another --checkpoints; if the number of partitions "
+        "is to grow, set `partitions` to that of the checkpoint and run `wakeroll reshard`"
+    )
+
+
+def has_fewer(checkpoint: Place, partitions: int) -> bool:
+    """Return whether a checkpoint was made when its topics had fewer partitions."""
+    planned = _batches(checkpoint, "offsets")
+    found = _offsets_in(checkpoint / "offsets" / str(planned[-1])) if planned else {}
+    return bool(found) and max(partition for _, partition in found) + 1 < partitions
 
 
 def last_batch(checkpoint: Place) -> int:

@@ -117,6 +117,23 @@ def eras_since(settings: Settings, since_ms: Mapping[int, int]) -> dict[str, int
     return eras
 
 
+def highest_numbers(settings: Settings) -> dict[str, tuple[int, int]]:
+    """Return the era and the seq of the last decision of each shard among the newest decisions in Kafka.
+
+    Raises:
+        NotReachable: no broker answered, or the decisions could not be read.
+    """
+    starts = {
+        partition: max(first, end - _AT_ONCE)
+        for partition, (first, end) in ends_of_decisions(settings).items()
+        if first < end
+    }
+    highest: dict[str, tuple[int, int]] = {}
+    for one in read_headers(settings.connection, starts):
+        highest[one.shard] = max((one.era, one.seq), highest.get(one.shard, (0, 0)))
+    return highest
+
+
 def ends_of_decisions(settings: Settings) -> dict[int, tuple[int, int]]:
     """Return the first offset and the end offset of each partition of the decisions.
 

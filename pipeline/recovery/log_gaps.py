@@ -36,6 +36,9 @@ from wakeroll.errors import InvalidUsage
 
 log = logging.getLogger("wakeroll.run")
 
+_EARLIEST = -2
+"""The first offset of a partition, for Spark's Kafka source."""
+
 
 class Ahead(NamedTuple):
     """The offsets at which a query continues, and the offsets that Kafka has."""
@@ -205,6 +208,9 @@ def resume_recording(settings: Settings, query: str, before: str = "") -> str:
     starts: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(ahead.progress.next.items()):
         starts.setdefault(topic, {})[str(partition)] = max(offset, ahead.logs[topic, partition].first)
+    for its in starts.values():
+        for partition in range(settings.partitions):  # a partition that was added since is read from its start
+            its.setdefault(str(partition), _EARLIEST)
     for place in ahead.cut:
         log.warning("%s before they were recorded: they are missing in the tables", ahead.gone(place))
     if follows == query:

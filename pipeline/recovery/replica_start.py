@@ -14,7 +14,7 @@ from pyspark.sql import Row, SparkSession
 from model.partitioner import ControlPartition
 from model.records import shard_of
 from pipeline.kafka.topic_admin import Cluster
-from pipeline.recovery.checkpoint_state import has_batches, read_states, set_aside
+from pipeline.recovery.checkpoint_state import has_batches, has_fewer, read_states, set_aside
 from pipeline.recovery.initial_state import Beginning, Log, Restore, adopt, adopted_file, name_of, prepare, read_restore
 from pipeline.recovery.log_gaps import ahead_of
 from pipeline.recovery.published_decisions import NOTHING, Reached, published_so_far
@@ -47,7 +47,11 @@ def join(spark: SparkSession, settings: Settings) -> dict[str, int]:
     """
     adopt(settings)
     reached = published_so_far(spark, settings)
-    if has_batches(settings) or small_files.exists(adopted_file(settings)):
+    if has_fewer(settings.checkpoint(query_of(settings)), settings.partitions):
+        log.warning(
+            "there are more partitions now: replica %r begins again, with the newest snapshots", settings.replica
+        )
+    elif has_batches(settings) or small_files.exists(adopted_file(settings)):
         eras = _eras(spark, settings)
         reason = _outdated(settings, eras, reached)
         if reason is None:

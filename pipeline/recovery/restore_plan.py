@@ -20,15 +20,14 @@ from pipeline.recovery.initial_state import Left, Log, Plan, name_of, new_era, p
 from pipeline.recovery.log_gaps import Ahead, ahead_of, left_in_checkpoint
 from pipeline.recovery.log_marks import forget_marks, marks_of, replaced
 from pipeline.recovery.lost_tables import restore_tables
-from pipeline.recovery.snapshots import newest_snapshots
+from pipeline.recovery.snapshots import newest_number, newest_snapshots
 from pipeline.runtime.deciding_queries import COORDINATE, RECORD, partitions_of, query_of
 from pipeline.runtime.process_locks import process_locks
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 
-_FIXED = (
-    "the number of partitions is fixed for the life of a deployment: set `partitions` to the number that it was "
-    "created with, or create a new deployment with another --prefix"
+_OTHER_NUMBER = (
+    "set `partitions` to the number that the deployment has; `wakeroll reshard` raises it, before or after a restore"
 )
 _NOTHING = Left(0, 0, "the log", None, 0)
 
@@ -106,8 +105,17 @@ def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
     """Reject another number of partitions: groups would move to shards that have no state of them.
 
     Raises:
-        InvalidUsage: the decisions about a group are in another partition than the one it belongs to now.
+        InvalidUsage: the newest snapshot was made with another number; or there is none, and the decisions about a
+            group are in another partition than the one it belongs to now.
     """
+    number = newest_number(spark, settings)
+    if number is not None:
+        if number != settings.partitions:
+            raise InvalidUsage(
+                f"the newest snapshot was made with {number} partitions, `partitions` is {settings.partitions}; "
+                f"{_OTHER_NUMBER}"
+            )
+        return
     path = path_of(settings.warehouse, DECISIONS).for_spark()
     if not DeltaTable.isDeltaTable(spark, path):
         return
@@ -126,7 +134,7 @@ def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
         if row.partition != expected:
             raise InvalidUsage(
                 f"the decisions about group {row.group_id!r} are in partition {row.partition}; with "
-                f"{settings.partitions} partitions it belongs to {expected}; {_FIXED}"
+                f"{settings.partitions} partitions it belongs to {expected}; {_OTHER_NUMBER}"
             )
 
 

@@ -1,12 +1,15 @@
 """Snapshots: the state of every shard as rows of a Delta table, from which a lost checkpoint is restored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import or_
 
 from delta.tables import DeltaTable
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
 from model.partitioner import ControlPartition
+from model.resharding import number_of
 from model.rows import SNAPSHOTS
 from model.shard import READABLE, VERSION, Shard
 from pipeline.ledger.maintenance import APPENDING
@@ -39,16 +42,35 @@ def take_snapshots(spark: SparkSession, settings: Settings, fence: TableFence | 
 
     moved = [(shard, shard.offset, body) for shard, body in read_states(spark, settings) if is_new(shard, shard.offset)]
     begun = [(shard, offset, shard.body()) for shard, offset in _begun(settings) if is_new(shard, offset)]
+    _append(spark, settings, [*begun, *moved], fence)
+    return len(moved)
+
+
+def replace_snapshots(spark: SparkSession, settings: Settings) -> None:
+    """Append the initial states of all shards, instead of the states after the same records."""
+    begun = [(shard, offset, shard.body()) for shard, offset in _begun(settings)]
+    same = [
+        (f.col("topic") == shard.topic) & (f.col("partition") == shard.partition) & (f.col("offset") == offset)
+        for shard, offset, _ in begun
+    ]
+    if same:
+        path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
+        DeltaTable.forPath(spark, path).delete(reduce(or_, same))
+        _append(spark, settings, begun, None)
+
+
+def _append(
+    spark: SparkSession, settings: Settings, states: Iterable[tuple[Shard, int, bytes]], fence: TableFence | None
+) -> None:
     rows = [
         (shard.topic, shard.partition, offset, shard.era, shard.version, shard.now_ms, bytearray(body))
-        for shard, offset, body in (*begun, *moved)
+        for shard, offset, body in states
     ]
     if rows:
         frame = spark.createDataFrame(rows, schema_of(SNAPSHOTS.row))
         with APPENDING:
             table = path_of(settings.warehouse, SNAPSHOTS)
             append(frame, table, None if fence is None else fence.options(table))
-    return len(moved)
 
 
 def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
@@ -67,6 +89,21 @@ def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
 def has_snapshots(spark: SparkSession, settings: Settings) -> bool:
     """Return whether the warehouse has a table of snapshots, which may be empty."""
     return DeltaTable.isDeltaTable(spark, path_of(settings.warehouse, SNAPSHOTS).for_spark())
+
+
+def newest_number(spark: SparkSession, settings: Settings) -> int | None:
+    """Return the number of partitions of the newest snapshots that can be read; None if there are none."""
+    if not has_snapshots(spark, settings):
+        return None
+    rows = (
+        spark.read.format("delta")
+        .load(path_of(settings.warehouse, SNAPSHOTS).for_spark())
+        .where(f.col("version").between(READABLE[0], READABLE[-1]) & f.col("topic").isin(*topics_of(settings)))
+        .groupBy("topic", "partition")
+        .agg(f.max_by("body", f.struct("era", "offset")).alias("body"))
+        .collect()
+    )
+    return max((number_of(bytes(row.body)) for row in rows), default=None)
 
 
 def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPartition, Row]:

@@ -151,6 +151,35 @@ def test_a_snapshot_of_the_later_era_ends_the_learning(writer, tmp_path, monkeyp
         assert model.shards[place].shard.era == 2
 
 
+def test_a_change_of_the_number_of_shards_is_followed(writer, tmp_path, monkeypatch):
+    """The model begins again, with the snapshots that `wakeroll reshard` writes."""
+    monkeypatch.setattr(kafka_follower, "LOOK_S", 0.2)
+    moved = partition_of(b"taxes", 2 * CONTROL_PARTITIONS)
+    assert moved >= CONTROL_PARTITIONS
+    event = Heartbeat(group_id="taxes", client_id="c1", instance_id="i1", subscriptions=[Subscription(topic="orders")])
+    with following(writer, warehouse=tmp_path) as model:
+        route(writer, 2)
+        producer = writer.connection.producer()
+        producer.produce(writer.connection.topics.groups, msgspec.json.encode(event), key=b"taxes")
+        assert producer.flush(30) == 0
+        wait_until(lambda: writer.members("taxes") == ["c1"], "the member has joined")
+        wait_until(lambda: model.group_view("taxes", 0.0) is not None, "the group is followed")
+
+        writer.grow(2 * CONTROL_PARTITIONS)
+        rows = [
+            (*place, writer.positions.get(place, 0) - 1, 1, VERSION, 0, body) for place, body in writer.begun.items()
+        ]
+        for table in TABLES.values():
+            append(tmp_path, table, rows if table is SNAPSHOTS else [])
+
+        wait_until(lambda: model.partitions == 2 * CONTROL_PARTITIONS, "the new partitions are followed")
+        wait_until(lambda: model.shards[writer.connection.topics.groups, moved].at_ms > 0, "the new shard is followed")
+        wait_until(
+            lambda: [one.client_id for one in model.group_view("taxes", 0.0).members] == ["c1"], "the group is there"
+        )
+        assert model.group_view("taxes", 0.0).queues[0].owner == "c1"
+
+
 def test_a_log_whose_beginning_was_deleted_is_learned(writer):
     """Kafka deletes records after a week; without a snapshot, the state before them is not known."""
     route(writer, 1)

@@ -70,9 +70,9 @@ def test_another_number_of_partitions_is_refused(connection):
 
     groups, *others = str(refused.value).splitlines()
     assert groups == (
-        f"{connection.topics.groups} has 6 partitions, `partitions` is 4; if the deployment was created with 6, set it "
-        "to 6; if partitions were added later, the topic cannot be used any more, because the number is fixed for the "
-        "life of a deployment: create a new deployment with another --prefix"
+        f"{connection.topics.groups} has 6 partitions, `partitions` is 4; if the deployment has 6 shards, set it to 6; "
+        "if partitions were added since, run `wakeroll reshard --partitions 6`, which divides the state of the shards "
+        "among them"
     )
     assert len(others) == 2
 

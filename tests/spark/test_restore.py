@@ -102,7 +102,7 @@ def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings):
     shutil.rmtree(settings.checkpoints)
     with pytest.raises(InvalidUsage, match="run `wakeroll restore` first"):
         refuse_to_forget(settings)
-    with pytest.raises(InvalidUsage, match="fixed for the life of a deployment"):
+    with pytest.raises(InvalidUsage, match="was made with 4 partitions, `partitions` is 8"):
         prepare_restore(spark, structs.replace(settings, partitions=8))
     restored = prepare_restore(spark, settings)
     refuse_to_forget(settings)

@@ -28,6 +28,14 @@ class ControlLog:
         self._ticking = (TOPIC, QUEUES) if queues else (TOPIC,)
         self._next_offsets = {topic: [0] * partitions for topic in (TOPIC, QUEUES)}
 
+    def grow(self, partitions: int) -> dict[tuple[str, int], int]:
+        """Add partitions; return the end of each old one."""
+        ends = {(topic, number): end for topic, its in self._next_offsets.items() for number, end in enumerate(its)}
+        for its in self._next_offsets.values():
+            its += [0] * (partitions - self.partitions)
+        self.partitions = partitions
+        return ends
+
     def append(self, event: AnyEvent, at_ms: int) -> list[Record]:
         """Return the event's record; of a tick, a route or a level one for each partition.
 

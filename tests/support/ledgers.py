@@ -24,6 +24,7 @@ from model.events import (
 from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision
+from model.resharding import split
 from model.rows import SNAPSHOTS, TABLES
 from model.shard import Shard
 from pipeline.jobs import record
@@ -158,6 +159,18 @@ class Story:
             body = bytearray(shard.body())
             self.snapshots.append((topic, partition, shard.offset, shard.era, shard.version, shard.now_ms, body))
 
+    def grow(self, partitions: int) -> None:
+        """Divide the shards, and keep their first states, as `wakeroll reshard` does."""
+        ends, shards = self._log.grow(partitions), {}
+        for (topic, partition), shard in self._shards.items():
+            offset = ends[topic, partition]
+            for number, body in split(topic, partition, shard.body(), partitions, offset=offset).items():
+                shards[topic, number] = Shard(topic, number, partitions, body, raises=True)
+                after = offset - 1 if number == partition else -1
+                self.snapshots.append((topic, number, after, shard.era, VERSION, shard.now_ms, bytearray(body)))
+        self._shards = shards
+        self._offsets = {number: self._offsets.get(number, count()) for number in range(partitions)}
+
     def lose_state(self) -> None:
         """Let the coordinator lose its checkpoints, without a snapshot: it reads the log again, in a new era."""
         for where, lost in self._shards.items():
@@ -189,7 +202,7 @@ class Story:
     def _apply(self, one: object) -> None:
         where = one.topic, one.partition
         if where not in self._shards:
-            self._shards[where] = Shard(*where, PARTITIONS, era=self._era, raises=True)
+            self._shards[where] = Shard(*where, self._log.partitions, era=self._era, raises=True)
         self.rows.append((one.topic, one.partition, one.offset, one.timestamp_ms, one.key, one.value))
         for decision in self._shards[where].apply(one):
             self.decisions.append(decision)

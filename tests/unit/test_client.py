@@ -445,6 +445,19 @@ def test_a_refused_commit_is_said_again_unless_its_queue_is_going():
     assert story.hears(structs.replace(refusal)) == []
 
 
+def test_a_commit_in_the_former_partition_is_repeated():
+    """Kafka has acknowledged it, but the group has moved to another shard, which does not have it."""
+    story = Story()
+    story.is_assigned(2, {A: 2})
+    reads(story, A, 2, done=70)
+    story.client.committed(commit_of(2, {A: 70}))
+    refusal = Rejected(rule="partition", detail="moved", client_id="c1", group_id="billing")
+
+    assert story.client.commit(0) == []
+    assert story.hears(refusal) == [EventRefused("partition", "moved")]
+    assert story.client.commit(0) == [commit(2, {A: 70})]
+
+
 def test_a_coordinator_that_has_lost_everything_is_told_how_far_the_queues_are():
     """It gives what is claimed in a new epoch and knows no offset: what is read goes on, and goes on record."""
     story = Story()

@@ -191,6 +191,22 @@ def test_a_refusal_ends_the_pull_that_it_quotes(length):
     assert asked.waiting(B) == other
 
 
+def test_a_pull_that_a_refusal_quotes_can_be_sent_again():
+    """Its queue has moved to another partition, whose shard answers it."""
+    log, asked = Log(), pulls()
+    pull = asked.pull(A, 5, 20_000, ALL, 0)
+    misplaced = Record("wakeroll.queues", 0, log.shard.offset + 1, 0, b"payments@0", msgspec.json.encode(pull))
+    [refusal] = log.shard.apply(misplaced)
+
+    assert isinstance(refusal, Rejected)
+    assert asked.quoted_in(refusal) == pull
+    assert asked.waiting(A) == pull
+    assert log.append(pull) == []
+    [answer] = log.append(Arrival(queue=A, next_offset=6))
+    assert asked.hear(answer) == PullEnded(pull, "arrival", 5)
+    assert asked.quoted_in(refusal) is None
+
+
 def test_a_refusal_of_something_else_ends_nothing():
     """A heartbeat may be refused while a pull waits."""
     asked = pulls()

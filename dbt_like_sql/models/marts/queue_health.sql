@@ -17,6 +17,7 @@ decisions as (select * from {{ ref('stg_decisions') }}),
 queues as (select * from {{ ref('stg_queues') }}),
 
 -- A reset by an operator is a step too.  The records of a group are in one partition, so their offsets order the steps.
+-- When the number of partitions grows, a group may move, always to a later partition.
 steps as (
     select
         group_id,
@@ -26,6 +27,7 @@ steps as (
         client_id,
         committed_offset,
         committed_at,
+        commits.partition as record_partition,
         commits.offset as record_offset
     from commits
     union all
@@ -37,6 +39,7 @@ steps as (
         offsets.client_id,
         offsets.committed_offset,
         offsets.committed_at,
+        decisions.cause_partition as record_partition,
         decisions.cause_offset as record_offset
     from offsets
     inner join decisions using (shard, seq)
@@ -54,7 +57,7 @@ numbered as (
         steps.committed_at,
         row_number() over (
             partition by lag.group_id, lag.topic, lag.broker, lag.queue_id, lag.offset_owner
-            order by steps.record_offset desc, steps.committed_offset desc
+            order by steps.record_partition desc, steps.record_offset desc, steps.committed_offset desc
         ) as nth_newest
     from lag
     inner join steps using (group_id, topic, broker, queue_id)

@@ -31,13 +31,17 @@ from model.partitioner import partition_of
 from model.queue import Queue
 from model.records import Record, kind_of_topic, read_event
 from model.replay import encode_decision
+from model.resharding import split
 from model.retry_topics import DELAYS_S, retry_topic_of
 from model.shard import Shard
 from model.signing import DEV_KEYS, Keys, Signer
 from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.broker import EmbeddedBroker
+from tests.support.waiting import wait_until
 from wakeroll.connection import Connection
 from wakeroll.keys import key_to_sign, new_signer
+from wakeroll.topic_partitions import learn_partitions
 
 TICK_S = 0.1
 PATIENCE_S = 120.0
@@ -58,6 +62,13 @@ class Coordinator(threading.Thread):
         """All events so far, ticks left out."""
         self.decided: list[AnyDecision] = []
         """All decisions so far."""
+        self._partitions = CONTROL_PARTITIONS
+        self._wanted = CONTROL_PARTITIONS
+        self.positions: dict[tuple[str, int], int] = {}
+        """Old partition -> first offset that the present number decides; empty if the number never changed."""
+        self.begun: dict[tuple[str, int], bytes] = {}
+        """Partition -> the state with which its shard began then."""
+        self._has_grown = threading.Event()
         self._shards = {
             (topic, partition): Shard(topic, partition, CONTROL_PARTITIONS, signatures=keys)
             for topic in connection.topics.control
@@ -77,18 +88,11 @@ class Coordinator(threading.Thread):
             if self._observes and time.monotonic() - ticked > TICK_S:
                 ticked = time.monotonic()
                 self.everywhere(Tick(), self._ticker)
-            message = self._consumer.poll(0.02)
-            if message is not None and message.error() is None:
-                self._apply(
-                    Record(
-                        message.topic(),
-                        message.partition(),
-                        message.offset(),
-                        message.timestamp()[1],
-                        message.key(),
-                        message.value(),
-                    )
-                )
+            if self._wanted != self._partitions:
+                self._grow()
+            record = self._next()
+            if record is not None:
+                self._apply(record)
             self._producer.poll(0)
         self._consumer.close()
         if self._producer.flush(1):
@@ -99,6 +103,13 @@ class Coordinator(threading.Thread):
         """End, having written all that was decided."""
         self._stopping.set()
         self.join()
+
+    def grow(self, partitions: int) -> dict[tuple[str, int], int]:
+        """Raise the number of partitions, as `wakeroll reshard` does; return where the old logs change hands."""
+        self._has_grown.clear()
+        self._wanted = partitions
+        assert self._has_grown.wait(PATIENCE_S)
+        return self.positions
 
     def everywhere(self, event: Event, signer: Signer | None = None) -> None:
         """Append an event to every partition where it may stand, without a key, as the observer does."""
@@ -112,14 +123,14 @@ class Coordinator(threading.Thread):
         """Change a group's settings."""
         value = msgspec.json.encode(Configure(group_id=group_id, **settings))
         topic, key = self.connection.topics.groups, group_id.encode()
-        home = partition_of(key, CONTROL_PARTITIONS)
+        home = partition_of(key, self._partitions)
         signer = new_signer(key_to_sign(self._keys, "operator"))
         self._producer.produce(topic, signer.sign(topic, home, key, value, end=0), key=key, partition=home)
 
     def report(self, arrival: Arrival) -> None:
         """Tell of the end of a queue, signed as the observer does; unsigned, it would count as a hint."""
         topic, key = self.connection.topics.queues, arrival.queue.key.encode()
-        home = partition_of(key, CONTROL_PARTITIONS)
+        home = partition_of(key, self._partitions)
         value = self._reporter.sign(topic, home, key, msgspec.json.encode(arrival), end=0)
         self._producer.produce(topic, value, key=key, partition=home)
         self._producer.flush(10)
@@ -184,6 +195,12 @@ class Coordinator(threading.Thread):
         known = {} if group is None else dict(group.offsets)
         return {queue.queue_id: offset for queue, offset in sorted(known.items()) if queue.topic == topic}
 
+    def pulls(self, queue: Queue) -> int:
+        """Return how many pulls of a queue are held by other groups than that of the strangers."""
+        place = self.connection.topics.queues, partition_of(queue.key.encode(), self._partitions)
+        held = self._shards[place].queue(queue.key)
+        return 0 if held is None else sum(hold.group_id != "strangers" for hold in list(held.holds.values()))
+
     def _route_retries(self, beat: Heartbeat) -> None:
         """Tell the route to a retry topic that a client made, as the observer does when it is subscribed."""
         name = retry_topic_of(beat.group_id)
@@ -200,11 +217,50 @@ class Coordinator(threading.Thread):
         self._producer.produce(self.connection.topics.queues, msgspec.json.encode(pull), key=queue.key.encode())
 
     def _group(self, group_id: str) -> Group | None:
-        home = partition_of(group_id.encode(), CONTROL_PARTITIONS)
+        home = partition_of(group_id.encode(), self._partitions)
         return self._shards[self.connection.topics.groups, home].group(group_id)
 
+    def _next(self) -> Record | None:
+        message = self._consumer.poll(0.02)
+        if message is None or message.error() is not None:
+            return None
+        place = message.topic(), message.partition()
+        return Record(*place, message.offset(), message.timestamp()[1], message.key(), message.value())
+
+    def _grow(self) -> None:
+        """Add partitions, decide what the old number still decides, and divide the shards."""
+        topics, cluster = self.connection.topics, Cluster(self.connection)
+        concerned = (*topics.control, topics.decisions)
+        assert set(cluster.grow(concerned, self._wanted).values()) == {None}
+        wait_until(
+            lambda: all(
+                len(racks) == self._wanted and None not in racks.values() for racks in cluster.racks(concerned).values()
+            ),
+            "the new partitions have leaders",
+        )
+        ends = {place: end for place, (_, end) in cluster.all_offsets(self._shards).items()}
+        while any(shard.offset + 1 < ends[place] for place, shard in self._shards.items()):
+            record = self._next()
+            if record is not None and record.offset < ends[record.topic, record.partition]:
+                self._apply(record)
+        parts = {
+            (topic, number): body
+            for (topic, partition), shard in self._shards.items()
+            for number, body in split(
+                topic, partition, shard.body(), self._wanted, offset=ends[topic, partition]
+            ).items()
+        }
+        self.positions, self.begun, self._partitions = ends, parts, self._wanted
+        self._shards = {
+            place: Shard(*place, self._wanted, body, signatures=self._keys) for place, body in parts.items()
+        }
+        self._consumer.assign([TopicPartition(*place, ends.get(place, 0)) for place in self._shards])
+        for topic in topics.control:
+            learn_partitions(self._producer, topic)
+        self._has_grown.set()
+
     def _apply(self, record: Record) -> None:
-        event = read_event(record, CONTROL_PARTITIONS)
+        event = read_event(record, self._partitions)
         if isinstance(event, AnyEvent) and not isinstance(event, Tick):
             self.heard.append(event)
             if self._observes and isinstance(event, Heartbeat):

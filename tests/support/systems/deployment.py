@@ -11,6 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartitio
 from pyspark.sql import SparkSession
 
 from model.config import CONTROL_PARTITIONS, MAX_RECORD_BYTES
+from model.decision_order import order_of
 from model.decisions import AnyDecision
 from model.partitioner import partition_of
 from model.records import Record
@@ -45,6 +46,7 @@ class Log:
 
     def __init__(self, settings: Settings) -> None:
         self._topics = settings.connection.topics
+        self._partitions = settings.partitions
         self._signers = {role: new_signer(key_to_sign(settings.read_keys(), role)) for role in ROLES}
         self._producer = settings.connection.producer(**{"message.max.bytes": MAX_RECORD_BYTES})
         self._uptime_ms = 0
@@ -81,14 +83,14 @@ class Log:
 
     def signed(self, role: Role, value: bytes, key: bytes | None, partition: int | None = None) -> bytes:
         """Sign a value for a partition of the groups' topic, that of its key if none is named."""
-        home = partition_of(key or b"", CONTROL_PARTITIONS) if partition is None else partition
+        home = partition_of(key or b"", self._partitions) if partition is None else partition
         return self._sign(role, self._topics.groups, home, key, value)
 
     def _sign(self, role: Role, topic: str, partition: int, key: bytes | None, value: bytes) -> bytes:
         return self._signers[role].sign(topic, partition, key, value, end=self._ends.get((topic, partition), 0))
 
     def _everywhere(self, topic: str, value: bytes) -> None:
-        for partition in range(CONTROL_PARTITIONS):
+        for partition in range(self._partitions):
             self.send(topic, self._sign("observer", topic, partition, None, value), partition=partition)
 
     def queue(self, topic: str, queue_id: int, **event: object) -> None:
@@ -102,7 +104,7 @@ class Log:
         queue = {"topic": topic, "broker": "", "queue_id": queue_id}
         value = json.dumps({"type": "arrival", "queue": queue, "next_offset": next_offset, "observer": "o1"}).encode()
         key = f"{topic}@{queue_id}".encode()
-        home = partition_of(key, CONTROL_PARTITIONS)
+        home = partition_of(key, self._partitions)
         signed = self._sign("observer", self._topics.queues, home, key, value)
         self.send(self._topics.queues, signed, key=key, partition=home)
         self.flush()
@@ -118,14 +120,14 @@ class Log:
         routed = [{"topic": "orders", "broker": "", "queue_id": queue_id} for queue_id in range(queues)]
         self.everywhere(type="route", topic="orders", version=str(queues), queues=routed)
 
-    def commit(self, settings: Settings, client_id: str, queue_id: int, offset: int) -> None:
-        """Let a member of billing commit an offset of a queue of orders, in the newest epoch that it was told."""
+    def commit(self, settings: Settings, client_id: str, queue_id: int, offset: int, group_id: str = "billing") -> None:
+        """Let a member of a group commit an offset of a queue of orders, in the newest epoch that it was told."""
         epochs = [
             one["epoch"] for one in decided(settings) if one["kind"] == "assignment" and one["client_id"] == client_id
         ]
         committed = [{"queue": {"topic": "orders", "broker": "", "queue_id": queue_id}, "offset": offset}]
         names = {"client_id": client_id, "instance_id": f"{client_id}-1"}
-        self.group("billing", type="commit", epoch=max(epochs), offsets=committed, **names)
+        self.group(group_id, type="commit", epoch=max(epochs), offsets=committed, **names)
 
     def raw(self, value: bytes, key: str | None = None, **where: int) -> None:
         """Append anything to the groups' topic."""
@@ -174,8 +176,9 @@ def told(settings: Settings) -> dict[tuple[str, str], list[int]]:
 
 
 def decided(settings: Settings) -> list[dict[str, Any]]:
-    """Return the decisions in Kafka, those of a group in order."""
-    return [json.loads(value) for _, value in read(settings, settings.connection.topics.decisions, settings.partitions)]
+    """Return the decisions in Kafka, those of a group in order, also if it has moved to another partition."""
+    records = read(settings, settings.connection.topics.decisions, settings.partitions)
+    return sorted((json.loads(value) for _, value in records), key=lambda one: order_of(one["shard"], one["seq"]))
 
 
 def inbox_of(settings: Settings, client_id: str) -> list[dict[str, Any]]:
