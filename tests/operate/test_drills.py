@@ -13,9 +13,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from model.config import ERA_EPOCHS
 from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.local_system import LocalSystem
 from tests.support import planted_bug
 from tests.support.running_processes import ROOT, run_process
 from tests.support.systems.fleet import CLIENTS, GROUP, QUEUES, Fleet, make_topic
@@ -157,6 +159,28 @@ def test_a_deployment_moves_to_another_cluster(broker: EmbeddedBroker, spark, tm
     assert min(epochs) > ERA_EPOCHS
     assigned = spark.sql("select json from decisions where kind = 'assignment'").collect()
     assert {json.loads(row.json)["session_timeout_ms"] for row in assigned} == {33_000}
+
+
+def test_a_deployment_gets_more_shards(broker: EmbeddedBroker, spark, tmp_path: Path):
+    """Groups move to other shards with their members, epochs and offsets; their consumers do not join again."""
+    with Fleet(broker.bootstrap, tmp_path) as fleet:
+        number = 2 * fleet.settings.partitions
+        grown = LocalSystem(structs.replace(fleet.settings, partitions=number))
+        stop = fleet.system.jobs.stop
+
+        def start() -> None:
+            fleet.system.jobs = grown.jobs
+            grown.jobs.start()
+
+        with ServiceCommands(tmp_path / "services", {"stop-run": stop, "start-run": start}) as services:
+            fleet.wait_for_more(300)
+            said = drill("more_shards.py", fleet, services, "--partitions", str(number))
+            fleet.wait_for_more(300)
+            fleet.wait_until_consumed()
+
+    assert said.count(f"on, {number} partitions decide") == number
+    assert fleet.changes(spark) == {"joined": len(CLIENTS)}
+    fleet.check_messages(spark)
 
 
 def test_a_record_that_the_coordinator_cannot_process_is_found(broker: EmbeddedBroker, spark, tmp_path: Path):

@@ -167,7 +167,7 @@ class Story:
             for number, body in split(topic, partition, shard.body(), partitions, offset=offset).items():
                 shards[topic, number] = Shard(topic, number, partitions, body, raises=True)
                 after = offset - 1 if number == partition else -1
-                self.snapshots.append((topic, number, after, shard.era, VERSION, shard.now_ms, bytearray(body)))
+                self.snapshots.append((topic, number, after, shard.era, shard.version, shard.now_ms, bytearray(body)))
         self._shards = shards
         self._offsets = {number: self._offsets.get(number, count()) for number in range(partitions)}
 
