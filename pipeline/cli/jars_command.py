@@ -15,7 +15,7 @@ out = Output(highlight=False, soft_wrap=True)
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[spark|s3|broker|kafka-VERSION]...",
+        metavar="NAME",
         help="spark: for `run` and `tap` (30 MB); s3: besides those, for tables or checkpoints in an S3 store (15 MB); "
         "broker: for the embedded broker of `up` and `demo` (40 MB); kafka-3.9.2 and others: other versions of that "
         "broker. Default: spark.",
@@ -28,8 +28,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing about JARs t
 def jars(names: Names = None, quiet: Quiet = False) -> None:
     """Fetch the JARs that Python packages do not contain, and verify their hashes.  Each is fetched once.
 
-    The environment variable WAKEROLL_JARS names their folder; by default, it is in the user's cache, or in the
-    checkout. WAKEROLL_MAVEN_URL names a Maven repository. Needs the extra `spark`.
+    WAKEROLL_JARS names their folder (default: in the user's cache or the checkout), WAKEROLL_MAVEN_URL a repository.
     """
     wanted, ours = list(dict.fromkeys(names or [SPARK])), our_jars()
     if unknown := [name for name in wanted if name not in ours.names]:
