@@ -173,7 +173,7 @@ def test_the_commands_of_the_page_make_a_deployment_that_can_be_restored(newcome
     wait_until(lambda: "billing" in newcomer.run(lines("wakeroll groups")[0]), "the tables have the group")
     assert "orders-0" in newcomer.run(lines("wakeroll describe")[0])
     assert "billing" in newcomer.run(lines("wakeroll lag")[0])
-    assert "join" in newcomer.run(lines("wakeroll explain")[0])
+    assert "orders-0 of billing" in newcomer.run(lines("wakeroll explain")[0])
     newcomer.run(lines("wakeroll check")[0])
 
     wait_until(lambda: "snapshots of" in jobs.log.read_text(), "there is a snapshot", state=jobs.log_tail)
