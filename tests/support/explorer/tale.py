@@ -7,7 +7,7 @@ from msgspec import NODEFAULT, UNSET, structs
 
 from model.config import ERA_EPOCHS
 from model.decisions import AnyDecision, Assignment, Fenced
-from model.events import Commit, Configure, Heartbeat, Reset, Route, Unregister
+from model.events import Commit, Configure, Heartbeat, Level, Reset, Route, Unregister
 from tests.support.explorer.explored_coordinator import GROUP
 from tests.support.explorer.explored_worlds import World
 from tests.support.explorer.universe import Move, State, Universe
@@ -113,6 +113,8 @@ def words_of(event: Any) -> str:
         case Reset():
             offsets = " ".join(f"{one.queue}={one.offset}" for one in event.offsets)
             return f"reset {offsets} by={event.by} request_id={event.request_id}"
+        case Level():
+            return f"level {event.level}"
         case Configure():
             return "configure" + _more(event, {"group_id"})
     raise ValueError(f"no story says {event!r}")
