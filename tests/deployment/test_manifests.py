@@ -124,7 +124,7 @@ def test_the_alert_rules_are_those_of_prometheus():
 MUTANTS: list[tuple[str, str, str, Any, str]] = [
     ("local-volume", "run", "spec.replicas", 2, "a volume has one process"),
     ("local-volume", "run", "spec.volumeClaimTemplates.0.spec.accessModes", ["ReadWriteOnce"], "a second pod"),
-    ("local-volume", "run", "pod.terminationGracePeriodSeconds", 30, "a stop takes up to 110 s"),
+    ("local-volume", "run", "pod.terminationGracePeriodSeconds", 30, "a stop takes up to 65 s"),
     ("local-volume", "run", "container.env", [{"name": "WAKEROLL_HOME", "value": "/tmp/home"}], "is not in the volume"),
     ("s3-replicas", "run", "container.env", [], "several coordinators would share a checkpoint"),
     ("s3-replicas", "run", "container.args", ["run", "--only", "record"], "does not stand by"),

@@ -355,10 +355,10 @@ def test_proxies_of_the_environment_are_java_s_too():
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({"WAKEROLL_JARS": "/opt/jars", "XDG_CACHE_HOME": "/cache", "HOME": "/home/ann"}, "/opt/jars"),
-        ({"XDG_CACHE_HOME": "/cache", "HOME": "/home/ann"}, "/cache/wakeroll/jars-<list>"),
-        ({"HOME": "/home/ann"}, "/home/ann/.cache/wakeroll/jars-<list>"),
-        ({"XDG_CACHE_HOME": "cache", "HOME": "/home/ann"}, "/home/ann/.cache/wakeroll/jars-<list>"),
+        ({"WAKEROLL_JARS": "/opt/jars", "XDG_CACHE_HOME": "/cache", "HOME": "/users/ann"}, "/opt/jars"),
+        ({"XDG_CACHE_HOME": "/cache", "HOME": "/users/ann"}, "/cache/wakeroll/jars-<list>"),
+        ({"HOME": "/users/ann"}, "/users/ann/.cache/wakeroll/jars-<list>"),
+        ({"XDG_CACHE_HOME": "cache", "HOME": "/users/ann"}, "/users/ann/.cache/wakeroll/jars-<list>"),
     ],
     ids=["named", "platform's cache", "home", "a relative cache is none"],
 )
