@@ -204,7 +204,7 @@ def _divide(
         for number, body in parts.items():
             offset = ends[topic, partition] if number == partition else 0
             beginnings[name_of((topic, number))] = Beginning(offset=offset, era=shard.era, body=body)
-    prepare(settings, Restore(beginnings))
+    prepare(settings, Restore.of(beginnings))
     set_aside(settings.checkpoint(query))
     return ends, published
 

@@ -5,6 +5,7 @@ One system goes through all of it, because each start of a driver takes some twe
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,13 @@ class Driver:
             return done()
 
         wait_until(look, what, patience_s=PATIENCE_WITH_SPARK_S, state=self._run.log_tail)
+
+    def threads(self) -> int:
+        """Return the number of threads of the JVM."""
+        listed = subprocess.run(
+            ["ps", "-o", "nlwp=", "--ppid", str(self._run.pid)], capture_output=True, text=True, check=True
+        )
+        return max(map(int, listed.stdout.split()))
 
     def wait_for_batches(self) -> None:
         """Wait until both queries have finished two batches more."""
@@ -127,6 +135,13 @@ def test_nothing_is_lost_and_nothing_is_there_twice(driver, s3, tell):
     driver.start()
     driver.join("b", ["a", "b"])
     assert driver.ends == []
+    driver.wait_for_batches()
+    threads = driver.threads()
+    for _ in range(3):
+        driver.wait_for_batches()
+    assert driver.threads() < threads + 40, (
+        "a client of the store per file of a checkpoint would have threads of its own"
+    )
 
     with s3.failing(every_nth=7):
         driver.join("c", ["a", "b", "c"])
