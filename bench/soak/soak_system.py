@@ -52,7 +52,7 @@ class SoakSystem:
         """Prepare; the folder must be empty or missing."""
         self.shape = shape
         self.folder = folder
-        # A broker that is late to report to its own controller is fenced, and vanishes from the metadata of all clients.
+        # A broker that reports to its own controller too late is fenced, and disappears from the metadata of clients.
         settings = {"broker.session.timeout.ms": _SESSION_OF_BROKER_MS}
         self.broker = EmbeddedBroker(folder / "broker", heap="512m", fast_start=False, settings=settings)
         self.processes = SoakProcesses()
