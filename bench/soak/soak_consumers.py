@@ -22,6 +22,9 @@ FETCH_WAIT_MS = 1_000
 _POLL_S = 1.0
 _CONNECT_S = 60.0
 _PAUSE_S = 1.0
+_NICE = 10
+"""Broker and coordinators come first: consumers are on other machines in practice, and take none of their CPU. Without
+it, the threads of librdkafka kept a broker that had been killed from coming back."""
 
 
 def main(arguments: list[str]) -> int:
@@ -36,6 +39,7 @@ def main(arguments: list[str]) -> int:
     if given.light:
         # The SDK's consumer looks for messages 200 times per second, so that a clock that is set back does not stop it.
         register(given.bootstrap, KafkaClients(consumer=KafkaConsumer))
+    os.nice(_NICE)
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     # Unbuffered: the log is complete even if the process is killed right after a message.

@@ -36,6 +36,7 @@ REPLICAS = ("a", "b")
 OBSERVERS = ("observer 1", "observer 2")
 PAGE = "serve"
 _SESSION_MS = 15_000
+_SESSION_OF_BROKER_MS = 60_000
 _LIMIT_S = 600.0
 _POLL_S = 0.1
 
@@ -51,7 +52,9 @@ class SoakSystem:
         """Prepare; the folder must be empty or missing."""
         self.shape = shape
         self.folder = folder
-        self.broker = EmbeddedBroker(folder / "broker", heap="512m", fast_start=False)
+        # A broker that reports to its own controller too late is fenced, and disappears from the metadata of clients.
+        settings = {"broker.session.timeout.ms": _SESSION_OF_BROKER_MS}
+        self.broker = EmbeddedBroker(folder / "broker", heap="512m", fast_start=False, settings=settings)
         self.processes = SoakProcesses()
         self.handled = HandledLogs()
         self.queues: list[QueueId] = [(topic, number) for topic in shape.groups for number in range(QUEUES)]

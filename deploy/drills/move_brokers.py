@@ -10,6 +10,7 @@ ones stay an archive. Afterwards: start consumers and producers with the new boo
 
 import json
 import sys
+from typing import Any
 
 from drill_steps import Drill, DrillFailed, drill_parser, perform
 
@@ -27,35 +28,34 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
 
     def steps(drill: Drill) -> None:
-        before = _epochs(drill)
-        if members := _groups(drill, "members"):
+        groups = _groups(drill)
+        if members := [group["group_id"] for group in groups if group["members"]]:
             raise DrillFailed(f"these groups have members: {', '.join(members)}; stop their consumers first")
+        before = {group["group_id"]: group["epoch"] for group in groups}
         drill.service(given.stop)
         drill.wakeroll("run", "--bootstrap", given.to, expected=2)  # creates the control topics, and names the remedy
         drill.wakeroll("restore", "--bootstrap", given.to)
         drill.environment |= {"WAKEROLL_BOOTSTRAP": given.to, "WAKEROLL_HOME": given.to_home}
         drill.service(given.start)
         drill.until_it_runs()
-        drill.until("every group continues with a higher epoch", lambda: _continue(drill, before))
+        drill.until("the coordinator knows every group, in a later epoch", lambda: _continue(drill, before))
 
     return perform(given, steps)
 
 
-def _groups(drill: Drill, name: str) -> dict[str, int]:
-    """Return a number of each group of which it is not 0."""
-    rows = json.loads(drill.wakeroll("groups", "--json", quiet=True))["groups"]
-    return {row["group_id"]: row[name] for row in rows if row[name]}
-
-
-def _epochs(drill: Drill) -> dict[str, int]:
-    return _groups(drill, "epoch")
+def _groups(drill: Drill) -> list[dict[str, Any]]:
+    """Return the groups, by the tables."""
+    groups: list[dict[str, Any]] = json.loads(drill.wakeroll("groups", "--json", quiet=True))["groups"]
+    return groups
 
 
 def _continue(drill: Drill, before: dict[str, int]) -> bool:
+    """Return whether the state of the coordinator has every group, in an epoch of the new era."""
     try:
-        now = _epochs(drill)
-    except DrillFailed:  # the tables do not exist yet
+        rows = json.loads(drill.wakeroll("state", "--json", quiet=True))["members"]
+    except DrillFailed:  # there are no snapshots yet
         return False
+    now = {row["group_id"]: row["epoch"] for row in rows}
     return all(now.get(group_id, 0) > epoch for group_id, epoch in before.items())
 
 
