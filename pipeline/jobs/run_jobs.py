@@ -91,6 +91,7 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
     writes = record.NAME in jobs and not settings.is_standby
     metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=writes)
     with ExitStack() as stack:
+        stop.release = stack.close
         stack.enter_context(
             metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
         )

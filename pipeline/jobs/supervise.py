@@ -36,7 +36,7 @@ def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Itera
 
     Raises:
         JarsMissing, SparkFailed: as for `start_session`.
-        SystemExit: SIGINT arrived while the session started.
+        SystemExit: SIGINT arrived while a session had its own handler.
     """
     try:
         spark = start_session(settings, name)
