@@ -60,7 +60,10 @@ def raise_if_dead(query: StreamingQuery) -> None:
     if query.isActive:
         return
     error = query.exception()
-    raise JobFailed(f"{query.name} ended: {_first_sentence(error) if error else 'it was stopped'}")
+    if error is None:
+        raise JobFailed(f"{query.name} ended: it was stopped")
+    told, cause = _first_sentence(error), _root_cause(query)
+    raise JobFailed(f"{query.name} ended: {told}" + (f"; its cause: {cause}" if cause and cause not in told else ""))
 
 
 def stop_between_batches(query: StreamingQuery, until_s: float | None = None) -> None:
@@ -97,3 +100,11 @@ def _first_sentence(error: StreamingQueryException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if "Error" in line or "Exception" in line]
     return (told or lines or ["unknown"])[-1][:500]
+
+
+def _root_cause(query: StreamingQuery) -> str:
+    """Return the message of the innermost exception of a query that failed, such as that the disk is full."""
+    error = query._jsq.exception().get()
+    while (cause := error.getCause()) is not None:
+        error = cause
+    return str(error.getMessage() or "").partition("\n")[0][:500]
