@@ -403,14 +403,15 @@ def test_who_is_fenced_hears_of_it_in_a_fetch_too(coordinator, join):
 
 
 def test_a_pull_that_is_refused_ends_with_the_reason(coordinator, join):
-    """It would otherwise look like a queue without messages."""
+    """It would otherwise look like a queue without messages. A pull in a wrong partition is sent again once."""
     topic = coordinator.topic(1)
     desk = join([topic])
     waiting = desk.fetch(topic, 0)
     pull = desk.wait_for_pull()
     raw = base64.b64encode(msgspec.json.encode(pull)).decode()
-    refusal = Rejected(shard="queues-0.9", seq=1, rule="partition", detail="it belongs elsewhere", raw=raw)
-    coordinator.tell(desk.consumer.client_id, encode_decision(refusal))
+    for seq in (1, 2):
+        refusal = Rejected(shard="queues-0.9", seq=seq, rule="partition", detail="it belongs elsewhere", raw=raw)
+        coordinator.tell(desk.consumer.client_id, encode_decision(refusal))
 
     with pytest.raises(RequestRefused, match=rf"rejected a pull of {topic}-0 \(partition\): it belongs elsewhere"):
         waiting.result(PATIENCE_S)

@@ -64,4 +64,4 @@ def test_each_line_is_one_object_also_those_of_spark_and_of_kafkas_client(tmp_pa
         assert {"time", "level", "logger", "message"} <= record.keys(), record
         assert record["level"] in LEVELS, record
         assert record["time"].endswith("Z"), record
-    assert {"wakeroll", "wakeroll.run"} <= {record["logger"] for record in records["run"]}
+    assert "wakeroll.run" in {record["logger"] for record in records["run"]}

@@ -175,9 +175,10 @@ def test_a_change_of_the_number_of_shards_is_followed(writer, tmp_path, monkeypa
         wait_until(lambda: model.partitions == 2 * CONTROL_PARTITIONS, "the new partitions are followed")
         wait_until(lambda: model.shards[writer.connection.topics.groups, moved].at_ms > 0, "the new shard is followed")
         wait_until(
-            lambda: [one.client_id for one in model.group_view("taxes", 0.0).members] == ["c1"], "the group is there"
+            lambda: (view := model.group_view("taxes", 0.0)) and [one.client_id for one in view.members] == ["c1"],
+            "the group is there",
         )
-        assert model.group_view("taxes", 0.0).queues[0].owner == "c1"
+        wait_until(lambda: model.group_view("taxes", 0.0).queues[0].owner == "c1", "its queue has its owner")
 
 
 def test_a_log_whose_beginning_was_deleted_is_learned(writer):

@@ -198,7 +198,7 @@ def test_another_number_of_partitions_is_refused(wakeroll: Command, monkeypatch,
 
     assert code == 2
     assert said.startswith(
-        f"wakeroll: {plane.topics.groups} has 4 partitions, `partitions` is 6; if the deployment was created with 4, "
+        f"wakeroll: {plane.topics.groups} has 4 partitions, `partitions` is 6; if the deployment has 4 shards, "
     )
 
 
