@@ -2,10 +2,11 @@
 
 import os
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 
 from pipeline.cli import main
 
-# Settings of a session override those of spark-submit, so both must name the same master.
+# Settings of a session override those of spark-submit, so both must name the same master.  Only its JVM knows it.
+SparkContext._ensure_initialized()
 os.environ["WAKEROLL_MASTER"] = SparkConf().get("spark.master", "")
 main()

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from model.decisions import Rebalance
 from model.events import Configure, Reset
+from pipeline.metrics.health import Health
 from pipeline.serve.access.access_options import AccessOptions
 from pipeline.serve.access.gate import Gate
 from pipeline.serve.changes.change_work import Work
@@ -281,7 +282,7 @@ def test_a_coordinator_that_does_not_answer_and_brokers_that_are_gone_are_told(b
         plane.coordinator.configure(group_id, settle_ms=0)
         gone = msgspec.structs.replace(plane.settings, bootstrap="127.0.0.1:9")
         registry = CollectorRegistry()
-        with following(plane.settings, registry) as source, ExitStack() as stack:
+        with following(plane.settings, registry, Health("not yet")) as source, ExitStack() as stack:
             client, unreachable = (
                 PageClient(
                     stack.enter_context(
