@@ -16,8 +16,8 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="NAME",
-        help="spark: for `run` and `tap` (30 MB); s3: besides those, for tables or checkpoints in an S3 store (15 MB); "
-        "broker: for the embedded broker of `up` and `demo` (40 MB); kafka-3.9.2 and others: other versions of that "
+        help="spark: for `run` and `tap` (23 MB); s3: besides those, for tables or checkpoints in an S3 store (13 MB); "
+        "broker: for the embedded broker of `up` and `demo` (45 MB); kafka-3.9.2 and others: other versions of that "
         "broker. Default: spark.",
         show_default=False,
     ),

@@ -31,7 +31,7 @@ from pipeline.spark.jar_sums import (
 SAY_EVERY = 10
 """A line of progress appears after so many fetched JARs."""
 
-_MEGABYTES = {SPARK: 30, BROKER: 40, S3: 15}
+_MEGABYTES = {SPARK: 23, BROKER: 45, S3: 13}
 _NEW = ".new"
 _LOCK = ".lock"
 
