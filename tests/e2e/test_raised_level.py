@@ -41,7 +41,7 @@ def levels_in(answer: dict[str, object]) -> list[tuple[int, bool]]:
 
 
 def test_the_pages_commands_show_the_level_and_raise_it(coordinator, wakeroll, tmp_path):
-    """As they stand, but for the broker; the coordinator began without a level, as a deployment of release 0.1."""
+    """Only the broker's name is replaced. The coordinator begins without a level, like a deployment of release 0.1."""
     where = ("--prefix", coordinator.connection.topics.prefix, "--home", str(tmp_path))
     said = []
     for command in COMMANDS:

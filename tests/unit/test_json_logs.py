@@ -1,4 +1,4 @@
-"""Logs as JSON: each line of a process is one object, whoever writes it."""
+"""Logs as JSON: each line of a process is one object, also a line that a library writes."""
 
 import json
 import logging
