@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
+from bench.growing_logs import GrowingLogs
+
 Kind = Literal["join", "leave", "crash"]
 _NS = 1_000_000_000
 
@@ -60,19 +62,12 @@ class LogTail:
         """Log -> when its consumer began."""
         self.leaving: dict[Path, int] = {}
         """Log -> when its consumer began to leave."""
-        self._read: dict[Path, int] = {}
+        self._logs = GrowingLogs()
 
     def follow(self, logs: Mapping[Path, str]) -> None:
-        """Read what was added to these logs, log -> client; a line without its end is left for the next time."""
+        """Read what was added to these logs, log -> client."""
         for path, client_id in logs.items():
-            if not path.exists():
-                continue
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
-                text = file.read()
-            complete = text[: text.rfind(b"\n") + 1]
-            self._read[path] = self._read.get(path, 0) + len(complete)
-            for line in complete.decode("ascii").splitlines():
+            for line in self._logs.new_lines(path):
                 self._learn(path, client_id, line.split())
 
     def _learn(self, path: Path, client_id: str, fields: list[str]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.growing_logs import GrowingLogs
 from pipeline.local.story_checks import Handled, doubly_owned
 
 QueueId = tuple[str, int]
@@ -26,19 +27,12 @@ class HandledLogs:
         self.deliveries: dict[QueueId, list[Delivery]] = defaultdict(list)
         """Those of one process are in order."""
         self._offsets: dict[QueueId, set[int]] = defaultdict(set)
-        self._read: dict[Path, int] = {}
+        self._logs = GrowingLogs()
 
     def follow(self, logs: Iterable[Path]) -> None:
-        """Read what was added; a line without its end is left for the next time."""
+        """Read what was added."""
         for path in logs:
-            if not path.exists():
-                continue
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
-                text = file.read()
-            complete = text[: text.rfind(b"\n") + 1]
-            self._read[path] = self._read.get(path, 0) + len(complete)
-            for line in complete.decode("ascii").splitlines():
+            for line in self._logs.new_lines(path):
                 client_id, topic, *numbers = line.split()
                 queue_id, offset, start_ns, end_ns, delay_ms = map(int, numbers)
                 one = Delivery(Handled(client_id, queue_id, offset, start_ns, end_ns), delay_ms)

@@ -183,6 +183,13 @@ def settings_of(config: Path | None, *, look_for_run: bool = True, **given: Any)
     return settings
 
 
+def next_run(settings: Settings) -> str:
+    """Return the command that starts the coordinator with these settings, as far as they belong to its checkpoint."""
+    machines = "" if settings.machines == "both" else f" --machines {settings.machines}"
+    replica = f" --replica {settings.replica}" if settings.replica else ""
+    return f"wakeroll run{machines}{replica}"
+
+
 def service_settings(config: Path | None, *, log_format: str | None, **given: Any) -> Settings:
     """Return the settings of a process that runs until a signal; from now on, it logs in their format.
 

@@ -15,6 +15,7 @@ from pipeline.cli.options import (
     Machines,
     Prefix,
     Replica,
+    next_run,
     settings_of,
 )
 from pipeline.cli.output import Output
@@ -81,6 +82,5 @@ def reshard(
         out.print(f"decided {done.published} times about the records before, which no coordinator had applied")
     else:
         out.print("an earlier attempt has divided the states already")
-    options = "" if settings.machines == "both" else f" --machines {settings.machines}"
-    options += f" --replica {settings.replica}" if settings.replica else ""
-    out.print(f"next: set partitions = {partitions} (or WAKEROLL_PARTITIONS) for every process; wakeroll run{options}")
+    number = f"partitions = {partitions} (or WAKEROLL_PARTITIONS)"
+    out.print(f"next: set {number} for every process; {next_run(settings)}")

@@ -14,6 +14,7 @@ from pipeline.cli.options import (
     Machines,
     Prefix,
     Replica,
+    next_run,
     settings_of,
 )
 from pipeline.cli.output import Output
@@ -71,6 +72,4 @@ def restore(
     if restored.plans:
         same = sum(not plan.is_new_era for plan in restored.plans.values())
         out.print(f"{same} of {len(restored.plans)} shards continue in their era")
-    options = "" if settings.machines == "both" else f" --machines {settings.machines}"
-    options += f" --replica {settings.replica}" if settings.replica else ""
-    out.print(f"next: wakeroll run{options}")
+    out.print(f"next: {next_run(settings)}")

@@ -130,6 +130,15 @@ def set_aside(checkpoint: Place) -> Place:
     return aside
 
 
+def set_aside_recordings(settings: Settings) -> None:
+    """Rename all checkpoints of `record`, so that it starts without one. With leases, each turn has its own.
+
+    The caller has the lock of `record`.
+    """
+    for name in recordings(settings):
+        set_aside(settings.checkpoint(name))
+
+
 def _batches(checkpoint: Place, folder: str) -> list[int]:
     return sorted(int(name) for name in small_files.names(checkpoint / folder) if name.isdigit())
 

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 from model.rows import RECORDED
 from pipeline.ledger.tables import path_of
-from pipeline.recovery.checkpoint_state import latest_recording, progress_of, recordings, set_aside
+from pipeline.recovery.checkpoint_state import latest_recording, progress_of, set_aside_recordings
 from pipeline.runtime.deciding_queries import RECORD
 from pipeline.runtime.process_locks import process_locks
 from pipeline.settings import Settings
@@ -54,8 +54,7 @@ def restore_tables(settings: Settings, stack: ExitStack) -> list[str]:
     if not lost:
         return []
     stack.enter_context(process_locks(settings, [RECORD]))
-    for name in recordings(settings):
-        set_aside(settings.checkpoint(name))
+    set_aside_recordings(settings)
     return [
         f"record writes {', '.join(lost)} again, from the first records that Kafka has; rows from records that Kafka "
         "has deleted are lost"

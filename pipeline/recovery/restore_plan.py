@@ -14,7 +14,7 @@ from model.rows import DECISIONS
 from model.shard import Shard, WrongPartitions
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.ledger.tables import path_of
-from pipeline.recovery.checkpoint_state import has_batches, latest_recording, recordings, set_aside
+from pipeline.recovery.checkpoint_state import has_batches, latest_recording, set_aside, set_aside_recordings
 from pipeline.recovery.decided_eras import SoFar, decided_so_far
 from pipeline.recovery.initial_state import Left, Log, Plan, name_of, new_era, plan, prepare, restore_of
 from pipeline.recovery.log_gaps import Ahead, ahead_of, left_in_checkpoint
@@ -184,8 +184,7 @@ def _restore_recording(settings: Settings, stack: ExitStack) -> list[str]:
     if ahead is None or not ahead.shortened:
         return []
     stack.enter_context(process_locks(settings, [RECORD]))
-    for name in recordings(settings):  # with leases, an earlier one would be the latest then
-        set_aside(settings.checkpoint(name))
+    set_aside_recordings(settings)
     decisions = settings.connection.topics.decisions
     return [
         f"record reads {name_of(place)} from its start and writes records that are missing in the tables"
