@@ -62,6 +62,7 @@ def reshard(
     """Raise the number of partitions and shards, while no coordinator runs; the next `run` continues with it."""
     from pipeline.jobs.reshard import refuse_number
     from pipeline.jobs.reshard import reshard as divide
+    from pipeline.kafka.rights_check import require_rights
 
     settings = settings_of(
         config,
@@ -74,6 +75,7 @@ def reshard(
         checkpoints=checkpoints,
     )
     refuse_number(settings.partitions, partitions)  # before the start of Spark
+    require_rights(settings.connection, ["resharder"])
     with session(settings, out) as spark:
         done = divide(spark, settings, partitions, round(metadata * 1_000))
     for (topic, partition), offset in sorted(done.positions.items()):
