@@ -60,6 +60,7 @@ class FailuresAtOnce:
         self._config = config
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Show a failure."""
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         if report.failed and terminal is not None:
             terminal.write_line(f"\n{report.nodeid} failed:\n{report.longreprtext}")

@@ -219,4 +219,4 @@ def _merged(rights: Iterable[Right]) -> list[Right]:
     ]
 
 
-_ORDER = ("Read", "Write", "Create", "Delete", "Describe", "DescribeConfigs")
+_ORDER = ("Read", "Write", "Create", "Delete", "Alter", "Describe", "DescribeConfigs")
