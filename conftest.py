@@ -47,6 +47,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write the answers of tests/scenarios/*.txt anew")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Show the failures of `make test-operate` at once."""
+    if config.option.markexpr == "operate":
+        config.pluginmanager.register(FailuresAtOnce(config))
+
+
+class FailuresAtOnce:
+    """Shows a failure when it occurs: CI may stop the run before its summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Show a failure."""
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_line(f"\n{report.nodeid} failed:\n{report.longreprtext}")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest."""
     items.sort(key=lambda item: _place(item.nodeid))

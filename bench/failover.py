@@ -9,7 +9,6 @@ import argparse
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -91,18 +90,18 @@ def measure(folder: Path, kills: int, seconds: float, warmup_s: float) -> Failov
             replicas = {name: _coordinator(structs.replace(settings, replica=name)) for name in ("a", "b")}
             print("one coordinator", flush=True)
             stack.enter_context(replicas["a"])
-            one = _latency(heard, "a", seconds, warmup_s)
+            one = _latency(heard, replicas["a"], "a", seconds, warmup_s)
             print("two coordinators", flush=True)
             stack.enter_context(replicas["b"])
-            two = _latency(heard, "b", seconds, warmup_s)
+            two = _latency(heard, replicas["b"], "b", seconds, warmup_s)
             usual_gap_ms = latency_of(heard.gaps_ms()).p99_ms
             gaps_ms = []
             for number in range(kills):
                 victim, other = ("a", "b") if number % 2 == 0 else ("b", "a")
                 print(f"kill {number + 1} of {kills}: one of two", flush=True)
-                gaps_ms.append(_gap(heard, replicas[victim], other))
+                gaps_ms.append(_gap(heard, replicas[victim], replicas[other], other))
                 replicas[victim].start()
-                _until_published(heard, victim)
+                _until_published(heard, replicas[victim], victim)
             replicas["b"].stop()
             restart_ms = []
             for number in range(kills):
@@ -110,7 +109,7 @@ def measure(folder: Path, kills: int, seconds: float, warmup_s: float) -> Failov
                 killed_ms = now_ms()
                 replicas["a"].kill()
                 replicas["a"].start()
-                _until_published(heard, "a", after_ms=killed_ms)
+                _until_published(heard, replicas["a"], "a", after_ms=killed_ms)
                 restart_ms.append(heard.next_after(killed_ms) - killed_ms)
     return Failover(machine, seconds, one, two, gaps_ms, usual_gap_ms, restart_ms)
 
@@ -160,38 +159,39 @@ def _coordinator(settings: Settings) -> Child:
     return system.jobs
 
 
-def _latency(heard: PublishedAssignments, replica: str, seconds: float, warmup_s: float) -> Latency:
+def _latency(heard: PublishedAssignments, process: Child, replica: str, seconds: float, warmup_s: float) -> Latency:
     """Wait until a replica publishes, let it warm up, and measure."""
-    _until_published(heard, replica)
+    _until_published(heard, process, replica)
     heard.listen(warmup_s)
     heard.forget()
     heard.listen(seconds)
     return latency_of(heard.latencies_ms())
 
 
-def _gap(heard: PublishedAssignments, victim: Child, other: str) -> int:
+def _gap(heard: PublishedAssignments, victim: Child, survivor: Child, other: str) -> int:
     """Kill a coordinator; return the longest time between two decisions from a second before the kill on (ms)."""
     heard.forget()
     heard.listen(5.0)
     killed_ms = now_ms()
     victim.kill()
-    _until_published(heard, other, after_ms=killed_ms)
+    _until_published(heard, survivor, other, after_ms=killed_ms)
     heard.listen(5.0)
     return max(heard.gaps_ms(since_ms=killed_ms - 1_000), default=0)
 
 
-def _until_published(heard: PublishedAssignments, replica: str, after_ms: int = 0) -> None:
+def _until_published(heard: PublishedAssignments, process: Child, replica: str, after_ms: int = 0) -> None:
     """Read until a replica has published an assignment, after a time by this machine's clock (epoch ms).
 
     Raises:
-        WakerollError: it has not within `_LIMIT_S`.
+        ChildFailed: it has not within `_LIMIT_S`, or its process has ended.
     """
     begin_ms = after_ms or now_ms()
-    deadline_s = time.monotonic() + _LIMIT_S
-    while heard.last_of(replica) < begin_ms:
-        if time.monotonic() > deadline_s:
-            raise WakerollError(f"replica {replica!r} has published no decision for {_LIMIT_S:g} s")
+
+    def has_published() -> bool:
         heard.listen(_SLICE_S)
+        return heard.last_of(replica) >= begin_ms
+
+    process.wait_until(has_published, _LIMIT_S)
 
 
 if __name__ == "__main__":

@@ -229,6 +229,24 @@ def is_legal(topic: str) -> bool:
     return _is_legal(topic) is not None
 
 
+def close_producer(producer: Producer, timeout: float) -> bool:
+    """Wait at most `timeout` seconds for acknowledgements, drop the remaining records, and close the client.
+
+    No thread may use it any more. Without this, librdkafka keeps undelivered records, and reconnects to a broker that
+    is gone until Python's garbage collector finds the producer.
+
+    Returns:
+        Whether all records were acknowledged.
+    """
+    try:
+        is_done = producer.flush(timeout) == 0
+    except KafkaException:  # a fatal error, such as that of a log that has lost records
+        is_done = False
+    producer.purge()
+    producer.close()
+    return is_done
+
+
 def take(consumer: Consumer, most: int, timeout: float) -> list[Message]:
     """Return received messages, including errors; wait at most `timeout` seconds for the first one."""
     first = consumer.poll(timeout)

@@ -102,7 +102,7 @@ class Fetcher:
             idle, self._idle = self._idle, []
         for reader in idle:
             reader.close()
-        self._puller.flush(max(deadline - time.monotonic(), 0.0))
+        self._puller.close(max(deadline - time.monotonic(), 0.0))
 
     @contextmanager
     def _reader(self, queue: Queue) -> Iterator[QueueReader]:

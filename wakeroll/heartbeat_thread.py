@@ -172,7 +172,8 @@ class Control:
                 self._client.group_id,
             )
         self._thread.join(LEAVE_S)
-        self._outbox.close()
+        if not self._thread.is_alive():  # it uses the outbox
+            self._outbox.close()
 
     def _run(self) -> None:
         try:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from model import config
 from model.events import Event
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, close_producer
 from wakeroll.login_errors import denied, is_denied
 from wakeroll.topic_partitions import learn_partitions
 
@@ -93,9 +93,8 @@ class Outbox:
             return False
 
     def close(self) -> None:
-        """Purge undelivered records; otherwise librdkafka keeps reconnecting to a broker that is gone."""
-        self._producer.purge()
-        self.serve()  # runs the pending callbacks, which hold references to this object
+        """Drop undelivered records, and close the producer. No other thread may use this object any more."""
+        close_producer(self._producer, 0)
 
     def _make(self) -> Producer:
         return self._connection.producer(

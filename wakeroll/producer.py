@@ -15,7 +15,7 @@ from model.arrival_merging import Arrivals
 from model.queue import Queue, QueueId
 from wakeroll.argument_checks import checked
 from wakeroll.broker_check import look
-from wakeroll.connection import Connection, Topics, is_legal
+from wakeroll.connection import Connection, Topics, close_producer, is_legal
 from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll.headers import headers_of
 
@@ -160,10 +160,9 @@ class Producer:
         self._closed = True
         if not self._is_answered(timeout):
             log.warning("the producer was closed while %d records were not acknowledged by Kafka", self._under_way)
-            self._producer.purge()  # otherwise librdkafka keeps undelivered records, and reconnects forever
         self._stopping.set()
         self._thread.join()
-        self._producer.poll(0)
+        close_producer(self._producer, 0)
         self._raise_failure()
 
     def __enter__(self) -> Self:

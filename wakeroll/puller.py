@@ -13,7 +13,7 @@ from model.decisions import Rejected, Wake
 from model.events import Cancel, Pull, Subscription
 from model.pull_client import PullEnded, Pulls
 from model.queue import Queue
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, close_producer
 from wakeroll.login_errors import denied, is_denied
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.topic_partitions import learn_partitions
@@ -37,6 +37,7 @@ class Puller:
         """Results of ended pulls that their threads have not taken yet."""
         self._changed = threading.Condition()  # with a lock that its owner may acquire again
         self._producer: Producer | None = None
+        self._is_closed = False
         self._signer = connection.client_signer(group_id)
         self._sent_again: dict[Queue, str] = {}
         """Queue -> request id of its last pull that was in a wrong partition, and was sent again."""
@@ -108,12 +109,13 @@ class Puller:
         with self._changed:
             self._changed.notify_all()
 
-    def flush(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds until Kafka acknowledges the appended events."""
+    def close(self, timeout: float) -> None:
+        """Append nothing more; wait at most `timeout` seconds until Kafka acknowledges the appended events."""
         with self._changed:
-            producer = self._producer
+            self._is_closed = True
+            producer, self._producer = self._producer, None
         if producer is not None:
-            producer.flush(timeout)
+            close_producer(producer, timeout)
 
     def _note(self, *ended: PullEnded) -> None:
         for each in ended:
@@ -132,6 +134,8 @@ class Puller:
 
     def _append(self, event: Pull | Cancel) -> None:
         """Append an event; `Pulls` handles a loss by timeout. The caller holds the lock, so pulls stay in order."""
+        if self._is_closed:
+            return
         if self._producer is None:
             # A pull that is older than its longest hold is useless.
             self._producer = self._connection.producer(**{"message.timeout.ms": config.PULL_TIMEOUT_MS})

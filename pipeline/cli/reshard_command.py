@@ -12,6 +12,7 @@ from pipeline.cli.options import (
     ConfigFile,
     Home,
     KafkaConfig,
+    KeyFile,
     Machines,
     Prefix,
     Replica,
@@ -52,6 +53,7 @@ def reshard(
     metadata: Metadata = METADATA_MS / 1_000,
     bootstrap: Bootstrap = None,
     kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
     prefix: Prefix = None,
     machines: Machines = None,
     replica: Replica = None,
@@ -62,11 +64,13 @@ def reshard(
     """Raise the number of partitions and shards, while no coordinator runs; the next `run` continues with it."""
     from pipeline.jobs.reshard import refuse_number
     from pipeline.jobs.reshard import reshard as divide
+    from pipeline.kafka.rights_check import require_rights
 
     settings = settings_of(
         config,
         bootstrap=bootstrap,
         kafka_config=kafka_config,
+        keys=keys,
         prefix=prefix,
         machines=machines,
         replica=replica,
@@ -74,6 +78,7 @@ def reshard(
         checkpoints=checkpoints,
     )
     refuse_number(settings.partitions, partitions)  # before the start of Spark
+    require_rights(settings.connection, ["resharder"])
     with session(settings, out) as spark:
         done = divide(spark, settings, partitions, round(metadata * 1_000))
     for (topic, partition), offset in sorted(done.positions.items()):

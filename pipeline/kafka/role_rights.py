@@ -21,8 +21,8 @@ class Right(NamedTuple):
     kind: Kind
     name: str
     operations: tuple[str, ...]
-    """In the words of kafka-acls: Read, Write, Create, Delete, Describe, DescribeConfigs. Read, Write and Delete
-    include Describe."""
+    """In the words of kafka-acls: Read, Write, Create, Delete, Alter, Describe, DescribeConfigs. Read, Write, Delete
+    and Alter include Describe."""
     is_prefix: bool = False
     """Whether `name` is the beginning of the names of several topics or groups."""
 
@@ -148,6 +148,12 @@ def _upgrader(scope: Scope) -> Iterable[Right]:
     yield from (Right("topic", topic, ("Write",)) for topic in scope.topics.control)
 
 
+def _resharder(scope: Scope) -> Iterable[Right]:
+    """Yield the rights of `reshard`: it decides the last records itself, and adds partitions to three topics."""
+    yield from _coordinator(scope)
+    yield from (Right("topic", topic, ("Alter",)) for topic in (*scope.topics.control, scope.topics.decisions))
+
+
 def _tap(scope: Scope) -> Iterable[Right]:
     yield Right("topic", scope.topics.queues, ("Write",))
     yield from (Right("topic", name, ("Read",)) for name in scope.messages)
@@ -187,6 +193,7 @@ ROLES: Mapping[str, Callable[[Scope], Iterable[Right]]] = {
     "importer": _importer,
     "watcher": _watcher,
     "upgrader": _upgrader,
+    "resharder": _resharder,
     "viewer": _viewer,
     "tap": _tap,
     "dead-letters": _dead_letters,
@@ -212,4 +219,4 @@ def _merged(rights: Iterable[Right]) -> list[Right]:
     ]
 
 
-_ORDER = ("Read", "Write", "Create", "Delete", "Describe", "DescribeConfigs")
+_ORDER = ("Read", "Write", "Create", "Delete", "Alter", "Describe", "DescribeConfigs")

@@ -13,7 +13,7 @@ from model.events import Configure, GroupEvent, Reset, Route, Tick
 from model.partitioner import partition_of
 from model.signing import Keys
 from pipeline.failure_log import Trouble
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, close_producer
 from wakeroll.errors import NotReachable
 from wakeroll.keys import key_to_sign, new_signer
 from wakeroll.partition_offsets import ends_of
@@ -81,9 +81,7 @@ class EventLog:
 
     def close(self, timeout: float) -> None:
         """Wait at most `timeout` seconds for acknowledgements, and close the clients."""
-        if self._producer.flush(timeout):
-            self._producer.purge()
-            self._producer.poll(0)
+        close_producer(self._producer, timeout)
         self._consumer.close()
 
     def _client_signer(self, group_id: str) -> ClientSigner | None:

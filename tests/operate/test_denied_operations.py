@@ -83,6 +83,8 @@ COMMANDS = {
     "operator": (["configure", FREE, "--settle-ms", "1000"], "operator"),
     "watcher": (["watch-kafka", "--groups", OLD], "operator"),
     "viewer": (["state"], "all"),
+    "upgrader": (["upgrade", "--execute"], "operator"),
+    "resharder": (["reshard", "--partitions", "8"], "all"),
     "tap": (["tap", ORDERS], None),
 }
 """Role -> a command of it, and its keys."""

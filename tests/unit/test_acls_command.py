@@ -90,7 +90,7 @@ def test_only_the_coordinator_may_write_decisions_and_inboxes():
         if right.name in (topics.inbox, topics.decisions) and "Write" in right.operations
     }
 
-    assert writers == {"coordinator"}
+    assert writers == {"coordinator", "resharder"}
 
 
 def test_no_role_of_an_application_may_read_the_control_topics():
@@ -102,7 +102,7 @@ def test_no_role_of_an_application_may_read_the_control_topics():
         if right.name == topics.groups and "Read" in right.operations
     }
 
-    assert readers == {"observer", "mirror", "coordinator", "recorder", "watcher", "viewer", "upgrader"}
+    assert readers == {"observer", "mirror", "coordinator", "recorder", "watcher", "viewer", "upgrader", "resharder"}
 
 
 def test_the_page_lists_every_role():

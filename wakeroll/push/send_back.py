@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from model.retry_topics import dead_letter_topic_of, retry_topic_of
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, close_producer
 from wakeroll.errors import WakerollError
 from wakeroll.failure_topics import MAX_MESSAGE_BYTES
 from wakeroll.origin import Origin, headers_with
@@ -123,7 +123,7 @@ class SendBack:
             self._on_problem(problem)
         finally:
             if self._producer is not None:
-                self._producer.purge()
+                close_producer(self._producer, 0)
 
     def _wait(self) -> None:
         """Wait until there is something to send, or to receive."""
@@ -149,8 +149,7 @@ class SendBack:
 
     def _replace(self, broken: Producer) -> None:
         """Let the next message make a new producer; the messages that the old one has are sent again."""
-        broken.purge()
-        broken.flush(AGAIN_S)  # runs the callbacks of the purged messages
+        close_producer(broken, 0)  # runs the callbacks of the dropped messages
         self._producer, self._is_broken = None, False
 
     def _produce(self, letter: Letter, parcel: "_Parcel") -> None:

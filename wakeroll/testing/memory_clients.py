@@ -106,6 +106,10 @@ class MemoryProducer(MemoryClient):
         with self._log.lock:
             self._receipts.clear()
 
+    def close(self) -> None:
+        """Call the remaining callbacks."""
+        self.poll(0)
+
     def _has_receipt(self) -> bool:
         now_s = time.monotonic()
         return any(receipt[0] <= now_s for receipt in self._receipts)

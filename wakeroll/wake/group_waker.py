@@ -322,6 +322,6 @@ class GroupWaker:
         for worker in self._workers:
             worker.wait()
         self._watch_nothing()
-        self._puller.flush(LEAVE_S)
-        self._lease.close(LEAVE_S)
+        self._lease.close(LEAVE_S)  # its thread passes answers to the puller
+        self._puller.close(LEAVE_S)
         self._consumer.close()

@@ -1,5 +1,6 @@
 """A coordinator without Spark: the real machine on a real broker, one thread, for tests of what talks to it."""
 
+import gc
 import threading
 import time
 import uuid
@@ -39,7 +40,7 @@ from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.broker import EmbeddedBroker
 from tests.support.waiting import wait_until
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, close_producer
 from wakeroll.keys import key_to_sign, new_signer
 from wakeroll.topic_partitions import learn_partitions
 
@@ -95,9 +96,8 @@ class Coordinator(threading.Thread):
                 self._apply(record)
             self._producer.poll(0)
         self._consumer.close()
-        if self._producer.flush(1):
-            self._producer.purge()  # its broker is gone, and would be looked for until the last test
-            self._producer.flush(1)
+        close_producer(self._producer, 1)
+        del self._admin
 
     def stop(self) -> None:
         """End, having written all that was decided."""
@@ -282,5 +282,8 @@ def plane_of_its_own(folder: Path) -> Iterator[tuple[EmbeddedBroker, Coordinator
         ensure_topics(connection)
         coordinator = Coordinator(connection)
         coordinator.start()
-        yield broker, coordinator
-        coordinator.stop()
+        try:
+            yield broker, coordinator
+        finally:
+            coordinator.stop()
+            gc.collect()  # closes admin clients, which have no method for it and would look for this broker for ever

@@ -7,6 +7,7 @@ from model.replay import encode_decision
 from tests.support.systems.coordinator_thread import PATIENCE_S, Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
+from wakeroll.connection import close_producer
 
 
 class Sink(threading.Thread):
@@ -56,3 +57,4 @@ class Sink(threading.Thread):
         """End."""
         self._stopping.set()
         self.join()
+        close_producer(self._producer, 0)  # its broker may end before this process

@@ -37,6 +37,8 @@ USERS: Mapping[str, tuple[str, ...]] = {
     "copier": ("mirror",),
     "watch": ("watcher",),
     "post": ("dead-letters",),
+    "release": ("upgrader",),
+    "growth": ("resharder",),
     "root": ("administrator", "recorder"),
 }
 """User -> its roles."""

@@ -117,8 +117,11 @@ class SimulatedProducer:
         error = KafkaError(KafkaError._PURGE_QUEUE, "purged")
         self._on_its_way = deque((0.0, error, record) for _, _, record in self._on_its_way)
 
+    def close(self) -> None:
+        self.poll(0)
+
     def flush(self, timeout: float) -> int:
-        assert timeout > 0
+        assert timeout == 0
         self.poll(0)
         return len(self._on_its_way)
 
