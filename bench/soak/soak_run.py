@@ -89,7 +89,7 @@ def soak(folder: Path, shape: Shape, minutes: float, every_s: float, seed: int) 
         repeated=len(repeats),
         rebalances=triggers,
         claims=claims,
-        is_light=shape.is_light,
+        per_process=shape.per_process,
     )  # fmt: skip
 
 

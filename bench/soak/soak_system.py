@@ -105,9 +105,8 @@ class SoakSystem:
         log = self.folder / "handled" / name.replace(" ", "-")
         log.parent.mkdir(parents=True, exist_ok=True)
         self._logs.append(log)
-        light = ["--light"] if self.shape.is_light else []
         argv = [sys.executable, "-m", "bench.soak.soak_consumers", "--bootstrap", self.settings.bootstrap]
-        argv += ["--prefix", self.settings.prefix, "--log", str(log), *light, *members]
+        argv += ["--prefix", self.settings.prefix, "--log", str(log), *members]
         self.processes.launch(
             name, Child(name, argv, log=self.settings.logs / f"{log.name}.log", env=os.environ, grace_s=60)
         )
