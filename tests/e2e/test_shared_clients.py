@@ -199,14 +199,14 @@ def test_after_a_broker_restart_consumers_read_on_and_receipts_come(tmp_path):
 def test_clients_of_the_sdk_share_the_queues_of_a_group(coordinator):
     """The shares are enough for the SDK: two clients of one process own one queue each, and all messages arrive."""
     connection = coordinator.connection
-    group = f"soak-{uuid.uuid4().hex[:6]}"
+    group, topic = f"soak-{uuid.uuid4().hex[:6]}", coordinator.topic(2)
     handled: dict[str, list[int]] = {"one": [], "two": []}
     owned: dict[str, int] = dict.fromkeys(handled, 0)
     stopping = threading.Event()
 
     def work(name: str) -> None:
         names = {"prefix": connection.topics.prefix, "client_id": f"{group}-{name}"}
-        with Consumer(group, [group], connection.bootstrap, consume_from="first", **names) as consumer:
+        with Consumer(group, [topic], connection.bootstrap, consume_from="first", **names) as consumer:
             while not stopping.is_set():
                 message = consumer.poll(0.2)
                 owned[name] = len(consumer.assignment())
@@ -214,15 +214,16 @@ def test_clients_of_the_sdk_share_the_queues_of_a_group(coordinator):
                     handled[name].append(int(message.value() or b""))
 
     with SharedClients(connection.bootstrap):
-        make_topic(connection, group, 2)
         threads = [threading.Thread(target=work, args=[name]) for name in handled]
         for thread in threads:
             thread.start()
-        wait_until(lambda: owned == {"one": 1, "two": 1}, "each client owns a queue", state=lambda: owned)
-        produce(connection, group, range(5))
-        wait_until(lambda: sum(map(len, handled.values())) >= 10, "all is handled", state=lambda: handled)
-        stopping.set()
-        for thread in threads:
-            thread.join(PATIENCE_S)
+        try:
+            wait_until(lambda: owned == {"one": 1, "two": 1}, "each client owns a queue", state=lambda: owned)
+            produce(connection, topic, range(5))
+            wait_until(lambda: sum(map(len, handled.values())) >= 10, "all is handled", state=lambda: handled)
+        finally:
+            stopping.set()
+            for thread in threads:
+                thread.join(PATIENCE_S)
 
     assert handled == {"one": list(range(5)), "two": list(range(5))}
