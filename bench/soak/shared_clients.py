@@ -26,8 +26,16 @@ class SharedClients:
     Kafka's client, such as `error_cb`, are not called.
     """
 
-    def __init__(self, bootstrap: str) -> None:
-        """Prepare; nothing is connected before a client is created."""
+    def __init__(self, bootstrap: str, shortest_wait_s: float = 0.0) -> None:
+        """Prepare; nothing is connected before a client is created.
+
+        Args:
+            bootstrap: the address.
+            shortest_wait_s: how long a consumer waits for messages at least, also if the SDK asks for less (seconds).
+                The SDK looks for revocations and acknowledgements between two waits, and hundreds of clients that do
+                so 40 times per second occupy a core.
+        """
+        self._shortest_wait_s = shortest_wait_s
         self._bootstrap = bootstrap
         self._lock = threading.Lock()
         self._producers: dict[_Key, SharedProducer] = {}
@@ -66,7 +74,9 @@ class SharedClients:
             raise InvalidUsage("enable.partition.eof is true; consumers that share partitions cannot report their ends")
         with self._lock:
             self._queries = self._queries or SharedQueries(_without_callbacks(config))
-            return ConsumerShare(_shared_by(self._readings, config, SharedReading), self._queries)
+            return ConsumerShare(
+                _shared_by(self._readings, config, SharedReading), self._queries, self._shortest_wait_s
+            )
 
 
 def _shared_by(

@@ -48,8 +48,9 @@ class ConsumerShare:
     It keeps all messages that it has received and not returned: it is for handlers that keep up.
     """
 
-    def __init__(self, shared: SharedReading, queries: SharedQueries) -> None:
-        """Read nothing yet."""
+    def __init__(self, shared: SharedReading, queries: SharedQueries, shortest_wait_s: float = 0.0) -> None:
+        """Read nothing yet; a wait for messages takes at least `shortest_wait_s` seconds if none comes."""
+        self._shortest_wait_s = shortest_wait_s
         self._shared = shared
         self._queries = queries
         self._changed = threading.Condition()
@@ -125,7 +126,7 @@ class ConsumerShare:
         found: list[Message] = []
         with self._changed:
             if timeout and not self._received:
-                self._changed.wait(None if timeout < 0 else timeout)
+                self._changed.wait(None if timeout < 0 else max(timeout, self._shortest_wait_s))
             if self._shared.failure is not None:
                 raise RuntimeError("the shared consumer has failed") from self._shared.failure
             while self._received and len(found) < num_messages:

@@ -126,7 +126,6 @@ def _with_faults(
         agenda.add(start_s + min(number * length_s, seconds), window)
     while time.monotonic() < start_s + seconds:
         agenda.do_what_is_due()
-        system.processes.supervise()
         time.sleep(_POLL_S)
     agenda.do_what_is_due()
     return windows, faults

@@ -130,7 +130,6 @@ class SoakSystem:
         """
         self.processes.wake_all()
         self.broker.start()
-        self.processes.supervise()
         calm_ms = now_ms()
         for replica in REPLICAS:
             self._until_decides(replica, calm_ms)
@@ -149,7 +148,6 @@ class SoakSystem:
         ends = self.ends()
 
         def done() -> bool:
-            self.processes.supervise()
             self.read_handled()
             return not self.handled.missing(ends)
 
@@ -207,7 +205,6 @@ class SoakSystem:
             if time.monotonic() > deadline_s:
                 raise SoakFailed(f"not true within {limit_s:g} s: {what}; logs are in {self.settings.logs}")
             time.sleep(_POLL_S)
-            self.processes.supervise()
 
 
 def coordinator(replica: str) -> str:
