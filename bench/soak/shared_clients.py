@@ -51,8 +51,10 @@ class SharedClients:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         unregister(self._bootstrap)
-        for shared in (*self._readings.values(), *self._producers.values(), *self._broken):
-            shared.close()
+        for reading in self._readings.values():
+            reading.close()
+        for producer in (*self._producers.values(), *self._broken):
+            producer.close()
         if self._queries is not None:
             self._queries.close()
 

@@ -137,13 +137,12 @@ class ConsumerShare:
                     found.append(message)
         return found
 
-    def list_topics(self, topic: str = "", timeout: float = -1) -> ClusterMetadata:
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """Return the metadata of one topic or of all; the shared consumer learns of the topic's new partitions too."""
-        if topic:
+        if topic is not None:
             self._shared.learn(topic)
-        return self._queries.ask(
-            timeout, lambda real, left_s: real.list_topics(*([topic] if topic else []), timeout=left_s)
-        )
+        found: ClusterMetadata = self._queries.ask(timeout, lambda real, left_s: real.list_topics(topic, left_s))
+        return found
 
     def get_watermark_offsets(self, partition: TopicPartition, timeout: float = -1) -> tuple[int, int]:
         """Return the first offset and the end offset of a partition."""

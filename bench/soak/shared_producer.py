@@ -13,7 +13,7 @@ from confluent_kafka.admin import ClusterMetadata
 SLICE_S = 0.5
 """How long the thread waits for receipts before it checks whether it must end (s); a receipt ends the wait."""
 
-OnDelivery = Callable[[KafkaError | None, Message], object]
+OnDelivery = Callable[[KafkaError | None, Message], None]
 
 
 class SharedProducer(threading.Thread):
@@ -114,9 +114,10 @@ class ProducerShare:
             self._open = 0
             self._receipts.clear()
 
-    def list_topics(self, topic: str = "", timeout: float = -1) -> ClusterMetadata:
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """Return the metadata of one topic or of all; the partitioner learns of new partitions by it."""
-        return self._shared.real.list_topics(*([topic] if topic else []), timeout=timeout)
+        found: ClusterMetadata = self._shared.real.list_topics(topic, timeout)
+        return found
 
     def __len__(self) -> int:
         with self._changed:
