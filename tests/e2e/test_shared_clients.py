@@ -164,6 +164,24 @@ def test_purge_forgets_the_receipts_of_one_producer_only(connection, topic):
     assert receipts == ["others"]
 
 
+def test_flush_calls_back_for_a_receipt_that_arrives_during_a_callback(connection, topic):
+    """`Outbox` counts what flush returns as undelivered: it would report a stored heartbeat as lost."""
+    ours, others = connection.producer(), connection.producer()
+    receipts: list[str] = []
+
+    def first(*_: object) -> None:
+        receipts.append("first")
+        ours.produce(topic, b"x", partition=0, on_delivery=lambda *_: receipts.append("second"))
+        # Acknowledged in order: when this one of the same partition is, the receipt of the second has arrived.
+        others.produce(topic, b"x", partition=0)
+        assert others.flush(PATIENCE_S) == 0
+
+    ours.produce(topic, b"x", partition=0, on_delivery=first)
+
+    assert ours.flush(PATIENCE_S) == 0
+    assert receipts == ["first", "second"]
+
+
 def test_queries_see_the_partitions(connection, topic):
     """Start offsets and end offsets are queried on a connection that reads nothing."""
     consumer = connection.consumer()
