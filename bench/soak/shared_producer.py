@@ -103,7 +103,7 @@ class ProducerShare:
         """Call the callbacks of receipts; return how many are missing after `timeout` seconds (negative: no limit)."""
         deadline = time.monotonic() + timeout
         self.poll(0)
-        while self._open and (timeout < 0 or time.monotonic() < deadline):
+        while len(self) and (timeout < 0 or time.monotonic() < deadline):
             self.poll(-1 if timeout < 0 else max(deadline - time.monotonic(), 0.0))
         return len(self)
 

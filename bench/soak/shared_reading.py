@@ -19,8 +19,6 @@ SLICE_S = 0.05
 _AT_ONCE = 500
 _LEARN_S = 1.0
 """Shortest time between two queries of the partitions of a topic, and the timeout of a query (s)."""
-_STOPPED = math.inf
-"""Offset of a partition that Kafka's client no longer reads, because its offset does not exist."""
 
 
 class Reading:
@@ -51,7 +49,7 @@ class SharedReading(threading.Thread):
         self._consumer = Consumer(dict(config))
         self._asked: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._readings: dict[Place, list[Reading]] = {}
-        self._next: dict[Place, float] = {}
+        self._next: dict[Place, int] = {}
         """Offset of the next message that Kafka's client returns, or a special offset of Kafka."""
         self._learned_s: dict[str, float] = {}
         self._ended = threading.Event()
@@ -103,8 +101,7 @@ class SharedReading(threading.Thread):
         if len(readings) == 1:
             self._assign(reading)
         elif reading.next_offset < self._next[reading.place]:
-            self._consumer.incremental_unassign([_partition(reading.place)])
-            self._assign(reading)
+            self._assign_again(reading)
 
     def _end(self, reading: Reading) -> None:
         readings = self._readings.get(reading.place, [])
@@ -117,6 +114,10 @@ class SharedReading(threading.Thread):
     def _assign(self, reading: Reading) -> None:
         self._next[reading.place] = reading.next_offset
         self._consumer.incremental_assign([_partition(reading.place, reading.next_offset)])
+
+    def _assign_again(self, reading: Reading) -> None:
+        self._consumer.incremental_unassign([_partition(reading.place)])
+        self._assign(reading)
 
     def _learn(self, topic: str) -> None:
         if time.monotonic() - self._learned_s.get(topic, -math.inf) > _LEARN_S:
@@ -138,11 +139,27 @@ class SharedReading(threading.Thread):
                 if offset >= reading.next_offset:
                     reading.next_offset = offset + 1
                     reading.receive(reading, message)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._report_missing(message, readings)
+        else:
+            for reading in readings:
+                reading.receive(reading, message)
+
+    def _report_missing(self, message: Message, readings: list[Reading]) -> None:
+        """Report an offset that does not exist to the consumers that asked for it, and read on for the others.
+
+        If nobody asked for exactly this offset (it is behind a transaction's marker, say), those at the lowest offset
+        did.
+        """
+        if not readings:
             return
-        if error.code() == KafkaError._AUTO_OFFSET_RESET and readings:
-            self._next[place] = _STOPPED
-        for reading in readings:
+        lowest = min(one.next_offset for one in readings)
+        asked = [one for one in readings if one.next_offset == message.offset()]
+        for reading in asked or [one for one in readings if one.next_offset == lowest]:
+            self._end(reading)
             reading.receive(reading, message)
+        if readings:
+            self._assign_again(min(readings, key=lambda one: one.next_offset))
 
 
 def _partition(place: Place, offset: int = 0) -> TopicPartition:

@@ -136,6 +136,40 @@ def test_an_offset_that_does_not_exist_is_reported_to_each_consumer_which_then_r
     assert [numbers(consumer, 10) for consumer in consumers] == [list(range(10))] * 2
 
 
+def test_an_offset_that_does_not_exist_is_reported_only_to_the_consumer_that_asked_for_it(connection, topic):
+    """One client's deleted position must not make the others of its inbox partition start over."""
+    lost, fine = connection.consumer(), connection.consumer()
+    lost.assign([TopicPartition(topic, 0, 500)])
+    error = wait_until(lambda: lost.poll(0.1), "the error is reported").error()
+    assert error is not None
+    assert error.code() == KafkaError._AUTO_OFFSET_RESET
+    fine.assign([TopicPartition(topic, 0, 4)])
+    assert numbers(fine, 6) == list(range(4, 10))
+
+    lost.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+
+    assert numbers(lost, 10) == list(range(10))
+    produce(connection, topic, range(10, 12))
+    assert numbers(fine, 2) == [10, 11]
+
+
+def test_a_consumer_below_the_first_offset_does_not_stop_the_others(connection, topic):
+    """Retention deletes the oldest records: a client that was away for long must not disturb one that was not."""
+    fine, lost = connection.consumer(), connection.consumer()
+    fine.assign([TopicPartition(topic, 0, 8)])
+    assert numbers(fine, 2) == [8, 9]
+    for answer in connection.admin().delete_records([TopicPartition(topic, 0, 5)]).values():
+        answer.result(PATIENCE_S)
+
+    lost.assign([TopicPartition(topic, 0, 2)])
+
+    error = wait_until(lambda: lost.poll(0.1), "the error is reported").error()
+    assert error is not None
+    assert error.code() == KafkaError._AUTO_OFFSET_RESET
+    produce(connection, topic, range(10, 12))
+    assert numbers(fine, 2) == [10, 11]
+
+
 def test_a_receipt_arrives_in_the_poll_of_the_producer_that_produced(connection, topic):
     """The SDK's callbacks take its locks: they must run in its own thread, and never in that of another client."""
     ours, others = connection.producer(), connection.producer()
@@ -162,6 +196,24 @@ def test_purge_forgets_the_receipts_of_one_producer_only(connection, topic):
 
     assert (ours.flush(PATIENCE_S), others.flush(PATIENCE_S)) == (0, 0)
     assert receipts == ["others"]
+
+
+def test_flush_calls_back_for_a_receipt_that_arrives_during_a_callback(connection, topic):
+    """`Outbox` counts what flush returns as undelivered: it would report a stored heartbeat as lost."""
+    ours, others = connection.producer(), connection.producer()
+    receipts: list[str] = []
+
+    def first(*_: object) -> None:
+        receipts.append("first")
+        ours.produce(topic, b"x", partition=0, on_delivery=lambda *_: receipts.append("second"))
+        # Acknowledged in order: when this one of the same partition is, the receipt of the second has arrived.
+        others.produce(topic, b"x", partition=0)
+        assert others.flush(PATIENCE_S) == 0
+
+    ours.produce(topic, b"x", partition=0, on_delivery=first)
+
+    assert ours.flush(PATIENCE_S) == 0
+    assert receipts == ["first", "second"]
 
 
 def test_queries_see_the_partitions(connection, topic):
