@@ -158,7 +158,8 @@ def test_a_consumer_below_the_first_offset_does_not_stop_the_others(connection, 
     fine, lost = connection.consumer(), connection.consumer()
     fine.assign([TopicPartition(topic, 0, 8)])
     assert numbers(fine, 2) == [8, 9]
-    for answer in connection.admin().delete_records([TopicPartition(topic, 0, 5)]).values():
+    admin = connection.admin()  # answers come only while it exists
+    for answer in admin.delete_records([TopicPartition(topic, 0, 5)]).values():
         answer.result(PATIENCE_S)
 
     lost.assign([TopicPartition(topic, 0, 2)])
