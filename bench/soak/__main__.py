@@ -1,7 +1,7 @@
 """``make soak``: run the whole system for some minutes with faults; fail if a claim does not hold, and name it.
 
-``make soak ARGS="--minutes 120 --clients 500 --light --every 60 --publish"`` is the long one. Everything ends with it,
-whatever the reason. `--publish` writes `bench/soak.json` and `docs/performance.md`.
+``make soak ARGS="--minutes 120 --clients 500 --per-process 50 --every 60 --publish"`` is the long one. Everything ends
+with it, whatever the reason. `--publish` writes `bench/soak.json` and `docs/performance.md`.
 """
 
 import argparse
@@ -29,7 +29,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--clients", type=_count, default=100, help="consumers at the start (%(default)s)")
     parser.add_argument("--per-process", type=_count, default=10, help="consumers in one process (%(default)s)")
     parser.add_argument("--per-second", type=_count, default=200, help="messages of all topics (%(default)s)")
-    parser.add_argument("--light", action="store_true", help="consumers that take less CPU, for hundreds on 2 cores")
     parser.add_argument("--seed", type=int, default=None, help="of the faults' order (default: by chance)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of all data and logs, emptied first (%(default)s)")
     parser.add_argument("--publish", action="store_true", help="write bench/soak.json and docs/performance.md")
@@ -39,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     seed = random.randrange(10**6) if given.seed is None else given.seed
     shutil.rmtree(given.folder, ignore_errors=True)
     try:
-        shape = Shape(given.clients, given.per_process, given.per_second, given.light)
+        shape = Shape(given.clients, given.per_process, given.per_second)
         found = soak(given.folder, shape, given.minutes, given.every, seed)
     except KeyboardInterrupt:
         print("stopped; everything is down, and no figures were written", file=sys.stderr)

@@ -68,15 +68,17 @@ def suspend_consumers(system: SoakSystem, chance: random.Random) -> Done:
 
 def kill_broker(system: SoakSystem, _chance: random.Random) -> Done:
     """Kill the broker, and start it again."""
-    system.broker.kill()
-    system.broker.start()
+    with system.processes.outage():
+        system.broker.kill()
+        system.broker.start()
     return Done("broker")
 
 
 def restart_broker(system: SoakSystem, _chance: random.Random) -> Done:
     """Stop the broker in good order, and start it again."""
-    system.broker.stop()
-    system.broker.start()
+    with system.processes.outage():
+        system.broker.stop()
+        system.broker.start()
     return Done("broker")
 
 

@@ -78,8 +78,8 @@ class Soak(Struct, frozen=True):
     rebalances: dict[str, int]
     """Trigger -> number."""
     claims: list[Claim]
-    is_light: bool = False
-    """Whether the consumers use confluent-kafka's consumer, which takes less of the CPU than the SDK's."""
+    per_process: int = 1
+    """Clients of a process; they share its connections to Kafka."""
 
     @property
     def broken(self) -> list[Claim]:
@@ -117,12 +117,13 @@ def section(found: Soak | None) -> str:
     memory = [
         (f"{one.until_s / 60:.1f}", *(f"{one.memory_mib.get(name, 0):,.0f}" for name in names)) for one in found.windows
     ]
-    light = "; they use confluent-kafka's consumer instead of the SDK's, to save CPU" if found.is_light else ""
     claims = [(claim.what, claim.found, "yes" if claim.holds else "**no**") for claim in found.claims]
     return f"""\
 `make soak` runs the whole system for {found.minutes:g} minutes on one machine: a broker, two coordinators
 (`run --replica a` and `b`, which also record), two observers, `serve`, a producer of {found.per_second} messages per
-second, and {found.clients} real consumers in {found.groups} groups, with {found.queues} queues at the end{light}.
+second, and {found.clients} consumers of the SDK in {found.groups} groups, with {found.queues} queues at the end.
+{found.per_process} consumers run in each process, and share its Kafka connections: one producer, two consumers that
+read and one for queries. With connections of its own, each would have nine threads of librdkafka.
 A fault begins every {found.every_s:g} s; the order is that of seed {found.seed}. Everything was ready
 {found.ready_s:.0f} s after the start. Faults: {faults}. Rebalances by trigger: {rebalances}.
 

@@ -89,7 +89,7 @@ def soak(folder: Path, shape: Shape, minutes: float, every_s: float, seed: int) 
         repeated=len(repeats),
         rebalances=triggers,
         claims=claims,
-        is_light=shape.is_light,
+        per_process=shape.per_process,
     )  # fmt: skip
 
 
@@ -126,7 +126,6 @@ def _with_faults(
         agenda.add(start_s + min(number * length_s, seconds), window)
     while time.monotonic() < start_s + seconds:
         agenda.do_what_is_due()
-        system.processes.supervise()
         time.sleep(_POLL_S)
     agenda.do_what_is_due()
     return windows, faults

@@ -18,9 +18,6 @@ class Shape(NamedTuple):
     per_second: int
     """Messages of all topics together."""
 
-    is_light: bool = False
-    """Whether the consumers use confluent-kafka's consumer: the SDK's takes a hundredth of a core each."""
-
     @property
     def groups(self) -> list[str]:
         """Names of the groups, each of which reads the topic of the same name."""

@@ -105,9 +105,8 @@ class SoakSystem:
         log = self.folder / "handled" / name.replace(" ", "-")
         log.parent.mkdir(parents=True, exist_ok=True)
         self._logs.append(log)
-        light = ["--light"] if self.shape.is_light else []
         argv = [sys.executable, "-m", "bench.soak.soak_consumers", "--bootstrap", self.settings.bootstrap]
-        argv += ["--prefix", self.settings.prefix, "--log", str(log), *light, *members]
+        argv += ["--prefix", self.settings.prefix, "--log", str(log), *members]
         self.processes.launch(
             name, Child(name, argv, log=self.settings.logs / f"{log.name}.log", env=os.environ, grace_s=60)
         )
@@ -131,7 +130,6 @@ class SoakSystem:
         """
         self.processes.wake_all()
         self.broker.start()
-        self.processes.supervise()
         calm_ms = now_ms()
         for replica in REPLICAS:
             self._until_decides(replica, calm_ms)
@@ -150,7 +148,6 @@ class SoakSystem:
         ends = self.ends()
 
         def done() -> bool:
-            self.processes.supervise()
             self.read_handled()
             return not self.handled.missing(ends)
 
@@ -208,7 +205,6 @@ class SoakSystem:
             if time.monotonic() > deadline_s:
                 raise SoakFailed(f"not true within {limit_s:g} s: {what}; logs are in {self.settings.logs}")
             time.sleep(_POLL_S)
-            self.processes.supervise()
 
 
 def coordinator(replica: str) -> str:

@@ -1,6 +1,7 @@
 """The soak's judge finds what it looks for, and its faults have a known order. tests/operate runs a small soak."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,7 +10,10 @@ from bench.machine import this_machine
 from bench.soak.soak_faults import FAULTS, in_turn
 from bench.soak.soak_figures import Claim, Occurred, Soak, Window, section
 from bench.soak.soak_judge import HandledLogs
+from bench.soak.soak_processes import SoakProcesses
 from bench.soak.soak_shape import Shape
+from pipeline.local.child_process import Child
+from tests.support.waiting import wait_until
 
 S = 1_000_000_000
 
@@ -72,6 +76,57 @@ def test_every_fault_occurs_before_one_is_repeated():
 @pytest.mark.parametrize(("clients", "groups"), [(1, 1), (25, 1), (26, 2), (500, 20)])
 def test_groups_grow_in_number_with_the_clients(clients, groups):
     assert len(Shape(clients, 10, 200).groups) == groups
+
+
+@pytest.fixture
+def processes() -> Iterator[SoakProcesses]:
+    """Processes that end with the test."""
+    running = SoakProcesses()
+    yield running
+    running.end_all()
+
+
+def ending_once(tmp_path) -> Child:
+    """Return a process that ends with 3 when it is started for the first time."""
+    script = f"if mkdir {tmp_path}/started; then exit 3; else echo again; exec sleep 600; fi"
+    return Child("worker", ["sh", "-c", script], log=tmp_path / "worker.log")
+
+
+def runs_again(processes: SoakProcesses) -> None:
+    """Wait until the process was started for the second time."""
+    worker = processes.children["worker"]
+    wait_until(lambda: "again" in worker.log.read_text(), "the process runs again", state=worker.log_tail)
+
+
+def test_a_process_that_ends_by_itself_is_noted_and_started_again(processes, tmp_path):
+    """The main thread of a soak may wait for an operator's request, which needs the process that has ended."""
+    processes.launch("worker", ending_once(tmp_path))
+
+    runs_again(processes)
+
+    assert processes.ended == [f"worker ended with 3; see {tmp_path / 'worker.log'}"]
+
+
+def test_a_process_that_starts_while_the_broker_is_away_may_end(processes, tmp_path):
+    """A coordinator that finds no broker for 10 s ends with a sentence, and its service manager starts it again."""
+    with processes.outage():
+        processes.launch("worker", ending_once(tmp_path))
+        runs_again(processes)
+
+    assert processes.ended == []
+
+
+def test_a_killed_process_is_started_again_and_not_noted(processes, tmp_path):
+    """A fault is no broken claim."""
+    (tmp_path / "started").mkdir()
+    processes.launch("worker", ending_once(tmp_path))
+    runs_again(processes)
+    before = processes.children["worker"].pid
+
+    processes.kill("worker")
+
+    wait_until(lambda: processes.children["worker"].pid not in {None, before}, "the process runs again")
+    assert processes.ended == []
 
 
 def test_the_chapter_names_a_claim_that_does_not_hold():
