@@ -11,6 +11,9 @@ from pipeline.storage.place import Folder, Place
 # `pipeline.ledger.maintenance` cleans the log.
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
+# Of a store that does not answer. By default ten requests fail, within a few seconds.
+_RETRIES = {"max_retries": "1000", "retry_timeout": "60s"}
+
 
 class ArrowSink:
     """Appends rows to Delta tables, which must exist. For any thread, one append to a table at a time.
@@ -56,7 +59,7 @@ class ArrowSink:
             known.update_incremental()
             return known
         location, options = path.for_deltalake()
-        table = DeltaTable(location, storage_options=options)
+        table = DeltaTable(location, storage_options=None if options is None else options | _RETRIES)
         with self._lock:
             self._tables[path] = table
         return table

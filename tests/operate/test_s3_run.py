@@ -149,7 +149,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice(driver, s3, tell):
     s3.requests.clear()
     with s3.failing(is_dead=True):
         driver.log.beat("billing", "d")
-        wait_until(lambda: len(s3.seen("PUT")) >= 3, "the driver tries to write", patience_s=PATIENCE_WITH_SPARK_S)
+        driver.wait_until(lambda: len(s3.seen("PUT")) >= 3, "the driver tries to write")
     driver.join("d", ["a", "b", "c", "d"])
     driver.wait_for_batches()
     tell(f"the store was away: {driver.ends or 'the driver went on'}")
