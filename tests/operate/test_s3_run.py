@@ -130,6 +130,8 @@ def test_nothing_is_lost_and_nothing_is_there_twice(driver, s3, tell):
     settings = driver.settings
     driver.log.tick()
     driver.log.route(8)
+    # Members do not heartbeat while the test waits for batches, which takes minutes with a slow store.
+    driver.log.configure("billing", session_timeout_ms=600_000)
     driver.join("a", ["a"])
     driver.kill()
     driver.start()
