@@ -22,11 +22,11 @@ class CpuMeter:
         """
         self._pid = pid
         self._began_s = time.monotonic()
-        self._used_s = _cpu_s(pid)
+        self._used_s = cpu_s(pid)
 
     def share(self) -> float:
         """Return the CPU time since the beginning as a share of one core."""
-        return (_cpu_s(self._pid) - self._used_s) / (time.monotonic() - self._began_s)
+        return (cpu_s(self._pid) - self._used_s) / (time.monotonic() - self._began_s)
 
 
 def resident_mib(pid: int) -> float:
@@ -42,7 +42,7 @@ def resident_mib(pid: int) -> float:
     raise ProcessEnded(f"process {pid} has ended")
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """Return user and system time of a process (s)."""
     after_name = _told(pid, "stat").rpartition(")")[2].split()
     user, system = after_name[11:13]

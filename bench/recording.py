@@ -26,7 +26,7 @@ from pipeline.spark.session import start_session
 from wakeroll.connection import Topics
 
 PUBLISHED_LATER_MS = 300
-_RECORDS = pa.schema(
+RECORDS = pa.schema(
     {
         "topic": pa.string(),
         "partition": pa.int32(),
@@ -36,6 +36,7 @@ _RECORDS = pa.schema(
         "value": pa.binary(),
     }
 )
+"""Columns of the records, as `record` reads them."""
 _SNAPSHOTS = pa.schema(
     {
         "topic": pa.string(),
@@ -77,7 +78,7 @@ class Batch:
 
     def write(self, path: Path) -> None:
         """Write what there is to a file, and forget it."""
-        _write(self._rows, _RECORDS, path)
+        _write(self._rows, RECORDS, path)
         self._rows.clear()
 
 

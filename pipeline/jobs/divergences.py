@@ -2,17 +2,17 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 
 from model.decision_order import without_era
-from model.rows import DIVERGENCES
-from pipeline.ledger.schemas import schema_of
+from model.rows import DIVERGENCES, DivergenceRow
+from pipeline.ledger.arrow_schemas import arrow_table
 from pipeline.ledger.tables import highest_positions, path_of
-from pipeline.operators.decision_comparer import MOST_COMPARED, DecisionComparer, Difference, Seen
-from pipeline.sinks.delta_sink import append
+from pipeline.operators.decision_comparer import DecisionComparer, Difference, Seen
+from pipeline.operators.ledger_rows import ReadDecision
+from pipeline.sinks.arrow_sink import ArrowSink
 from pipeline.storage.place import Folder, Place
 
 log = logging.getLogger("wakeroll.run")
@@ -29,6 +29,7 @@ class Divergences:
         self._spark = spark
         self._warehouse = warehouse
         self._options = options
+        self._sink = ArrowSink()
         self._comparer = DecisionComparer()
         self._stored: dict[tuple[object, ...], int] | None = None
         """Partition -> highest offset in the table; read before the first append."""
@@ -39,18 +40,12 @@ class Divergences:
         """Number of differences since the start."""
         return self._comparer.differences
 
-    def look_at(self, decisions: DataFrame, count: int, writers: Collection[str]) -> None:
-        """Compare the decisions of a batch, if several processes have published decisions in the last minutes.
-
-        Args:
-            decisions: result of `pipeline.operators.ledger_rows.read_decisions`, persisted.
-            count: number of its rows.
-            writers: processes that published them.
-        """
-        if not self._comparer.must_compare(writers, time.monotonic()) or count > MOST_COMPARED:
+    def look_at(self, decisions: Sequence[ReadDecision]) -> None:
+        """Compare decisions of a batch, if several processes have published decisions in the last minutes."""
+        writers = {one.writer for one in decisions if one.writer is not None}
+        if not self._comparer.must_compare(writers, time.monotonic()):
             return
-        rows = decisions.select("partition", "offset", "shard", "seq", "writer", f.xxhash64("json")).collect()
-        found = self._comparer.compare([Seen(*row) for row in rows])
+        found = self._comparer.compare([_seen(one) for one in decisions])
         if not found:
             return
         for one in found:
@@ -76,7 +71,7 @@ class Divergences:
             seen.offset,
         )
 
-    def _store(self, decisions: DataFrame, found: Collection[Difference]) -> None:
+    def _store(self, decisions: Sequence[ReadDecision], found: Collection[Difference]) -> None:
         if self._stored is None:
             self._stored = highest_positions(self._spark, self._warehouse, DIVERGENCES)
         kept_of = {
@@ -86,17 +81,26 @@ class Divergences:
         }
         if not kept_of:
             return
-        offsets = f.col("offset").isin(*{offset for _, offset in kept_of})
         rows = [
-            (
-                *(row.partition, row.offset, row.shard, row.seq, row.published_ms, row.writer),
-                *(kept_of[row.partition, row.offset], row.json),
+            DivergenceRow(
+                partition=one.row.partition,
+                offset=one.offset,
+                shard=one.row.shard,
+                seq=one.row.seq,
+                published_ms=one.row.published_ms,
+                writer=one.writer,
+                kept_writer=kept_of[one.row.partition, one.offset],
+                json=one.row.json,
             )
-            for row in decisions.where(offsets).collect()
-            if (row.partition, row.offset) in kept_of
+            for one in decisions
+            if (one.row.partition, one.offset) in kept_of
         ]
         table = path_of(self._warehouse, DIVERGENCES)
-        frame = self._spark.createDataFrame(rows, schema_of(DIVERGENCES.row))
-        append(frame, table, None if self._options is None else self._options(table))
+        found_rows = arrow_table(DIVERGENCES.row, rows)
+        self._sink.append(found_rows, table, None if self._options is None else self._options(table))
         for partition, offset in kept_of:
             self._stored[partition,] = max(offset, self._stored.get((partition,), -1))
+
+
+def _seen(one: ReadDecision) -> Seen:
+    return Seen(one.row.partition, one.offset, one.row.shard, one.row.seq, one.writer, hash(one.value))

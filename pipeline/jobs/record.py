@@ -1,43 +1,41 @@
 """The `record` query: it writes events and decisions to Delta, each row exactly once."""
 
 import logging
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, RECORDED, Table
+from model.rows import DECISIONS, RECORDED, Table
 from pipeline.jobs.divergences import Divergences
 from pipeline.jobs.record_turn import Turn
+from pipeline.ledger.arrow_schemas import arrow_table
 from pipeline.ledger.maintenance import Report, Upkeep
 from pipeline.ledger.tables import ensure_tables, highest_positions, path_of
 from pipeline.operators.ledger_rows import (
+    NOWHERE,
+    KafkaRecord,
+    PlacedRow,
     Positions,
-    assignment_rows,
-    event_rows,
-    new_decisions,
+    ReadDecision,
     newest_of,
-    not_yet_in,
-    offset_rows,
-    position_of,
     read_decisions,
+    rows_of,
 )
 from pipeline.recovery.log_gaps import resume_recording
 from pipeline.runtime.deciding_queries import RECORD
 from pipeline.settings import Settings
-from pipeline.sinks.delta_sink import append
+from pipeline.sinks.arrow_sink import ArrowSink
 from pipeline.sources.kafka_source import records
 from pipeline.storage.place import Folder
 from wakeroll.connection import Topics
+from wakeroll.headers import WRITER_HEADER
 
 NAME = RECORD
 
 log = logging.getLogger("wakeroll.run")
-
-Highest = dict[tuple[object, ...], int]
-"""(Stream, including its era) -> highest position in it."""
 
 
 def start(
@@ -94,7 +92,7 @@ def writer(
     turn: Turn | None = None,
     diverged: Callable[[int], None] | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """Return the function that writes a batch. Each table has its own thread, because each commit takes half a second.
+    """Return the function that writes a batch: Spark reads its records in one job, and Python derives and appends rows.
 
     Each row is written once: rows that are not above the table's highest position of their stream are dropped. Such
     rows come from a repeated batch, from a decision that Kafka contains twice, or from all records after the loss of a
@@ -105,96 +103,67 @@ def writer(
     """
     options = None if turn is None else turn.options(spark, warehouse)
     newest = {table.name: newest_of(table, highest_positions(spark, warehouse, table)) for table in RECORDED}
+    sink = ArrowSink()
     stale: set[str] = set()
     divergences = Divergences(spark, warehouse, options)
 
+    def append_new(table: Table, rows: Iterable[PlacedRow]) -> None:
+        seen = newest[table.name]
+        fresh = [one for one in rows if one.position > seen.get(one.stream, NOWHERE)]
+        if not fresh:
+            return
+        path = path_of(warehouse, table)
+        found = arrow_table(table.row, [one.row for one in fresh])
+        sink.append(found, path, None if options is None else options(path))
+        for one in fresh:
+            seen[one.stream] = max(one.position, seen.get(one.stream, NOWHERE))
+
     def write(batch: DataFrame, _batch_id: int) -> None:
-        read = read_decisions(batch.where(f.col("topic") == topics.decisions))
-        decided = new_decisions(read)
-        rows = {
-            EVENTS.name: event_rows(batch.where(f.col("topic").isin(*topics.control))),
-            DECISIONS.name: decided,
-            ASSIGNMENTS.name: assignment_rows(decided),
-            OFFSETS.name: offset_rows(decided),
-        }
-        batch.persist()
-        read.persist()
-        try:
-            reached, published = _reached(batch, read, topics)
-            _warn_of_stale(reached[DECISIONS.name], newest[DECISIONS.name], stale)
-
-            def write_table(table: Table) -> None:
-                spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
-                seen = newest[table.name]
-                its = newest_of(table, reached[table.name])
-                news = {stream: at for stream, at in its.items() if at > seen.get(stream, _NOWHERE)}
-                if news:
-                    fresh = rows[table.name].where(not_yet_in(table, seen))
-                    path = path_of(warehouse, table)
-                    append(fresh, path, **({} if options is None else {"options": options(path)}))
-                    seen.update(news)
-
-            with ThreadPoolExecutor(len(RECORDED)) as threads:
-                list(threads.map(write_table, RECORDED))
-            divergences.look_at(read, *published)
-            if diverged is not None:
-                diverged(divergences.count)
-        finally:
-            read.unpersist()
-            batch.unpersist()
+        for some in _records_of(batch):
+            decisions = read_decisions(one for one in some if one.topic == topics.decisions)
+            _warn_of_stale(decisions, newest[DECISIONS.name], stale)
+            rows = rows_of((one for one in some if one.topic in topics.control), decisions)
+            for table in RECORDED:
+                append_new(table, rows[table.name])
+            divergences.look_at(decisions)
+        if diverged is not None:
+            diverged(divergences.count)
 
     return write
 
 
-_NOWHERE = (-1, -1)
+MOST_AT_ONCE = 20_000
+"""Records that are Python objects at the same time, at most; a larger batch is appended in several commits.
+
+Each commit is complete up to a position of each stream, so a crash between two of them is harmless.
+"""
 
 
-def _warn_of_stale(reached: Highest, newest: Positions, known: set[str]) -> None:
+def _records_of(batch: DataFrame) -> Iterator[list[KafkaRecord]]:
+    """Yield the records of a batch in pieces; those of a Kafka partition are in the order of their offsets."""
+    writer = f.expr(WRITER_SQL) if "headers" in batch.columns else f.lit(None).cast("binary")
+    columns = batch.select("topic", "partition", "offset", "timestamp_ms", "key", "value", writer.alias("writer"))
+    # A task that reads several Kafka partitions costs less than a task for each of them.
+    table = columns.coalesce(batch.sparkSession.sparkContext.defaultParallelism).toArrow()
+    order = pc.sort_indices(table, [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
+    for begin in range(0, len(order), MOST_AT_ONCE):
+        some = table.take(order.slice(begin, MOST_AT_ONCE))
+        yield [KafkaRecord(*values) for values in zip(*(column.to_pylist() for column in some.columns), strict=True)]
+
+
+WRITER_SQL = f"get(filter(headers, header -> header.key = '{WRITER_HEADER}'), 0).value"
+"""Name of the process that published a decision, as bytes: a foreign producer's header may not be text."""
+
+
+def _warn_of_stale(decisions: Iterable[ReadDecision], newest: Positions, known: set[str]) -> None:
     """Warn once per shard whose decisions come from an era older than its current one; add it to `known`."""
-    for its_stream, position in reached.items():
-        stream, (era, _) = position_of(DECISIONS, its_stream, position)
-        current, _ = newest.get(stream, _NOWHERE)
-        shard = str(its_stream[1])
-        if era < current and shard not in known:
-            known.add(shard)
+    for one in decisions:
+        current, _ = newest.get(one.stream, NOWHERE)
+        if one.is_new and one.position[0] < current and one.row.shard not in known:
+            known.add(one.row.shard)
             log.warning(
                 "dropped decisions of %s: the shard is now in era %d; another `wakeroll run` continues from an old "
                 "checkpoint: stop it",
-                shard,
+                one.row.shard,
                 current,
             )
-
-
-def _reached(
-    batch: DataFrame, read: DataFrame, topics: Topics
-) -> tuple[dict[str, Highest], tuple[int, frozenset[str]]]:
-    """Return the highest position of each stream in a batch, and who published its decisions.
-
-    Returns:
-        Table -> stream -> position; and the number of decisions, with repetitions, and the names of their writers.
-
-    One query serves all tables, and a second one follows if there are decisions: each costs as much as a small append.
-    """
-    found: dict[str, Highest] = {table.name: {} for table in RECORDED}
-    has_decisions, count, writers = False, 0, set[str]()
-    for row in batch.groupBy(*EVENTS.stream).agg(f.max(EVENTS.position).alias("at")).collect():
-        if row.topic == topics.decisions:
-            has_decisions = True
-        else:
-            found[EVENTS.name][row.topic, row.partition] = row.at
-    if has_decisions:
-        kind, seq = f.col("kind"), f.when(f.col("is_new"), f.col(DECISIONS.position))
-        looked = read.groupBy(*DECISIONS.stream).agg(
-            f.count("*").alias("published"),
-            f.collect_set("writer").alias("writers"),
-            f.max(seq).alias(DECISIONS.name),
-            f.max(f.when(kind == "handover", seq)).alias(ASSIGNMENTS.name),
-            f.max(f.when(kind == "offset", seq)).alias(OFFSETS.name),
-        )
-        for row in looked.collect():
-            count += row.published
-            writers |= set(row.writers)
-            for table in (DECISIONS, ASSIGNMENTS, OFFSETS):
-                if row[table.name] is not None:
-                    found[table.name][row.partition, row.shard] = row[table.name]
-    return found, (count, frozenset(writers))

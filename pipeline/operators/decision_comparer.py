@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 MOST_REMEMBERED = 100_000
 """Decisions that are remembered, at most; a repetition that comes later is not compared."""
-MOST_COMPARED = 50_000
-"""Decisions of one batch that are compared, at most; a larger batch is one that catches up."""
 MOST_STORED = 20
 """Differences of one pair of processes in one shard that are stored; later ones are only counted."""
 WORKS_FOR_S = 600.0

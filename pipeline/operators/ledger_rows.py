@@ -1,155 +1,185 @@
-"""Transformations of Kafka records to rows of the ledger's tables; each ends with a select of the table's columns."""
+"""Rows of the ledger's tables, derived from Kafka records: what `record` appends of a batch."""
 
-from collections.abc import Mapping
-from functools import reduce
-from operator import and_
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as f
+from msgspec import Struct
 
-from model.decision_order import ERA_SQL, SHARD_SQL, order_of, without_era
-from model.decisions import Assignment, Handover, Offset
-from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, Table
-from pipeline.ledger.column_types import checks_of
-from pipeline.ledger.schemas import schema_of
-from wakeroll.headers import WRITER_HEADER
+from model.decision_order import order_of, without_era
+from model.decisions import How, Kind
+from model.events import Mode
+from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, AssignmentRow, DecisionRow, EventRow, OffsetRow, Table
+from pipeline.operators.recorded_fields import (
+    decode_handover,
+    decode_header,
+    decode_offset,
+    parsed,
+    text_of,
+    type_of,
+)
+
+Stream = tuple[object, ...]
+"""(Topic, partition) of events; (Kafka partition, shard without its era) of decisions."""
+Positions = dict[Stream, tuple[int, int]]
+"""Stream -> highest (era, position) of the stream in a table. Streams of events have no eras; their era is 0."""
+
+NOWHERE = (-1, -1)
+"""(Era, position) before the first row of a stream."""
 
 
-def event_rows(records: DataFrame) -> DataFrame:
-    """Archive records of the control topics, byte for byte."""
-    return records.select(
-        "topic",
-        "partition",
-        "offset",
-        f.col("timestamp_ms").alias("at_ms"),
-        "key",
-        "value",
-        f.get_json_object(f.col("value").cast("string"), "$.type").alias("type"),
-    ).select(*_names(EVENTS))
+class KafkaRecord(NamedTuple):
+    """A record of a control topic or of the decisions topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    """Time of the broker (epoch ms)."""
+    key: bytes | None
+    value: bytes | None
+    writer: bytes | None
+    """Header with the name of the process that published a decision; None if there is none."""
 
 
-def read_decisions(records: DataFrame) -> DataFrame:
-    """Parse the header of each decision; a column `is_new` shows which are no repetitions within this batch.
+class PlacedRow(NamedTuple):
+    """A row of a table, and its position."""
 
-    The rule is the one of every reader. Per (Kafka partition, shard without its era), an (era, seq) that is not above
-    the highest one before it is a repetition, or comes from a coordinator that another one has replaced. The column
-    `writer` names the process that published the decision; null if it did not.
+    stream: Stream
+    position: tuple[int, int]
+    """(Era, position) of the row in its stream."""
+    row: Struct
+
+
+class ReadDecision(NamedTuple):
+    """A record of the decisions topic that is a decision."""
+
+    row: DecisionRow
+    offset: int
+    """Offset of the record in the decisions topic."""
+    writer: str | None
+    """Process that published the decision; None if it is not known."""
+    value: bytes
+    stream: Stream
+    position: tuple[int, int]
+    """(Era, seq)."""
+    is_new: bool
+    """Whether (era, seq) is above those of all earlier decisions of the stream among the records given."""
+
+
+def event_rows(records: Iterable[KafkaRecord]) -> Iterator[PlacedRow]:
+    """Yield a row for each record of the control topics; key and value are stored byte for byte."""
+    for one in records:
+        row = EventRow(
+            topic=one.topic,
+            partition=one.partition,
+            offset=one.offset,
+            at_ms=one.timestamp_ms,
+            key=one.key,
+            value=one.value,
+            type=type_of(one.value),
+        )
+        yield PlacedRow((one.topic, one.partition), (0, one.offset), row)
+
+
+def read_decisions(records: Iterable[KafkaRecord]) -> list[ReadDecision]:
+    """Parse the header of each decision. The records of a Kafka partition must be in the order of their offsets.
+
+    A record that is no decision is skipped: one without JSON, or whose header lacks a field or exceeds its bounds. Only
+    a foreign producer can publish such a record.
     """
-    header = "kind string, shard string, seq bigint, group_id string, client_id string, at_ms bigint, " + (
-        f"cause {schema_of(Assignment)['cause'].dataType.simpleString()}"
-    )
-    json = f.col("value").cast("string")
-    shard = Window.partitionBy("partition", f.expr(SHARD_SQL)).orderBy("offset")
-    before = shard.rowsBetween(Window.unboundedPreceding, -1)
-    writer = f.expr(_WRITER_SQL) if "headers" in records.columns else f.lit(None).cast("string")
-    place = f.col("place")
-    return (
-        records.select("partition", "offset", "timestamp_ms", writer.alias("writer"), json.alias("json"))
-        .withColumn("d", f.from_json("json", header))
-        .select("partition", "offset", f.col("timestamp_ms").alias("published_ms"), "writer", "json", "d.*")
-        .withColumn("place", f.struct(_era().alias("era"), f.col("seq").alias("seq")))
-        .withColumn("newest_before", f.max("place").over(before))
-        .where(f.col("seq") > 0)
-        .withColumn("is_new", f.coalesce(place > f.col("newest_before"), f.lit(True)))
-        .select("offset", "writer", "is_new", *_names(DECISIONS))
-        .where(_keeps_to(DECISIONS))
-    )
+    read, newest = [], Positions()
+    for one in records:
+        header = parsed(decode_header, one.value)
+        text = text_of(one.value)
+        if header is None or text is None:
+            continue
+        stream, position = (one.partition, without_era(header.shard)), order_of(header.shard, header.seq)
+        is_new = position > newest.get(stream, NOWHERE)
+        if is_new:
+            newest[stream] = position
+        row = DecisionRow(
+            shard=header.shard,
+            seq=header.seq,
+            kind=cast(Kind, header.kind),
+            group_id=header.group_id,
+            client_id=header.client_id,
+            at_ms=header.at_ms,
+            cause=header.cause,
+            published_ms=one.timestamp_ms,
+            partition=one.partition,
+            json=text,
+        )
+        writer = None if one.writer is None else one.writer.decode(errors="replace")
+        read.append(ReadDecision(row, one.offset, writer, one.value or b"", stream, position, is_new))
+    return read
 
 
-def decision_rows(records: DataFrame) -> DataFrame:
-    """Parse the header of each decision, and drop repetitions within this batch."""
-    return new_decisions(read_decisions(records))
+def decision_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
+    """Yield the decisions that are no repetitions of others among them."""
+    return (PlacedRow(one.stream, one.position, one.row) for one in decisions if one.is_new)
 
 
-def new_decisions(decisions: DataFrame) -> DataFrame:
-    """Select the rows that are no repetitions, with the columns of the table, from the result of `read_decisions`."""
-    return decisions.where("is_new").select(*_names(DECISIONS))
+def assignment_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
+    """Yield a row for each new hand-over: the owner of a queue from a moment on."""
+    for one in decisions:
+        if one.is_new and one.row.kind == "handover" and (said := parsed(decode_handover, one.value)):
+            times = said.assigned_ms, said.released_ms, one.row.at_ms
+            row = AssignmentRow(
+                shard=one.row.shard,
+                seq=one.row.seq,
+                partition=one.row.partition,
+                group_id=said.group_id,
+                topic=said.queue.topic,
+                broker=said.queue.broker,
+                queue_id=said.queue.queue_id,
+                client_id=said.to,
+                epoch=said.epoch,
+                from_ms=next(time for time in times if time is not None),
+                previous_client_id=said.from_,
+                how=cast(How, said.how),
+            )
+            yield PlacedRow(one.stream, one.position, row)
 
 
-def assignment_rows(decisions: DataFrame) -> DataFrame:
-    """Select the hand-overs from rows of `decisions`: the owner of a queue from a moment on."""
-    return _said(
-        decisions,
-        Handover,
-        f.col("to").alias("client_id"),
-        "epoch",
-        f.coalesce("assigned_ms", "released_ms", "at_ms").alias("from_ms"),
-        f.col("from").alias("previous_client_id"),
-        "how",
-    ).select(*_names(ASSIGNMENTS))
+def offset_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
+    """Yield a row for each new advance or reset of a committed offset."""
+    for one in decisions:
+        if one.is_new and one.row.kind == "offset" and (said := parsed(decode_offset, one.value)):
+            row = OffsetRow(
+                shard=one.row.shard,
+                seq=one.row.seq,
+                partition=one.row.partition,
+                group_id=said.group_id,
+                topic=said.queue.topic,
+                broker=said.queue.broker,
+                queue_id=said.queue.queue_id,
+                client_id=said.client_id,
+                committed_offset=said.offset,
+                epoch=said.epoch,
+                at_ms=one.row.at_ms,
+                reset_by=said.reset_by,
+                mode=cast(Mode, said.mode or "clustering"),
+            )
+            yield PlacedRow(one.stream, one.position, row)
 
 
-def offset_rows(decisions: DataFrame) -> DataFrame:
-    """Select the committed offsets from rows of `decisions`."""
-    # Old decisions, from before the broadcasting mode existed, have no mode.
-    mode = f.coalesce("mode", f.lit("clustering")).alias("mode")
-    return _said(
-        decisions, Offset, "client_id", f.col("offset").alias("committed_offset"), "epoch", "at_ms", "reset_by", mode
-    ).select(*_names(OFFSETS))
+def rows_of(events: Iterable[KafkaRecord], decisions: Sequence[ReadDecision]) -> Mapping[str, Iterator[PlacedRow]]:
+    """Return table -> its rows, from the records of the control topics and the decisions."""
+    return {
+        EVENTS.name: event_rows(events),
+        DECISIONS.name: decision_rows(decisions),
+        ASSIGNMENTS.name: assignment_rows(decisions),
+        OFFSETS.name: offset_rows(decisions),
+    }
 
 
-_WRITER_SQL = f"cast(get(filter(headers, header -> header.key = '{WRITER_HEADER}'), 0).value as string)"
-
-Positions = dict[tuple[object, ...], tuple[int, int]]
-"""Stream -> highest (era, position) of the stream in a table.
-
-A stream of decisions is (Kafka partition, shard without its era). Streams of events have no eras; their era is 0.
-"""
-
-
-def position_of(table: Table, stream: tuple[object, ...], position: int) -> tuple[tuple[object, ...], tuple[int, int]]:
-    """Return a stream without its era, and (era, position); `stream` has the values of the table's rows."""
-    if table is EVENTS:
-        return stream, (0, position)
-    partition, shard = stream
-    return (partition, without_era(str(shard))), order_of(str(shard), position)
-
-
-def newest_of(table: Table, highest: Mapping[tuple[object, ...], int]) -> Positions:
+def newest_of(table: Table, highest: Mapping[Stream, int]) -> Positions:
     """Return the highest (era, position) of each stream, from the highest position of each stream and era."""
     newest: Positions = {}
     for its_stream, its_position in highest.items():
-        stream, position = position_of(table, its_stream, its_position)
+        stream, position = its_stream, (0, its_position)
+        if table is not EVENTS:
+            partition, shard = its_stream
+            stream, position = (partition, without_era(str(shard))), order_of(str(shard), its_position)
         newest[stream] = max(newest.get(stream, position), position)
     return newest
-
-
-def not_yet_in(table: Table, newest: Positions) -> Column:
-    """Return the condition that rows are above the highest (era, position) of their stream in the table."""
-    is_event, position = table is EVENTS, f.col(table.position)
-    names = ["topic", "partition"] if is_event else ["partition", SHARD_SQL]
-    is_new = f.lit(True)
-    for stream, (era, at) in sorted(newest.items(), key=repr):
-        mine = reduce(and_, (f.expr(name) == f.lit(value) for name, value in zip(names, stream, strict=True)))
-        above = position > at
-        is_new = f.when(mine, above if is_event else (_era() > era) | ((_era() == era) & above)).otherwise(is_new)
-    return is_new
-
-
-def _era() -> Column:
-    return f.coalesce(f.expr(ERA_SQL), f.lit(0))
-
-
-def _said(decisions: DataFrame, kind: type[Handover | Offset], *columns: Column | str) -> DataFrame:
-    """Select the decisions of one kind about queues: shard, seq, group, queue, and these columns of the decision."""
-    said = f.from_json("json", schema_of(kind)).alias("said")
-    return (
-        decisions.where(f.col("kind") == f.lit(kind.__struct_config__.tag))
-        .select("partition", said)
-        .select("partition", "said.*")
-        .select("shard", "seq", "partition", "group_id", "queue.topic", "queue.broker", "queue.queue_id", *columns)
-    )
-
-
-def _keeps_to(table: Table) -> Column:
-    """Return the condition that rows satisfy the table's NOT NULL and CHECK constraints.
-
-    Without it, a single bad row would fail every batch. Only a record of a foreign producer can be bad, and such a
-    record is not a decision.
-    """
-    rules = [f"{column.name} is not null" for column in schema_of(table.row) if not column.nullable]
-    return f.expr(" and ".join([*rules, *checks_of(table.row).values()]))
-
-
-def _names(table: Table) -> list[str]:
-    return list(schema_of(table.row).names)

@@ -1,4 +1,4 @@
-"""The Delta sink: it appends rows to tables."""
+"""The Delta sink of Spark: it appends rows to tables that change seldom; see `pipeline.sinks.arrow_sink` for others."""
 
 from collections.abc import Mapping
 
@@ -9,9 +9,6 @@ from pipeline.storage.place import Folder, Place
 
 def append(rows: DataFrame, path: Folder, options: Mapping[str, str] | None = None) -> None:
     """Append rows to a table, as one file; `options` are those of `pipeline.sinks.table_fence`, if it has one.
-
-    Otherwise each Kafka partition of a batch would become a file of a few rows, and maintenance would read all of them
-    again.
 
     The caller must prevent duplicate rows; it knows the highest position in the table. With Delta's own mechanism for
     this (`txnAppId`), each append reads Delta's log again, which costs more than the append.

@@ -159,7 +159,7 @@ _ENGINE = {
 
 _LATENCY = {
     "spark.sql.codegen.wholeStage": "false",
-    # The positions of `record` are literals: the expressions differ in every batch, and each would be compiled again.
+    # Expressions are interpreted: those with other literals in every query would be compiled again each time.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -152,7 +152,7 @@ def _delete(store: "ObjectStore", keys: Iterable[str]) -> None:
 @lru_cache(maxsize=8)
 def _store(scheme: str, bucket: str, s3: S3Access) -> "ObjectStore":
     is_s3 = scheme == "s3a"
-    retry = {"max_retries": 10, "retry_timeout": timedelta(seconds=_RETRY_S)}
+    retry = {"max_retries": 1_000, "retry_timeout": timedelta(seconds=_RETRY_S)}
     url = f"{'s3' if is_s3 else scheme}://{bucket}"
     options = s3.options(bucket) if is_s3 else {}
     client = {"allow_http": options.pop("aws_allow_http", "false") == "true"}

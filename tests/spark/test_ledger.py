@@ -7,6 +7,7 @@ from pyspark.sql import functions as f
 
 from model.decisions import Membership
 from model.replay import encode_decision
+from model.rows import RECORDED
 from pipeline.jobs import record
 from pipeline.ledger.tables import ensure_tables, open_views
 from tests.support.ledgers import RECORDS, Story, a_day
@@ -25,6 +26,21 @@ def test_every_record_and_every_decision_is_a_row(spark, day):
     kinds = {row.kind for row in spark.table("decisions").select("kind").distinct().collect()}
     assert kinds >= {"assignment", "membership", "rebalance", "handover", "offset", "wake", "rejected"}
     assert spark.table("snapshots").select(f.countDistinct("topic", "partition")).collect()[0][0] == 8
+
+
+def test_a_batch_that_is_appended_in_pieces_has_the_same_rows(spark, day, tmp_path, monkeypatch):
+    """A process that catches up reads large batches; their order in Kafka's partitions is kept across pieces."""
+    monkeypatch.setattr(record, "MOST_AT_ONCE", 50)
+    ensure_tables(spark, tmp_path)
+    write = record.writer(spark, tmp_path, Topics())
+    records = a_day().rows
+    for number in range(2):  # the second time, all rows are there already
+        write(spark.createDataFrame(records[::-1], RECORDS), number)
+
+    for table in RECORDED:
+        pieces, whole = (spark.read.format("delta").load(str(at / table.name)) for at in (tmp_path, day))
+        assert pieces.count() == whole.count() > 0, table.name
+        assert pieces.exceptAll(whole).count() == 0, table.name
 
 
 def test_what_an_old_coordinator_still_publishes_beside_a_restored_one_is_left_out(spark, tmp_path, caplog):

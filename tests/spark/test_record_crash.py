@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.jobs import coordinate, record
 from pipeline.ledger.tables import open_views
-from pipeline.sinks.delta_sink import append
+from pipeline.sinks.arrow_sink import ArrowSink
 from tests.support.systems.deployment import Log, deploy, replayed, written
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 
@@ -16,15 +16,16 @@ def test_a_batch_that_reached_half_of_the_tables_is_finished_without_repetition(
     settings = deploy(broker, tmp_path, "crash")
     crashes: list[str] = []
 
-    def crash_once(rows, path):
+    append = ArrowSink.append
+
+    def crash_once(sink, rows, path, options=None):
         if path.name == "decisions" and not crashes:
-            first_commit = settings.warehouse.path / "events" / "_delta_log" / f"{1:020}.json"
-            wait_until(first_commit.exists, "the table events has the batch", patience_s=PATIENCE_WITH_SPARK_S)
+            assert (settings.warehouse.path / "events" / "_delta_log" / f"{1:020}.json").exists()
             crashes.append(path.name)
             raise OSError("the process dies here")
-        append(rows, path)
+        append(sink, rows, path, options)
 
-    monkeypatch.setattr(record, "append", crash_once)
+    monkeypatch.setattr(ArrowSink, "append", crash_once)
     log = Log(settings)
     try:
         coordinated = coordinate.start(spark, settings)

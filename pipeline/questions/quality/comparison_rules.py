@@ -89,7 +89,7 @@ def broken_rows(spark: "SparkSession", rules: Collection[Rule] | None = None) ->
         rules: rules of `history_rules` to check; None: all.  The result may hold rows that break other rules too.
     """
     from pipeline.ledger.tables import with_era
-    from pipeline.operators.ledger_rows import assignment_rows, offset_rows
+    from pipeline.questions.quality.decided_rows import assignment_rows, offset_rows
 
     decisions = spark.table("decisions")
     with_era(assignment_rows(decisions)).createOrReplaceTempView("decided_assignments")
