@@ -120,7 +120,11 @@ def move_folder(folder: Place, to: Place) -> None:
         begin = len(folder.key)
 
         def copy(key: str) -> None:
-            obstore.copy(store, key, to.key + key[begin:])
+            try:
+                obstore.copy(store, key, to.key + key[begin:])
+            except FileNotFoundError as error:
+                # Hadoop's mark of a folder, an object with a slash at the end, which the client leaves out.
+                _refuse_no_bucket(error)
 
         with ThreadPoolExecutor(_COPIES) as threads:
             list(threads.map(copy, keys))

@@ -1,5 +1,6 @@
 """Small files in a real S3 store: conditional writes, moves, and a store that fails."""
 
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -79,6 +80,20 @@ def test_a_checkpoint_is_read_and_set_aside(folder):
     assert progress_of(folder / "coordinate") is None
     assert progress_of(aside) == before
     assert small_files.names(folder) == ["coordinate.set-aside"]
+
+
+def test_marks_of_hadoops_folders_do_not_stop_a_move(folder, store):
+    """Spark leaves them: empty objects with a slash at the end, which the client does not know by this name."""
+    checkpoint_at(folder / "coordinate")
+    for name in ("coordinate/", "coordinate/state/"):
+        mark = urllib.request.Request(f"{store.endpoint}/{folder.bucket}/{folder.key}/{name}", b"", method="PUT")
+        urllib.request.urlopen(mark, timeout=60).close()
+    before = progress_of(folder / "coordinate")
+
+    aside = set_aside(folder / "coordinate")
+
+    assert progress_of(folder / "coordinate") is None
+    assert progress_of(aside) == before
 
 
 def test_a_move_that_is_interrupted_leaves_a_checkpoint_that_can_be_used(folder, store, monkeypatch):
