@@ -10,6 +10,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import ClusterMetadata
 
+from wakeroll.connection import close_producer
+
 SLICE_S = 0.5
 """How long the thread waits for receipts before it checks whether it must end (s); a receipt ends the wait."""
 
@@ -58,7 +60,7 @@ class SharedProducer(threading.Thread):
         """Forget what was not delivered, and wait for the thread."""
         self._ended.set()
         self.join()
-        self.real.purge()
+        close_producer(self.real, 0)
 
 
 class ProducerShare:
@@ -113,6 +115,10 @@ class ProducerShare:
             self._purges += 1
             self._open = 0
             self._receipts.clear()
+
+    def close(self) -> None:
+        """Forget the records of this producer; the connection stays, because others use it."""
+        self.purge()
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """Return the metadata of one topic or of all; the partitioner learns of new partitions by it."""

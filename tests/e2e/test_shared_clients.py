@@ -256,6 +256,7 @@ def test_clients_of_the_sdk_share_the_queues_of_a_group(coordinator):
     handled: dict[str, list[int]] = {"one": [], "two": []}
     owned: dict[str, int] = dict.fromkeys(handled, 0)
     stopping = threading.Event()
+    closed = []
 
     def work(name: str) -> None:
         names = {"prefix": connection.topics.prefix, "client_id": f"{group}-{name}"}
@@ -265,6 +266,7 @@ def test_clients_of_the_sdk_share_the_queues_of_a_group(coordinator):
                 owned[name] = len(consumer.assignment())
                 if message is not None and message.error() is None:
                     handled[name].append(int(message.value() or b""))
+        closed.append(name)
 
     with SharedClients(connection.bootstrap):
         threads = [threading.Thread(target=work, args=[name]) for name in handled]
@@ -280,3 +282,4 @@ def test_clients_of_the_sdk_share_the_queues_of_a_group(coordinator):
                 thread.join(PATIENCE_S)
 
     assert handled == {"one": list(range(5)), "two": list(range(5))}
+    assert sorted(closed) == ["one", "two"]
