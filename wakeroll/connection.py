@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -229,22 +229,16 @@ def is_legal(topic: str) -> bool:
     return _is_legal(topic) is not None
 
 
-def close_producer(producer: Producer, timeout: float) -> bool:
+def close_producer(producer: Producer, timeout: float) -> None:
     """Wait at most `timeout` seconds for acknowledgements, drop the remaining records, and close the client.
 
     No thread may use it any more. Without this, librdkafka keeps undelivered records, and reconnects to a broker that
     is gone until Python's garbage collector finds the producer.
-
-    Returns:
-        Whether all records were acknowledged.
     """
-    try:
-        is_done = producer.flush(timeout) == 0
-    except KafkaException:  # a fatal error, such as that of a log that has lost records
-        is_done = False
+    with suppress(KafkaException):  # a fatal error, such as that of a log that has lost records
+        producer.flush(timeout)
     producer.purge()
     producer.close()
-    return is_done
 
 
 def take(consumer: Consumer, most: int, timeout: float) -> list[Message]:

@@ -1,6 +1,7 @@
 """Arrow schemas that are derived from the declarations in `model`, and Arrow tables of declared rows."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct, structs
@@ -17,6 +18,7 @@ _ARROW: dict[Simple, pa.DataType] = {
 }
 
 
+@cache
 def arrow_schema_of(declared: type[Struct]) -> pa.Schema:
     """Return the Arrow schema of a declaration, with its nulls.
 

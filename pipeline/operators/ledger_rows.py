@@ -1,8 +1,9 @@
 """Rows of the ledger's tables, derived from Kafka records: what `record` appends of a batch."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 
 from model.decision_order import order_of, without_era
@@ -17,6 +18,8 @@ from pipeline.operators.recorded_fields import (
     text_of,
     type_of,
 )
+
+_Fields = TypeVar("_Fields")
 
 Stream = tuple[object, ...]
 """(Topic, partition) of events; (Kafka partition, shard without its era) of decisions."""
@@ -121,46 +124,53 @@ def decision_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
 
 def assignment_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
     """Yield a row for each new hand-over: the owner of a queue from a moment on."""
-    for one in decisions:
-        if one.is_new and one.row.kind == "handover" and (said := parsed(decode_handover, one.value)):
-            times = said.assigned_ms, said.released_ms, one.row.at_ms
-            row = AssignmentRow(
-                shard=one.row.shard,
-                seq=one.row.seq,
-                partition=one.row.partition,
-                group_id=said.group_id,
-                topic=said.queue.topic,
-                broker=said.queue.broker,
-                queue_id=said.queue.queue_id,
-                client_id=said.to,
-                epoch=said.epoch,
-                from_ms=next(time for time in times if time is not None),
-                previous_client_id=said.from_,
-                how=cast(How, said.how),
-            )
-            yield PlacedRow(one.stream, one.position, row)
+    for one, said in _said(decisions, "handover", decode_handover):
+        times = said.assigned_ms, said.released_ms, one.row.at_ms
+        row = AssignmentRow(
+            shard=one.row.shard,
+            seq=one.row.seq,
+            partition=one.row.partition,
+            group_id=said.group_id,
+            topic=said.queue.topic,
+            broker=said.queue.broker,
+            queue_id=said.queue.queue_id,
+            client_id=said.to,
+            epoch=said.epoch,
+            from_ms=next(time for time in times if time is not None),
+            previous_client_id=said.from_,
+            how=cast(How, said.how),
+        )
+        yield PlacedRow(one.stream, one.position, row)
 
 
 def offset_rows(decisions: Iterable[ReadDecision]) -> Iterator[PlacedRow]:
     """Yield a row for each new advance or reset of a committed offset."""
+    for one, said in _said(decisions, "offset", decode_offset):
+        row = OffsetRow(
+            shard=one.row.shard,
+            seq=one.row.seq,
+            partition=one.row.partition,
+            group_id=said.group_id,
+            topic=said.queue.topic,
+            broker=said.queue.broker,
+            queue_id=said.queue.queue_id,
+            client_id=said.client_id,
+            committed_offset=said.offset,
+            epoch=said.epoch,
+            at_ms=one.row.at_ms,
+            reset_by=said.reset_by,
+            mode=cast(Mode, said.mode or "clustering"),
+        )
+        yield PlacedRow(one.stream, one.position, row)
+
+
+def _said(
+    decisions: Iterable[ReadDecision], kind: Kind, decoder: msgspec.json.Decoder[_Fields]
+) -> Iterator[tuple[ReadDecision, _Fields]]:
+    """Yield the new decisions of a kind, with their fields; one whose fields cannot be rows is skipped."""
     for one in decisions:
-        if one.is_new and one.row.kind == "offset" and (said := parsed(decode_offset, one.value)):
-            row = OffsetRow(
-                shard=one.row.shard,
-                seq=one.row.seq,
-                partition=one.row.partition,
-                group_id=said.group_id,
-                topic=said.queue.topic,
-                broker=said.queue.broker,
-                queue_id=said.queue.queue_id,
-                client_id=said.client_id,
-                committed_offset=said.offset,
-                epoch=said.epoch,
-                at_ms=one.row.at_ms,
-                reset_by=said.reset_by,
-                mode=cast(Mode, said.mode or "clustering"),
-            )
-            yield PlacedRow(one.stream, one.position, row)
+        if one.is_new and one.row.kind == kind and (said := parsed(decoder, one.value)):
+            yield one, said
 
 
 def rows_of(events: Iterable[KafkaRecord], decisions: Sequence[ReadDecision]) -> Mapping[str, Iterator[PlacedRow]]:
