@@ -4,6 +4,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.operators.shard_operator import Counts, decide, with_writer
+from pipeline.recovery.checkpoint_state import clear_states
 from pipeline.recovery.initial_state import adopt, read_restore
 from pipeline.recovery.log_gaps import resume_deciding
 from pipeline.runtime.deciding_queries import COORDINATE, query_of, topics_of
@@ -40,4 +41,5 @@ def start(spark: SparkSession, settings: Settings, counts: Counts | None = None)
     decisions = decide(events, settings.partitions, connection.topics, restore, settings.read_keys(), counts)
     decisions = with_writer(decisions, process_name(settings.replica))
     options, checkpoint = kafka_options(connection), settings.checkpoint(name)
+    clear_states(spark, checkpoint)
     return publish(decisions, options, name, checkpoint, settings.batch_interval_ms)

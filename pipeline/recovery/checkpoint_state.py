@@ -100,8 +100,17 @@ def forget_plan(checkpoint: Place) -> None:
         if batch > last:
             for name in (str(batch), f".{batch}.crc"):
                 small_files.delete(checkpoint.child("offsets", name))
-    if last < 0:
-        small_files.delete_folder(checkpoint / "state")  # Spark expects none before the first batch
+
+
+def clear_states(spark: SparkSession, checkpoint: Place) -> None:
+    """Delete the states of a checkpoint that has no planned batch: Spark starts a query only without any.
+
+    They remain if its plan was discarded. In an object store, so do the marks of their folders, which Hadoop writes and
+    no other client sees, if the checkpoint was deleted or renamed.
+    """
+    if not _batches(checkpoint, "offsets"):
+        states = spark._jvm.org.apache.hadoop.fs.Path((checkpoint / "state").for_spark())  # type: ignore[union-attr]
+        states.getFileSystem(spark._jsc.hadoopConfiguration()).delete(states, True)
 
 
 def recordings(settings: Settings) -> list[str]:

@@ -104,12 +104,10 @@ def delete(place: Place) -> None:
 
 
 def delete_folder(folder: Place) -> None:
-    """Delete all objects in a folder."""
+    """Delete all objects in a folder, except Hadoop's marks of folders, which this client does not see."""
     with _told("delete", folder):
         store = store_of(folder)
         _delete(store, _keys(store, folder))
-        # Hadoop's file system marks an empty folder by an object with a slash at the end.
-        _delete(store, [folder.key])
 
 
 def move_folder(folder: Place, to: Place) -> None:
