@@ -1,6 +1,6 @@
 """The time without decisions after a SIGKILL: of one of two coordinators, and of the only one.
 
-``python -m bench.failover [--kills 5]`` prints the figures, and writes them with ``--json``. It takes a quarter of an
+``python -m bench.failover [--kills 5]`` writes `failover.json` and `docs/performance.md`. It takes a quarter of an
 hour. A probe sends five heartbeats per second, and each is answered by a decision. The latency with two coordinators is
 compared with that of one, on the same broker.
 """
@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from msgspec import Struct, structs
+from msgspec import structs
 
+from bench import failover_figures, report
+from bench.failover_figures import Failover
 from bench.latency_figures import Latency, latency_of
-from bench.machine import Machine, this_machine
+from bench.machine import this_machine
 from bench.published_assignments import PublishedAssignments
 from bench.results import write
 from bench.running_system import make_topic, settings_in
-from bench.text_tables import table
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.child_process import Child
@@ -38,23 +39,6 @@ _LIMIT_S = 600.0
 _SLICE_S = 0.2
 
 
-class Failover(Struct, frozen=True):
-    """What `python -m bench.failover` found."""
-
-    machine: Machine
-    seconds: float
-    one: Latency
-    """From a heartbeat's append to its assignment's, with one coordinator."""
-    two: Latency
-    """The same with two: of each assignment, the first one counts."""
-    gaps_ms: list[int]
-    """Longest times between two decisions around each kill of one of two."""
-    usual_gap_ms: float
-    """99 of 100 times between two decisions are shorter, with two coordinators that nobody kills."""
-    restart_ms: list[int]
-    """Times from each kill of the only coordinator, started again at once, to the next decision."""
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Measure and report; return 1 if a coordinator did not decide in time, 130 if it was stopped."""
     parser = argparse.ArgumentParser(prog="python -m bench.failover", description=__doc__.splitlines()[0])
@@ -62,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each latency (default %(default)g)")
     parser.add_argument("--warmup", type=float, default=WARMUP_S, help="seconds before that (default %(default)g)")
     parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
-    parser.add_argument("--json", type=Path, default=None, help="where the figures go (default: nowhere)")
+    parser.add_argument("--json", type=Path, default=failover_figures.FAILOVER, help="where the figures go")
     given = parser.parse_args(arguments)
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.default_int_handler)
@@ -74,9 +58,9 @@ def main(arguments: list[str] | None = None) -> int:
     except WakerollError as problem:
         print(problem, file=sys.stderr)
         return 1
-    print(section(found))
-    if given.json is not None:
-        write(found, given.json)
+    write(found, given.json)
+    if given.json == failover_figures.FAILOVER:
+        report.make()
     return 0
 
 
@@ -112,28 +96,6 @@ def measure(folder: Path, kills: int, seconds: float, warmup_s: float) -> Failov
                 _until_published(heard, replicas["a"], "a", after_ms=killed_ms)
                 restart_ms.append(heard.next_after(killed_ms) - killed_ms)
     return Failover(machine, seconds, one, two, gaps_ms, usual_gap_ms, restart_ms)
-
-
-def section(found: Failover) -> str:
-    """Return the figures as text."""
-    rows = [
-        ("heartbeat to assignment, one coordinator", found.one.count, found.one.p50_ms, found.one.p99_ms),
-        ("heartbeat to assignment, two coordinators", found.two.count, found.two.p50_ms, found.two.p99_ms),
-    ]
-    latencies = table(("", "answers", "p50, ms", "p99, ms"), [tuple(map(str, row)) for row in rows])
-    return f"""\
-{latencies}
-
-Time without decisions around a SIGKILL of one of two: {_listed(found.gaps_ms)} ms; without a kill, 99 of 100 times
-between two decisions are at most {found.usual_gap_ms:,.0f} ms. From a SIGKILL of the only one, started again at once,
-to the next decision: {_listed(found.restart_ms)} ms.
-
-{found.machine.sentence}; load average at the start {found.machine.load:g}.
-"""
-
-
-def _listed(times_ms: list[int]) -> str:
-    return ", ".join(f"{time_ms:,}" for time_ms in sorted(times_ms))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 from bench import (
     budgets,
     change_figures,
+    failover_figures,
     heartbeats,
     holds,
     latency_figures,
@@ -16,6 +17,7 @@ from bench import (
     strategy_speed,
 )
 from bench.change_figures import Changes
+from bench.failover_figures import Failover
 from bench.latency_figures import Wakes
 from bench.ledger_figures import Growth
 from bench.machine import QUIET_LOAD, Machine
@@ -38,6 +40,7 @@ def make() -> None:
         change_figures.read(),
         page_figures.read(),
         soak_figures.read(),
+        failover_figures.read(),
     )
     PAGE.write_text(made, encoding="utf-8")
 
@@ -50,6 +53,7 @@ def page(
     changes: Changes | None = None,
     served: Page | None = None,
     soaked: Soak | None = None,
+    failover: Failover | None = None,
 ) -> str:
     """Return the page; None: these figures were not measured yet."""
     machine = found.machine
@@ -65,6 +69,7 @@ def page(
         ("The web page", page_figures.section(served)),
         ("A whole ledger", ledger_figures.section(ledger)),
         ("A soak", soak_figures.section(soaked)),
+        ("The loss of a coordinator", failover_figures.section(failover)),
     )
     body = "\n".join(f"## {head}\n\n{text}" for head, text in chapters)
     return f"""\
@@ -72,12 +77,12 @@ def page(
 
 This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency`,
 `python -m bench.push_throughput`, `python -m bench.group_changes`, `python -m bench.page_load`,
-`python -m bench.ledger_questions` and `make soak ARGS="--publish"` write it, each from its own figures in
-`bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio is the ratio of two
-medians of one run. No test depends on these figures.
+`python -m bench.ledger_questions`, `python -m bench.failover` and `make soak ARGS="--publish"` write it, each from its
+own figures in `bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio is the
+ratio of two medians of one run. No test depends on these figures.
 
 Measured on {machine.measured}: {machine.sentence}; load average at the start {machine.load:g}.
-{_warnings(machine, wakes, ledger, pushed, changes, served, soaked)}
+{_warnings(machine, wakes, ledger, pushed, changes, served, soaked, failover)}
 {body}"""
 
 
@@ -89,6 +94,7 @@ def _warnings(
     changes: Changes | None,
     served: Page | None,
     soaked: Soak | None,
+    failover: Failover | None,
 ) -> str:
     """Return a warning for each run whose figures do not count."""
     others = (
@@ -98,6 +104,7 @@ def _warnings(
         ("The run of the web page", served),
         ("The run of a whole ledger", ledger),
         ("The soak", soaked),
+        ("The run of lost coordinators", failover),
     )
     runs = [("The run", machine), *((name, found.machine) for name, found in others if found is not None)]
     return "".join(

@@ -34,7 +34,7 @@ _SAMPLE_S = 0.2
 
 
 class Costs(Struct, frozen=True):
-    """Costs of one place for the data."""
+    """Costs of one way to run the system."""
 
     heartbeat: Latency
     """From a heartbeat to its assignment."""
@@ -69,7 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
             s3_addressing=access.s3_addressing,
         )
         places = {"a local folder": local, given.uri: remote}
-        print(as_table({name: measure(its, given.seconds, given.warmup) for name, its in places.items()}))
+        costs = {name: measure(its, given.seconds, given.warmup) for name, its in places.items()}
+        print(as_table("data in", costs))
     return 0
 
 
@@ -110,10 +111,10 @@ def sampled_batches(settings: Settings) -> Iterator[dict[str, list[int]]]:
         thread.join()
 
 
-def as_table(costs: dict[str, Costs]) -> str:
-    """Return the costs as a Markdown table."""
+def as_table(head: str, costs: dict[str, Costs]) -> str:
+    """Return the costs as a Markdown table, a row for each case; `head` says what its names are."""
     queries = sorted({name for one in costs.values() for name in one.batch_ms})
-    heads = ["data in", "heartbeat p50 ms", "p99 ms", *(f"batch of {name} ms" for name in queries), "`groups` s"]
+    heads = [head, "heartbeat p50 ms", "p99 ms", *(f"batch of {name} ms" for name in queries), "`groups` s"]
     rows = (
         [
             name,

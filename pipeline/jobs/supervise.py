@@ -22,6 +22,9 @@ POLL_S = 0.5
 LAST_BATCHES_S = 45.0
 """Longest wait for the last batches of all queries, which take seconds (s)."""
 
+_PLAN = "=== Streaming Query ==="
+"""Line of a Spark error behind which it describes the query."""
+
 
 class JobFailed(WakerollError):
     """A query ended by itself; the message names the query and the reason."""
@@ -95,11 +98,12 @@ def wait_until(true: Callable[[], bool], until_s: float | None = None) -> None:
 
 
 def _first_sentence(error: StreamingQueryException) -> str:
-    """Return the line of a Spark error that names the cause; write the whole error to the log."""
+    """Return the line of a Spark error that names the cause; write the whole error, with the query's plan, to the log."""
     log.error("%s", error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    sentences = str(error).partition(_PLAN)[0]
+    lines = [line.strip() for line in sentences.splitlines() if line.strip()] or ["unknown"]
     told = [line for line in lines if "Error" in line or "Exception" in line]
-    return (told or lines or ["unknown"])[-1][:500]
+    return (told[-1] if told else lines[0])[:500]
 
 
 def _root_cause(query: StreamingQuery) -> str:

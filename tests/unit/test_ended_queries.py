@@ -1,0 +1,45 @@
+"""A query that ended by itself: the sentence names the cause."""
+
+from types import SimpleNamespace
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from pipeline.jobs.supervise import JobFailed, raise_if_dead
+
+PLAN = """
+=== Streaming Query ===
+Logical Plan:
++- StreamingDataSourceV2ScanRelation KafkaTable, for an Exception
+"""
+
+
+def ended(text: str, cause: str) -> SimpleNamespace:
+    """A query as Spark shows it when it has ended with an exception."""
+    innermost = SimpleNamespace(getCause=lambda: None, getMessage=lambda: cause)
+    thrown = SimpleNamespace(get=lambda: innermost)
+    return SimpleNamespace(
+        isActive=False,
+        name="coordinate",
+        exception=lambda: StreamingQueryException(text + PLAN),
+        _jsq=SimpleNamespace(exception=lambda: thrown),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The folder should be empty.\nPlease use another one.",
+            "coordinate ended: [STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The folder should be empty.",
+        ),
+        ("[STREAM_FAILED] Query ended\nKeyError: 'a'\nmore", "coordinate ended: KeyError: 'a'"),
+    ],
+)
+def test_the_sentence_names_the_cause_and_not_the_plan(text, sentence):
+    with pytest.raises(JobFailed) as told:
+        raise_if_dead(ended(text, ""))
+    assert str(told.value) == sentence
+    with pytest.raises(JobFailed) as told:
+        raise_if_dead(ended(text, "No space left on device\nsecond line"))
+    assert str(told.value) == f"{sentence}; its cause: No space left on device"
