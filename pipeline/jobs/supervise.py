@@ -98,7 +98,7 @@ def wait_until(true: Callable[[], bool], until_s: float | None = None) -> None:
 
 
 def _first_sentence(error: StreamingQueryException) -> str:
-    """Return the line of a Spark error that names the cause; write the whole error, with the query's plan, to the log."""
+    """Return the line of a Spark error that names the cause; write the whole error, with the plan, to the log."""
     log.error("%s", error)
     sentences = str(error).partition(_PLAN)[0]
     lines = [line.strip() for line in sentences.splitlines() if line.strip()] or ["unknown"]
