@@ -16,7 +16,7 @@ from pipeline.kafka.topic_admin import PATIENCE_S, Cluster
 from pipeline.ledger.tables import path_of
 from pipeline.runtime.deciding_queries import machines_of
 from pipeline.settings import Settings
-from wakeroll.connection import Connection
+from wakeroll.connection import Connection, take
 from wakeroll.errors import NotReachable
 
 _AT_ONCE = 1_000
@@ -85,12 +85,11 @@ def has_decided(settings: Settings) -> bool:
     Raises:
         NotReachable: no broker answered, or the decisions could not be read.
     """
-    ends = ends_of_decisions(settings)
-    starts = {partition: first for partition, (first, end) in ends.items() if first < end}
-    if settings.machines == "both" or not starts:
-        return any(end > 0 for _, end in ends.values())
+    spans = ends_of_decisions(settings)
+    if settings.machines == "both" or all(first == end for first, end in spans.values()):
+        return any(end > 0 for _, end in spans.values())
     ours = machines_of(settings)
-    return any(one.machine in ours for one in read_headers(settings.connection, starts))
+    return any(one.machine in ours for one in read_headers(settings.connection, spans))
 
 
 def eras_since(settings: Settings, since_ms: Mapping[int, int]) -> dict[str, int]:
@@ -104,17 +103,30 @@ def eras_since(settings: Settings, since_ms: Mapping[int, int]) -> dict[str, int
     Raises:
         NotReachable: no broker answered, or the decisions could not be read.
     """
-    topic = settings.connection.topics.decisions
-    found = Cluster(settings.connection).since({(topic, partition): at_ms for partition, at_ms in since_ms.items()})
-    starts = {
-        partition: max(first, found.get((topic, partition), first))
-        for partition, (first, end) in ends_of_decisions(settings).items()
-        if first < end
-    }
     eras: dict[str, int] = {}
-    for one in read_headers(settings.connection, starts):
+    for one in headers_since(settings, since_ms):
         eras[one.shard] = max(one.era, eras.get(one.shard, 0))
     return eras
+
+
+def headers_since(settings: Settings, since_ms: Mapping[int, int]) -> Iterator[Header]:
+    """Yield the headers of the decisions that were published from a time on.
+
+    Args:
+        settings: the broker and the topics.
+        since_ms: partition of the decisions topic -> append time of the first decision to read, epoch ms; a missing
+            partition is read from its start.
+
+    Raises:
+        NotReachable: no broker answered, or the decisions could not be read.
+    """
+    topic = settings.connection.topics.decisions
+    found = Cluster(settings.connection).since({(topic, partition): at_ms for partition, at_ms in since_ms.items()})
+    spans = {
+        partition: (max(first, found.get((topic, partition), first)), end)
+        for partition, (first, end) in ends_of_decisions(settings).items()
+    }
+    yield from read_headers(settings.connection, spans)
 
 
 def highest_numbers(settings: Settings) -> dict[str, tuple[int, int]]:
@@ -123,13 +135,11 @@ def highest_numbers(settings: Settings) -> dict[str, tuple[int, int]]:
     Raises:
         NotReachable: no broker answered, or the decisions could not be read.
     """
-    starts = {
-        partition: max(first, end - _AT_ONCE)
-        for partition, (first, end) in ends_of_decisions(settings).items()
-        if first < end
+    spans = {
+        partition: (max(first, end - _AT_ONCE), end) for partition, (first, end) in ends_of_decisions(settings).items()
     }
     highest: dict[str, tuple[int, int]] = {}
-    for one in read_headers(settings.connection, starts):
+    for one in read_headers(settings.connection, spans):
         highest[one.shard] = max((one.era, one.seq), highest.get(one.shard, (0, 0)))
     return highest
 
@@ -145,27 +155,32 @@ def ends_of_decisions(settings: Settings) -> dict[int, tuple[int, int]]:
     return {partition: its for (_, partition), its in ends.items()}
 
 
-def read_headers(connection: Connection, starts: Mapping[int, int]) -> Iterator[Header]:
-    """Yield the headers of the decisions from these offsets to the end of the topic; partition -> first offset.
+def read_headers(connection: Connection, spans: Mapping[int, tuple[int, int]]) -> Iterator[Header]:
+    """Yield the headers of decisions; of each partition, those from an offset to that behind the last one.
+
+    The end is given, because Kafka's client reports the end of a log only if no record arrives for a while.
 
     Raises:
         NotReachable: the decisions could not be read.
     """
-    topic, left = connection.topics.decisions, set(starts)
+    topic, left = connection.topics.decisions, {number for number, (begin, end) in spans.items() if begin < end}
+    if not left:
+        return
     consumer = connection.consumer(**{"enable.partition.eof": True, "log_level": 0})
     heard_s = time.monotonic()
     try:
-        consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in starts.items()])
+        consumer.assign([TopicPartition(topic, number, spans[number][0]) for number in sorted(left)])
         while left:
-            for message in consumer.consume(_AT_ONCE, _WAIT_S):
-                error = message.error()
-                if error is None:
-                    heard_s = time.monotonic()
-                    if (header := header_of(message)) is not None:
-                        yield header
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    partition = message.partition()
-                    assert partition is not None, "the end of a partition has a partition"
+            for message in take(consumer, _AT_ONCE, _WAIT_S):
+                error, partition, offset = message.error(), message.partition(), message.offset()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    continue
+                assert partition is not None, "a message of an assigned partition has a partition"
+                assert offset is not None, "a message of an assigned partition has an offset"
+                heard_s, end = time.monotonic(), spans[partition][1]
+                if error is None and offset < end and (header := header_of(message)) is not None:
+                    yield header
+                if error is not None or offset + 1 >= end:
                     left.discard(partition)
             if time.monotonic() - heard_s > PATIENCE_S:
                 raise NotReachable(f"cannot read {topic} to its end at {connection.bootstrap}")

@@ -16,9 +16,8 @@ from pyspark.sql import functions as f
 from model.config import REPLICA_OVERLAP_MS
 from model.decision_order import ERA_SQL, SHARD_SQL
 from model.rows import DECISIONS
-from pipeline.kafka.topic_admin import Cluster
 from pipeline.ledger.tables import path_of
-from pipeline.recovery.decided_eras import Header, ends_of_decisions, read_headers
+from pipeline.recovery.decided_eras import Header, headers_since
 from pipeline.settings import Settings
 
 
@@ -41,16 +40,8 @@ def published_so_far(spark: SparkSession, settings: Settings) -> dict[str, Reach
         NotReachable: no broker answered, or the decisions could not be read.
     """
     newest_ms, recorded = _recorded(spark, settings)
-    topic = settings.connection.topics.decisions
-    ends = ends_of_decisions(settings)
-    since = {(topic, partition): at_ms - REPLICA_OVERLAP_MS for partition, at_ms in newest_ms.items()}
-    found = Cluster(settings.connection).since(since)
-    starts = {
-        partition: max(first, found.get((topic, partition), first))
-        for partition, (first, end) in ends.items()
-        if first < end
-    }
-    return settled([*recorded, *read_headers(settings.connection, starts)])
+    since_ms = {partition: at_ms - REPLICA_OVERLAP_MS for partition, at_ms in newest_ms.items()}
+    return settled([*recorded, *headers_since(settings, since_ms)])
 
 
 def settled(headers: Iterable[Header]) -> dict[str, Reached]:
