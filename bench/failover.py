@@ -93,8 +93,7 @@ def measure(folder: Path, kills: int, seconds: float, warmup_s: float) -> Failov
                 killed_ms = now_ms()
                 replicas["a"].kill()
                 replicas["a"].start()
-                _until_published(heard, replicas["a"], "a", after_ms=killed_ms)
-                restart_ms.append(heard.next_after(killed_ms) - killed_ms)
+                restart_ms.append(_restart(heard, replicas["a"], killed_ms))
     return Failover(machine, seconds, one, two, gaps_ms, usual_gap_ms, restart_ms)
 
 
@@ -139,6 +138,23 @@ def _gap(heard: PublishedAssignments, victim: Child, survivor: Child, other: str
     _until_published(heard, survivor, other, after_ms=killed_ms)
     heard.listen(5.0)
     return max(heard.gaps_ms(since_ms=killed_ms - 1_000), default=0)
+
+
+def _restart(heard: PublishedAssignments, process: Child, killed_ms: int) -> int:
+    """Return the time from the kill of the only coordinator, which was started again, to its next decision (ms).
+
+    Raises:
+        ChildFailed: there is none within `_LIMIT_S`, or the process has ended.
+    """
+
+    def decided() -> int | None:
+        heard.listen(_SLICE_S)
+        return heard.next_after(killed_ms)
+
+    process.wait_until(lambda: decided() is not None, _LIMIT_S)
+    decided_ms = heard.next_after(killed_ms)
+    assert decided_ms is not None, "it was waited for"
+    return decided_ms - killed_ms
 
 
 def _until_published(heard: PublishedAssignments, process: Child, replica: str, after_ms: int = 0) -> None:

@@ -64,9 +64,12 @@ class PublishedAssignments:
         """Return when a replica last published an assignment (epoch ms); 0 if it never did."""
         return self._last_of.get(replica, 0)
 
-    def next_after(self, moment_ms: int) -> int:
-        """Return when the first assignment after a moment was published (epoch ms)."""
-        return next(at_ms for at_ms, _ in self._found if at_ms > moment_ms)
+    def next_after(self, moment_ms: int) -> int | None:
+        """Return when the first assignment after a moment was published (epoch ms), without repetitions of earlier ones.
+
+        None if there is none yet.
+        """
+        return next((at_ms for at_ms, _ in self._found if at_ms > moment_ms), None)
 
     def latencies_ms(self) -> list[int]:
         """Return the times from a heartbeat's append to that of its assignment, in ms."""
