@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message, TopicPartition
-from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 
 from model.decision_order import ERA_SQL, SHARD_SQL
 from model.rows import DECISIONS
 from pipeline.kafka.topic_admin import PATIENCE_S, Cluster
+from pipeline.ledger.delta_files import is_delta
+from pipeline.ledger.duck_ledger import duck_ledger
+from pipeline.ledger.ledger import Row, Value
 from pipeline.ledger.tables import path_of
 from pipeline.runtime.deciding_queries import machines_of
 from pipeline.settings import Settings
@@ -51,30 +51,39 @@ class SoFar(NamedTuple):
         return self.offsets.get(shard, -1) + 1
 
 
-def decided_so_far(spark: SparkSession, settings: Settings) -> SoFar:
+def decided_so_far(settings: Settings) -> SoFar:
     """Read the progress from the tables, and from Kafka for decisions that are not in the tables yet.
 
     Raises:
         NotReachable: no broker answered, or the decisions could not be read.
+        StorageFailed: the store of the tables did not answer.
     """
     reached: dict[str, tuple[int, int]] = {}
     since_ms: dict[int, int] = {}
-    path = path_of(settings.warehouse, DECISIONS).for_spark()
-    if DeltaTable.isDeltaTable(spark, path):
-        decisions = spark.read.format("delta").load(path)
-        rows = (
-            decisions.groupBy("partition", f.expr(SHARD_SQL).alias("shard"), f.expr(ERA_SQL).alias("era"))
-            .agg(f.max("cause.offset").alias("offset"), f.max("published_ms").alias("published_ms"))
-            .where("era is not null")
-            .collect()
-        )
-        for row in rows:
-            reached[row.shard] = max((row.era, row.offset), reached.get(row.shard, (0, -1)))
-            since_ms[row.partition] = max(row.published_ms, since_ms.get(row.partition, 0))
+    rows = recorded(
+        settings,
+        f"""select partition, {SHARD_SQL} as shard, {ERA_SQL} as era, max(cause."offset") as reached,
+            max(published_ms) as newest_ms from decisions group by all having era is not null""",
+    )
+    for row in rows:
+        reached[row.shard] = max((row.era, row.reached), reached.get(row.shard, (0, -1)))
+        since_ms[row.partition] = max(row.newest_ms, since_ms.get(row.partition, 0))
     eras = eras_since(settings, since_ms)
     for shard, (era, _) in reached.items():
         eras[shard] = max(era, eras.get(shard, 0))
     return SoFar(eras, {shard: offset for shard, (_, offset) in reached.items()})
+
+
+def recorded(settings: Settings, sql: str, **values: Value) -> list[Row]:
+    """Return the rows of a query about the recorded decisions, by DuckDB; none if there are no tables yet.
+
+    Raises:
+        StorageFailed: the store of the tables did not answer.
+    """
+    if not is_delta(path_of(settings.warehouse, DECISIONS)):
+        return []
+    with duck_ledger(settings.warehouse, refuse_large=False) as ledger:
+        return ledger.rows(sql, **values)
 
 
 def has_decided(settings: Settings) -> bool:

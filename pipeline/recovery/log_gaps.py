@@ -137,7 +137,7 @@ def resume_deciding(spark: SparkSession, settings: Settings) -> list[Plan]:
     if ahead is None or not ahead.cut:
         return []
     lefts = left_in_checkpoint(spark, settings, ahead)
-    so_far = decided_so_far(spark, settings)
+    so_far = decided_so_far(settings)
     era = new_era([*so_far.eras.values(), *(left.era for left in lefts.values())])
     begun = read_restore(settings)
     plans: list[Plan] = []

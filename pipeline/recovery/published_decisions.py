@@ -9,15 +9,9 @@ appended too, or the batch failed, and its coordinator repeats it.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
-
 from model.config import REPLICA_OVERLAP_MS
 from model.decision_order import ERA_SQL, SHARD_SQL
-from model.rows import DECISIONS
-from pipeline.ledger.tables import path_of
-from pipeline.recovery.decided_eras import Header, headers_since
+from pipeline.recovery.decided_eras import Header, headers_since, recorded
 from pipeline.settings import Settings
 
 
@@ -33,13 +27,14 @@ NOTHING = Reached(1, 0)
 """A shard without decisions."""
 
 
-def published_so_far(spark: SparkSession, settings: Settings) -> dict[str, Reached]:
+def published_so_far(settings: Settings) -> dict[str, Reached]:
     """Return shard -> its published decisions, from the tables, and from Kafka for those that are newer.
 
     Raises:
         NotReachable: no broker answered, or the decisions could not be read.
+        StorageFailed: the store of the tables did not answer.
     """
-    newest_ms, recorded = _recorded(spark, settings)
+    newest_ms, recorded = _recorded(settings)
     since_ms = {partition: at_ms - REPLICA_OVERLAP_MS for partition, at_ms in newest_ms.items()}
     return settled([*recorded, *headers_since(settings, since_ms)])
 
@@ -64,25 +59,18 @@ def settled(headers: Iterable[Header]) -> dict[str, Reached]:
     return {shard: Reached(era, seqs[shard]) for shard, era in sorted(eras.items())}
 
 
-def _recorded(spark: SparkSession, settings: Settings) -> tuple[Mapping[int, int], list[Header]]:
+def _recorded(settings: Settings) -> tuple[Mapping[int, int], list[Header]]:
     """Return partition -> append time of its newest decision in the tables, and for each shard its last old decision.
 
     A decision is old if it was appended `REPLICA_OVERLAP_MS` before the newest one of its partition.
     """
-    path = path_of(settings.warehouse, DECISIONS).for_spark()
-    if not DeltaTable.isDeltaTable(spark, path):
-        return {}, []
-    decisions = spark.read.format("delta").load(path)
-    newest = decisions.groupBy("partition").agg(f.max("published_ms").alias("newest_ms"))
-    rows = (
-        decisions.join(newest, on=["partition"], how="inner")
-        .groupBy("partition", "newest_ms", f.expr(SHARD_SQL).alias("shard"), f.expr(ERA_SQL).alias("era"))
-        .agg(
-            f.max("seq").alias("seq"),
-            f.max(f.when(f.col("published_ms") <= f.col("newest_ms") - REPLICA_OVERLAP_MS, f.col("seq"))).alias("old"),
-        )
-        .where("era is not null")
-        .collect()
+    rows = recorded(
+        settings,
+        f"""with newest as (select partition, max(published_ms) as newest_ms from decisions group by all)
+            select partition, newest_ms, {SHARD_SQL} as shard, {ERA_SQL} as era, max(seq) as seq,
+                max(seq) filter (where published_ms <= newest_ms - $overlap_ms) as old
+            from decisions join newest using (partition) group by all having era is not null""",
+        overlap_ms=REPLICA_OVERLAP_MS,
     )
     headers = []
     for row in rows:

@@ -46,7 +46,7 @@ def join(spark: SparkSession, settings: Settings) -> dict[str, int]:
         NotReachable: no broker answered.
     """
     adopt(settings)
-    reached = published_so_far(spark, settings)
+    reached = published_so_far(settings)
     if has_fewer(settings.checkpoint(query_of(settings)), settings.partitions):
         log.warning(
             "there are more partitions now: replica %r begins again, with the newest snapshots", settings.replica

@@ -73,7 +73,7 @@ def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool =
             return Restored({}, notes)
         else:
             raise InvalidUsage(f"{settings.checkpoint(query)} has a state; `wakeroll run` can continue from it")
-        plans = _plans(settings, lefts, decided_so_far(spark, settings), others)
+        plans = _plans(settings, lefts, decided_so_far(settings), others)
         prepare(settings, restore_of(plans))
         if ahead is not None:
             set_aside(settings.checkpoint(query))
