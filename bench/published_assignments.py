@@ -65,10 +65,7 @@ class PublishedAssignments:
         return self._last_of.get(replica, 0)
 
     def next_after(self, moment_ms: int) -> int | None:
-        """Return when the first assignment after a moment was published (epoch ms), without repetitions of earlier ones.
-
-        None if there is none yet.
-        """
+        """Return when the first new assignment after a moment was published (epoch ms); None if there is none yet."""
         return next((at_ms for at_ms, _ in self._found if at_ms > moment_ms), None)
 
     def latencies_ms(self) -> list[int]:
