@@ -33,21 +33,27 @@ class Slopes(NamedTuple):
     open_ns: float
     close_ns: float
     """Of a batch with `EVENTS` events."""
+    routine_ns: float
+    """A heartbeat that is equal to the one before."""
     heartbeat_ns: float
+    """A heartbeat that differs from the one before."""
     commit_ns: float
 
 
 def slopes_of(groups: int) -> Slopes:
-    """Measure a shard of so many groups, each of ten members that own a queue each."""
+    """Measure a shard of so many groups, each of ten members that own a queue each and have sent heartbeats."""
     population = Population()
     population.settle_many([f"group-{number}" for number in range(groups)], MEMBERS, MEMBERS)
+    before = population.shard.body()
+    for who in population.everybody():
+        population.append(population.beat(*who))
     body = population.shard.body()
     everybody = sorted(population.everybody(), key=lambda who: (who[1], who[0]))  # group after group
     some = [everybody[number % len(everybody)] for number in range(EVENTS)]
     beats = [population.record(population.beat(*who)) for who in some]
     commits = [population.record(_commit(population, who, number + 1)) for number, who in enumerate(some)]
 
-    def opened() -> Shard:
+    def opened(body: bytes = body) -> Shard:
         return Shard(TOPIC, 0, 1, body, raises=True)
 
     def applied(records: list[Record]) -> Callable[[Shard], Shard]:
@@ -64,7 +70,8 @@ def slopes_of(groups: int) -> Slopes:
         size=len(body),
         open_ns=_processor_ns(lambda _: opened(), lambda: None),
         close_ns=_processor_ns(Shard.body, lambda: beat(opened())),
-        heartbeat_ns=_processor_ns(beat, opened) / EVENTS,
+        routine_ns=_processor_ns(beat, opened) / EVENTS,
+        heartbeat_ns=_processor_ns(beat, lambda: opened(before)) / EVENTS,
         commit_ns=_processor_ns(commit, opened) / EVENTS,
     )
 
@@ -88,7 +95,7 @@ def _processor_ns(work: Callable[[Result], object], prepare: Callable[[], Result
 
 def main() -> None:
     """Print the table."""
-    heads = ("members", "state", "bytes per member", "open", "close", "per heartbeat", "per commit")
+    heads = ("members", "state", "bytes per member", "open", "close", "equal heartbeat", "other heartbeat", "commit")
     rows = [
         (
             f"{one.members:,}",
@@ -96,6 +103,7 @@ def main() -> None:
             digits(one.size / one.members),
             duration(one.open_ns),
             duration(one.close_ns),
+            duration(one.routine_ns),
             duration(one.heartbeat_ns),
             duration(one.commit_ns),
         )

@@ -1,4 +1,7 @@
-"""`wakeroll run` on a Spark cluster whose workers do not see the checkout: code and JARs are sent to them."""
+"""`wakeroll run` on a Spark cluster whose workers do not see the checkout: code and JARs are sent to them.
+
+Tables and checkpoints are in S3, as where machines share no folder. The workers do not have its keys.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -11,6 +14,8 @@ from pipeline.runtime.deciding_queries import query_of
 from pipeline.settings import Settings
 from pipeline.spark.executor_packages import FOLDER
 from tests.support.systems.fleet import Fleet
+from tests.support.systems.s3_copies import download
+from tests.support.systems.s3_server import BUCKET, S3Server
 from tests.support.systems.spark_cluster import SparkCluster
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 
@@ -36,7 +41,7 @@ def wait_for_batches(settings: Settings, count: int = 3) -> None:
 
 
 def test_whatever_part_of_a_cluster_dies_the_decisions_are_those_of_one_process(
-    broker, spark, spark_cluster, tmp_path, tell
+    broker, s3: S3Server, spark, spark_cluster, tmp_path, tell
 ):
     """The log is replayed in one plain process: each byte is the same, wherever a batch was cut or repeated."""
     properties = tmp_path / "spark.conf"
@@ -47,9 +52,15 @@ def test_whatever_part_of_a_cluster_dies_the_decisions_are_those_of_one_process(
         # nobody replaces it.
         "spark.network.timeout 1200s\n"
     )
+    home = f"s3a://{BUCKET}/{tmp_path.name}"
     with Fleet(
         broker.bootstrap,
         tmp_path,
+        home=home,
+        checkpoints=f"{home}/checkpoints",
+        work=str(tmp_path / "work"),
+        s3_endpoint=s3.endpoint,
+        s3_region="us-east-1",
         master=spark_cluster.url,
         state_partitions=4,
         spark_properties=str(properties),
@@ -83,6 +94,7 @@ def test_whatever_part_of_a_cluster_dies_the_decisions_are_those_of_one_process(
     assert jobs.returncode == 0, jobs.log_tail()
     sent = list(spark_cluster.folder.glob(f"worker-*/app-*/*/{FOLDER}/model/shard.py"))
     assert len(sent) >= 4, "each executor has received the packages"
-    fleet.check(spark)
+    download(settings.warehouse, tmp_path / "copy" / "warehouse")
+    fleet.check(spark, tmp_path / "copy" / "warehouse")
     if not spark_cluster.hides:
         tell("the workers saw the checkout: this user may not mount an empty folder over it")

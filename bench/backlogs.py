@@ -1,0 +1,213 @@
+"""How fast `coordinate` works off a backlog, compared with a Spark job that only reads it.
+
+``python -m bench.backlogs [--records 2000000] [--groups 100 1000 10000 100000]`` prints two tables. The first has the
+throughput with many heartbeats that change nothing. The second has the backlog of an outage of ten minutes, in which
+10,000 members sent a heartbeat every ten seconds: the time until it is worked off, and how many members were evicted.
+It takes a quarter of an hour.
+"""
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from itertools import cycle, islice
+from pathlib import Path
+
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from confluent_kafka.admin import NewTopic
+from msgspec import structs
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bench.machine import this_machine
+from bench.population import Population
+from bench.running_system import settings_in
+from bench.text_tables import digits, table
+from model.config import MAX_RECORD_BYTES, TICK_MS
+from model.decisions import AnyDecision, Membership
+from model.events import Tick
+from model.shard import ShardState
+from pipeline.jobs import coordinate
+from pipeline.jobs.supervise import raise_if_dead
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.recovery.initial_state import Beginning, Restore, name_of, prepare
+from pipeline.settings import Settings
+from pipeline.sources.kafka_source import records
+from pipeline.spark.session import start_session
+from wakeroll.connection import close_producer, take
+from wakeroll.epoch_ms import now_ms
+
+RECORDS = 2_000_000
+GROUPS = (100, 1_000, 10_000, 100_000)
+MEMBERS = 2
+OUTAGE_S = 600
+OUTAGE_GROUPS, OUTAGE_MEMBERS = 1_000, 10
+PERIOD_S = 10
+"""Between two heartbeats of a member."""
+_POLL_S = 0.05
+
+Rows = Iterable[tuple[int, bytes | None, bytes]]
+"""Log time (epoch ms), key and value of records."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.backlogs", description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=RECORDS, help="of each backlog (%(default)s)")
+    parser.add_argument("--groups", type=int, nargs="*", default=GROUPS, help="numbers of groups (%(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench-backlogs"), help="emptied first")
+    given = parser.parse_args(arguments)
+    machine = this_machine()
+    shutil.rmtree(given.folder, ignore_errors=True)
+    with EmbeddedBroker(given.folder / "broker") as broker:
+        first = settings_in(given.folder, "first", broker)
+        spark = start_session(first, "bench.backlogs")
+        try:
+            rows = [_throughput(spark, broker, given.folder, groups, given.records) for groups in given.groups]
+            print(table(("groups", "coordinate, records/s", "reading only, records/s", "ratio"), rows))
+            print()
+            print(_outage(spark, broker, given.folder))
+        finally:
+            spark.stop()
+    print(f"\n{machine.sentence}; load average at the start {machine.load:g}.")
+    return 0
+
+
+def _throughput(
+    spark: SparkSession, broker: EmbeddedBroker, folder: Path, groups: int, count: int
+) -> tuple[str, str, str, str]:
+    """Return a row: heartbeats that change nothing, of all members in turn."""
+    settings = _deployment(folder, f"backlog-{groups}", broker)
+    population = _settled(settings, groups, MEMBERS)
+    values = [(member[0].encode(), msgspec.json.encode(population.beat(*member))) for member in population.everybody()]
+    at_ms = now_ms()
+    _append(settings, ((at_ms, key, value) for key, value in islice(cycle(values), count)))
+    _read_only(spark, settings, count, "warm-up")
+    floor_s = _read_only(spark, settings, count, "floor")
+    ours_s = _coordinate(spark, settings, count)
+    return f"{groups:,}", digits(count / ours_s), digits(count / floor_s), digits(floor_s / ours_s)
+
+
+def _outage(spark: SparkSession, broker: EmbeddedBroker, folder: Path) -> str:
+    """Return the table of an outage: ticks and heartbeats of ten minutes, all with their own log times."""
+    settings = _deployment(folder, "outage", broker)
+    population = _settled(settings, OUTAGE_GROUPS, OUTAGE_MEMBERS)
+    beats = [(who[0].encode(), msgspec.json.encode(population.beat(*who))) for who in population.everybody()]
+    begin_ms = population.now_ms
+    tick = msgspec.json.encode(Tick())
+
+    def rows() -> Iterator[tuple[int, bytes | None, bytes]]:
+        for second in range(OUTAGE_S):
+            at_ms = begin_ms + 1_000 * second
+            yield at_ms, None, tick
+            for key, value in beats[second % PERIOD_S :: PERIOD_S]:
+                yield at_ms, key, value
+
+    assert TICK_MS == 1_000, "a tick per second"
+    count = _append(settings, rows())
+    seconds = _coordinate(spark, settings, count)
+    evicted = sum(isinstance(one, Membership) and one.change == "expired" for one in _decisions(settings))
+    members = OUTAGE_GROUPS * OUTAGE_MEMBERS
+    return table(
+        ("members", "outage s", "records", "worked off in s", "evicted"),
+        [(f"{members:,}", f"{OUTAGE_S}", f"{count:,}", digits(seconds), f"{evicted:,}")],
+    )
+
+
+def _deployment(folder: Path, prefix: str, broker: EmbeddedBroker) -> Settings:
+    """Create the topics of one shard; log times are given, because an outage has passed already."""
+    settings = structs.replace(settings_in(folder, prefix, broker), partitions=1, state_partitions=1)
+    topics = settings.connection.topics
+    config = {"message.timestamp.type": "CreateTime", "max.message.bytes": str(MAX_RECORD_BYTES)}
+    wanted = [NewTopic(name, 1, 1, config=config) for name in (*topics.control, topics.decisions, topics.inbox)]
+    for error in Cluster(settings.connection).create(wanted).values():
+        assert error is None, str(error)
+    return settings
+
+
+def _settled(settings: Settings, groups: int, members: int) -> Population:
+    """Settle groups, and prepare their state as the initial one of the shard."""
+    population = Population()
+    population.now_ms = now_ms() - 1_000 * OUTAGE_S
+    population.settle_many([f"group-{number}" for number in range(groups)], members, members)
+    state = structs.replace(msgspec.msgpack.decode(population.shard.body(), type=ShardState), offset=-1)
+    topics = settings.connection.topics
+    shards = {
+        name_of((topics.groups, 0)): Beginning(body=msgspec.msgpack.encode(state)),
+        name_of((topics.queues, 0)): Beginning(),
+    }
+    prepare(settings, Restore.of(shards))
+    return population
+
+
+def _append(settings: Settings, rows: Rows) -> int:
+    """Append records to the groups topic; return their number."""
+    topic, count = settings.connection.topics.groups, 0
+    producer = settings.connection.producer(**{"linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
+    for at_ms, key, value in rows:
+        while True:
+            try:
+                producer.produce(topic, value, key=key, partition=0, timestamp=at_ms)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        count += 1
+    assert producer.flush(60) == 0
+    close_producer(producer, 1)
+    return count
+
+
+def _decisions(settings: Settings) -> Iterator[AnyDecision]:
+    """Yield all decisions that were published; nobody publishes any more."""
+    topic = settings.connection.topics.decisions
+    [(_, end)] = Cluster(settings.connection).all_offsets([(topic, 0)]).values()
+    consumer = settings.connection.consumer()
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    read = 0
+    while read < end:
+        for message in take(consumer, 1_000, 1.0):
+            assert message.error() is None, "the log is read from its first record"
+            read += 1
+            yield msgspec.json.decode(message.value() or b"", type=AnyDecision)
+    consumer.close()
+
+
+def _read_only(spark: SparkSession, settings: Settings, count: int, name: str) -> float:
+    """Return how long Spark takes to read the log, and nothing else (s)."""
+    events = records(spark, settings.connection, settings.connection.topics.control, settings.max_offsets_per_batch)
+    query = (
+        events.coalesce(1)
+        .writeStream.format("noop")
+        .option("checkpointLocation", settings.checkpoint(name).for_spark())
+        .queryName(name)
+        .start()
+    )
+    return _seconds(query, count)
+
+
+def _coordinate(spark: SparkSession, settings: Settings, count: int) -> float:
+    """Return how long the deciding query takes for the log (s)."""
+    return _seconds(coordinate.start(spark, settings), count)
+
+
+def _seconds(query: StreamingQuery, count: int) -> float:
+    """Return the time from the start of a query until it has committed so many records (s); stop it."""
+    began_s, done = time.monotonic(), 0
+    seen = -1
+    while done < count:
+        time.sleep(_POLL_S)
+        raise_if_dead(query)
+        for progress in query.recentProgress:
+            if progress["batchId"] > seen:
+                seen = progress["batchId"]
+                done += progress["numInputRows"]
+    seconds = time.monotonic() - began_s
+    query.stop()
+    return seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main())
