@@ -35,6 +35,15 @@ class Window(Struct, frozen=True):
     repeated: int = 0
     """Messages that were handled again."""
 
+    @property
+    def sentence(self) -> str:
+        """What is known of the window while the soak runs: deliveries are judged at its end."""
+        memory = ", ".join(f"{name} {mib:,.0f}" for name, mib in self.memory_mib.items())
+        return (
+            f"{self.clients} clients, load {self.load:.1f}; heartbeat to assignment p50 {self.heartbeat.p50_ms:,.0f} ms, "
+            f"p99 {self.heartbeat.p99_ms:,.0f} ms; {self.home_files + self.checkpoint_files:,} files; MiB: {memory}"
+        )
+
 
 class Occurred(Struct, frozen=True):
     """A fault."""

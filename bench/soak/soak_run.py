@@ -117,7 +117,7 @@ def _with_faults(
 
     def window() -> None:
         windows.append(_window(system, time.monotonic() - start_s))
-        print(f"{windows[-1].until_s:5.0f} s  {windows[-1]}", flush=True)
+        print(f"{windows[-1].until_s:5.0f} s  {windows[-1].sentence}", flush=True)
 
     for number in range(1, int(seconds / every_s - 0.5) + 1):
         agenda.add(start_s + number * every_s, fault)
