@@ -39,9 +39,10 @@ class Window(Struct, frozen=True):
     def sentence(self) -> str:
         """What is known of the window while the soak runs: deliveries are judged at its end."""
         memory = ", ".join(f"{name} {mib:,.0f}" for name, mib in self.memory_mib.items())
+        heartbeat, files = self.heartbeat, self.home_files + self.checkpoint_files
         return (
-            f"{self.clients} clients, load {self.load:.1f}; heartbeat to assignment p50 {self.heartbeat.p50_ms:,.0f} ms, "
-            f"p99 {self.heartbeat.p99_ms:,.0f} ms; {self.home_files + self.checkpoint_files:,} files; MiB: {memory}"
+            f"{self.clients} clients, load {self.load:.1f}; heartbeat to assignment p50 {heartbeat.p50_ms:,.0f} ms, "
+            f"p99 {heartbeat.p99_ms:,.0f} ms; {files:,} files; MiB: {memory}"
         )
 
 
