@@ -85,16 +85,13 @@ def section(found: Wakes | None) -> str:
     rows = []
     for what, name in ways:
         floor, ours = getattr(found.floor, name), getattr(found.ours, name)
-        rows.append((
-            what, f"{ours.count:,}", _ms(ours.p50_ms), _ms(ours.p99_ms), _ms(floor.p50_ms), _ms(floor.p99_ms),
-            times_floor(ours, floor),
-        ))  # fmt: skip
+        rows.append((what, f"{ours.count:,}", *_both(ours), *_both(floor), times_floor(ours, floor)))
     for what, direct in (
         ("a message's produce to its handler's call, in `fetch`", found.fetched),
         ("the same with a Kafka consumer that polls continuously", found.polled),
         ("a decision's append to its commit in Delta", found.queryable),
     ):
-        rows.append((what, f"{direct.count:,}", _ms(direct.p50_ms), _ms(direct.p99_ms), "", "", ""))
+        rows.append((what, f"{direct.count:,}", *_both(direct), "", "", ""))
     heads = ("from ... to ...", "answers", "p50", "p99", "floor p50", "floor p99", "p50 times floor")
     return f"""\
 The broker, the observer and the jobs of `wakeroll run` (including `record`) run on one machine. Times are the
@@ -120,5 +117,6 @@ def _rank(ordered: Sequence[int], part: float) -> float:
     return ordered[max(math.ceil(part * len(ordered)) - 1, 0)] if ordered else 0
 
 
-def _ms(value: float) -> str:
-    return f"{value:,.0f} ms"
+def _both(its: Latency) -> tuple[str, str]:
+    """Return p50 and p99 as text, empty if there were no answers."""
+    return (f"{its.p50_ms:,.0f} ms", f"{its.p99_ms:,.0f} ms") if its.count else ("", "")
