@@ -11,7 +11,6 @@ from model.decision_order import ERA_SQL, SHARD_SQL
 from model.rows import DECISIONS
 from pipeline.kafka.topic_admin import PATIENCE_S, Cluster
 from pipeline.ledger.delta_files import is_delta
-from pipeline.ledger.duck_ledger import duck_ledger
 from pipeline.ledger.ledger import Row, Value
 from pipeline.ledger.tables import path_of
 from pipeline.runtime.deciding_queries import machines_of
@@ -82,6 +81,9 @@ def recorded(settings: Settings, sql: str, **values: Value) -> list[Row]:
     """
     if not is_delta(path_of(settings.warehouse, DECISIONS)):
         return []
+    # Most starts of `run` do not need DuckDB, which prints lines of its own at the end of a process with busy threads.
+    from pipeline.ledger.duck_ledger import duck_ledger
+
     with duck_ledger(settings.warehouse, refuse_large=False) as ledger:
         return ledger.rows(sql, **values)
 

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from bench import (
     change_figures,
+    failover_figures,
     latency_figures,
     ledger_figures,
     ledger_questions,
@@ -285,7 +286,15 @@ def test_a_run_on_a_busy_machine_says_that_it_does_not_count(found):
 
 def test_the_page_in_docs_is_the_one_that_its_figures_make():
     """Who changes the report, or the figures, makes the page again: `python -m bench --report`."""
-    modules = (latency_figures, ledger_figures, push_figures, change_figures, page_figures, soak_figures)
+    modules = (
+        latency_figures,
+        ledger_figures,
+        push_figures,
+        change_figures,
+        page_figures,
+        soak_figures,
+        failover_figures,
+    )
     figures = (module.read() for module in modules)
     made = report.page(results.read(), *figures)
 
