@@ -3,7 +3,7 @@
 ``python -m bench.backlogs [--records 2000000] [--groups 100 1000 10000 100000]`` prints two tables. The first has the
 throughput with many heartbeats that change nothing. The second has the backlog of an outage of ten minutes, in which
 10,000 members sent a heartbeat every ten seconds: the time until it is worked off, and how many members were evicted.
-It takes a quarter of an hour.
+It takes two minutes with up to 10,000 groups. With 100,000 in one shard the driver ran out of its 1 GiB of heap.
 """
 
 import argparse
@@ -15,7 +15,6 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from confluent_kafka.admin import NewTopic
 from msgspec import structs
 from pyspark.sql import SparkSession
@@ -31,13 +30,14 @@ from model.events import Tick
 from model.shard import ShardState
 from pipeline.jobs import coordinate
 from pipeline.jobs.supervise import raise_if_dead
+from pipeline.kafka.log_spans import Span, read_spans
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.recovery.initial_state import Beginning, Restore, name_of, prepare
 from pipeline.settings import Settings
 from pipeline.sources.kafka_source import records
 from pipeline.spark.session import start_session
-from wakeroll.connection import close_producer, take
+from wakeroll.connection import close_producer
 from wakeroll.epoch_ms import now_ms
 
 RECORDS = 2_000_000
@@ -162,17 +162,10 @@ def _append(settings: Settings, rows: Rows) -> int:
 
 def _decisions(settings: Settings) -> Iterator[AnyDecision]:
     """Yield all decisions that were published; nobody publishes any more."""
-    topic = settings.connection.topics.decisions
-    [(_, end)] = Cluster(settings.connection).all_offsets([(topic, 0)]).values()
-    consumer = settings.connection.consumer()
-    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    read = 0
-    while read < end:
-        for message in take(consumer, 1_000, 1.0):
-            assert message.error() is None, "the log is read from its first record"
-            read += 1
-            yield msgspec.json.decode(message.value() or b"", type=AnyDecision)
-    consumer.close()
+    place = settings.connection.topics.decisions, 0
+    [log] = Cluster(settings.connection).all_offsets([place]).values()
+    for message in read_spans(settings.connection, {place: Span(*log)}):
+        yield msgspec.json.decode(message.value() or b"", type=AnyDecision)
 
 
 def _read_only(spark: SparkSession, settings: Settings, count: int, name: str) -> float:

@@ -32,7 +32,12 @@ PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
 def make() -> None:
     """Write the page from the figures that there are."""
-    made = page(
+    PAGE.write_text(current(), encoding="utf-8")
+
+
+def current() -> str:
+    """Return the page of the figures that there are."""
+    return page(
         results.read(),
         latency_figures.read(),
         ledger_figures.read(),
@@ -42,7 +47,6 @@ def make() -> None:
         soak_figures.read(),
         failover_figures.read(),
     )
-    PAGE.write_text(made, encoding="utf-8")
 
 
 def page(

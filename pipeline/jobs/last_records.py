@@ -1,10 +1,8 @@
 """The last records of the log, decided without Spark: the coordinator had not applied them when it was stopped."""
 
-import time
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from model.config import MAX_RECORD_BYTES
 from model.decision_sizes import bounded
@@ -12,26 +10,16 @@ from model.decisions import AnyDecision
 from model.partitioner import ControlPartition, partition_of
 from model.records import Record
 from model.shard import Shard
-from pipeline.kafka.topic_admin import PATIENCE_S
+from pipeline.kafka.log_spans import Span, read_spans
 from pipeline.operators.shard_operator import addressed
-from wakeroll.connection import Connection, take
+from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 from wakeroll.headers import WRITER_HEADER
 
-_AT_ONCE = 1_000
 _SLICE_S = 0.2
 _FLUSH_S = 60.0
 _BY_KEY = -1
 """Instead of a partition: Kafka's client chooses it by the key."""
-
-
-class Span(NamedTuple):
-    """Records of a partition."""
-
-    begin: int
-    """Offset of the first one."""
-    end: int
-    """Offset behind the last one."""
 
 
 def decide_last(
@@ -60,48 +48,12 @@ def decide_last(
         NotReachable: the records could not be read, or the decisions not published.
     """
     publisher = _Publisher(connection, partitions, writer)
-    for record in read_spans(connection, spans):
+    for record in map(_record_of, read_spans(connection, spans)):
         shard = shards[record.topic, record.partition]
         for decision in shard.apply(record):
             publisher.publish(*bounded(decision), shard.name)
     publisher.finish()
     return publisher.count
-
-
-def read_spans(connection: Connection, spans: Mapping[ControlPartition, Span]) -> Iterator[Record]:
-    """Yield the records of these spans, those of a partition in order.
-
-    Raises:
-        NotReachable: the records could not be read.
-    """
-    left = {place for place, span in spans.items() if span.begin < span.end}
-    if not left:
-        return
-    consumer = connection.consumer(**{"enable.partition.eof": True, "log_level": 0, "error_cb": lambda _: None})
-    heard_s = time.monotonic()
-    try:
-        consumer.assign([TopicPartition(*place, spans[place].begin) for place in sorted(left)])
-        while left:
-            for message in take(consumer, _AT_ONCE, _SLICE_S):
-                topic, partition, error = message.topic(), message.partition(), message.error()
-                assert topic is not None, "a message of an assigned partition has a topic"
-                assert partition is not None, "a message of an assigned partition has a partition"
-                place = topic, partition
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        left.discard(place)
-                    continue
-                heard_s, offset = time.monotonic(), message.offset()
-                assert offset is not None, "a message without an error has an offset"
-                if offset + 1 >= spans[place].end:
-                    left.discard(place)
-                if offset < spans[place].end:
-                    key, value = message.key(), message.value()
-                    yield Record(*place, offset, message.timestamp()[1], _bytes(key), _bytes(value))
-            if time.monotonic() - heard_s > PATIENCE_S:
-                raise NotReachable(f"cannot read {min(left)[0]} at {connection.bootstrap} to its end")
-    finally:
-        consumer.close()
 
 
 class _Publisher:
@@ -156,6 +108,14 @@ class _Publisher:
 
     def _delivered(self, error: KafkaError | None, _: object) -> None:
         self._failure = self._failure or error
+
+
+def _record_of(message: Message) -> Record:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None, "a message without an error has a topic"
+    assert partition is not None, "a message without an error has a partition"
+    assert offset is not None, "a message without an error has an offset"
+    return Record(topic, partition, offset, message.timestamp()[1], _bytes(message.key()), _bytes(message.value()))
 
 
 def _bytes(text: str | bytes | None) -> bytes | None:

@@ -20,8 +20,9 @@ from model.partitioner import ControlPartition
 from model.records import shard_of
 from model.resharding import CannotSplit, check_number, split
 from model.shard import Shard
-from pipeline.jobs.last_records import Span, decide_last
+from pipeline.jobs.last_records import decide_last
 from pipeline.kafka.control_topics import InvalidTopics
+from pipeline.kafka.log_spans import Span
 from pipeline.kafka.topic_admin import PATIENCE_S, Cluster, Racks
 from pipeline.ledger.tables import ensure_tables
 from pipeline.recovery.checkpoint_state import has_batches, refuse_foreign, set_aside

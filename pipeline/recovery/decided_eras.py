@@ -1,25 +1,24 @@
 """The progress of shards according to the record of their decisions: eras, and offsets of the decided events."""
 
 import re
-import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import Message
 
 from model.decision_order import ERA_SQL, SHARD_SQL
 from model.rows import DECISIONS
-from pipeline.kafka.topic_admin import PATIENCE_S, Cluster
+from pipeline.kafka.log_spans import Span, read_spans
+from pipeline.kafka.topic_admin import Cluster
 from pipeline.ledger.delta_files import is_delta
 from pipeline.ledger.ledger import Row, Value
 from pipeline.ledger.tables import path_of
 from pipeline.runtime.deciding_queries import machines_of
 from pipeline.settings import Settings
-from wakeroll.connection import Connection, take
-from wakeroll.errors import NotReachable
+from wakeroll.connection import Connection
 
-_AT_ONCE = 1_000
-_WAIT_S = 0.1
+_NEWEST = 1_000
+"""Records of a partition in which the newest decision of each shard is searched for."""
 # The first match in a decision is its own field: texts of clients come later.
 _header = re.compile(rb'"shard":"((groups|queues)-[0-9]+)\.([0-9]+)","seq":([0-9]+)').search
 
@@ -67,9 +66,9 @@ def decided_so_far(settings: Settings) -> SoFar:
     for row in rows:
         reached[row.shard] = max((row.era, row.reached), reached.get(row.shard, (0, -1)))
         since_ms[row.partition] = max(row.newest_ms, since_ms.get(row.partition, 0))
-    eras = eras_since(settings, since_ms)
-    for shard, (era, _) in reached.items():
-        eras[shard] = max(era, eras.get(shard, 0))
+    eras = {shard: era for shard, (era, _) in reached.items()}
+    for one in headers_since(settings, since_ms):
+        eras[one.shard] = max(one.era, eras.get(one.shard, 0))
     return SoFar(eras, {shard: offset for shard, (_, offset) in reached.items()})
 
 
@@ -103,23 +102,6 @@ def has_decided(settings: Settings) -> bool:
     return any(one.machine in ours for one in read_headers(settings.connection, spans))
 
 
-def eras_since(settings: Settings, since_ms: Mapping[int, int]) -> dict[str, int]:
-    """Return the highest era of each shard's decisions: ``groups-3`` -> era.
-
-    Args:
-        settings: the broker and the topics.
-        since_ms: partition of the decisions topic -> append time of the first decision to read, epoch ms; a missing
-            partition is read from its start.
-
-    Raises:
-        NotReachable: no broker answered, or the decisions could not be read.
-    """
-    eras: dict[str, int] = {}
-    for one in headers_since(settings, since_ms):
-        eras[one.shard] = max(one.era, eras.get(one.shard, 0))
-    return eras
-
-
 def headers_since(settings: Settings, since_ms: Mapping[int, int]) -> Iterator[Header]:
     """Yield the headers of the decisions that were published from a time on.
 
@@ -134,7 +116,7 @@ def headers_since(settings: Settings, since_ms: Mapping[int, int]) -> Iterator[H
     topic = settings.connection.topics.decisions
     found = Cluster(settings.connection).since({(topic, partition): at_ms for partition, at_ms in since_ms.items()})
     spans = {
-        partition: (max(first, found.get((topic, partition), first)), end)
+        partition: Span(max(first, found.get((topic, partition), first)), end)
         for partition, (first, end) in ends_of_decisions(settings).items()
     }
     yield from read_headers(settings.connection, spans)
@@ -147,7 +129,8 @@ def highest_numbers(settings: Settings) -> dict[str, tuple[int, int]]:
         NotReachable: no broker answered, or the decisions could not be read.
     """
     spans = {
-        partition: (max(first, end - _AT_ONCE), end) for partition, (first, end) in ends_of_decisions(settings).items()
+        partition: Span(max(log.begin, log.end - _NEWEST), log.end)
+        for partition, log in ends_of_decisions(settings).items()
     }
     highest: dict[str, tuple[int, int]] = {}
     for one in read_headers(settings.connection, spans):
@@ -155,48 +138,27 @@ def highest_numbers(settings: Settings) -> dict[str, tuple[int, int]]:
     return highest
 
 
-def ends_of_decisions(settings: Settings) -> dict[int, tuple[int, int]]:
-    """Return the first offset and the end offset of each partition of the decisions.
+def ends_of_decisions(settings: Settings) -> dict[int, Span]:
+    """Return the records that Kafka has of each partition of the decisions.
 
     Raises:
         NotReachable: no broker answered.
     """
     topic = settings.connection.topics.decisions
     ends = Cluster(settings.connection).all_offsets((topic, partition) for partition in range(settings.partitions))
-    return {partition: its for (_, partition), its in ends.items()}
+    return {partition: Span(*its) for (_, partition), its in ends.items()}
 
 
-def read_headers(connection: Connection, spans: Mapping[int, tuple[int, int]]) -> Iterator[Header]:
-    """Yield the headers of decisions; of each partition, those from an offset to that behind the last one.
-
-    The end is given, because Kafka's client reports the end of a log only if no record arrives for a while.
+def read_headers(connection: Connection, spans: Mapping[int, Span]) -> Iterator[Header]:
+    """Yield the headers of decisions; partition of the decisions topic -> the records to read.
 
     Raises:
         NotReachable: the decisions could not be read.
     """
-    topic, left = connection.topics.decisions, {number for number, (begin, end) in spans.items() if begin < end}
-    if not left:
-        return
-    consumer = connection.consumer(**{"enable.partition.eof": True, "log_level": 0})
-    heard_s = time.monotonic()
-    try:
-        consumer.assign([TopicPartition(topic, number, spans[number][0]) for number in sorted(left)])
-        while left:
-            for message in take(consumer, _AT_ONCE, _WAIT_S):
-                error, partition, offset = message.error(), message.partition(), message.offset()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    continue
-                assert partition is not None, "a message of an assigned partition has a partition"
-                assert offset is not None, "a message of an assigned partition has an offset"
-                heard_s, end = time.monotonic(), spans[partition][1]
-                if error is None and offset < end and (header := header_of(message)) is not None:
-                    yield header
-                if error is not None or offset + 1 >= end:
-                    left.discard(partition)
-            if time.monotonic() - heard_s > PATIENCE_S:
-                raise NotReachable(f"cannot read {topic} to its end at {connection.bootstrap}")
-    finally:
-        consumer.close()
+    topic = connection.topics.decisions
+    for message in read_spans(connection, {(topic, partition): span for partition, span in spans.items()}):
+        if (header := header_of(message)) is not None:
+            yield header
 
 
 def header_of(message: Message) -> Header | None:

@@ -1,0 +1,65 @@
+"""Spans of logs: records between two offsets, read without Spark."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from model.partitioner import ControlPartition
+from pipeline.kafka.topic_admin import PATIENCE_S
+from wakeroll.connection import Connection, take
+from wakeroll.errors import NotReachable
+
+_AT_ONCE = 1_000
+_SLICE_S = 0.2
+
+
+class Span(NamedTuple):
+    """Records of a partition."""
+
+    begin: int
+    """Offset of the first one."""
+    end: int
+    """Offset behind the last one."""
+
+
+def read_spans(connection: Connection, spans: Mapping[ControlPartition, Span]) -> Iterator[Message]:
+    """Yield the records of these spans, those of a partition in order.
+
+    The end is given, because Kafka's client reports the end of a log only if no record arrives for a while.
+
+    Args:
+        connection: the brokers.
+        spans: (topic, partition) -> its records; none if the span is empty.
+
+    Raises:
+        NotReachable: the records could not be read.
+    """
+    left = {place for place, span in spans.items() if span.begin < span.end}
+    if not left:
+        return
+    consumer = connection.consumer(**{"enable.partition.eof": True, "log_level": 0, "error_cb": lambda _: None})
+    heard_s = time.monotonic()
+    try:
+        consumer.assign([TopicPartition(*place, spans[place].begin) for place in sorted(left)])
+        while left:
+            for message in take(consumer, _AT_ONCE, _SLICE_S):
+                topic, partition, error = message.topic(), message.partition(), message.error()
+                assert topic is not None, "a message of an assigned partition has a topic"
+                assert partition is not None, "a message of an assigned partition has a partition"
+                place = topic, partition
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        left.discard(place)
+                    continue
+                heard_s, offset = time.monotonic(), message.offset()
+                assert offset is not None, "a message without an error has an offset"
+                if offset + 1 >= spans[place].end:
+                    left.discard(place)
+                if offset < spans[place].end:
+                    yield message
+            if time.monotonic() - heard_s > PATIENCE_S:
+                raise NotReachable(f"cannot read {min(left)[0]} at {connection.bootstrap} to its end")
+    finally:
+        consumer.close()
