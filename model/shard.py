@@ -302,7 +302,7 @@ class Shard:
         routine = self._routine.client_of(record)
         if routine is not None and self._may_skip(record):
             beats, client_id = routine
-            beats.seen_ms[client_id] = state.clock.read(record.timestamp_ms).now_ms
+            beats.seen_ms[client_id] = state.clock.pass_to(record.timestamp_ms)
             return []
         event, authoritative = self._read(record)
         moment = state.clock.read(record.timestamp_ms, event if isinstance(event, Tick) else None)

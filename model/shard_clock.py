@@ -58,14 +58,27 @@ class ShardClock(Struct, array_like=True):
 
     def read(self, timestamp_ms: int, tick: Tick | None = None) -> Moment:
         """Return the moment of a record with this log time (epoch ms); a tick also advances the clock."""
-        if self.at_tick_ms < 0:
-            self.at_tick_ms = self.tick_ms = self.now_ms = timestamp_ms
         if tick is None:
-            step = min(max(timestamp_ms - self.tick_ms, 0), config.SLACK_MS)
-            self.now_ms = max(self.now_ms, self.at_tick_ms + step)
+            self.pass_to(timestamp_ms)
         else:
+            if self.at_tick_ms < 0:
+                self._begin(timestamp_ms)
             self._advance(timestamp_ms, tick)
         return Moment(self.now_ms, timestamp_ms, self.now_ms >= self.grace_until_ms, self.at_tick_ms)
+
+    def pass_to(self, timestamp_ms: int) -> int:
+        """Advance the clock by a record that is not a tick; return it (`now_ms`)."""
+        if self.at_tick_ms < 0:
+            self._begin(timestamp_ms)
+        step_ms = timestamp_ms - self.tick_ms
+        if step_ms > config.SLACK_MS:
+            step_ms = config.SLACK_MS
+        if step_ms > 0 and (now_ms := self.at_tick_ms + step_ms) > self.now_ms:
+            self.now_ms = now_ms
+        return self.now_ms
+
+    def _begin(self, timestamp_ms: int) -> None:
+        self.at_tick_ms = self.tick_ms = self.now_ms = timestamp_ms
 
     def _advance(self, timestamp_ms: int, tick: Tick) -> None:
         passed_ms = timestamp_ms - self.tick_ms

@@ -7,6 +7,7 @@ call per group would cost 0.7 ms each. Spark's timers are not used: time is an e
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -26,6 +27,8 @@ from wakeroll.headers import WRITER_HEADER
 
 PUBLISHED = "topic string, key binary, value binary"
 """Schema of the rows for Kafka's sink."""
+_RECORD = Record.__struct_fields__
+"""Columns of a record, in the order of its fields."""
 _STATE = "version int, body binary"
 """Schema of the state. Spark allows only renames later: hence a version and bytes."""
 _AT_ONCE = 16 * 1024 * 1024
@@ -130,7 +133,7 @@ def run_shard(
     rejections: Counter[str] = Counter()
     waiting = 0
     mark: tuple[int, int] | None = None
-    for record in _in_order(topic, partition, frames):
+    for record in _in_order(frames):
         mark = (record.offset, record.timestamp_ms)
         for made in shard.apply(record):
             decision, value = bounded(made)
@@ -187,14 +190,12 @@ def _frame(published: list[tuple[str, bytes, bytes]]) -> pd.DataFrame:
     return pd.DataFrame(published, columns=["topic", "key", "value"])
 
 
-def _in_order(topic: str, partition: int, frames: Frames) -> Iterator[Record]:
-    """Yield a shard's records by offset; Spark passes them in chunks and without order."""
-    rows: list[tuple[int, int, bytes | None, bytes | None]] = []
-    for frame in frames:
-        rows += zip(frame["offset"], frame["timestamp_ms"], frame["key"], frame["value"], strict=True)
-    rows.sort(key=lambda row: row[0])
-    for offset, timestamp_ms, key, value in rows:
-        yield Record(topic, partition, int(offset), int(timestamp_ms), key, value)
+def _in_order(frames: Frames) -> list[Record]:
+    """Return a shard's records by offset; Spark passes them in chunks and without order."""
+    # `tolist`: to iterate over a column of pandas costs three times as much.
+    records = [one for frame in frames for one in map(Record, *(frame[name].tolist() for name in _RECORD))]
+    records.sort(key=attrgetter("offset"))
+    return records
 
 
 def addressed(decision: AnyDecision, value: bytes, topics: Topics, shard: str) -> Iterator[tuple[str, bytes, bytes]]:

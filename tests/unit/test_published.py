@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from model import config
+from model.records import Record
 from pipeline.operators.shard_operator import Counts, run_shard
 from pipeline.recovery.initial_state import Restore
 from wakeroll.connection import Topics
@@ -40,12 +41,15 @@ class Ignored:
         pass
 
 
+AT = ("wakeroll.groups", 0)
+
+
 def frame_of(*events: dict[str, Any]) -> pd.DataFrame:
     rows = [
-        (offset, 1_000, event["group_id"].encode() if "group_id" in event else None, json.dumps(event).encode())
+        (*AT, offset, 1_000, event["group_id"].encode() if "group_id" in event else None, json.dumps(event).encode())
         for offset, event in enumerate(events)
     ]
-    return pd.DataFrame(rows, columns=["offset", "timestamp_ms", "key", "value"])
+    return pd.DataFrame(rows, columns=Record.__struct_fields__)
 
 
 EVENTS = (
@@ -68,7 +72,7 @@ EVENTS = (
 def published(failures: Failures) -> list[tuple[str, dict[str, Any]]]:
     counts = Counts(failures, Ignored(), Ignored(), Ignored(), Ignored())
     around = {"topics": Topics(), "restore": Restore(), "keys": None, "counts": counts}
-    frames = run_shard(1, **around, at=("wakeroll.groups", 0), frames=iter([frame_of(*EVENTS)]), state=State())
+    frames = run_shard(1, **around, at=AT, frames=iter([frame_of(*EVENTS)]), state=State())
     return [(row.topic, json.loads(row.value)) for frame in frames for row in frame.itertuples()]
 
 
