@@ -9,8 +9,7 @@ import argparse
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec import structs
@@ -21,12 +20,10 @@ from bench.latency_figures import Latency, latency_of
 from bench.machine import this_machine
 from bench.published_assignments import PublishedAssignments
 from bench.results import write
-from bench.running_system import make_topic, settings_in
-from pipeline.kafka.control_topics import ensure_topics
+from bench.running_system import probed, settings_in
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.child_process import Child
 from pipeline.local.local_system import LocalSystem
-from pipeline.local.traffic import Probe
 from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
@@ -70,7 +67,7 @@ def measure(folder: Path, kills: int, seconds: float, warmup_s: float) -> Failov
     shutil.rmtree(folder, ignore_errors=True)
     with EmbeddedBroker(folder / "broker") as broker:
         settings = structs.replace(settings_in(folder, "failover", broker), snapshot_interval_ms=60_000)
-        with _probed(settings) as heard, ExitStack() as stack:
+        with probed(settings) as heard, ExitStack() as stack:
             replicas = {name: _coordinator(structs.replace(settings, replica=name)) for name in ("a", "b")}
             print("one coordinator", flush=True)
             stack.enter_context(replicas["a"])
@@ -95,22 +92,6 @@ def measure(folder: Path, kills: int, seconds: float, warmup_s: float) -> Failov
                 replicas["a"].start()
                 restart_ms.append(_restart(heard, replicas["a"], killed_ms))
     return Failover(machine, seconds, one, two, gaps_ms, usual_gap_ms, restart_ms)
-
-
-@contextmanager
-def _probed(settings: Settings) -> Iterator[PublishedAssignments]:
-    """Run an observer and a probe during a `with` block, and read the assignments."""
-    connection = settings.connection
-    ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
-    topic = f"{connection.topics.prefix}.orders"
-    make_topic(connection, topic, 4)
-    probe = Probe(connection, topic)
-    with LocalSystem(settings).observer, PublishedAssignments(connection, settings.partitions) as heard:
-        probe.start()
-        try:
-            yield heard
-        finally:
-            probe.close()
 
 
 def _coordinator(settings: Settings) -> Child:

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from confluent_kafka.admin import NewTopic
 
+from bench.published_assignments import PublishedAssignments
+from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.local_system import LocalSystem
+from pipeline.local.traffic import Probe
 from pipeline.settings import Settings
 from wakeroll.connection import Connection
 
@@ -36,6 +39,22 @@ def running_system(settings: Settings) -> Iterator[Connection]:
         system.check()
     finally:
         system.stop()
+
+
+@contextmanager
+def probed(settings: Settings) -> Iterator[PublishedAssignments]:
+    """Run an observer and a probe during a `with` block, and read the assignments."""
+    connection = settings.connection
+    ensure_topics(connection, partitions=settings.partitions, inbox_partitions=settings.inbox_partitions)
+    topic = f"{connection.topics.prefix}.orders"
+    make_topic(connection, topic, 4)
+    probe = Probe(connection, topic)
+    with LocalSystem(settings).observer, PublishedAssignments(connection, settings.partitions) as heard:
+        probe.start()
+        try:
+            yield heard
+        finally:
+            probe.close()
 
 
 def make_topic(connection: Connection, topic: str, partitions: int, **config: str) -> None:
