@@ -22,6 +22,7 @@ from model.records import Record
 from model.shard import READABLE, Shard
 from model.signing import Keys
 from pipeline.recovery.initial_state import Restore, name_of, other_version
+from pipeline.recovery.packed_states import pack, unpack
 from wakeroll.connection import Topics
 from wakeroll.headers import WRITER_HEADER
 
@@ -150,7 +151,7 @@ def run_shard(
             published, waiting = [], 0
     # Ticks move the clock, so the state changes in every batch.
     body = shard.body()
-    state.update((shard.version, body))
+    state.update((shard.version, pack(body, shard.version)))
     counts.bytes.add({shard.name: len(body)})
     counts.levels.add({shard.name: shard.level})
     if mark is not None:
@@ -180,10 +181,10 @@ def _shard(topic: str, partition: int, partitions: int, restore: Restore, keys: 
             level=its.level,
             signatures=keys,
         )
-    version, body = state.get
+    version, stored = state.get
     if version not in READABLE:
         raise RuntimeError(f"the checkpoint of {topic}-{partition} {other_version(version)}")
-    return Shard(topic, partition, partitions, body, signatures=keys)
+    return Shard(topic, partition, partitions, unpack(stored), signatures=keys)
 
 
 def _frame(published: list[tuple[str, bytes, bytes]]) -> pd.DataFrame:

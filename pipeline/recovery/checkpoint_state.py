@@ -12,6 +12,7 @@ from msgspec import structs
 from pyspark.sql import Row, SparkSession
 
 from model.shard import Shard
+from pipeline.recovery.packed_states import unpack
 from pipeline.runtime.deciding_queries import COORDINATE, RECORD, queries_of, query_of
 from pipeline.settings import Settings
 from pipeline.storage import small_files
@@ -220,7 +221,7 @@ def read_states(spark: SparkSession, settings: Settings) -> list[tuple[Shard, by
     _ = spark.streams.active
     states = []
     for row in chain.from_iterable(_rows(spark, checkpoint) for checkpoint in checkpoints):
-        body = bytes(row.value.groupState.body)
+        body = unpack(bytes(row.value.groupState.body))
         states.append((Shard(row.key.topic, row.key.partition, settings.partitions, body), body))
     return sorted(states, key=lambda state: state[0].name)
 

@@ -22,6 +22,7 @@ from pipeline.operators.shard_operator import Counts, run_shard
 from pipeline.recovery import published_decisions
 from pipeline.recovery.decided_eras import Header
 from pipeline.recovery.initial_state import Beginning, Restore, name_of
+from pipeline.recovery.packed_states import unpack
 from pipeline.recovery.published_decisions import NOTHING, settled
 from wakeroll.connection import Topics
 
@@ -162,7 +163,7 @@ class World:
         if chance < 0.01:
             one.restart()
         elif chance < 0.015 and one.state.exists:
-            self.snapshot = one.next_offset, one.state.get[1]
+            self.snapshot = one.next_offset, unpack(one.state.get[1])
         elif chance < 0.025 and self.snapshot is not None:
             self.coordinators.remove(one)  # it never comes back
         if len(self.coordinators) < 1 or (chance > 0.99 and len(self.coordinators) < 3):
