@@ -21,19 +21,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.machine import this_machine
-from bench.population import Population
 from bench.running_system import settings_in
+from bench.settled_state import prepare_settled
 from bench.text_tables import digits, table
 from model.config import MAX_RECORD_BYTES, TICK_MS
 from model.decisions import AnyDecision, Membership
 from model.events import Tick
-from model.shard import ShardState
 from pipeline.jobs import coordinate
 from pipeline.jobs.supervise import raise_if_dead
 from pipeline.kafka.log_spans import Span, read_spans
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.broker import EmbeddedBroker
-from pipeline.recovery.initial_state import Beginning, Restore, name_of, prepare
 from pipeline.settings import Settings
 from pipeline.sources.kafka_source import records
 from pipeline.spark.session import start_session
@@ -81,7 +79,7 @@ def _throughput(
 ) -> tuple[str, str, str, str]:
     """Return a row: heartbeats that change nothing, of all members in turn."""
     settings = _deployment(folder, f"backlog-{groups}", broker)
-    population = _settled(settings, groups, MEMBERS)
+    population = prepare_settled(settings, groups, MEMBERS, _before_outage_ms())
     values = [(member[0].encode(), msgspec.json.encode(population.beat(*member))) for member in population.everybody()]
     at_ms = now_ms()
     _append(settings, ((at_ms, key, value) for key, value in islice(cycle(values), count)))
@@ -94,7 +92,7 @@ def _throughput(
 def _outage(spark: SparkSession, broker: EmbeddedBroker, folder: Path) -> str:
     """Return the table of an outage: ticks and heartbeats of ten minutes, all with their own log times."""
     settings = _deployment(folder, "outage", broker)
-    population = _settled(settings, OUTAGE_GROUPS, OUTAGE_MEMBERS)
+    population = prepare_settled(settings, OUTAGE_GROUPS, OUTAGE_MEMBERS, _before_outage_ms())
     beats = [(who[0].encode(), msgspec.json.encode(population.beat(*who))) for who in population.everybody()]
     begin_ms = population.now_ms
     tick = msgspec.json.encode(Tick())
@@ -128,19 +126,8 @@ def _deployment(folder: Path, prefix: str, broker: EmbeddedBroker) -> Settings:
     return settings
 
 
-def _settled(settings: Settings, groups: int, members: int) -> Population:
-    """Settle groups, and prepare their state as the initial one of the shard."""
-    population = Population()
-    population.now_ms = now_ms() - 1_000 * OUTAGE_S
-    population.settle_many([f"group-{number}" for number in range(groups)], members, members)
-    state = structs.replace(msgspec.msgpack.decode(population.shard.body(), type=ShardState), offset=-1)
-    topics = settings.connection.topics
-    shards = {
-        name_of((topics.groups, 0)): Beginning(body=msgspec.msgpack.encode(state)),
-        name_of((topics.queues, 0)): Beginning(),
-    }
-    prepare(settings, Restore.of(shards))
-    return population
+def _before_outage_ms() -> int:
+    return now_ms() - 1_000 * OUTAGE_S
 
 
 def _append(settings: Settings, rows: Rows) -> int:

@@ -49,6 +49,33 @@ def cpu_s(pid: int) -> float:
     return (int(user) + int(system)) / _TICKS_PER_S
 
 
+def descendants(pid: int) -> dict[int, str]:
+    """Return the processes that a process has started, and theirs: pid -> the name of its program."""
+    found: dict[int, str] = {}
+    processes = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+    parents = {child: _parent_and_name(child) for child in processes}
+    new = {pid}
+    while new:
+        new = {child for child, (parent, _) in parents.items() if parent in new}
+        found |= {child: parents[child][1] for child in new}
+    return found
+
+
+def written_bytes(pid: int) -> int:
+    """Return how many bytes a process has passed to the kernel, for files and connections."""
+    lines = dict(line.split(": ") for line in _told(pid, "io").splitlines())
+    return int(lines["wchar"])
+
+
+def _parent_and_name(pid: int) -> tuple[int, str]:
+    """Return the parent of a process and the name of its program; 0 and nothing if it has ended."""
+    try:
+        before, _, after = _told(pid, "stat").rpartition(")")
+    except ProcessEnded:
+        return 0, ""
+    return int(after.split()[1]), before.partition("(")[2]
+
+
 def _told(pid: int, name: str) -> str:
     """Return a file of the kernel about a process."""
     try:

@@ -1,7 +1,7 @@
 """How long `wakeroll run` takes from its start to its first decision, and what takes this time.
 
 ``python -m bench.start_parts [--starts 5]`` prints a table. The first start is that of a new deployment. Before each
-of the others the process was killed, while a probe sent five heartbeats per second. It takes a minute and a half.
+of the others the process was killed, while a probe sent five heartbeats per second. It takes two minutes.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from wakeroll.epoch_ms import now_ms
 STARTS = 5
 _LIMIT_S = 600.0
 _SLICE_S = 0.1
-_WORK_S = 15.0
+_WORK_S = 10.0
 """How long each process decides before it is killed."""
 
 

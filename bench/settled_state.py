@@ -1,0 +1,23 @@
+"""The state of a shard with many settled groups, prepared as the initial one of a deployment with one shard."""
+
+import msgspec
+from msgspec import structs
+
+from bench.population import Population
+from model.feature_levels import NEWEST
+from model.shard import ShardState
+from pipeline.recovery.initial_state import Beginning, Restore, name_of, prepare
+from pipeline.settings import Settings
+
+
+def prepare_settled(settings: Settings, groups: int, members: int, at_ms: int) -> Population:
+    """Settle groups of so many members, with a queue each, at a time (epoch ms), and prepare their state for `run`."""
+    population = Population()
+    population.now_ms = at_ms
+    population.settle_many([f"group-{number}" for number in range(groups)], members, members)
+    state = msgspec.msgpack.decode(population.shard.body(), type=ShardState)
+    body = msgspec.msgpack.encode(structs.replace(state, offset=-1, level=NEWEST))
+    topics = settings.connection.topics
+    shards = {name_of((topics.groups, 0)): Beginning(body=body), name_of((topics.queues, 0)): Beginning(level=NEWEST)}
+    prepare(settings, Restore.of(shards))
+    return population
