@@ -1,0 +1,34 @@
+"""The Python workers of Spark, started before the first batch needs them: their imports take a second or two."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pandas as pd
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+
+def warm_workers(spark: SparkSession, count: int) -> None:
+    """Start workers in the background; a later query of this session uses them again.
+
+    Nothing is reported: if it fails, the first batch starts its workers itself.
+
+    Args:
+        spark: the session.
+        count: number of tasks that call Python at once.
+    """
+
+    def warm() -> None:
+        with suppress(PySparkException, Py4JError, OSError):
+            spark.range(count, numPartitions=count).mapInPandas(_imported, "id long").collect()
+
+    threading.Thread(target=warm, name="warm-workers", daemon=True).start()
+
+
+def _imported(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Import what the deciding query calls."""
+    import pipeline.operators.shard_operator  # noqa: F401
+
+    yield from frames
