@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 from msgspec import structs
 
 from bench.control_topic import ControlTopic
@@ -20,7 +19,8 @@ from model.events import (
 )
 from model.queue import Queue
 from model.records import Record
-from model.shard import Shard, ShardState
+from model.shard import Shard
+from model.shard_state import decode_state, encode_state
 from model.state_machines import MACHINES
 
 TOPIC = "wakeroll.groups"
@@ -30,8 +30,6 @@ TOPICS = 100
 
 Heard = Callable[[Record, Sequence[AnyDecision]], object]
 """Is told of each record, and what was decided of it."""
-
-_read_state = msgspec.msgpack.Decoder(ShardState).decode
 
 
 class Population:
@@ -90,7 +88,7 @@ class Population:
     def settle_many(self, groups: list[str], members: int, queues: int) -> None:
         """Settle so many groups, all but the first `TOPICS` as copies of those: a copy takes no time."""
         self.settle(groups[:TOPICS], members, queues)
-        state = _read_state(self.shard.body())
+        state = decode_state(self.shard.body())
         encode = MACHINES["groups"].encode
         for number, group_id in enumerate(groups[TOPICS:]):
             of = groups[number % TOPICS]
@@ -104,7 +102,7 @@ class Population:
                 self._told[group_id, client_id] = structs.replace(self._told[of, client_id], group_id=group_id)
         for topic in state.readers:
             state.readers[topic] = sorted(name for name, its in self.topics.items() if its == topic)
-        self.topic.shards[0] = Shard(TOPIC, 0, 1, msgspec.msgpack.encode(state), raises=True)
+        self.topic.shards[0] = Shard(TOPIC, 0, 1, encode_state(state), raises=True)
 
     def join(self, group_id: str, client_id: str) -> None:
         """Let a new life of a client join; of one that has another, it waits until that has expired."""

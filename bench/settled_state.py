@@ -1,11 +1,10 @@
 """The state of a shard with many settled groups, prepared as the initial one of a deployment with one shard."""
 
-import msgspec
 from msgspec import structs
 
 from bench.population import Population
 from model.feature_levels import NEWEST
-from model.shard import ShardState
+from model.shard_state import decode_state, encode_state
 from pipeline.recovery.initial_state import Beginning, Restore, name_of, prepare
 from pipeline.settings import Settings
 
@@ -15,8 +14,8 @@ def prepare_settled(settings: Settings, groups: int, members: int, at_ms: int) -
     population = Population()
     population.now_ms = at_ms
     population.settle_many([f"group-{number}" for number in range(groups)], members, members)
-    state = msgspec.msgpack.decode(population.shard.body(), type=ShardState)
-    body = msgspec.msgpack.encode(structs.replace(state, offset=-1, level=NEWEST))
+    state = decode_state(population.shard.body())
+    body = encode_state(structs.replace(state, offset=-1, level=NEWEST))
     topics = settings.connection.topics
     shards = {name_of((topics.groups, 0)): Beginning(body=body), name_of((topics.queues, 0)): Beginning(level=NEWEST)}
     prepare(settings, Restore.of(shards))

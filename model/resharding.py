@@ -15,12 +15,10 @@ from model.deadlines import Deadlines
 from model.group import Group
 from model.partitioner import partition_of
 from model.records import kind_of_topic
-from model.shard import Growth, Shard, ShardState
+from model.shard import Shard
 from model.shard_load import Load
+from model.shard_state import Growth, ShardState, decode_state, encode_state
 from model.state_machines import MACHINES
-
-_encode = msgpack.Encoder().encode
-_decode = msgpack.Decoder(ShardState).decode
 
 
 class _Head(Struct, array_like=True):
@@ -79,19 +77,19 @@ def split(
     Raises:
         CannotSplit: the number is wrong, or the shard is recovering from a loss of its state.
     """
-    state = _decode(body)
+    state = decode_state(body)
     check_number(state.partitions, partitions)
     if state.stage:
         raise CannotSplit("the shard has begun an era and not applied its first record yet")
     growth = Growth(offset, state.partitions, state.clock.tick_ms)
-    parts = {partition: _encode(_part(topic, state, partition, partitions, growth)[0])}
+    parts = {partition: encode_state(_part(topic, state, partition, partitions, growth)[0])}
     for number in range(partition + state.partitions, partitions, state.partitions):
         part, session_ms = _part(topic, state, number, partitions, growth)
         until_ms = state.clock.now_ms + metadata_ms + session_ms
         clock = structs.replace(state.clock, grace_until_ms=max(state.clock.grace_until_ms, until_ms))
         # The log of a new partition begins at offset 0, and no signed record of it was read.
         begun = [structs.replace(growth, offset=0)]
-        parts[number] = _encode(structs.replace(part, offset=-1, signers={}, clock=clock, growths=begun))
+        parts[number] = encode_state(structs.replace(part, offset=-1, signers={}, clock=clock, growths=begun))
     return parts
 
 

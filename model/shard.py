@@ -4,144 +4,30 @@ It reads the clock, finds the entity of a record, runs the machine on that entit
 Entities that a batch does not touch stay encoded.
 """
 
-from bisect import bisect_left, insort
-from typing import Literal
-
-import msgspec
-from msgspec import Struct
-
 from model import config, feature_levels, routine_beats
-from model.config import DEFAULT_LIMITS, NEVER_MS, Limits
+from model.config import NEVER_MS
 from model.deadlines import Deadlines
 from model.decisions import AnyDecision, Cause, Rejected
 from model.events import AnyEvent, Commit, Failures, Heartbeat, Level, Lock, Route, Tick, Unlock
+from model.fingerprint import fingerprint
 from model.group import Group, Loss
 from model.held_queue import HeldQueue
 from model.known_routes import Routes
 from model.records import Record, entity_of, kind_of_topic, raw_of, read_event, refuse, shard_of, type_of
+from model.route_readers import RouteReaders
 from model.routine_beats import RoutineIndex
-from model.shard_clock import Moment, ShardClock
+from model.shard_clock import Moment
+from model.shard_entities import Entities
 from model.shard_load import Load
-from model.signing import SIGNED_BY, Admitted, Role, Signatures, Signers, admit, new_signers
+from model.shard_state import Growth, ShardState, WrongPartitions, decode_state, encode_state
+from model.signing import SIGNED_BY, Admitted, Signatures, admit, new_signers
 from model.state_machines import MACHINES, Around, Entity
-
-VERSION = max(feature_levels.STATE_VERSIONS.values())
-"""Newest version of the machines and of the state's layout."""
-READABLE = range(3, VERSION + 1)
-"""Versions whose states can be read: since the first of them, fields were only added."""
-
-_FRAMES = 6
-"""Number of innermost calls in a fingerprint."""
-_OURS = __name__.partition(".")[0]
 
 _KEEP_TOPICS = (Commit, Failures, Lock, Unlock)
 """Events that change no subscription and no target: the topics that a group follows stay the same."""
 _KEEP_ROUTINE = (*_KEEP_TOPICS, Heartbeat, Tick)
 """Events after which the group's routine heartbeats stay routine, if the event led to no decision; except the client's
 own, after a heartbeat."""
-
-
-class Growth(Struct, array_like=True, frozen=True):
-    """A change of the number of partitions; see `model.resharding`."""
-
-    offset: int
-    """Offset of the first record that the shard decided with the new number."""
-    before: int
-    """Number of partitions until then."""
-    at_ms: int
-    """Log time of the last tick before, epoch ms."""
-
-
-class ShardState(Struct, array_like=True):
-    """The state of a shard between batches."""
-
-    partitions: int
-    """Number of partitions of the control topic: it determines the partition of each entity."""
-    era: int = 1
-    """Number of the era; it grows when a shard starts without its state, so that no decision has another one's
-    identity."""
-    seq: int = 0
-    """Number of the last decision."""
-    quiet_until: int = 0
-    """The first offset whose decisions are published."""
-    offset: int = -1
-    """Offset of the last record applied; -1 before the first."""
-    clock: ShardClock = msgspec.field(default_factory=ShardClock)
-    routes: dict[str, bytes] = {}
-    """Topic -> its newest route, as msgpack."""
-    entities: dict[str, bytes] = {}
-    """group_id -> the group, or key -> the queue, as msgpack."""
-    deadlines: dict[str, int] = {}
-    """Name of an entity -> when a tick must look at it; not in the entity, so that a tick decodes only those due."""
-    readers: dict[str, list[str]] = {}
-    """Topic -> the groups that subscribe it, sorted."""
-    watchers: dict[str, list[str]] = {}
-    """Topic -> the groups that must receive every route of it, even one that changes nothing; sorted."""
-    told: dict[str, int] = {}
-    """Topic -> the shard's clock at its last route; the oldest route comes first."""
-    next_due_ms: int = NEVER_MS
-    """Lower bound of the deadlines."""
-    load: Load = Load()
-    """Bounded resources that all groups or queues of the shard use together."""
-    limits: Limits = DEFAULT_LIMITS
-    """Limits of the deployment, from the last tick that carried them."""
-    stage: Literal["", "lost", "quiet"] = ""
-    """``lost``: the era begins with the next record. ``quiet``: the shard learns from records up to `quiet_until`."""
-    loss: Loss | None = None
-    """The loss of state that may concern an entity without records since; None if no state was ever lost."""
-    lowest_epoch: int = 0
-    """Lower bound of new epochs: no forgotten group has used a higher epoch, and no former era has."""
-    signers: dict[Role, Signers] = {}
-    """The newest signers of each role; empty before the first record of an era, and without signatures."""
-    routine: dict[bytes, bytes] = {}
-    """Key of a group's records -> its routine heartbeats, as msgpack; only groups that have some."""
-    level: int = feature_levels.FIRST
-    """Feature level: how the shard decides, by the newest `level` record."""
-    growths: list[Growth] = []
-    """Changes of the number of partitions, the oldest first."""
-
-
-_Step = tuple[AnyEvent, Moment, Cause, int, Around]
-"""An event that succeeded, with its inputs and the mark of the routes then in use."""
-
-_encode_state = msgspec.msgpack.Encoder().encode
-_decode_state = msgspec.msgpack.Decoder(ShardState).decode
-
-
-class WrongPartitions(ValueError):
-    """A state was made with another number of partitions, so its groups belong to other shards now."""
-
-
-def version_of(body: bytes) -> int:
-    """Return the version of an encoded state.
-
-    Raises:
-        UnknownLevel: the state is at a level that this release does not know.
-    """
-    level = _decode_state(body).level
-    feature_levels.require_known(level, "a shard")
-    return feature_levels.STATE_VERSIONS[level]
-
-
-def fingerprint(error: Exception) -> str:
-    """Return a name for a failure of the machine itself: the exception, and the functions of this package it came from.
-
-    It is part of a decision, so it must be the same on every machine and after edits elsewhere. It contains no line
-    numbers, no calls of the standard library, and no names that differ between versions of Python, such as those of
-    comprehensions.
-
-    >>> fingerprint(ValueError("7"))
-    'ValueError in '
-    """
-    calls: list[str] = []
-    frame = error.__traceback__
-    while frame is not None:
-        module = frame.tb_frame.f_globals.get("__name__", "")
-        name = frame.tb_frame.f_code.co_name
-        if module.partition(".")[0] == _OURS and not name.startswith("<"):
-            calls.append(f"{module}.{name}")
-        frame = frame.tb_next
-    return f"{type(error).__name__} in {' > '.join(calls[-_FRAMES:])}"
 
 
 class Shard:
@@ -183,7 +69,7 @@ class Shard:
             WrongPartitions: the body was made with another number of partitions.
             UnknownLevel: the body is at a level that this release does not know.
         """
-        state = ShardState(partitions, level=level) if body is None else _decode_state(body)
+        state = ShardState(partitions, level=level) if body is None else decode_state(body)
         feature_levels.require_known(state.level, shard_of(topic, partition))
         if state.partitions != partitions:
             raise WrongPartitions(
@@ -197,18 +83,15 @@ class Shard:
         self.topic, self.partition = topic, partition
         self._name = shard_of(topic, partition)
         self._partitions = partitions
-        self._routes = Routes(self._state.routes)
+        self._routes = Routes(state.routes)
         self._signatures = signatures
         self._raises = raises
-        self._routine = RoutineIndex(self._state.routine)
+        self._routine = RoutineIndex(state.routine)
         self._skips_routine = skips_routine
         self._machine = MACHINES.get(kind_of_topic(topic), MACHINES["groups"])
-        self._deadlines = Deadlines(self._state.deadlines)
-        self._entities: dict[str, Entity] = {}
-        self._steps: dict[str, list[_Step | dict[str, int]]] = {}
-        """Entity -> the events that succeeded since it was encoded; between them, the times of routine heartbeats."""
-        self._topics: dict[str, tuple[list[str], list[str]]] = {}
-        """Decoded entity -> the topics under which it is listed in `readers`, and in `watchers`."""
+        self._deadlines = Deadlines(state.deadlines)
+        self._entities = Entities(state, self._machine, self._routes)
+        self._readers = RouteReaders(state, self._machine)
 
     @property
     def name(self) -> str:
@@ -282,12 +165,10 @@ class Shard:
         """Return the state after the records so far."""
         state = self._state
         state.routes = self._routes.encoded
-        for name, entity in self._entities.items():
-            state.entities[name] = self._machine.encode(entity)
+        self._entities.store()
         self._routine.store()
-        self._steps.clear()
         self._routes.forget_changes()
-        return _encode_state(state)
+        return encode_state(state)
 
     def apply(self, record: Record) -> list[AnyDecision]:
         """Apply the next record of the partition and return its decisions, numbered; none while the shard is quiet.
@@ -322,10 +203,8 @@ class Shard:
             case Level():
                 self._raise_level(event.level)
             case Route():
-                state.told.pop(event.topic, None)
-                state.told[event.topic] = moment.now_ms
-                listeners = state.readers if self._routes.learn(event) else state.watchers
-                for name in tuple(listeners.get(event.topic, ())):
+                self._readers.told(event.topic, moment.now_ms)
+                for name in self._readers.of(event.topic, is_changed=self._routes.learn(event)):
                     decisions += self._step(name, event, moment, cause)
             case Heartbeat():
                 decisions += self._step(event.group_id, event, moment, cause)
@@ -346,7 +225,7 @@ class Shard:
 
     def names(self) -> list[str]:
         """Return the groups, or the keys of the queues, of this shard, sorted."""
-        return sorted(self._state.entities.keys() | self._entities.keys())
+        return self._entities.names()
 
     def _numbered(self, decisions: list[AnyDecision], record: Record, cause: Cause) -> list[AnyDecision]:
         """Fill in the headers of the decisions on a record."""
@@ -368,7 +247,8 @@ class Shard:
             state.limits = tick.limits
             self._routine.end_all()
         decisions = [one for name in self._due(moment.now_ms) for one in self._step(name, tick, moment, cause)]
-        self._forget_routes(moment.now_ms)
+        for topic in self._readers.unread(moment.now_ms):
+            self._routes.forget(topic)
         return decisions
 
     def _raise_level(self, level: int) -> None:
@@ -384,7 +264,7 @@ class Shard:
 
     def _note_routine(self, beat: Heartbeat, record: Record, *, is_silent: bool) -> None:
         """Note whether the next heartbeat like this one is a routine one; a signed one has no second like it."""
-        group = self._entities.get(beat.group_id)
+        group = self._entities.used.get(beat.group_id)
         if self._skips_routine and isinstance(group, Group):
             self._routine.note(group, beat, record, is_silent=is_silent and self._may_skip(record))
 
@@ -401,15 +281,14 @@ class Shard:
             its_loss = self._machine.recover(entity, state.lowest_epoch, loss, now_ms)
             session_ms = max(session_ms, its_loss.session_ms)
             state.load += self._machine.load(entity)
-            self._index(name, entity)
+            self._readers.update(name, entity)
             if entity.is_blank:
                 self._drop(name)
             else:
-                state.entities[name] = self._machine.encode(entity)
+                self._entities.keep(name, entity)
                 self._deadlines.set(name, entity.due_ms)
         state.loss = Loss(at_ms, session_ms)
         state.next_due_ms = now_ms
-        self._steps.clear()
         self._routine.clear()
 
     def _read(self, record: Record) -> tuple[AnyEvent | Rejected | None, bool]:
@@ -441,7 +320,7 @@ class Shard:
         entity, state = self._load(name), self._state
         if isinstance(entity, Group) and (seen_ms := self._routine.take_seen(name)):
             routine_beats.enter(seen_ms, entity)
-            self._steps.setdefault(name, []).append(seen_ms)
+            self._entities.seen(name, seen_ms)
         of_all, before = state.load, self._machine.load(entity)
         around = Around(self._routes, of_all, state.limits, authoritative)
         decisions: list[AnyDecision]
@@ -450,22 +329,22 @@ class Shard:
         except Exception as error:
             if self._raises or isinstance(error, MemoryError):
                 raise
-            entity = self._as_before(name)
+            entity = self._entities.before(name)
             if isinstance(event, Tick):
                 # Otherwise every tick would fail again. After another failed event the deadline stays: by sending one
                 # such event a minute, anybody could keep the members of the group from ever expiring.
                 entity.due_ms = max(entity.due_ms, moment.now_ms + config.RETRY_MS)
-            self._keep(name, entity)
+            self._entities.keep(name, entity)
             decisions = [refuse("internal", f"{type_of(event)}: {fingerprint(error)}")]
             decisions[0].group_id = getattr(event, "group_id", name if isinstance(entity, Group) else None)
         else:
-            self._steps.setdefault(name, []).append((event, moment, cause, self._routes.mark, around))
+            self._entities.succeeded(name, event, moment, cause, around)
         if not isinstance(event, _KEEP_TOPICS if decisions else _KEEP_ROUTINE):
             self._routine.drop(name)
         if (after := self._machine.load(entity)) != before:
             state.load = of_all - before + after
         if decisions or isinstance(event, Route | Tick):  # else neither subscriptions nor doubts have changed
-            self._index(name, entity, subscribes=not isinstance(event, _KEEP_TOPICS))
+            self._readers.update(name, entity, subscribes=not isinstance(event, _KEEP_TOPICS))
         if entity.is_blank:
             self._drop(name)
         else:
@@ -475,57 +354,23 @@ class Shard:
 
     def _drop(self, name: str) -> None:
         """Forget an entity that has nothing to keep, at once; its epochs are not used again."""
-        state, entity = self._state, self._entities.pop(name)
+        state, entity = self._state, self._entities.drop(name)
         state.lowest_epoch = max(state.lowest_epoch, self._machine.epoch(entity))
-        state.entities.pop(name, None)
         self._deadlines.drop(name)
-        self._index(name, entity)
-        del self._topics[name]
-        self._steps.pop(name, None)
+        self._readers.drop(name, entity)
         self._routine.drop(name)
-
-    def _as_before(self, name: str) -> Entity:
-        """Restore an entity to its state after its last successful event: from its bytes, and the events since."""
-        entity, steps = self._decoded(name), self._steps.get(name, [])
-        marks = (step[3] for step in steps if not isinstance(step, dict))
-        routes = self._routes.at(next(marks, self._routes.mark))
-        for step in steps:
-            if isinstance(step, dict):
-                assert isinstance(entity, Group), "only members of groups send heartbeats"
-                routine_beats.enter(step, entity)
-                continue
-            event, moment, cause, mark, around = step
-            routes.follow(self._routes, mark)
-            self._machine.step(entity, event, moment, cause, around._replace(routes=routes))
-        return entity
-
-    def _keep(self, name: str, entity: Entity) -> None:
-        """Encode an entity as it is: its events so far are not applied again if another one fails."""
-        self._entities[name] = entity
-        self._state.entities[name] = self._machine.encode(entity)
-        self._steps.pop(name, None)
 
     def _known(self, name: str) -> Entity | None:
         """Return an entity for a query, which must not change a byte of the state."""
-        if name not in self._entities and name not in self._state.entities:
+        if name not in self._entities:
             return None
         entity, seen_ms = self._load(name), self._routine.seen(name)
         return routine_beats.with_seen(seen_ms, entity) if isinstance(entity, Group) and seen_ms else entity
 
     def _load(self, name: str) -> Entity:
-        if name not in self._entities:
-            self._entities[name] = self._decoded(name)
-            entity = self._entities[name]
-            self._topics[name] = self._machine.topics(entity), self._machine.watched(entity)
-        return self._entities[name]
-
-    def _decoded(self, name: str) -> Entity:
-        body = self._state.entities.get(name)
-        if body is not None:
-            return self._machine.decode(body)
-        loss = self._state.loss
-        is_over = loss is None or loss.ends_ms <= self._state.clock.now_ms
-        return self._machine.new(name, self._state.lowest_epoch, None if is_over else loss)
+        if name not in self._entities.used:
+            self._readers.begin(name, self._entities.load(name))
+        return self._entities.used[name]
 
     def _due(self, now_ms: int) -> list[str]:
         """Return the names of entities whose deadline has come, sorted; costs nothing if there is none."""
@@ -533,41 +378,3 @@ class Shard:
             return []
         due, self._state.next_due_ms = self._deadlines.due(now_ms)
         return due
-
-    def _index(self, name: str, entity: Entity, *, subscribes: bool = True) -> None:
-        """Update `readers` and `watchers` to the topics that the entity now subscribes and doubts."""
-        topics = self._machine.topics(entity) if subscribes else self._topics[name][0]
-        now = topics, self._machine.watched(entity)
-        if now != self._topics[name]:
-            _enter(self._state.readers, name, self._topics[name][0], now[0])
-            _enter(self._state.watchers, name, self._topics[name][1], now[1])
-            self._topics[name] = now
-
-    def _forget_routes(self, now_ms: int) -> None:
-        """Forget the routes of topics that no observer repeated for long and that no group subscribes."""
-        told = self._state.told
-        while told:
-            topic, told_ms = next(iter(told.items()))
-            if now_ms - told_ms < config.KEEP_ROUTE_MS:
-                return
-            del told[topic]
-            if topic in self._state.readers:
-                told[topic] = now_ms
-            else:
-                self._routes.forget(topic)
-
-
-def _enter(index: dict[str, list[str]], name: str, before: list[str], topics: list[str]) -> None:
-    """List a name under its new topics, in order, and remove it from those it no longer has."""
-    was, now = set(before), set(topics)
-    for topic in topics:
-        if topic not in was:
-            insort(index.setdefault(topic, []), name)
-    for topic in before:
-        if topic not in now:
-            names = index.get(topic, [])
-            place = bisect_left(names, name)
-            if names[place : place + 1] == [name]:  # else the state comes from a version that did not list it
-                del names[place]
-            if topic in index and not names:
-                del index[topic]

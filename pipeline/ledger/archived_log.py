@@ -11,7 +11,8 @@ from msgspec import Struct, structs
 from model.partitioner import ControlPartition, partition_of
 from model.records import Record, kind_of_topic, shard_of
 from model.resharding import number_of
-from model.shard import READABLE, Shard
+from model.shard import Shard
+from model.shard_state import READABLE
 from model.signing import OnRecord
 from pipeline.ledger.known_groups import refuse_unknown_group
 from pipeline.ledger.ledger import Ledger, any_of, one_row

@@ -25,7 +25,7 @@ from model import config
 from model.decision_order import ORDER
 from model.decisions import Handover, Membership, Offset, Rebalance
 from model.rows import ASSIGNMENTS, DECISIONS, DIVERGENCES, EVENTS, OFFSETS, SNAPSHOTS, Table
-from model.shard import READABLE
+from model.shard_state import READABLE
 from pipeline.ledger.tables import path_of, with_era
 from pipeline.storage.place import Folder
 

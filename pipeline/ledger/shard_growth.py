@@ -3,16 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from model.decisions import AnyDecision
 from model.partitioner import ControlPartition
 from model.records import Record, kind_of_topic
 from model.resharding import grown
-from model.shard import READABLE, Shard, ShardState
+from model.shard import Shard
+from model.shard_state import READABLE, decode_state
 from pipeline.ledger.ledger import Ledger, any_of
-
-_decode = msgspec.msgpack.Decoder(ShardState).decode
 
 
 class Step(NamedTuple):
@@ -110,7 +107,7 @@ def _steps(ledger: Ledger, newest: Mapping[ControlPartition, tuple[int, int]]) -
     )
     found = {}
     for row in rows:
-        state = _decode(row.body)
+        state = decode_state(row.body)
         numbers = [*(growth.before for growth in state.growths), state.partitions]
         steps = [
             Step(growth.offset, growth.before, after, growth.at_ms)

@@ -11,7 +11,7 @@ from model.decision_order import SHARD_SQL
 from model.decisions import AnyDecision
 from model.partitioner import ControlPartition
 from model.records import UNREADABLE, Record, shard_of
-from model.shard import READABLE
+from model.shard_state import READABLE
 from model.signing import OnRecord, Signatures
 from pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from pipeline.ledger.ledger import Value

@@ -19,7 +19,8 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from model.decision_sizes import bounded
 from model.decisions import TO_A_CLIENT, AnyDecision, Rejected, Wake
 from model.records import Record
-from model.shard import READABLE, Shard
+from model.shard import Shard
+from model.shard_state import READABLE
 from model.signing import Keys
 from pipeline.recovery.initial_state import Restore, name_of, other_version
 from pipeline.recovery.packed_states import pack, unpack

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from model.feature_levels import FIRST, NEWEST, STATE_VERSIONS
 from model.partitioner import ControlPartition
 from model.records import kind_of_topic, shard_of
-from model.shard import READABLE, VERSION, version_of
+from model.shard_state import READABLE, VERSION, version_of
 from pipeline.recovery.checkpoint_state import has_batches, set_aside
 from pipeline.runtime.deciding_queries import query_of
 from pipeline.settings import Settings

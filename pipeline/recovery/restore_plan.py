@@ -11,7 +11,8 @@ from pyspark.sql import functions as f
 from model.partitioner import ControlPartition, partition_of
 from model.records import shard_of
 from model.rows import DECISIONS
-from model.shard import Shard, WrongPartitions
+from model.shard import Shard
+from model.shard_state import WrongPartitions
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.ledger.tables import path_of
 from pipeline.recovery.checkpoint_state import has_batches, latest_recording, set_aside, set_aside_recordings

@@ -11,7 +11,8 @@ from pyspark.sql import functions as f
 from model.partitioner import ControlPartition
 from model.resharding import number_of
 from model.rows import SNAPSHOTS
-from model.shard import READABLE, VERSION, Shard
+from model.shard import Shard
+from model.shard_state import READABLE, VERSION
 from pipeline.ledger.maintenance import APPENDING
 from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.tables import path_of

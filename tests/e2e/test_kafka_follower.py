@@ -19,7 +19,8 @@ from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision
 from model.rows import SNAPSHOTS, TABLES
-from model.shard import VERSION, Shard
+from model.shard import Shard
+from model.shard_state import VERSION
 from model.signing import DEV_KEYS, Key, Keys
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.live import kafka_follower

@@ -9,8 +9,8 @@ import pytest
 from model.config import NEVER_MS
 from model.decisions import Wake
 from model.held_queue import HeldQueue
-from model.shard import ShardState
 from model.shard_load import NOTHING
+from model.shard_state import ShardState
 from tests.support.simulation.frame.seeds import digests, run_worlds
 from tests.support.simulation.polling.poller import Reading
 from tests.support.simulation.polling.polling_plan import OBSERVED

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from model.config import ERA_EPOCHS
 from model.rows import SNAPSHOTS
-from model.shard import READABLE
+from model.shard_state import READABLE
 from pipeline.jobs import coordinate, record
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster

@@ -11,7 +11,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from model.rows import DECISIONS, DIVERGENCES, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
-from model.shard import VERSION
+from model.shard_state import VERSION
 from pipeline.ledger.archived_log import Period, cut_logs
 from pipeline.ledger.maintenance import Upkeep, clean, compact, session_for_upkeep
 from pipeline.ledger.retention import DAY_MS, Past, forget, past_of

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from model.decisions import Rejected
 from model.partitioner import partition_of
 from model.rows import DECISIONS, EVENTS
-from model.shard import VERSION
+from model.shard_state import VERSION
 from pipeline.ledger.archived_log import Period
 from pipeline.ledger.duck_ledger import duck_ledger
 from pipeline.ledger.spark_ledger import SparkLedger

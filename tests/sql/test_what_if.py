@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from model.partitioner import partition_of
-from model.shard import Shard, ShardState
+from model.shard import Shard
+from model.shard_state import ShardState
 from model.what_if import Variation, predict, situation_of
 from pipeline.ledger.archived_log import place_of, shard_at
 from tests.support.control_log import START_MS

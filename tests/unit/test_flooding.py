@@ -15,8 +15,9 @@ from model.events import Commit, CommittedOffset, Event, Heartbeat, Pull, Subscr
 from model.partitioner import partition_of
 from model.queue import Queue
 from model.records import Record, entity_of
-from model.shard import Shard, ShardState
+from model.shard import Shard
 from model.shard_load import NOTHING, Load
+from model.shard_state import ShardState
 
 START_MS = 1_700_000_000_000
 FLOOD = 3_000

@@ -13,7 +13,8 @@ from model.partitioner import partition_of
 from model.queue import Queue
 from model.records import Record, read_event
 from model.replay import encode_decision
-from model.shard import Shard, ShardState, version_of
+from model.shard import Shard
+from model.shard_state import ShardState, version_of
 from model.what_if import Variation, predict
 from tests.support.control_log import QUEUES, TOPIC, ControlLog, encode_event
 

@@ -7,8 +7,9 @@ from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import AnyDecision
 from model.events import Commit, CommittedOffset, Configure, Event, Heartbeat, Subscription, Tick, Unregister
 from model.queue import Queue
-from model.shard import Shard, ShardState
+from model.shard import Shard
 from model.shard_load import NOTHING
+from model.shard_state import ShardState
 from tests.support.control_log import TOPIC, ControlLog
 
 decode_state = msgspec.msgpack.Decoder(ShardState).decode

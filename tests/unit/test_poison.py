@@ -9,9 +9,10 @@ from msgspec import structs
 from model import group_machine
 from model.decisions import Membership, Rejected
 from model.events import Tick, Unregister
+from model.fingerprint import fingerprint
 from model.group_machine import step as real_step
 from model.records import Record
-from model.shard import Shard, fingerprint
+from model.shard import Shard
 
 pytestmark = pytest.mark.usefixtures("planted_bug")
 

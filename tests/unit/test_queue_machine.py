@@ -17,9 +17,10 @@ from model.held_queue import HeldQueue
 from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision
-from model.shard import Shard, ShardState
+from model.shard import Shard
 from model.shard_clock import ShardClock
 from model.shard_load import NOTHING, Load
+from model.shard_state import ShardState
 from tests.support.control_log import QUEUES, ControlLog
 from tests.support.histories.plain_queues import Answer, PlainQueues
 from tests.support.histories.queue_histories import (

@@ -12,7 +12,8 @@ from model.events import Commit, CommittedOffset, Heartbeat, Pull, Route, Routed
 from model.partitioner import partition_of
 from model.records import Record
 from model.resharding import CannotSplit, check_number, split
-from model.shard import Shard, ShardState
+from model.shard import Shard
+from model.shard_state import ShardState
 from tests.support.control_log import QUEUES, TOPIC, ControlLog
 from tests.support.histories.group_histories import GROUPS, PARTITION, History, plans
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from model import feature_levels
-from model.shard import VERSION, ShardState
+from model.shard_state import VERSION, ShardState
 from pipeline.recovery.checkpoint_state import progress_of, set_aside
 from pipeline.recovery.initial_state import Beginning, Left, Log, Restore, adopt, plan, prepare, read_restore
 from pipeline.settings import Settings

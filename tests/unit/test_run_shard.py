@@ -10,7 +10,8 @@ from model.events import Heartbeat, Level, Subscription, Tick
 from model.feature_levels import UnknownLevel
 from model.records import Record
 from model.replay import encode_decision
-from model.shard import READABLE, VERSION, Shard
+from model.shard import Shard
+from model.shard_state import READABLE, VERSION
 from model.signing import DEV_KEYS, Signer
 from pipeline.operators import shard_operator as operator
 from pipeline.operators.shard_operator import Counts, run_shard

@@ -9,7 +9,8 @@ from model.decisions import AnyDecision, Cause
 from model.events import Configure, Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
 from model.records import Record
 from model.replay import encode_decision, replay
-from model.shard import Shard, ShardState
+from model.shard import Shard
+from model.shard_state import ShardState
 from tests.support.control_log import START_MS, TOPIC, ControlLog
 from tests.support.histories.group_histories import PARTITION, History, plans
 

@@ -16,7 +16,8 @@ from model.partitioner import partition_of
 from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision
-from model.shard import READABLE, VERSION, Shard, ShardState
+from model.shard import Shard
+from model.shard_state import READABLE, VERSION, ShardState
 
 FILES = sorted((Path(__file__).parents[1] / "golden" / "release-0.1").glob("*.gz"))
 

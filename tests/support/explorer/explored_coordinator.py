@@ -16,7 +16,8 @@ from model.events import AnyEvent, Tick
 from model.group import Group
 from model.queue import Queue
 from model.records import Record, entity_of
-from model.shard import Shard, ShardState
+from model.shard import Shard
+from model.shard_state import ShardState
 from model.state_machines import MACHINES
 from tests.support.control_log import TOPIC, encode_event
 from tests.support.explorer.clockwork import NOW_MS, shift, shifted_due

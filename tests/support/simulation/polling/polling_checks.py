@@ -11,9 +11,10 @@ from model.held_queue import HeldQueue
 from model.queue import Queue
 from model.records import Record
 from model.replay import encode_decision, replay
-from model.shard import Shard, ShardState
+from model.shard import Shard
 from model.shard_clock import ShardClock
 from model.shard_load import NOTHING
+from model.shard_state import ShardState
 from tests.support.histories.plain_queues import Answer, PlainQueues
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.frame.simulated_coordinator import Coordinator

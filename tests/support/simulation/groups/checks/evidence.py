@@ -13,8 +13,8 @@ from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membershi
 from model.events import Commit, GroupEvent, Heartbeat, Reset, Tick, Unregister
 from model.partitioner import partition_of
 from model.queue import Queue
-from model.shard import ShardState
 from model.shard_clock import ShardClock
+from model.shard_state import ShardState
 from tests.support.simulation.frame.simulated_coordinator import Coordinator, Era
 from tests.support.simulation.groups.group_world import World
 from tests.support.simulation.groups.known_strategies import CARELESS
