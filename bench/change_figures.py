@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from bench.handed_out import Effect, Kind
@@ -45,11 +44,6 @@ class Changes(Struct, frozen=True):
     per_second: int
     """Messages per second, for all queues together."""
     groups: list[Measured]
-
-
-def read(path: Path = CHANGES) -> Changes | None:
-    """Read the figures of the last run; None if there was none."""
-    return msgspec.json.decode(path.read_bytes(), type=Changes) if path.exists() else None
 
 
 def section(found: Changes | None) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from bench.latency_figures import Latency
@@ -28,11 +27,6 @@ class Failover(Struct, frozen=True):
     """99 of 100 times between two decisions are shorter, with two coordinators that nobody kills."""
     restart_ms: list[int]
     """Times from each kill of the only coordinator, started again at once, to the next decision."""
-
-
-def read(path: Path = FAILOVER) -> Failover | None:
-    """Read the figures of the last run; None if there was none."""
-    return msgspec.json.decode(path.read_bytes(), type=Failover) if path.exists() else None
 
 
 def section(found: Failover | None) -> str:

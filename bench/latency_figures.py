@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from bench.machine import Machine
@@ -66,11 +65,6 @@ def latency_of(times_ms: Iterable[int]) -> Latency:
     """
     ordered = sorted(times_ms)
     return Latency(len(ordered), _rank(ordered, 0.5), _rank(ordered, 0.99))
-
-
-def read(path: Path = WAKES) -> Wakes | None:
-    """Read the figures of the last run; None if there was none."""
-    return msgspec.json.decode(path.read_bytes(), type=Wakes) if path.exists() else None
 
 
 def section(found: Wakes | None) -> str:

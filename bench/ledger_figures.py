@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from bench.command_memory import Run
@@ -76,11 +75,6 @@ class Growth(Struct, frozen=True):
     partitions: int
     driver_memory: str
     sizes: list[Size]
-
-
-def read(path: Path = LEDGER) -> Growth | None:
-    """Read the figures of the last run; None if there was none."""
-    return msgspec.json.decode(path.read_bytes(), type=Growth) if path.exists() else None
 
 
 def section(found: Growth | None) -> str:

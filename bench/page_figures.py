@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from bench.latency_figures import Latency
@@ -65,11 +64,6 @@ class Page(Struct, frozen=True):
     round_s: float = 0.0
     without: Beside | None = None
     with_page: Beside | None = None
-
-
-def read(path: Path = PAGE) -> Page | None:
-    """Read the figures of the last run; None if there was none."""
-    return msgspec.json.decode(path.read_bytes(), type=Page) if path.exists() else None
 
 
 def section(found: Page | None) -> str:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from bench.machine import Machine
@@ -37,11 +36,6 @@ class Pushed(Struct, frozen=True):
     queues: int
     rounds: int
     ways: list[Way]
-
-
-def read(path: Path = PUSHED) -> Pushed | None:
-    """Read the figures of the last run; None if there was none."""
-    return msgspec.json.decode(path.read_bytes(), type=Pushed) if path.exists() else None
 
 
 def section(found: Pushed | None) -> str:

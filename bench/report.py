@@ -1,6 +1,7 @@
 """docs/performance.md, generated from the figures in bench/*.json; do not edit it."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from bench import (
     budgets,
@@ -30,6 +31,18 @@ from bench.soak.soak_figures import Soak
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
 
+class Others(NamedTuple):
+    """The figures of the runs that need a broker; None: not measured yet."""
+
+    wakes: Wakes | None = None
+    ledger: Growth | None = None
+    pushed: Pushed | None = None
+    changes: Changes | None = None
+    served: Page | None = None
+    soaked: Soak | None = None
+    failover: Failover | None = None
+
+
 def make() -> None:
     """Write the page from the figures that there are."""
     PAGE.write_text(current(), encoding="utf-8")
@@ -37,43 +50,38 @@ def make() -> None:
 
 def current() -> str:
     """Return the page of the figures that there are."""
+    found = results.read(results.RESULTS, Results)
+    assert found is not None, "they are a part of the repository"
     return page(
-        results.read(),
-        latency_figures.read(),
-        ledger_figures.read(),
-        push_figures.read(),
-        change_figures.read(),
-        page_figures.read(),
-        soak_figures.read(),
-        failover_figures.read(),
+        found,
+        Others(
+            results.read(latency_figures.WAKES, Wakes),
+            results.read(ledger_figures.LEDGER, Growth),
+            results.read(push_figures.PUSHED, Pushed),
+            results.read(change_figures.CHANGES, Changes),
+            results.read(page_figures.PAGE, Page),
+            results.read(soak_figures.SOAK, Soak),
+            results.read(failover_figures.FAILOVER, Failover),
+        ),
     )
 
 
-def page(
-    found: Results,
-    wakes: Wakes | None = None,
-    ledger: Growth | None = None,
-    pushed: Pushed | None = None,
-    changes: Changes | None = None,
-    served: Page | None = None,
-    soaked: Soak | None = None,
-    failover: Failover | None = None,
-) -> str:
-    """Return the page; None: these figures were not measured yet."""
+def page(found: Results, others: Others = Others()) -> str:  # noqa: B008
+    """Return the page."""
     machine = found.machine
     chapters = (
-        ("Budgets", budgets.section(found, wakes)),
-        ("The whole path", latency_figures.section(wakes)),
-        ("Push consumption", push_figures.section(pushed)),
-        ("Joins, leaves and crashes", change_figures.section(changes)),
+        ("Budgets", budgets.section(found, others.wakes)),
+        ("The whole path", latency_figures.section(others.wakes)),
+        ("Push consumption", push_figures.section(others.pushed)),
+        ("Joins, leaves and crashes", change_figures.section(others.changes)),
         ("A heartbeat that changes nothing", heartbeats.section(found.heartbeats)),
         ("Sharing queues", strategy_speed.section(found.strategies)),
         ("Replay, and many members", replay_speed.section(found.replay)),
         ("Long polling", holds.section(found.holds)),
-        ("The web page", page_figures.section(served)),
-        ("A whole ledger", ledger_figures.section(ledger)),
-        ("A soak", soak_figures.section(soaked)),
-        ("The loss of a coordinator", failover_figures.section(failover)),
+        ("The web page", page_figures.section(others.served)),
+        ("A whole ledger", ledger_figures.section(others.ledger)),
+        ("A soak", soak_figures.section(others.soaked)),
+        ("The loss of a coordinator", failover_figures.section(others.failover)),
     )
     body = "\n".join(f"## {head}\n\n{text}" for head, text in chapters)
     return f"""\
@@ -86,34 +94,24 @@ own figures in `bench/*.json`. A time is the median of its rounds, and the best 
 ratio of two medians of one run. No test depends on these figures.
 
 Measured on {machine.measured}: {machine.sentence}; load average at the start {machine.load:g}.
-{_warnings(machine, wakes, ledger, pushed, changes, served, soaked, failover)}
+{_warnings(machine, others)}
 {body}"""
 
 
-def _warnings(
-    machine: Machine,
-    wakes: Wakes | None,
-    ledger: Growth | None,
-    pushed: Pushed | None,
-    changes: Changes | None,
-    served: Page | None,
-    soaked: Soak | None,
-    failover: Failover | None,
-) -> str:
-    """Return a warning for each run whose figures do not count."""
-    others = (
-        ("The run of the whole path", wakes),
-        ("The run of push consumption", pushed),
-        ("The run of group changes", changes),
-        ("The run of the web page", served),
-        ("The run of a whole ledger", ledger),
-        ("The soak", soaked),
-        ("The run of lost coordinators", failover),
+def _warnings(machine: Machine, others: Others) -> str:
+    """Return a warning for each run whose figures do not count; a soak's claims hold whatever else the machine does."""
+    runs = (
+        ("The run of the whole path", others.wakes),
+        ("The run of push consumption", others.pushed),
+        ("The run of group changes", others.changes),
+        ("The run of the web page", others.served),
+        ("The run of a whole ledger", others.ledger),
+        ("The run of lost coordinators", others.failover),
     )
-    runs = [("The run", machine), *((name, found.machine) for name, found in others if found is not None)]
+    machines = [("The run", machine), *((name, found.machine) for name, found in runs if found is not None)]
     return "".join(
         f"\n**{name} does not count**: the load average at its start was {one.load:g}, so other programs were running;"
         f" it must be below {QUIET_LOAD:g}.\n"
-        for name, one in runs
+        for name, one in machines
         if not one.is_quiet
     )

@@ -1,6 +1,7 @@
 """All figures of a run, as stored in `results.json`, and the sizes of the measured cases."""
 
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -10,6 +11,8 @@ from bench.machine import Machine
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.json"
+
+Figures = TypeVar("Figures", bound=Struct)
 
 
 class Sizes(Struct, frozen=True):
@@ -85,6 +88,6 @@ def write(found: Struct, path: Path) -> None:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
 
 
-def read(path: Path = RESULTS) -> Results:
-    """Read the figures of a run."""
-    return msgspec.json.decode(path.read_bytes(), type=Results)
+def read(path: Path, kind: type[Figures]) -> Figures | None:
+    """Return the figures of the last run; None if there was none."""
+    return msgspec.json.decode(path.read_bytes(), type=kind) if path.exists() else None

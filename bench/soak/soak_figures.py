@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from bench.latency_figures import Latency
@@ -95,11 +94,6 @@ class Soak(Struct, frozen=True):
     def broken(self) -> list[Claim]:
         """The claims that do not hold."""
         return [claim for claim in self.claims if not claim.holds]
-
-
-def read(path: Path = SOAK) -> Soak | None:
-    """Read the figures of the last published run; None if there was none."""
-    return msgspec.json.decode(path.read_bytes(), type=Soak) if path.exists() else None
 
 
 def section(found: Soak | None) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from bench import page_figures, page_load
+from bench import page_load, results
+from bench.page_figures import Page
 from pipeline.spark.jars import ensure_jars
 
 pytestmark = pytest.mark.e2e
@@ -15,8 +16,9 @@ def test_the_page_of_a_simulated_deployment_is_live(tmp_path):
 
     code = page_load.main([*small, "--folder", str(tmp_path / "data"), "--json", str(tmp_path / "page.json")])
 
-    found = page_figures.read(tmp_path / "page.json")
+    found = results.read(tmp_path / "page.json", Page)
     assert code == 0
+    assert found is not None
     assert found.state == "live"
     assert [(load.streams, load.has_slow) for load in found.loads] == [(0, False), (1, False), (2, False), (2, True)]
     assert found.log_records > 3 * 2

@@ -4,9 +4,11 @@ import subprocess
 
 import pytest
 
+from bench import results
 from bench.soak import soak_figures
 from bench.soak.__main__ import main
 from bench.soak.soak_faults import FAULTS
+from bench.soak.soak_figures import Soak
 
 pytestmark = [pytest.mark.operate, pytest.mark.e2e, pytest.mark.spark]
 
@@ -19,7 +21,7 @@ def test_every_claim_holds_with_every_fault(tmp_path):
         *("--per-second", "50", "--seed", "7", "--folder", str(tmp_path / "soak")),
     ])  # fmt: skip
 
-    found = soak_figures.read(tmp_path / "soak" / soak_figures.SOAK.name)
+    found = results.read(tmp_path / "soak" / soak_figures.SOAK.name, Soak)
     assert found is not None
     assert found.broken == []
     assert code == 0

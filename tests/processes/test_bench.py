@@ -36,6 +36,7 @@ from bench.population import Population
 from bench.process_usage import ProcessEnded, resident_mib
 from bench.queryable import queryable
 from bench.replay_speed import log_of
+from bench.report import Others
 from bench.results import TINY, Results
 from bench.sharing import moves, of_their_own, same_for_all
 from model.decisions import AnyDecision
@@ -82,7 +83,7 @@ def test_figures_survive_their_file(found, tmp_path):
     """The page is made from the file, not from memory."""
     results.write(found, tmp_path / "results.json")
 
-    assert results.read(tmp_path / "results.json") == found
+    assert results.read(tmp_path / "results.json", Results) == found
 
 
 def test_the_page_is_made_from_the_figures(found):
@@ -97,7 +98,7 @@ def test_the_page_is_made_from_the_figures(found):
         queryable=Latency(3_000, 4_000, 9_000),
     )
 
-    without, page = report.page(found), report.page(found, wakes)
+    without, page = report.page(found), report.page(found, Others(wakes))
 
     assert "not measured yet" in without
     assert "| heartbeat to assignment, p50 against the floor's | <= 2.5 times | 2.00 times | yes |" in page
@@ -139,7 +140,7 @@ def test_growth_is_told_by_ten_times_the_events_and_beside_spark(found):
     sizes = [size(1_000, 8, 200, spark=of_spark), size(100_000, 32, 300)]
     ledgers = Growth(found.machine, 1_000, 4, "1g", sizes)
 
-    page = report.page(found, ledger=ledgers)
+    page = report.page(found, Others(ledger=ledgers))
 
     assert "| `events` | 1,000 (0.0400) | 100,000 (4.00) |" in page
     assert "| `check`: every rule | 8.00 (5.00) | 32.0 (-) | x 2.00 |" in page
@@ -151,7 +152,7 @@ def test_the_page_compares_push_consumption_with_a_bare_consumer(found):
     ways = [push_figures.Way(0, False, 32, 100_000, 80_000), push_figures.Way(1_000, True, 500, 100_000, 50_000)]
     pushed = push_figures.Pushed(found.machine, 2_000_000, 100, 8, 3, ways)
 
-    page = report.page(found, pushed=pushed)
+    page = report.page(found, Others(pushed=pushed))
 
     assert "| none | none | 32 | 80,000 | 100,000 | 0.80 |" in page
     assert "| 1,000 | queue | 500 | 50,000 | 100,000 | 0.50 |" in page
@@ -164,7 +165,7 @@ def test_the_page_compares_group_changes_with_those_of_kafkas_groups(found):
     theirs = change_figures.Measured("Kafka", 18_000, 1_000, {"join": effects[1:2]}, lost=2)
     changes = change_figures.Changes(found.machine, 3, 12, 300, [ours, theirs])
 
-    page = report.page(found, changes=changes)
+    page = report.page(found, Others(changes=changes))
 
     assert "| wakeroll | 45 | 10 | 2.50 / 3.50 s | 0.05 / 0.06 s | 0.50 / 1.25 s | 1 |" in page
     assert "| Kafka | 18 | 1 | 2.50 / 2.50 s | 0.06 / 0.06 s | 1.25 / 1.25 s | 3 |" in page
@@ -185,13 +186,13 @@ def test_the_page_says_what_serving_it_costs(found):
     )
     both = msgspec.structs.replace(served, rounds=3, round_s=15, without=without, with_page=with_page)
 
-    page = report.page(found, served=both)
+    page = report.page(found, Others(served=both))
 
     assert "| 0 | 5 % | 150 MiB |  |  |  |  |" in page
     assert "| 100 and one that nobody reads | 76 % | 250 MiB | 0.950 | 1,024 | 900 ms | 1,900 ms |" in page
     assert "nobody reads held 2.5 MiB at the end" in page
     assert "| an arrival's append to its wake's | 4,000 | 410 ms | 420 ms | 900 ms | 900 ms |" in page
-    assert "with and without the page is not measured yet" in report.page(found, served=served)
+    assert "with and without the page is not measured yet" in report.page(found, Others(served=served))
     assert "Not measured yet: `python -m bench.page_load`" in report.page(found)
 
 
