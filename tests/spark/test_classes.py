@@ -49,7 +49,7 @@ def test_a_java_that_they_do_not_fit_goes_on_without_a_word(tmp_path: Path, cont
 def test_a_java_that_keeps_none_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xshare:off")
     program = (
-        "from pathlib import Path; from pipeline.spark.class_data_sharing import ensure_classes; "
+        "from pathlib import Path; from pipeline.local.class_data_sharing import ensure_classes; "
         f"ensure_classes(Path({str(tmp_path / 'classes.jsa')!r}))"
     )
 

@@ -1,27 +1,37 @@
 """Class data sharing: Spark's classes in one file that a JVM maps, instead of loading and verifying them at each start.
 
-`python -m pipeline.spark.class_data_sharing` starts a session, queries all views, and lets its JVM write the loaded
-classes (180 MB, in the folder of the JARs). If the file exists already, it does nothing. Only the start time of
-sessions depends on the file.
+`python -m pipeline.local.class_data_sharing` starts a session, runs both jobs on an embedded broker, queries all views,
+and lets its JVM write the loaded classes (180 MB, in the folder of the JARs). If the file exists already, it does
+nothing. Only the start time of sessions depends on the file.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from pipeline.prerequisites import java_path
 from pipeline.settings import Settings
 from pipeline.spark.jar_paths import class_file, spark_jars
+from pipeline.spark.jar_sums import JarsMissing
 from wakeroll.errors import WakerollError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MAKING_S = 300.0
 """Time limit for the JVM to write its classes (s); it takes 10 to 30 s."""
+_BATCHES = 3
+"""Number of batches of each job: the first ones also load what a later batch needs, such as the stored state."""
 
 
 def ensure_classes(file: Path | None = None, *, say: Callable[[str], None] = print) -> None:
@@ -61,6 +71,7 @@ def _make(file: Path) -> None:
     """Use a session in this process like its users do, and let its JVM write the classes that it has loaded."""
     # `make run` checks the file each time; PySpark is imported only here, because that takes long.
     from pipeline.ledger.tables import ensure_tables, open_views
+    from pipeline.local.broker import EmbeddedBroker
     from pipeline.spark.session import NO_WORDS, start_brief_session
 
     with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
@@ -71,10 +82,35 @@ def _make(file: Path) -> None:
         ensure_tables(spark, settings.warehouse)
         for name in open_views(spark, settings.warehouse):
             spark.table(name).collect()
+        # Without the broker's JARs, the file has no classes of the jobs: a machine that only asks questions.
+        with suppress(JarsMissing), EmbeddedBroker(Path(home) / "broker") as broker:
+            _run_jobs(spark, structs.replace(settings, bootstrap=broker.bootstrap))
         spark.stop()
         # The JVM writes the file when it ends, and it ends when its input is closed.
         jvm.stdin.close()
         jvm.wait(_MAKING_S)
+
+
+def _run_jobs(spark: "SparkSession", settings: Settings) -> None:
+    """Let both jobs finish some batches with the records of a probe."""
+    from pipeline.jobs import coordinate, record
+    from pipeline.jobs.supervise import raise_if_dead
+    from pipeline.kafka.new_deployment import ensure_deployment
+    from pipeline.local.traffic import Probe
+
+    ensure_deployment(settings)
+    probe = Probe(settings.connection, "orders")
+    probe.start()
+    try:
+        queries = [job.start(spark, settings) for job in (coordinate, record)]
+        while any(sum(one["numInputRows"] > 0 for one in query.recentProgress) < _BATCHES for query in queries):
+            for query in queries:
+                raise_if_dead(query)
+            time.sleep(0.1)
+        for query in queries:
+            query.stop()
+    finally:
+        probe.close()
 
 
 def _made_of() -> str:
