@@ -29,6 +29,7 @@ def warm_workers(spark: SparkSession, count: int) -> None:
 
 def _imported(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Import what the deciding query calls."""
-    import pipeline.operators.shard_operator  # noqa: F401
+    from pipeline.operators.shard_operator import freeze_imports
 
+    freeze_imports()
     yield from frames
