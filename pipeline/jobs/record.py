@@ -66,7 +66,7 @@ def start(
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
     turn = turn or Turn(settings)
     begin = resume_recording(settings, turn.checkpoint, turn.before)
-    archived = records(spark, connection, topics, settings.max_offsets_per_batch, begin, more=["headers"])
+    archived = _with_writer(records(spark, connection, topics, settings.max_offsets_per_batch, begin, more=["headers"]))
     write = writer(spark, settings.warehouse, connection.topics, turn, diverged)
     upkeep = Upkeep(spark, settings, report)
 
@@ -140,15 +140,26 @@ Each commit is complete up to a position of each stream, so a crash between two 
 
 
 def _records_of(batch: DataFrame) -> Iterator[list[KafkaRecord]]:
-    """Yield the records of a batch in pieces; those of a Kafka partition are in the order of their offsets."""
-    writer = f.expr(WRITER_SQL) if "headers" in batch.columns else f.lit(None).cast("binary")
-    columns = batch.select("topic", "partition", "offset", "timestamp_ms", "key", "value", writer.alias("writer"))
-    # A task that reads several Kafka partitions costs less than a task for each of them.
-    table = columns.coalesce(batch.sparkSession.sparkContext.defaultParallelism).toArrow()
+    """Yield the records of a batch in pieces; those of a Kafka partition are in the order of their offsets.
+
+    The columns of the batch are the fields of `KafkaRecord`, in this order; `writer` may be missing.
+    """
+    table = batch.toArrow()
     order = pc.sort_indices(table, [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
     for begin in range(0, len(order), MOST_AT_ONCE):
         some = table.take(order.slice(begin, MOST_AT_ONCE))
         yield [KafkaRecord(*values) for values in zip(*(column.to_pylist() for column in some.columns), strict=True)]
+
+
+def _with_writer(archived: DataFrame) -> DataFrame:
+    """Return the records of a stream with the columns that `_records_of` expects.
+
+    Spark analyzes this once. It would analyze each step on a batch again for each batch.
+    """
+    names = [name for name in KafkaRecord._fields if name != "writer"]
+    # A task that reads several Kafka partitions costs less than a task for each of them.
+    tasks = archived.sparkSession.sparkContext.defaultParallelism
+    return archived.select(*names, f.expr(WRITER_SQL).alias("writer")).coalesce(tasks)
 
 
 WRITER_SQL = f"get(filter(headers, header -> header.key = '{WRITER_HEADER}'), 0).value"

@@ -40,7 +40,7 @@ class KafkaRecord(NamedTuple):
     """Time of the broker (epoch ms)."""
     key: bytes | None
     value: bytes | None
-    writer: bytes | None
+    writer: bytes | None = None
     """Header with the name of the process that published a decision; None if there is none."""
 
 
