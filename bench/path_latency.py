@@ -71,14 +71,14 @@ def measure(folder: Path, seconds: float, warmup_s: float, *, with_tls: bool = F
         print("the floor: records pass through Spark", flush=True)
         with _floor(settings_in(folder, "floor", broker, login)) as (connection, ears):
             beats = heartbeats_of(connection, ears, seconds, warmup_s)
-            floor = _way(beats, _crowd(connection, ears, seconds, warmup_s))
+            floor = _way(beats, answers_to(connection, ears, CLIENTS, seconds, warmup_s))
         print("ours: observer, coordinate and record", flush=True)
         settings = settings_in(folder, "ours", broker, login)
         with whole_system(settings) as (connection, ears):
             counted_ms = now_ms() + round(warmup_s * 1_000)
             beats = heartbeats_of(connection, ears, seconds, warmup_s)
             with Handlers(connection, orders_of(connection), QUEUES, HANDLERS) as handlers:
-                woken = _crowd(connection, ears, seconds, warmup_s)
+                woken = answers_to(connection, ears, CLIENTS, seconds, warmup_s)
     first_ms = min(answer.at_ms for answer in woken)
     return Wakes(
         machine,
@@ -146,9 +146,9 @@ def heartbeats_of(connection: Connection, ears: Ears, seconds: float, warmup_s: 
     return latency_of(answer.latency_ms for answer in told if answer.at_ms >= count_ms)
 
 
-def _crowd(connection: Connection, ears: Ears, seconds: float, warmup_s: float) -> list[Answer]:
-    """Let the crowd wait; return the answers that count."""
-    crowd = Crowd(connection, orders_of(connection), CLIENTS, QUEUES)
+def answers_to(connection: Connection, ears: Ears, clients: int, seconds: float, warmup_s: float) -> list[Answer]:
+    """Let so many clients wait; return the answers that count."""
+    crowd = Crowd(connection, orders_of(connection), clients, QUEUES)
     count_ms = now_ms() + round(warmup_s * 1_000)
     return [answer for answer in crowd.run(ears, PER_SECOND, warmup_s + seconds) if answer.at_ms >= count_ms]
 
