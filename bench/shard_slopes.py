@@ -14,6 +14,7 @@ from bench.text_tables import digits, duration, table
 from model.events import AnyEvent
 from model.records import Record
 from model.shard import Shard
+from pipeline.recovery.packed_states import PACKED_VERSION, pack, unpack
 
 GROUPS = (1_000, 3_000, 10_000)
 MEMBERS = 10
@@ -30,6 +31,8 @@ class Slopes(NamedTuple):
     members: int
     size: int
     """Bytes of its state."""
+    stored: int
+    """Bytes of its state as Spark stores it."""
     open_ns: float
     close_ns: float
     """Of a batch with `EVENTS` events."""
@@ -56,6 +59,9 @@ def slopes_of(groups: int) -> Slopes:
     def opened(body: bytes = body) -> Shard:
         return Shard(TOPIC, 0, 1, body, raises=True)
 
+    def stored(body: bytes = body) -> bytes:
+        return pack(body, PACKED_VERSION)
+
     def applied(records: list[Record]) -> Callable[[Shard], Shard]:
         def apply(shard: Shard) -> Shard:
             for record in records:
@@ -68,8 +74,9 @@ def slopes_of(groups: int) -> Slopes:
     return Slopes(
         members=len(everybody),
         size=len(body),
-        open_ns=_processor_ns(lambda _: opened(), lambda: None),
-        close_ns=_processor_ns(Shard.body, lambda: beat(opened())),
+        stored=len(stored()),
+        open_ns=_processor_ns(lambda packed: opened(unpack(packed)), stored),
+        close_ns=_processor_ns(lambda shard: stored(shard.body()), lambda: beat(opened())),
         routine_ns=_processor_ns(beat, opened) / EVENTS,
         heartbeat_ns=_processor_ns(beat, lambda: opened(before)) / EVENTS,
         commit_ns=_processor_ns(commit, opened) / EVENTS,
@@ -95,12 +102,23 @@ def _processor_ns(work: Callable[[Result], object], prepare: Callable[[], Result
 
 def main() -> None:
     """Print the table."""
-    heads = ("members", "state", "bytes per member", "open", "close", "equal heartbeat", "other heartbeat", "commit")
+    heads = (
+        "members",
+        "state",
+        "bytes per member",
+        "stored",
+        "open",
+        "close",
+        "equal heartbeat",
+        "other heartbeat",
+        "commit",
+    )
     rows = [
         (
             f"{one.members:,}",
             f"{one.size:,} bytes",
             digits(one.size / one.members),
+            digits(one.stored / one.members),
             duration(one.open_ns),
             duration(one.close_ns),
             duration(one.routine_ns),
