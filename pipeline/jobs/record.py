@@ -66,7 +66,10 @@ def start(
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
     turn = turn or Turn(settings)
     begin = resume_recording(settings, turn.checkpoint, turn.before)
-    archived = _with_writer(records(spark, connection, topics, settings.max_offsets_per_batch, begin, more=["headers"]))
+    archived = records(spark, connection, topics, settings.max_offsets_per_batch, begin, more=["headers"])
+    # A task that reads several Kafka partitions costs less than a task for each of them. The executors of a cluster may
+    # not be there yet, so their cores do not count.
+    tasks = max(spark.sparkContext.defaultParallelism, settings.state_partitions)
     write = writer(spark, settings.warehouse, connection.topics, turn, diverged)
     upkeep = Upkeep(spark, settings, report)
 
@@ -77,7 +80,9 @@ def start(
         upkeep.step()
 
     return (
-        archived.writeStream.foreachBatch(write_and_look_after)
+        _with_writer(archived)
+        .coalesce(tasks)
+        .writeStream.foreachBatch(write_and_look_after)
         .option("checkpointLocation", settings.checkpoint(turn.checkpoint).for_spark())
         .queryName(NAME)
         .trigger(processingTime=f"{settings.record_interval_ms} milliseconds")
@@ -157,9 +162,7 @@ def _with_writer(archived: DataFrame) -> DataFrame:
     Spark analyzes this once. It would analyze each step on a batch again for each batch.
     """
     names = [name for name in KafkaRecord._fields if name != "writer"]
-    # A task that reads several Kafka partitions costs less than a task for each of them.
-    tasks = archived.sparkSession.sparkContext.defaultParallelism
-    return archived.select(*names, f.expr(WRITER_SQL).alias("writer")).coalesce(tasks)
+    return archived.select(*names, f.expr(WRITER_SQL).alias("writer"))
 
 
 WRITER_SQL = f"get(filter(headers, header -> header.key = '{WRITER_HEADER}'), 0).value"
