@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pandas as pd
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 
@@ -21,7 +19,7 @@ def warm_workers(spark: SparkSession, count: int) -> None:
     """
 
     def warm() -> None:
-        with suppress(PySparkException, Py4JError, OSError):
+        with suppress(Exception):  # the session may be stopped meanwhile, which Py4J reports in many ways
             spark.range(count, numPartitions=count).mapInPandas(_imported, "id long").collect()
 
     threading.Thread(target=warm, name="warm-workers", daemon=True).start()
