@@ -75,7 +75,7 @@ def _make(file: Path) -> None:
     from pipeline.spark.session import NO_WORDS, start_brief_session
 
     with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
-        settings = Settings(home=home)
+        settings = Settings(home=home, checkpoints=str(Path(home) / "checkpoints"))
         spark = start_brief_session(settings, "classes", java=f'-XX:ArchiveClassesAtExit="{file}" {NO_WORDS}')
         jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
         stack.callback(jvm.kill)
@@ -99,6 +99,7 @@ def _run_jobs(spark: "SparkSession", settings: Settings) -> None:
     from pipeline.local.traffic import Probe
 
     ensure_deployment(settings)
+    spark.conf.set("spark.sql.streaming.stopTimeout", "30s")  # without it, `stop` may wait forever
     probe = Probe(settings.connection, "orders")
     probe.start()
     try:
