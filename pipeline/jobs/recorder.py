@@ -45,11 +45,12 @@ class Recorder:
         """Start the query, after single batches while the records that wait are too large.
 
         Raises:
-            InvalidUsage, JobFailed, NotReachable: as `pipeline.jobs.record.start`.
+            InvalidUsage, JobFailed: as `pipeline.jobs.record.start`.
+            NotReachable: no broker answered; it may be called again.
         """
         self._metrics.begin_writing()
         settings, tables = self._settings, self._metrics.tables
-        turn = self._turn = Turn(settings, self._locks.turn_lease)
+        turn = Turn(settings, self._locks.turn_lease)
         topics = settings.connection.topics
 
         def begin(its: Settings) -> StreamingQuery:
@@ -59,7 +60,9 @@ class Recorder:
             self._metrics.health.beat("run")
 
         catch_up(settings, turn.checkpoint, (*topics.control, topics.decisions), begin, waits)
-        return begin(settings)
+        query = begin(settings)
+        self._turn = turn
+        return query
 
     def take_snapshots_if_due(self, source: Settings | None) -> None:
         """Append the states of the shards in the checkpoint of a coordinator, if it is time and there are states.

@@ -138,10 +138,10 @@ def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: Ru
                 _raise_if_dead(query, settings, counts)
             if deciding is not None:
                 deciding.raise_if_outdated()
-            if recorder is not None and recorder.is_due:
-                queries.append(recorder.start())
+            if recorder is not None and recorder.is_due and (query := _take_over(recorder)) is not None:
+                queries.append(query)
                 if sampler is not None:
-                    sampler.add(queries[-1])
+                    sampler.add(query)
             states = _tell(settings, queries, counts, started_ms, decides=deciding is not None)
             large = _warn_of_large(states, large)
             if recorder is not None:
@@ -153,6 +153,20 @@ def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: Ru
             if query.name == record.NAME:
                 _await_record(query, settings.connection, settings.partitions, until_s)
             stop_between_batches(query, until_s)
+
+
+def _take_over(recorder: Recorder) -> StreamingQuery | None:
+    """Begin to write the tables in the place of another process; None if no broker answers.
+
+    The next round of the loop tries again. Meanwhile this process decides, as soon as the brokers are back.
+    """
+    try:
+        query = recorder.start()
+    except NotReachable as error:
+        log.warning("this process does not write the tables yet: %s; retrying", error)
+        return None
+    log.info("this process writes the tables from now on")
+    return query
 
 
 def _tell(

@@ -49,7 +49,6 @@ class ProcessLocks:
                 self._wait_for(refusal.holder)
                 return False
             self._is_locked = True
-        log.info("this process writes the tables from now on")
         return True
 
     def raise_if_lost(self) -> None:

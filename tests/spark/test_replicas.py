@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 from msgspec import structs
@@ -11,6 +12,7 @@ from model.rows import EVENTS
 from pipeline.jobs import coordinate, record
 from pipeline.jobs.era_watch import EraWatch, LaterEra
 from pipeline.ledger.tables import ensure_tables, highest_positions, open_views, path_of
+from pipeline.local.broker import EmbeddedBroker
 from pipeline.recovery.checkpoint_state import furthest
 from pipeline.recovery.replica_start import join
 from pipeline.recovery.restore_plan import prepare_restore
@@ -19,13 +21,15 @@ from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
 from pipeline.sinks.table_fence import TableFence
 from tests.support.systems.deployment import Log, deploy, replayed, told, written
-from tests.support.systems.replicas import publications, replica_of
+from tests.support.systems.replicas import coordinator, log_of, publications, replica_of
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import add_key, new_key
 
 pytestmark = pytest.mark.spark
+
+_RECORDS = ("--only", "record")
 
 
 def settle(settings: Settings, queries: list, log: Log, members: list[tuple[str, str]]) -> None:
@@ -191,3 +195,22 @@ def test_a_writer_that_another_one_replaced_appends_nothing(spark, tmp_path):
     assert sorted(row.offset for row in spark.read.format("delta").load(table.for_spark()).collect()) == [1, 2, 4]
     assert highest_positions(spark, warehouse, EVENTS) == {("t", 0): 4}
     assert Topics().leases == "wakeroll.leases"
+
+
+def test_a_standby_whose_turn_comes_while_no_broker_answers_goes_on(tmp_path):
+    """It would end otherwise, with the decisions that it makes; it writes the tables when the broker is back."""
+    until = partial(wait_until, patience_s=PATIENCE_WITH_SPARK_S)
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        settings = deploy(broker, tmp_path, "standby")
+        writer = coordinator(settings, *_RECORDS, name="writer")
+        standby = coordinator(settings, *_RECORDS, "--standby", name="standby")
+        with writer:
+            until(lambda: "running record" in log_of(writer), "the first process writes the tables")
+            with standby:
+                until(lambda: "standing by" in log_of(standby), "the second one waits")
+                broker.kill()
+                writer.kill()
+                until(lambda: "does not write the tables yet" in log_of(standby), "its turn comes")
+                broker.start()
+                until(lambda: "this process writes the tables from now on" in log_of(standby), "it takes its turn")
+    assert standby.returncode == 0, log_of(standby)
