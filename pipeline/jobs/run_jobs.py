@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -50,6 +51,8 @@ from wakeroll.keys import key_to_sign, warning_of
 log = logging.getLogger("wakeroll.run")
 
 JOBS = (coordinate.NAME, record.NAME)
+_HEAD_START_S = 10.0
+"""Longest time by which `record` starts after `coordinate`, whose first batch needs records (s)."""
 _ROLES = {coordinate.NAME: "coordinator", record.NAME: "recorder"}
 """Job -> its role in `pipeline.kafka.role_rights`."""
 
@@ -126,7 +129,7 @@ def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: Ru
         stop.finish()
         if deciding is not None:
             queries.append(deciding.start(stack))
-        if recorder is not None and not settings.is_standby and not stop.asked.is_set():
+        if recorder is not None and not settings.is_standby and _may_record(queries, stop):
             queries.append(recorder.start())
         large: frozenset[str] = frozenset()
         log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
@@ -138,10 +141,10 @@ def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: Ru
                 _raise_if_dead(query, settings, counts)
             if deciding is not None:
                 deciding.raise_if_outdated()
-            if recorder is not None and recorder.is_due and (query := _take_over(recorder)) is not None:
-                queries.append(query)
+            if recorder is not None and recorder.is_due and (began := _take_over(recorder)) is not None:
+                queries.append(began)
                 if sampler is not None:
-                    sampler.add(query)
+                    sampler.add(began)
             states = _tell(settings, queries, counts, started_ms, decides=deciding is not None)
             large = _warn_of_large(states, large)
             if recorder is not None:
@@ -153,6 +156,19 @@ def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: Ru
             if query.name == record.NAME:
                 _await_record(query, settings.connection, settings.partitions, until_s)
             stop_between_batches(query, until_s)
+
+
+def _may_record(queries: Sequence[StreamingQuery], stop: StopSignals) -> bool:
+    """Wait for the first batch of `coordinate`, since the start of `record` takes a core; False after a stop signal."""
+    until_s = time.monotonic() + _HEAD_START_S
+    for query in queries:
+        wait_until(partial(_has_begun, query, stop), until_s)
+    return not stop.asked.is_set()
+
+
+def _has_begun(query: StreamingQuery, stop: StopSignals) -> bool:
+    """Return whether a query has finished a batch, or will not finish any."""
+    return query.lastProgress is not None or not query.isActive or stop.asked.is_set()
 
 
 def _take_over(recorder: Recorder) -> StreamingQuery | None:
