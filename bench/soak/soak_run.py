@@ -88,7 +88,7 @@ def soak(folder: Path, shape: Shape, minutes: float, every_s: float, seed: int) 
         deliveries=sum(map(len, handled.deliveries.values())),
         repeated=len(repeats),
         rebalances=triggers,
-        claims=claims,
+        claims=[_published(claim) for claim in claims],
         per_process=shape.per_process,
     )  # fmt: skip
 
@@ -165,6 +165,11 @@ def _with_deliveries(windows: list[Window], handled: HandledLogs, repeats: list[
         )
         for number, one in enumerate(windows)
     ]
+
+
+def _published(claim: Claim) -> Claim:
+    """Return a claim without the folder of this machine in its paths."""
+    return structs.replace(claim, found=claim.found.replace(f"{Path.cwd()}/", ""))
 
 
 def _lost(missing: dict[QueueId, int]) -> Claim:
