@@ -40,7 +40,6 @@ from pipeline.runtime.run_status import QueryStatus, Status, write_status
 from pipeline.runtime.stop_signals import StopSignals
 from pipeline.settings import Settings
 from pipeline.sources.kafka_source import kafka_options
-from pipeline.spark.python_workers import warm_workers
 from pipeline.spark.session import jvm_of
 from pipeline.storage.conditional_writes import refuse_unconditional
 from wakeroll.connection import Connection
@@ -122,8 +121,6 @@ def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: Ru
         started_ms = now_ms()
         counts = Counts.start(spark)
         metrics.watch_jvm(jvm_of(spark))
-        if coordinate.NAME in jobs:
-            warm_workers(spark, settings.state_partitions)
         deciding = Deciding(spark, settings, counts) if coordinate.NAME in jobs else None
         recorder = Recorder(spark, settings, metrics, locks, started_ms) if record.NAME in jobs else None
         stop.finish()

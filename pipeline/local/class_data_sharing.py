@@ -1,7 +1,7 @@
 """Class data sharing: Spark's classes in one file that a JVM maps, instead of loading and verifying them at each start.
 
 `python -m pipeline.local.class_data_sharing` starts a session, runs both jobs on an embedded broker, queries all views,
-and lets its JVM write the loaded classes (180 MB, in the folder of the JARs). If the file exists already, it does
+and lets its JVM write the loaded classes (210 MB, in the folder of the JARs). If the file exists already, it does
 nothing. Only the start time of sessions depends on the file.
 """
 
@@ -51,7 +51,7 @@ def ensure_classes(file: Path | None = None, *, say: Callable[[str], None] = pri
     made_of = _made_of()
     if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of:
         return
-    say("creating a file of Spark's classes, 180 MB, so that sessions start sooner (only once; about half a minute)")
+    say("creating a file of Spark's classes, 210 MB, so that sessions start sooner (only once; about half a minute)")
     file.unlink(missing_ok=True)
     unfinished = file.with_suffix(f".{os.getpid()}.new")
     try:

@@ -56,7 +56,7 @@ def test_a_java_that_keeps_none_is_asked_once(tmp_path: Path, monkeypatch: pytes
     said = [subprocess.check_output([sys.executable, "-c", program], text=True) for _ in range(2)]
 
     assert said[0].splitlines() == [
-        "creating a file of Spark's classes, 180 MB, so that sessions start sooner (only once; about half a minute)",
+        "creating a file of Spark's classes, 210 MB, so that sessions start sooner (only once; about half a minute)",
         "this Java cannot create it; everything works without the file, but starts some seconds later",
     ]
     assert said[1] == ""
