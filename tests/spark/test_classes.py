@@ -49,14 +49,14 @@ def test_a_java_that_they_do_not_fit_goes_on_without_a_word(tmp_path: Path, cont
 def test_a_java_that_keeps_none_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xshare:off")
     program = (
-        "from pathlib import Path; from pipeline.local.class_data_sharing import ensure_classes; "
+        "from pathlib import Path; from pipeline.spark.class_data_sharing import ensure_classes; "
         f"ensure_classes(Path({str(tmp_path / 'classes.jsa')!r}))"
     )
 
     said = [subprocess.check_output([sys.executable, "-c", program], text=True) for _ in range(2)]
 
     assert said[0].splitlines() == [
-        "creating a file of Spark's classes, 210 MB, so that sessions start sooner (only once; about half a minute)",
+        "creating a file of Spark's classes, 180 MB, so that sessions start sooner (only once; about half a minute)",
         "this Java cannot create it; everything works without the file, but starts some seconds later",
     ]
     assert said[1] == ""

@@ -1,37 +1,27 @@
 """Class data sharing: Spark's classes in one file that a JVM maps, instead of loading and verifying them at each start.
 
-`python -m pipeline.local.class_data_sharing` starts a session, runs both jobs on an embedded broker, queries all views,
-and lets its JVM write the loaded classes (210 MB, in the folder of the JARs). If the file exists already, it does
-nothing. Only the start time of sessions depends on the file.
+`python -m pipeline.spark.class_data_sharing` starts a session, queries all views, and lets its JVM write the loaded
+classes (180 MB, in the folder of the JARs). If the file exists already, it does nothing. Only the start time of
+sessions depends on the file.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from msgspec import structs
 
 from pipeline.prerequisites import java_path
 from pipeline.settings import Settings
 from pipeline.spark.jar_paths import class_file, spark_jars
-from pipeline.spark.jar_sums import JarsMissing
 from wakeroll.errors import WakerollError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _MAKING_S = 300.0
 """Time limit for the JVM to write its classes (s); it takes 10 to 30 s."""
-_BATCHES = 3
-"""Number of batches of each job: the first ones also load what a later batch needs, such as the stored state."""
 
 
 def ensure_classes(file: Path | None = None, *, say: Callable[[str], None] = print) -> None:
@@ -51,7 +41,7 @@ def ensure_classes(file: Path | None = None, *, say: Callable[[str], None] = pri
     made_of = _made_of()
     if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of:
         return
-    say("creating a file of Spark's classes, 210 MB, so that sessions start sooner (only once; about half a minute)")
+    say("creating a file of Spark's classes, 180 MB, so that sessions start sooner (only once; about half a minute)")
     file.unlink(missing_ok=True)
     unfinished = file.with_suffix(f".{os.getpid()}.new")
     try:
@@ -71,47 +61,20 @@ def _make(file: Path) -> None:
     """Use a session in this process like its users do, and let its JVM write the classes that it has loaded."""
     # `make run` checks the file each time; PySpark is imported only here, because that takes long.
     from pipeline.ledger.tables import ensure_tables, open_views
-    from pipeline.local.broker import EmbeddedBroker
     from pipeline.spark.session import NO_WORDS, start_brief_session
 
     with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
-        settings = Settings(home=home, checkpoints=str(Path(home) / "checkpoints"))
+        settings = Settings(home=home)
         spark = start_brief_session(settings, "classes", java=f'-XX:ArchiveClassesAtExit="{file}" {NO_WORDS}')
         jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
         stack.callback(jvm.kill)
         ensure_tables(spark, settings.warehouse)
         for name in open_views(spark, settings.warehouse):
             spark.table(name).collect()
-        # Without the broker's JARs, the file has no classes of the jobs: a machine that only asks questions.
-        with suppress(JarsMissing), EmbeddedBroker(Path(home) / "broker") as broker:
-            _run_jobs(spark, structs.replace(settings, bootstrap=broker.bootstrap))
         spark.stop()
         # The JVM writes the file when it ends, and it ends when its input is closed.
         jvm.stdin.close()
         jvm.wait(_MAKING_S)
-
-
-def _run_jobs(spark: "SparkSession", settings: Settings) -> None:
-    """Let both jobs finish some batches with the records of a probe."""
-    from pipeline.jobs import coordinate, record
-    from pipeline.jobs.supervise import raise_if_dead
-    from pipeline.kafka.new_deployment import ensure_deployment
-    from pipeline.local.traffic import Probe
-
-    ensure_deployment(settings)
-    spark.conf.set("spark.sql.streaming.stopTimeout", "30s")  # without it, `stop` may wait forever
-    probe = Probe(settings.connection, "orders")
-    probe.start()
-    try:
-        queries = [job.start(spark, settings) for job in (coordinate, record)]
-        while any(sum(one["numInputRows"] > 0 for one in query.recentProgress) < _BATCHES for query in queries):
-            for query in queries:
-                raise_if_dead(query)
-            time.sleep(0.1)
-        for query in queries:
-            query.stop()
-    finally:
-        probe.close()
 
 
 def _made_of() -> str:
