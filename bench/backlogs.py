@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(_outage(spark, broker, given.folder))
         finally:
             spark.stop()
-    print(f"\n{machine.sentence}; load average at the start {machine.load:g}.")
+    print(f"\n{machine.sentence_with_load}")
     return 0
 
 

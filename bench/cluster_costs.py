@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
                 settings = structs.replace(settings, master=master, state_partitions=partitions)
                 costs[f"{master}, {partitions}"] = measure(settings, given.seconds, given.warmup)
     print(as_table("master, `state_partitions`", costs))
-    print(f"\n{machine.sentence}; load average at the start {machine.load:g}.")
+    print(f"\n{machine.sentence_with_load}")
     return 0
 
 

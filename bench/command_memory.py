@@ -10,6 +10,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from bench.process_usage import descendants
+
 _PROC = Path("/proc")
 _POLL_S = 0.25
 _TOLD = 2_000
@@ -76,13 +78,7 @@ def run(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> Run:
 
 def _family(first: int) -> Iterator[tuple[int, str, float, float]]:
     """Yield process, name, highest and present resident size (MiB) of a process and all its descendants."""
-    children: dict[int, list[int]] = {}
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit() and (parent := _status(entry).get("PPid")):
-            children.setdefault(int(parent), []).append(int(entry.name))
-    family = [first]
-    for pid in family:
-        family += children.get(pid, [])
+    for pid in (first, *descendants(first)):
         status = _status(_PROC / str(pid))
         if "VmHWM" in status:  # one that has ended has no memory
             yield pid, status["Name"], _mib(status["VmHWM"]), _mib(status["VmRSS"])

@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
         ]
     heads = ("members", "state MB", *(f"batch of `{name}` ms" for name in _QUERIES))
     print(table((*heads, "Python, % of a core", "Java, % of a core", "written, MB/s"), rows))
-    print(f"\n{machine.sentence}; load average at the start {machine.load:g}.")
+    print(f"\n{machine.sentence_with_load}")
     return 0
 
 

@@ -35,6 +35,11 @@ class Machine(Struct, frozen=True):
         return f"{self.cpus} x {self.cpu_model}, {memory}, {self.system}, {self.python}, {self.java}"
 
     @property
+    def sentence_with_load(self) -> str:
+        """The machine in a few words, and how much it had to do before the measurement."""
+        return f"{self.sentence}; load average at the start {self.load:g}."
+
+    @property
     def is_quiet(self) -> bool:
         """Whether nobody else was at work."""
         return self.load < QUIET_LOAD

@@ -93,7 +93,7 @@ This page is generated; do not edit it. `make bench` (a minute or two), `python 
 own figures in `bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio is the
 ratio of two medians of one run. No test depends on these figures.
 
-Measured on {machine.measured}: {machine.sentence}; load average at the start {machine.load:g}.
+Measured on {machine.measured}: {machine.sentence_with_load}
 {_warnings(machine, others)}
 {body}"""
 

@@ -3,7 +3,6 @@
 ``python -m bench.sleeping_worker`` prints the figures of docs/operations.md. It takes about six minutes.
 """
 
-import os
 import shlex
 import shutil
 import statistics
@@ -17,6 +16,7 @@ from pathlib import Path
 from confluent_kafka import Producer, TopicPartition
 
 from bench.machine import this_machine
+from bench.process_usage import CpuMeter, resident_mib
 from bench.running_system import make_topic, running_system, settings_in
 from pipeline.local.broker import EmbeddedBroker
 from wakeroll.connection import Connection
@@ -26,7 +26,6 @@ QUEUES = 8
 MEASURED_S = 120.0
 ROUNDS = 8
 ANSWER_S = 120.0
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 WORKER = """
 import sys, time
 from wakeroll import Consumer
@@ -77,24 +76,13 @@ def main() -> int:
 
 
 def _print_costs(connection: Connection, processes: dict[str, "subprocess.Popen[bytes]"]) -> None:
-    before = {name: _cpu_s(process.pid) for name, process in processes.items()}
+    meters = {name: CpuMeter(process.pid) for name, process in processes.items()}
     records = _records(connection)
     time.sleep(MEASURED_S)
     for name, process in processes.items():
-        share = (_cpu_s(process.pid) - before[name]) / MEASURED_S
-        print(f"{name}: {share:.2%} of a core, {_memory_mib(process.pid):.0f} MiB")
+        print(f"{name}: {meters[name].share():.2%} of a core, {resident_mib(process.pid):.0f} MiB")
     per_minute = {topic: (end - records[topic]) / MEASURED_S * 60 for topic, end in _records(connection).items()}
     print(f"records per minute of both, and of the observer: {per_minute}")
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-
-
-def _memory_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1_024 for line in lines if line.startswith("VmRSS:"))
 
 
 def _records(connection: Connection) -> dict[str, int]:

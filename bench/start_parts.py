@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
             starts = [_start(settings, heard, number) for number in range(given.starts + 1)]
     rows = [(part, *_row([one.get(part, 0.0) for one in starts])) for part in starts[-1]]
     print(table(("part", "first start, s", "after a kill, median, s", "all of them, s"), rows))
-    print(f"\n{machine.sentence}; load average at the start {machine.load:g}.")
+    print(f"\n{machine.sentence_with_load}")
     return 0
 
 

@@ -43,9 +43,13 @@ def main() -> None:
     from pipeline.jobs import coordinate, supervise
 
     watch.lap("Python and its modules")
-    _wrap(supervise, "start_session", before=lambda: watch.lap("checks of the brokers and the stores"))
+    _wrap(
+        supervise,
+        "start_session",
+        before=lambda: watch.lap("checks of the brokers and the stores"),
+        after=lambda _: watch.lap("Spark session"),
+    )
     _wrap(spark_context, "launch_gateway", after=lambda _: watch.lap("JVM"))
-    _wrap(supervise, "start_session", after=lambda _: watch.lap("Spark session"))
 
     def started(query: Any) -> None:
         watch.lap("states, and the start of the query")
@@ -56,7 +60,7 @@ def main() -> None:
 
 
 def _wrap(
-    module: Any, name: str, *, before: Callable[[], object] = lambda: None, after: Callable[[Any], object] = id
+    module: Any, name: str, *, after: Callable[[Any], object], before: Callable[[], object] = lambda: None
 ) -> None:
     """Replace a function of a module by one that calls it between `before` and `after`."""
     function = getattr(module, name)

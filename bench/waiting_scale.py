@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
             for clients in given.clients
         ]
     print(table(("clients", "wakes/s", "arrival to wake, p50 ms", "p99 ms"), rows))
-    print(f"\n{PER_SECOND} messages per second to {QUEUES} queues. {machine.sentence}; load average {machine.load:g}.")
+    print(f"\n{PER_SECOND} messages per second to {QUEUES} queues. {machine.sentence_with_load}")
     return 0
 
 

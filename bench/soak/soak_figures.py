@@ -143,7 +143,7 @@ Memory in MiB; shared pages are divided among the processes that share them:
 
 {table(("until, min", *names), memory)}
 
-Measured on {found.machine.measured} with {found.machine.sentence}; load average at the start {found.machine.load:g}.
+Measured on {found.machine.measured} with {found.machine.sentence_with_load}
 """
 
 
