@@ -3,12 +3,13 @@
 from typing import Protocol
 
 import msgspec
-from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka import TopicPartition
 from msgspec import Struct, structs
 
 from model.decisions import TO_A_CLIENT, AnyDecision, Assignment, Wake
 from model.events import AnyEvent, Arrival, Heartbeat, Pull
 from model.queue import Queue
+from pipeline.kafka.topic_admin import Cluster
 from wakeroll.connection import Connection, take
 
 BATCH = 500
@@ -54,8 +55,9 @@ class Listener:
 
     def __init__(self, connection: Connection, topic: str, partitions: int) -> None:
         self._consumer = connection.consumer(**{"fetch.wait.max.ms": 100, "log_level": 0})
-        # Not asked for: a broker that has just made the topic may not know yet how many there are.
-        self._consumer.assign([TopicPartition(topic, partition, OFFSET_END) for partition in range(partitions)])
+        # Not OFFSET_END, which the consumer looks up while it reads: what is written meanwhile would be missed.
+        offsets = Cluster(connection).all_offsets((topic, partition) for partition in range(partitions))
+        self._consumer.assign([TopicPartition(*where, end) for where, (_, end) in offsets.items()])
 
     def read(self, timeout_s: float) -> list[tuple[bytes, bytes, int]]:
         """Return key, value and append time (epoch ms) of what has come; wait at most so long for a record."""

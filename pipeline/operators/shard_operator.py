@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 from pyspark import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -28,6 +27,9 @@ from pipeline.recovery.packed_states import pack, unpack
 from wakeroll.connection import Topics
 from wakeroll.headers import WRITER_HEADER
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 PUBLISHED = "topic string, key binary, value binary"
 """Schema of the rows for Kafka's sink."""
 _RECORD = Record.__struct_fields__
@@ -37,7 +39,7 @@ _STATE = "version int, body binary"
 _AT_ONCE = 16 * 1024 * 1024
 """Bytes of decisions that are passed to Spark together."""
 
-Frames = Iterator[pd.DataFrame]
+Frames = Iterator["pd.DataFrame"]
 
 
 class _Newest(AccumulatorParam[dict[str, Any]]):
@@ -206,7 +208,9 @@ def _shard(topic: str, partition: int, partitions: int, restore: Restore, keys: 
     return Shard(topic, partition, partitions, unpack(stored), signatures=keys)
 
 
-def _frame(published: list[tuple[str, bytes, bytes]]) -> pd.DataFrame:
+def _frame(published: list[tuple[str, bytes, bytes]]) -> "pd.DataFrame":
+    import pandas as pd  # here, so that the driver can import it while its JVM starts
+
     return pd.DataFrame(published, columns=["topic", "key", "value"])
 
 

@@ -8,9 +8,10 @@ from pyspark.sql import functions as f
 from pipeline.kafka.java_properties import java_settings
 from wakeroll.connection import Connection
 
-# Longest wait of Spark's consumers for each partition's first record (ms). With Kafka's default of 500, a batch of 16
-# idle partitions took 2.9 s.
-_FETCH_WAIT_MS = 10
+# Longest time that a broker waits for records before it answers a fetch (ms). The records that Spark fetches exist
+# already. But its consumer then sends a second fetch, for the records after them, and on the same connection a request
+# for the first and the last offset. The broker answers this request only after that fetch: once per partition and batch.
+_FETCH_WAIT_MS = 0
 # Each task has a consumer that buffers fetched records. With Kafka's default of 50 MiB, four of them would take a
 # quarter of the heap. A larger record is still fetched, alone.
 _FETCH_BYTES = 4 * 1024 * 1024

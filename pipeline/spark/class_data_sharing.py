@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pipeline.prerequisites import java_path
 from pipeline.settings import Settings
+from pipeline.spark.hadoop_defaults import hadoop_defaults_jar
 from pipeline.spark.jar_paths import class_file, spark_jars
 from wakeroll.errors import WakerollError
 
@@ -81,7 +82,8 @@ def _made_of() -> str:
     """Return what the JVM compares before it uses the file: its own version, and the JARs with sizes and times."""
     pyspark = find_spec("pyspark")
     assert pyspark, "PySpark is a requirement of this package"
-    jars = [*spark_jars(), *sorted(Path(str(pyspark.origin)).parent.glob("jars/*.jar"))]
+    of_spark = sorted(Path(str(pyspark.origin)).parent.glob("jars/*.jar"))
+    jars = [*hadoop_defaults_jar(), *spark_jars(), *of_spark]
     stats = [(jar, jar.stat()) for jar in jars]
     return _java("-version").stderr + "".join(f"{jar} {stat.st_size} {stat.st_mtime_ns}\n" for jar, stat in stats)
 

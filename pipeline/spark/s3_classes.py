@@ -9,17 +9,16 @@ import importlib.util
 import os
 import subprocess
 import tempfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 from pipeline.prerequisites import java_path
 from pipeline.spark.jar_paths import S3, SPARK, JarSet, jar_paths, our_jars
 from pipeline.spark.jar_sums import JarsMissing
+from pipeline.spark.jar_writer import made_jar, write_jar
 
 SOURCES = Path(__file__).with_name("java")
 _COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
-_COMPILED = ".compiled"
 
 
 def s3_session_jars(jars: JarSet | None = None) -> list[Path]:
@@ -29,7 +28,7 @@ def s3_session_jars(jars: JarSet | None = None) -> list[Path]:
         JarsMissing: at least one JAR is missing.
     """
     jars = our_jars() if jars is None else jars
-    fetched, ours = jar_paths(SPARK, S3, jars=jars), _jar(jars.folder)
+    fetched, ours = jar_paths(SPARK, S3, jars=jars), _jar(jars)
     if not ours.is_file():
         raise JarsMissing(f"{ours.name} is missing in {ours.parent}; run `wakeroll jars {S3}`.")
     return [*fetched, ours]
@@ -42,7 +41,7 @@ def ensure_s3_classes(jars: JarSet | None = None, *, say: Callable[[str], None] 
         JarsMissing: the fetched JARs are missing, or for any other reason.
     """
     jars = our_jars() if jars is None else jars
-    jar = _jar(jars.folder)
+    jar = _jar(jars)
     if jar.is_file():
         return
     try:
@@ -52,10 +51,10 @@ def ensure_s3_classes(jars: JarSet | None = None, *, say: Callable[[str], None] 
     say(f"compiled {jar.name}")
 
 
-def _jar(folder: Path) -> Path:
+def _jar(jars: JarSet) -> Path:
     """Return the path of our JAR; its name has a hash of the sources, so that other sources have another JAR."""
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in _sources())).hexdigest()
-    return folder / _COMPILED / f"wakeroll-s3-{digest[:12]}.jar"
+    return made_jar(jars, f"wakeroll-s3-{digest[:12]}.jar")
 
 
 def _sources() -> list[Path]:
@@ -81,13 +80,7 @@ def _compile(jar: Path, libraries: list[Path]) -> None:
         # The compiler's exit code is 0 even after errors.
         if len(compiled) < len(_sources()):
             raise JarsMissing(f"the classes for S3 were not compiled: {(done.stderr + done.stdout).strip()[:500]}")
-        jar.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = jar.with_suffix(f".{os.getpid()}.new")
-        with zipfile.ZipFile(unfinished, "w") as archive:
-            for path in compiled:
-                # Always the same bytes: another machine of a cluster can compare them.
-                archive.writestr(zipfile.ZipInfo(path.relative_to(classes).as_posix()), path.read_bytes())
-        unfinished.replace(jar)
+        write_jar(jar, {path.relative_to(classes).as_posix(): path.read_bytes() for path in compiled})
 
 
 def _class_path(jars: list[Path]) -> str:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pipeline.prerequisites import check_java
 from pipeline.settings import Settings
 from pipeline.spark.executors import executor_confs, is_local
+from pipeline.spark.hadoop_defaults import hadoop_defaults_jar
 from pipeline.spark.jar_paths import class_file, spark_jars
 from pipeline.spark.s3_classes import s3_session_jars
 from pipeline.spark.spark_properties import read_spark_properties
@@ -89,7 +90,7 @@ def _session(
         # A JVM that does not match the file (another Java, other JARs) ignores it; NO_WORDS suppresses its warning.
         java = f'{java} -XX:SharedArchiveFile="{classes}" {NO_WORDS}'
     logging_files = ",".join(file.as_uri() for file in log4j)
-    jars = s3_session_jars() if uses_s3(settings) else spark_jars()
+    jars = [*hadoop_defaults_jar(), *(s3_session_jars() if uses_s3(settings) else spark_jars())]
     confs = {
         **confs,
         **storage_confs(settings),

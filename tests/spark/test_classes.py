@@ -26,6 +26,14 @@ def test_a_session_uses_what_was_kept(engine: "SparkSession"):
     assert str(class_file()) in Path(f"/proc/{pid}/maps").read_text()
 
 
+def test_a_session_has_the_settings_of_hadoop_without_those_of_yarn(engine: "SparkSession"):
+    settings = engine.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+
+    assert settings.get("fs.s3a.impl") == "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    assert settings.get("yarn.resourcemanager.hostname") is None
+    assert settings.size() < 500
+
+
 @pytest.mark.parametrize("content", [None, b"not what Java has written"], ids=["other JARs", "another file"])
 def test_a_java_that_they_do_not_fit_goes_on_without_a_word(tmp_path: Path, content: bytes | None):
     java = java_path()
