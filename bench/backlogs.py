@@ -20,6 +20,7 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from bench.arguments import add_folder
 from bench.machine import this_machine
 from bench.running_system import settings_in
 from bench.settled_state import prepare_settled
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.backlogs", description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=RECORDS, help="of each backlog (%(default)s)")
     parser.add_argument("--groups", type=int, nargs="*", default=GROUPS, help="numbers of groups (%(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench-backlogs"), help="emptied first")
+    add_folder(parser, "bench-backlogs")
     given = parser.parse_args(arguments)
     machine = this_machine()
     shutil.rmtree(given.folder, ignore_errors=True)

@@ -9,10 +9,10 @@ each number of `state_partitions`.
 import argparse
 import shutil
 import sys
-from pathlib import Path
 
 from msgspec import structs
 
+from bench.arguments import add_folder, add_times
 from bench.machine import this_machine
 from bench.running_system import settings_in
 from bench.storage_costs import Costs, as_table, measure
@@ -27,9 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster_costs", description=__doc__.splitlines()[0])
     parser.add_argument("masters", nargs="*", default=MASTERS, help="of Spark (default: %(default)s)")
     parser.add_argument("--state-partitions", type=int, nargs="+", default=STATE_PARTITIONS, help="(%(default)s)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="that count, of each case (%(default)s)")
-    parser.add_argument("--warmup", type=float, default=60.0, help="seconds before that (%(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench-cluster"), help="emptied first")
+    add_times(parser, "case")
+    add_folder(parser, "bench-cluster")
     given = parser.parse_args(arguments)
     machine = this_machine()
     shutil.rmtree(given.folder, ignore_errors=True)

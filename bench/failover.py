@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec import structs
 
 from bench import failover_figures, report
+from bench.arguments import add_folder, add_times
 from bench.failover_figures import Failover
 from bench.latency_figures import Latency, latency_of
 from bench.machine import this_machine
@@ -29,9 +30,6 @@ from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
 
 KILLS = 5
-SECONDS = 60.0
-WARMUP_S = 60.0
-"""The JVM compiles what it runs often; until then everything takes two or three times as long."""
 _LIMIT_S = 600.0
 _SLICE_S = 0.2
 
@@ -40,9 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and report; return 1 if a coordinator did not decide in time, 130 if it was stopped."""
     parser = argparse.ArgumentParser(prog="python -m bench.failover", description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=KILLS, help="of each kind (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each latency (default %(default)g)")
-    parser.add_argument("--warmup", type=float, default=WARMUP_S, help="seconds before that (default %(default)g)")
-    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
+    add_times(parser, "latency")
+    add_folder(parser)
     parser.add_argument("--json", type=Path, default=failover_figures.FAILOVER, help="where the figures go")
     given = parser.parse_args(arguments)
     for stop in (signal.SIGINT, signal.SIGTERM):

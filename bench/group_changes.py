@@ -15,6 +15,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from bench import change_figures, report
+from bench.arguments import add_folder
 from bench.change_figures import Changes, Measured
 from bench.changing_group import PER_SECOND, QUEUES, ChangingGroup, NotSettled
 from bench.group_cases import BROKER_SETTINGS, CASES, Case
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=_count, default=ROUNDS, help="of each group (default %(default)s)")
     parser.add_argument("--only", default="", help="only groups whose name contains this text (default: all groups)")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="longest step, seconds (default %(default)g)")
-    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
+    add_folder(parser)
     parser.add_argument("--json", type=Path, default=change_figures.CHANGES, help="where the figures go (%(default)s)")
     given = parser.parse_args(arguments)
     cases = [case for case in CASES if given.only in case.name]

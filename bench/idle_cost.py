@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from statistics import median
 
 import msgspec
 from msgspec import structs
 
+from bench.arguments import add_folder, add_times
 from bench.machine import this_machine
 from bench.process_usage import cpu_s, descendants, written_bytes
 from bench.running_system import running_system, settings_in
@@ -46,9 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.idle_cost", description=__doc__.splitlines()[0])
     parser.add_argument("--members", type=int, nargs="*", default=MEMBERS, help="(%(default)s)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="that count, of each number (%(default)s)")
-    parser.add_argument("--warmup", type=float, default=60.0, help="seconds before that (%(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench-idle"), help="emptied first")
+    add_times(parser, "number")
+    add_folder(parser, "bench-idle")
     given = parser.parse_args(arguments)
     machine = this_machine()
     shutil.rmtree(given.folder, ignore_errors=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec import structs
 
 from bench import page_figures, page_latency, report
+from bench.arguments import add_folder, add_times
 from bench.machine import this_machine
 from bench.page_deployment import CHANGING, MEMBERS, QUEUES, Deployment, DeploymentFailed
 from bench.page_figures import Load, Page
@@ -40,12 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.page_load", description=__doc__.splitlines()[0])
     parser.add_argument("--groups", type=_positive, default=GROUPS, help="that the page follows (%(default)s)")
     parser.add_argument("--streams", type=_positive, default=STREAMS, help="open pages at most (%(default)s)")
-    parser.add_argument("--seconds", type=_seconds, default=SECONDS, help="that count, of each load (%(default)s)")
-    parser.add_argument("--warmup", type=_seconds, default=WARMUP_S, help="seconds before each load (%(default)s)")
+    add_times(parser, "load", seconds=SECONDS, warmup_s=WARMUP_S)
     parser.add_argument(
         "--rounds", type=_rounds, default=ROUNDS, help="of the coordinator's latency, each kind; 0: none (%(default)s)"
     )
-    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
+    add_folder(parser)
     parser.add_argument("--json", type=Path, default=page_figures.PAGE, help="where the figures go (%(default)s)")
     given = parser.parse_args(arguments)
     try:
@@ -148,16 +148,6 @@ def _positive(text: str) -> int:
 
 def _rounds(text: str) -> int:
     return 0 if text == "0" else _positive(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 1 <= seconds <= 3_600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 1 to 3600")
-    return seconds
 
 
 if __name__ == "__main__":

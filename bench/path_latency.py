@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from bench import latency_figures, report
+from bench.arguments import add_folder, add_times
 from bench.decision_reader import Answer, Decided, Ears, Listener, Passed
 from bench.handlers import Handled, Handlers
 from bench.latency_figures import Latency, Wakes, Way, latency_of
@@ -39,18 +40,14 @@ QUEUES = 16
 HANDLERS = 8
 """Real consumers besides, each with threads and connections of its own: enough to see what one gets."""
 PER_SECOND = 100
-SECONDS = 60.0
-WARMUP_S = 60.0
-"""The JVM compiles what it runs often; until then everything takes two or three times as long."""
 _SLICE_S = 0.2
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="python -m bench.path_latency", description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="that count, of each figure (%(default)s)")
-    parser.add_argument("--warmup", type=float, default=WARMUP_S, help="seconds before that (%(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
+    add_times(parser, "figure")
+    add_folder(parser)
     parser.add_argument("--json", type=Path, default=latency_figures.WAKES, help="where the figures go (%(default)s)")
     parser.add_argument("--tls", action="store_true", help="encrypt all connections to the broker; needs openssl")
     given = parser.parse_args(arguments)

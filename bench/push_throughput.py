@@ -17,6 +17,7 @@ from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Message, TopicPartition
 
 from bench import push_figures, report
+from bench.arguments import add_folder
 from bench.machine import this_machine
 from bench.push_figures import Pushed, Way
 from bench.results import write
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="python -m bench.push_throughput", description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, default=MESSAGES, help="of each topic (default %(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
+    add_folder(parser)
     parser.add_argument("--json", type=Path, default=push_figures.PUSHED, help="where the figures go (%(default)s)")
     given = parser.parse_args(arguments)
     write(measure(given.folder, given.messages), given.json)

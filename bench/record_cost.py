@@ -9,11 +9,11 @@ import shutil
 import sys
 import time
 from itertools import count
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from bench.arguments import add_folder
 from bench.process_usage import cpu_s
 from bench.recording import RECORDS
 from model.decisions import Cause, Offset
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and print; the first batches of each round do not count."""
     parser = argparse.ArgumentParser(prog="python -m bench.record_cost", description=__doc__.splitlines()[0])
     parser.add_argument("--batches", type=int, default=20, help="that count, in each round (%(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench"), help="emptied first (%(default)s)")
+    add_folder(parser)
     given = parser.parse_args(arguments)
     shutil.rmtree(given.folder, ignore_errors=True)
     settings = Settings(home=str(given.folder))

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
+from bench.arguments import add_folder
 from bench.machine import this_machine
 from bench.published_assignments import PublishedAssignments
 from bench.running_system import probed, settings_in
@@ -38,9 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.start_parts", description=__doc__.splitlines()[0])
     parser.add_argument("--starts", type=int, default=STARTS, help="after a kill (default %(default)s)")
     parser.add_argument("--spark-properties", type=Path, help="file of further Spark settings")
-    parser.add_argument(
-        "--folder", type=Path, default=Path(".wakeroll/bench-start"), help="emptied first (%(default)s)"
-    )
+    add_folder(parser, "bench-start")
     given = parser.parse_args(arguments)
     machine = this_machine()
     shutil.rmtree(given.folder, ignore_errors=True)

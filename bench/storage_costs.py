@@ -14,11 +14,11 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from statistics import median
 
 from msgspec import Struct, structs
 
+from bench.arguments import add_folder, add_times
 from bench.decision_reader import Decided, Listener
 from bench.latency_figures import Latency
 from bench.path_latency import heartbeats_of, orders_of
@@ -48,11 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.storage_costs", description=__doc__.splitlines()[0])
     parser.add_argument("uri", help="folder in an object store; a new folder is created in it for each measurement")
-    parser.add_argument("--seconds", type=float, default=60.0, help="that count, of each place (%(default)s)")
-    parser.add_argument("--warmup", type=float, default=60.0, help="seconds before that (%(default)s)")
-    parser.add_argument(
-        "--folder", type=Path, default=Path(".wakeroll/bench-storage"), help="emptied first (%(default)s)"
-    )
+    add_times(parser, "place")
+    add_folder(parser, "bench-storage")
     given = parser.parse_args(arguments)
     shutil.rmtree(given.folder, ignore_errors=True)
     with EmbeddedBroker(given.folder / "broker") as broker:

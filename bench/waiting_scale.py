@@ -7,8 +7,8 @@ which messages arrive at a steady rate; a message wakes all that wait on its que
 import argparse
 import shutil
 import sys
-from pathlib import Path
 
+from bench.arguments import add_folder, add_times
 from bench.latency_figures import latency_of
 from bench.machine import this_machine
 from bench.path_latency import PER_SECOND, QUEUES, answers_to, whole_system
@@ -24,9 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.waiting_scale", description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, nargs="*", default=CLIENTS, help="(%(default)s)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="that count, of each number (%(default)s)")
-    parser.add_argument("--warmup", type=float, default=60.0, help="seconds before that (%(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path(".wakeroll/bench-waiting"), help="emptied first")
+    add_times(parser, "number")
+    add_folder(parser, "bench-waiting")
     given = parser.parse_args(arguments)
     machine = this_machine()
     shutil.rmtree(given.folder, ignore_errors=True)
