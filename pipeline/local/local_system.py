@@ -15,7 +15,7 @@ from pipeline.runtime.run_status import read_status
 from pipeline.settings import Settings
 
 READY_S = 300.0
-"""Longest wait for the first batch (s). It takes some 20 s on 2 idle cores, and may take minutes on busy ones."""
+"""Longest wait for the first batch (s). It takes some 10 s on 2 idle cores, and may take minutes on busy ones."""
 
 
 class Stopped(Exception):
