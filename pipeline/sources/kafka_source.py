@@ -10,7 +10,7 @@ from wakeroll.connection import Connection
 
 # Longest time that a broker waits for records before it answers a fetch (ms). The records that Spark fetches exist
 # already. But its consumer then sends a second fetch, for the records after them, and on the same connection a request
-# for the first and the last offset. The broker answers this request only after that fetch: once per partition and batch.
+# for the first and the last offset. The broker answers it only after that fetch: once per partition and batch.
 _FETCH_WAIT_MS = 0
 # Each task has a consumer that buffers fetched records. With Kafka's default of 50 MiB, four of them would take a
 # quarter of the heap. A larger record is still fetched, alone.

@@ -101,7 +101,7 @@ def test_the_page_is_made_from_the_figures(found):
     without, page = report.page(found), report.page(found, Others(wakes))
 
     assert "not measured yet" in without
-    assert "| heartbeat to assignment, p50 against the floor's | <= 2.5 times | 2.00 times | yes |" in page
+    assert "| heartbeat to assignment, p50 against the floor's | <= 1.6 times | 2.00 times | no |" in page
     assert "| decision to queryable in Delta, p99 | <= 10,000 ms | 9.00 s | yes |" in page
     assert "Woken: 199 of the" in page
     assert "| a message's produce to its handler's call, in `fetch` | 5,000 | 360 ms | 720 ms |" in page
