@@ -79,11 +79,10 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         SparkFailed, JarsMissing: Spark cannot be started.
     """
     stop = StopSignals(is_starting=True)
+    kafka_options(settings.connection)  # a login that Spark cannot use is reported before the start of Spark
     if coordinate.NAME in jobs:
         # PySpark needs pandas before the query starts: its import takes most of a second, while the JVM starts.
         threading.Thread(target=import_module, args=("pandas",), daemon=True).start()
-    kafka_options(settings.connection)  # a login that Spark cannot use is reported before the start of Spark
-    if coordinate.NAME in jobs:
         key_to_sign(settings.read_keys(), "observer")  # without this key the coordinator would reject all ticks
         if warning := warning_of(settings.keys):
             log.warning("%s", warning)

@@ -16,6 +16,7 @@ import pytest
 
 from pipeline.spark import jar_paths as jar_paths_module
 from pipeline.spark import s3_classes
+from pipeline.spark.hadoop_defaults import hadoop_defaults_jar
 from pipeline.spark.ivy import explain, proxy_options
 from pipeline.spark.jar_paths import LOCAL, S3, SPARK, JarSet, jar_paths, our_jars
 from pipeline.spark.jar_sums import JarsMissing
@@ -156,6 +157,14 @@ def test_the_classes_for_s3_are_compiled_by_spark_s_own_compiler(tmp_path):
         f"wakeroll/{name}.class" for name in ("ConditionalS3A", "ConditionalS3AFileSystem", "ConditionalStream")
     ]
     assert jar.read_bytes() == (tmp_path / "again.jar").read_bytes()
+
+
+def test_a_folder_that_cannot_be_written_has_no_jar_that_hides_settings(tmp_path, monkeypatch):
+    file = tmp_path / "no-folder"
+    file.touch()
+    monkeypatch.setenv(jar_paths_module.FOLDER_VARIABLE, str(file))
+
+    assert hadoop_defaults_jar() == []
 
 
 def test_jars_that_somebody_put_there_are_taken(folder, mirror):
