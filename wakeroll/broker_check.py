@@ -2,10 +2,11 @@
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, wait
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka.admin import TopicMetadata
+from confluent_kafka import KafkaError, TopicCollection
+from confluent_kafka.admin import TopicDescription
 
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
@@ -13,9 +14,10 @@ from wakeroll.login_errors import denied, is_denied, login_failure
 
 log = logging.getLogger("wakeroll")
 
-_FIRST_S = 1.0
-"""How long the first query waits before the errors that Kafka's client reported are read (s); the next ones wait twice
-as long each, because a busy broker may be slow."""
+_SLICE_S = 0.25
+"""How long to wait for the answer before the errors that Kafka's client reported are read (s)."""
+_RETRY_S = 0.1
+"""How long to wait before a request without an answer is repeated (s)."""
 
 
 def look(
@@ -27,7 +29,7 @@ def look(
         connection: the broker.
         topics: topics that the application wants to read; a missing one is logged as a warning, because it may be
             created later.
-        timeout: seconds for all queries together.
+        timeout: seconds to wait for the answer.
         rights: operations that the caller needs on the topic of groups, and on the inbox; for error messages.
 
     Returns:
@@ -39,55 +41,61 @@ def look(
         AccessDenied: the principal has no right on a topic.
         NotReachable: no broker answers in time, or the control topics do not exist.
     """
+    needed = dict(zip((connection.topics.groups, connection.topics.inbox), rights, strict=True))
+    wanted = list(topics)
+    answers = _describe(connection, [*needed, *wanted], timeout)
+
+    def partitions_of(topic: str, operation: str) -> int:
+        """Return the number of partitions; 0 if there is no such topic. Raises: AccessDenied."""
+        problem = answers[topic].exception()
+        if problem is None:
+            return len(answers[topic].result().partitions)
+        if is_denied(problem.args[0]):
+            raise denied(topic, operation)
+        return 0
+
+    inbox = 0
+    for topic, operation in needed.items():
+        inbox = partitions_of(topic, operation)
+        if not inbox:
+            raise NotReachable(
+                f"no topic {topic} at {connection.bootstrap}; is the control plane running? start it with "
+                f"`wakeroll up`, or set prefix= to the prefix of its topics (now {connection.topics.prefix!r})"
+            )
+    for topic in wanted:
+        if not partitions_of(topic, "Read"):
+            log.warning("no topic %s at %s yet; waiting for it to be created", topic, connection.bootstrap)
+    return inbox
+
+
+def _describe(
+    connection: Connection, topics: Iterable[str], timeout: float
+) -> Mapping[str, "Future[TopicDescription]"]:
+    """Return the brokers' answers about topics; stop early if the login fails, which Kafka's client tries for ever.
+
+    An admin client sends the request, because the first one of a consumer of `Connection` would take half a second (see
+    `connection.RECONNECT_MS`). Neither creates a topic.
+    """
     deadline = time.monotonic() + timeout
     reasons: list[KafkaError] = []
-    # Metadata requests of a consumer, unlike those of a producer, never create a topic.
-    consumer = connection.consumer(error_cb=reasons.append, log_level=0)
-    try:
-
-        def partitions_of(topic: str, operation: str) -> int:
-            """Return the number of partitions; 0 if there is no such topic. Raises: AccessDenied."""
-            found = _metadata(connection, consumer, topic, deadline, reasons)
-            if is_denied(found.error):
-                raise denied(topic, operation)
-            return 0 if found.error is not None else len(found.partitions)
-
-        inbox = 0
-        for topic, operation in zip((connection.topics.groups, connection.topics.inbox), rights, strict=True):
-            inbox = partitions_of(topic, operation)
-            if not inbox:
-                raise NotReachable(
-                    f"no topic {topic} at {connection.bootstrap}; is the control plane running? start it with "
-                    f"`wakeroll up`, or set prefix= to the prefix of its topics (now {connection.topics.prefix!r})"
-                )
-        for topic in topics:
-            if not partitions_of(topic, "Read"):
-                log.warning("no topic %s at %s yet; waiting for it to be created", topic, connection.bootstrap)
-        return inbox
-    except KafkaException as problem:
-        reason = (reasons or [problem.args[0]])[0].str()  # the first error is more specific than "timed out"
-        raise NotReachable(
-            f"no Kafka broker answered at {connection.bootstrap} within {timeout:g} s ({reason}); is it running?"
-        ) from None
-    finally:
-        consumer.close()
-
-
-def _metadata(
-    connection: Connection, consumer: Consumer, topic: str, deadline: float, reasons: list[KafkaError]
-) -> TopicMetadata:
-    """Query a topic until the deadline; stop early if the login fails, which Kafka's client would try for ever."""
-    patience_s = _FIRST_S
+    admin = connection.admin(error_cb=reasons.append, log_level=0)
+    asked = TopicCollection(list(dict.fromkeys(topics)))
     while True:
         left_s = max(deadline - time.monotonic(), 0.1)
-        try:
-            found: TopicMetadata = consumer.list_topics(topic, min(left_s, patience_s)).topics[topic]
-            return found
-        except KafkaException:
-            consumer.poll(0)  # calls error_cb
+        answers: dict[str, Future[TopicDescription]] = admin.describe_topics(asked, request_timeout=left_s)
+        while wait(answers.values(), _SLICE_S).not_done:
+            admin.poll(0)  # calls error_cb
             for reason in reasons:
                 if failure := login_failure(connection.bootstrap, connection.config, reason):
-                    raise failure from None
-            if time.monotonic() >= deadline:
-                raise
-            patience_s *= 2
+                    raise failure
+        problems = [problem.args[0] for answer in answers.values() if (problem := answer.exception()) is not None]
+        lost = [problem for problem in problems if problem.code() < 0]  # Kafka's client reports it, and no broker
+        if not lost:
+            return answers
+        if time.monotonic() >= deadline:
+            admin.poll(0)
+            said = (reasons or lost)[0].str()  # the first error is more specific than "timed out"
+            raise NotReachable(
+                f"no Kafka broker answered at {connection.bootstrap} within {timeout:g} s ({said}); is it running?"
+            )
+        time.sleep(_RETRY_S)

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -20,7 +21,7 @@ from model.retry_topics import retry_topic_of
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
 from wakeroll.connection import Connection, Topics
-from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.errors import InvalidUsage
 from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.fetch import Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control
@@ -135,13 +136,15 @@ class Consumer:
         )
         client_keys = () if keys is None else (client_key_for(read_keys(keys).clients, group_id),)
         connection = Connection(bootstrap, kafka_config or {}, Topics(prefix), client_keys)
-        outbox, self._reader = Outbox(connection, group_id), Reader(connection)
-        try:
-            partitions = look(connection, [subscription.topic for subscription in subscriptions], connect_timeout)
+        names = [subscription.topic for subscription in subscriptions]
+        with ExitStack() as undo:
+            outbox = Outbox(connection, group_id)  # first, because a producer needs 55 ms to connect
+            undo.callback(outbox.close)
+            partitions = look(connection, names, connect_timeout)
+            self._reader = Reader(connection, names)
+            undo.callback(self._reader.close)
             inbox = Inbox(connection, client_id, partitions, connect_timeout)
-        except NotReachable:
-            self._reader.close()
-            raise
+            undo.pop_all()
         self.group_id = group_id
         self.client_id = client_id
         self._orderly = orderly

@@ -88,10 +88,8 @@ def append(
             return the end offset in time.
     """
     topic, key = connection.topics.groups, event.group_id.encode()
-    home, end = _place_of(connection, consumer, key, timeout)
-    # Each request has its own signer: a request that Kafka stores late must not make the next one look like a replay.
-    value = new_signer(signing_key).sign(topic, home, key, _encode(event), end)
     timeout_ms = max(round(timeout * 1_000), 1)
+    # Before the queries: a record that is passed to a producer at once waits half a second for its connection.
     producer = connection.producer(
         **{
             "message.timeout.ms": timeout_ms,
@@ -101,6 +99,9 @@ def append(
             "log_level": 0,
         }
     )
+    home, end = _place_of(connection, consumer, key, timeout)
+    # Each request has its own signer: a request that Kafka stores late must not make the next one look like a replay.
+    value = new_signer(signing_key).sign(topic, home, key, _encode(event), end)
     receipts: list[tuple[KafkaError | None, Message]] = []
     producer.produce(topic, value=value, key=key, partition=home, on_delivery=lambda *receipt: receipts.append(receipt))
     producer.flush(timeout + 1)  # the message times out within this time

@@ -2,9 +2,11 @@
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -47,13 +49,14 @@ FETCH_SETTINGS = {
 class Reader:
     """Reads the assigned queues, each from its start. Queues that stay keep their position. For one thread."""
 
-    def __init__(self, connection: Connection) -> None:
-        """Create a reader without queues.
+    def __init__(self, connection: Connection, topics: Iterable[str]) -> None:
+        """Create a reader without queues, and let its client connect to the brokers of these topics.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings of the connection.
         """
         self._consumer = connection.consumer(**FETCH_SETTINGS)
+        self._connect(topics)
         self._start_offsets = StartOffsets(connection, self._note)
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}
@@ -91,12 +94,14 @@ class Reader:
         """
         found = self._start_offsets.find(gives)
         if found:
-            # Queues that nobody has read yet may be partitions that were just added to a topic. And a client whose wall
-            # clock was set back does not learn by itself of a topic that is new to it: its timer waits for an hour. For
-            # many queues that would take longer than their first messages: see `wakeroll.start_offsets`.
+            # Queues that nobody has read yet may be partitions that were just added to a topic. A topic that is new to
+            # Kafka's client is found by the client itself too, but only within a second; and if its wall clock was set
+            # back, only when its timer has waited for as long. For many queues, learning first would take longer than
+            # their first messages: see `wakeroll.start_offsets`.
             read = {queue.topic for queue in self._reading}
-            new = {give.queue.topic for give, _ in found if give.start.offset is None}
-            self._learn_partitions(new if len(found) <= FEW_QUEUES else new & read)
+            begun = {give.queue.topic for give, _ in found if give.start.offset is None}
+            others = {give.queue.topic for give, _ in found} - read
+            self._learn_partitions(begun | others if len(found) <= FEW_QUEUES else begun & read)
             self._consumer.incremental_assign(
                 [TopicPartition(give.queue.topic, give.queue.queue_id, offset) for give, offset in found]
             )
@@ -284,6 +289,17 @@ class Reader:
         others = [str(queue) for queue in queues if queue not in self._reading]
         if others:
             raise InvalidUsage(f"this consumer does not read {', '.join(others)} now; see assignment()")
+
+    def _connect(self, topics: Iterable[str]) -> None:
+        """Query the ends of a partition of each topic, with a time limit for all.
+
+        Later, the first query would wait up to half a second (see `connection.RECONNECT_MS`), and the first messages up
+        to a second.
+        """
+        deadline = time.monotonic() + LEARN_S
+        for topic in topics:
+            with suppress(KafkaException):  # it does not exist yet
+                self._consumer.get_watermark_offsets(TopicPartition(topic, 0), max(deadline - time.monotonic(), 0.001))
 
     def _learn_partitions(self, topics: Iterable[str]) -> None:
         """Query the partitions of topics: Kafka's client itself learns of new ones only every five minutes."""

@@ -89,7 +89,7 @@ def configure(connection: Connection, keys: Keys, event: Configure) -> None:
     Raises:
         NotReachable: the broker did not acknowledge them.
     """
-    consumer = connection.consumer(log_level=0)
+    consumer = connection.operators_consumer()
     try:
         append(connection, consumer, event, key_to_sign(keys, "operator"), _PATIENCE_S)
     finally:

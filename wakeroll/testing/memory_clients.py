@@ -6,7 +6,15 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import NewTopic
 
 from wakeroll.testing.memory_log import Headers, MemoryLog, Partition, message_of
@@ -275,6 +283,23 @@ class MemoryConsumer(MemoryClient):
 
 class MemoryAdmin(MemoryClient):
     """The part of `confluent_kafka.admin.AdminClient` that the SDK uses."""
+
+    def describe_topics(self, topics: TopicCollection, **_settings: Any) -> dict[str, "Future[SimpleNamespace]"]:
+        """Return the metadata of topics."""
+        answers: dict[str, Future[SimpleNamespace]] = {}
+        with self._log.lock:
+            for topic in topics.topic_names:
+                answers[topic] = Future()
+                found = self._metadata(topic)
+                if found.error is None:
+                    answers[topic].set_result(found)
+                else:
+                    answers[topic].set_exception(KafkaException(found.error))
+        return answers
+
+    def poll(self, _timeout: float = -1) -> int:
+        """Do nothing: no callbacks wait."""
+        return 0
 
     def create_topics(self, topics: list[NewTopic], **_settings: Any) -> dict[str, "Future[None]"]:
         """Create topics."""

@@ -436,7 +436,7 @@ class SimulatedClient:
             consumer=lambda **_: SimulatedConsumer(world.scheduler, world.messages, self._rng),
             producer=lambda **_: SimulatedProducer(world.scheduler, self._store, self._rng, self.send_faults),
         )
-        self.reader = Reader(connection)
+        self.reader = Reader(connection, topics)
         self._connection = connection
         self._filters = TopicFilters(subscriptions)
         outbox = SimulatedOutbox(world, lambda: self.cut_until_s)

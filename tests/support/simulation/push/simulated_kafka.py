@@ -47,6 +47,10 @@ class SimulatedConsumer:
         assert topic
         assert timeout > 0
 
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> None:
+        assert partition.topic
+        assert timeout > 0
+
     def close(self) -> None:
         self._next.clear()
 
