@@ -9,6 +9,7 @@ from msgspec import Struct
 from bench.handed_out import Effect, Kind
 from bench.machine import Machine
 from bench.text_tables import table
+from model.config import COMMIT_INTERVAL_MS
 
 CHANGES = Path(__file__).parent / "changes.json"
 
@@ -52,6 +53,7 @@ def section(found: Changes | None) -> str:
         return "Not measured yet: `python -m bench.group_changes`, on a quiet machine, takes an hour.\n"
     kinds = [kind for kind in _HEADS if any(kind in group.effects for group in found.groups)]
     every_ms = found.queues * 1_000 / found.per_second
+    each, commit_s = found.per_second / 4, COMMIT_INTERVAL_MS / 1_000
     tables = "\n".join(f"**{_HEADS[kind]}**\n\n{_table(kind, found.groups)}\n" for kind in kinds)
     return f"""\
 Consumer processes of groups of wakeroll and of Kafka's own groups, one group after the other on one broker in one run,
@@ -62,8 +64,10 @@ also have the fetch settings of `Consumer`.
 
 Session timeout and heartbeat interval are in seconds. Times are median / maximum, and begin when the new consumer
 creates its client, begins to leave, or is killed. A *pause* is the longest time between two messages of a queue: *kept*
-queues have the same owner before and after, *moved* ones do not. *Repeated* is the number of messages per change that
-were handed out again.
+queues have the same owner before and after, *moved* ones do not. *Repeated* is the mean number of messages per change
+that were handed out again. All groups commit every {commit_s:g} s, and the kills are distributed evenly over this time.
+So a crash repeats half an interval of the consumer's messages on average: {each * commit_s / 2:.0f} of {each:g}
+per second.
 
 {tables}
 Lost messages, in all groups together: {sum(group.lost for group in found.groups)}.

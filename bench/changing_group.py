@@ -89,8 +89,9 @@ class ChangingGroup:
         self._until("the consumer leaves", lambda: log in self._tail.leaving)
         return self._change("leave", client_id, self._tail.leaving[log])
 
-    def crash(self, client_id: str) -> Change:
-        """Kill a consumer; return when the group is settled."""
+    def crash(self, client_id: str, after_s: float) -> Change:
+        """Kill a consumer after a time; return when the group is settled."""
+        time.sleep(after_s)
         child = self._children.pop(client_id)
         killed_ns = time.monotonic_ns()
         child.kill()

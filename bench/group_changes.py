@@ -23,12 +23,16 @@ from bench.handed_out import Change, Effect, Kind, effect_of
 from bench.machine import this_machine
 from bench.results import write
 from bench.running_system import running_system, settings_in
+from model.config import COMMIT_INTERVAL_MS
 from pipeline.local.broker import EmbeddedBroker
 from wakeroll.connection import Connection
 from wakeroll.errors import WakerollError
 
 ROUNDS = 5
 LIMIT_S = 180.0
+COMMIT_S = COMMIT_INTERVAL_MS / 1_000
+"""Interval of commits of all groups, also of Kafka's (s). The kills are distributed evenly over it, because a crash
+repeats what was handled since the last commit."""
 FIRST = ("c1", "c2", "c3")
 NEWCOMER = "c4"
 
@@ -85,8 +89,9 @@ def _measure(connection: Connection, folder: Path, case: Case, rounds: int, limi
     changes: list[Change] = []
     with ChangingGroup(connection, case, name, folder / name, limit_s) as group:
         group.start(FIRST)
-        for _ in range(rounds):
-            changes += [group.join(NEWCOMER), group.leave(NEWCOMER), group.join(NEWCOMER), group.crash(NEWCOMER)]
+        for number in range(rounds):
+            changes += [group.join(NEWCOMER), group.leave(NEWCOMER), group.join(NEWCOMER)]
+            changes.append(group.crash(NEWCOMER, number * COMMIT_S / rounds))
         lost = group.finish()
     handed = group.handed
     effects: dict[Kind, list[Effect]] = {}
