@@ -66,8 +66,7 @@ Session timeout and heartbeat interval are in seconds. Times are median / maximu
 creates its client, begins to leave, or is killed. A *pause* is the longest time between two messages of a queue: *kept*
 queues have the same owner before and after, *moved* ones do not. *Repeated* is the mean number of messages per change
 that were handed out again. All groups commit every {commit_s:g} s, and the kills are distributed evenly over this time.
-So a crash repeats half an interval of the consumer's messages on average: {each * commit_s / 2:.0f} of {each:g}
-per second.
+So a crash repeats {each * commit_s / 2:.0f} messages on average: those of half an interval, {each:g} per second.
 
 {tables}
 Lost messages, in all groups together: {sum(group.lost for group in found.groups)}.

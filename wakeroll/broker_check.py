@@ -83,7 +83,9 @@ def _describe(
     while True:
         left_s = max(deadline - time.monotonic(), 0.1)
         answers: dict[str, Future[TopicDescription]] = admin.describe_topics(asked, request_timeout=left_s)
-        while wait(answers.values(), _SLICE_S).not_done:
+        is_waiting = True
+        while is_waiting:
+            is_waiting = bool(wait(answers.values(), _SLICE_S).not_done)
             admin.poll(0)  # calls error_cb
             for reason in reasons:
                 if failure := login_failure(connection.bootstrap, connection.config, reason):
@@ -93,7 +95,6 @@ def _describe(
         if not lost:
             return answers
         if time.monotonic() >= deadline:
-            admin.poll(0)
             said = (reasons or lost)[0].str()  # the first error is more specific than "timed out"
             raise NotReachable(
                 f"no Kafka broker answered at {connection.bootstrap} within {timeout:g} s ({said}); is it running?"

@@ -3,6 +3,7 @@
 import errno
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -37,6 +38,7 @@ from pipeline.cli import (
     what_if_command,
 )
 from pipeline.cli.json_logs import is_json
+from pipeline.runtime.installed_version import installed_version
 from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
 
 app = typer.Typer(
@@ -82,6 +84,23 @@ _PANELS: Mapping[str, Sequence[Callable[..., None]]] = {
         dead_letter_command.dlq,
     ),
 }
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"wakeroll {installed_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)

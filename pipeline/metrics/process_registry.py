@@ -1,7 +1,5 @@
 """The registry of a process: its own metrics are added to those of the process itself."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 from prometheus_client import (
     CollectorRegistry,
     GCCollector,
@@ -10,6 +8,8 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+
+from pipeline.runtime.installed_version import installed_version
 
 
 def new_registry() -> CollectorRegistry:
@@ -20,12 +20,5 @@ def new_registry() -> CollectorRegistry:
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
-    Info("wakeroll_build", "Version of wakeroll.", registry=registry).info({"version": _version()})
+    Info("wakeroll_build", "Version of wakeroll.", registry=registry).info({"version": installed_version()})
     return registry
-
-
-def _version() -> str:
-    try:
-        return version("wakeroll")
-    except PackageNotFoundError:  # sources without an installation
-        return "unknown"
