@@ -10,17 +10,17 @@ from pyspark.sql import functions as f
 
 from model.partitioner import ControlPartition
 from model.resharding import number_of
-from model.rows import SNAPSHOTS
+from model.rows import SNAPSHOTS, SnapshotRow
 from model.shard import Shard
 from model.shard_state import READABLE, VERSION
+from pipeline.ledger.arrow_schemas import arrow_table
 from pipeline.ledger.maintenance import APPENDING
-from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.tables import path_of
 from pipeline.recovery.checkpoint_state import read_states
 from pipeline.recovery.initial_state import creator_of, place_of, read_restore
 from pipeline.runtime.deciding_queries import queries_of, topics_of
 from pipeline.settings import Settings
-from pipeline.sinks.delta_sink import append
+from pipeline.sinks.arrow_sink import ArrowSink
 from pipeline.sinks.table_fence import TableFence
 from wakeroll.errors import InvalidUsage
 
@@ -43,7 +43,7 @@ def take_snapshots(spark: SparkSession, settings: Settings, fence: TableFence | 
 
     moved = [(shard, shard.offset, body) for shard, body in read_states(spark, settings) if is_new(shard, shard.offset)]
     begun = [(shard, offset, shard.body()) for shard, offset in _begun(settings) if is_new(shard, offset)]
-    _append(spark, settings, [*begun, *moved], fence)
+    _append(settings, [*begun, *moved], fence)
     return len(moved)
 
 
@@ -57,21 +57,28 @@ def replace_snapshots(spark: SparkSession, settings: Settings) -> None:
     if same:
         path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
         DeltaTable.forPath(spark, path).delete(reduce(or_, same))
-        _append(spark, settings, begun, None)
+        _append(settings, begun, None)
 
 
-def _append(
-    spark: SparkSession, settings: Settings, states: Iterable[tuple[Shard, int, bytes]], fence: TableFence | None
-) -> None:
+def _append(settings: Settings, states: Iterable[tuple[Shard, int, bytes]], fence: TableFence | None) -> None:
+    # Not with Spark, which copies a state several times in the driver's heap.
     rows = [
-        (shard.topic, shard.partition, offset, shard.era, shard.version, shard.now_ms, bytearray(body))
+        SnapshotRow(
+            topic=shard.topic,
+            partition=shard.partition,
+            offset=offset,
+            era=shard.era,
+            version=shard.version,
+            at_ms=shard.now_ms,
+            body=body,
+        )
         for shard, offset, body in states
     ]
     if rows:
-        frame = spark.createDataFrame(rows, schema_of(SNAPSHOTS.row))
         with APPENDING:
             table = path_of(settings.warehouse, SNAPSHOTS)
-            append(frame, table, None if fence is None else fence.options(table))
+            options = None if fence is None else fence.options(table)
+            ArrowSink().append(arrow_table(SnapshotRow, rows), table, options)
 
 
 def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
