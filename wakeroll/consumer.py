@@ -136,12 +136,11 @@ class Consumer:
         )
         client_keys = () if keys is None else (client_key_for(read_keys(keys).clients, group_id),)
         connection = Connection(bootstrap, kafka_config or {}, Topics(prefix), client_keys)
-        names = [subscription.topic for subscription in subscriptions]
         with ExitStack() as undo:
             outbox = Outbox(connection, group_id)  # first, because a producer needs 55 ms to connect
             undo.callback(outbox.close)
-            partitions = look(connection, names, connect_timeout)
-            self._reader = Reader(connection, names)
+            partitions = look(connection, [subscription.topic for subscription in subscriptions], connect_timeout)
+            self._reader = Reader(connection)
             undo.callback(self._reader.close)
             inbox = Inbox(connection, client_id, partitions, connect_timeout)
             undo.pop_all()

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -49,14 +48,14 @@ FETCH_SETTINGS = {
 class Reader:
     """Reads the assigned queues, each from its start. Queues that stay keep their position. For one thread."""
 
-    def __init__(self, connection: Connection, topics: Iterable[str]) -> None:
-        """Create a reader without queues, and let its client connect to the brokers of these topics.
+    def __init__(self, connection: Connection) -> None:
+        """Create a reader without queues, and let its client connect to a broker.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings of the connection.
         """
         self._consumer = connection.consumer(**FETCH_SETTINGS)
-        self._connect(topics)
+        self._connect(connection.topics.inbox)
         self._start_offsets = StartOffsets(connection, self._note)
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}
@@ -100,7 +99,7 @@ class Reader:
             # their first messages: see `wakeroll.start_offsets`.
             read = {queue.topic for queue in self._reading}
             begun = {give.queue.topic for give, _ in found if give.start.offset is None}
-            others = {give.queue.topic for give, _ in found} - read
+            others = {give.queue.topic for give, _ in found if len(self._reading) <= FEW_QUEUES} - read
             self._learn_partitions(begun | others if len(found) <= FEW_QUEUES else begun & read)
             self._consumer.incremental_assign(
                 [TopicPartition(give.queue.topic, give.queue.queue_id, offset) for give, offset in found]
@@ -290,16 +289,14 @@ class Reader:
         if others:
             raise InvalidUsage(f"this consumer does not read {', '.join(others)} now; see assignment()")
 
-    def _connect(self, topics: Iterable[str]) -> None:
-        """Query the ends of a partition of each topic, with a time limit for all.
+    def _connect(self, topic: str) -> None:
+        """Query the ends of a partition, so that the client connects to its broker.
 
-        Later, the first query would wait up to half a second (see `connection.RECONNECT_MS`), and the first messages up
-        to a second.
+        Later, the first query would wait up to half a second (see `connection.RECONNECT_MS`). It must not be a topic
+        that is read, because it may have many queues: see `FEW_QUEUES`.
         """
-        deadline = time.monotonic() + LEARN_S
-        for topic in topics:
-            with suppress(KafkaException):  # it does not exist yet
-                self._consumer.get_watermark_offsets(TopicPartition(topic, 0), max(deadline - time.monotonic(), 0.001))
+        with suppress(KafkaException):  # the first query for messages connects too
+            self._consumer.get_watermark_offsets(TopicPartition(topic, 0), LEARN_S)
 
     def _learn_partitions(self, topics: Iterable[str]) -> None:
         """Query the partitions of topics: Kafka's client itself learns of new ones only every five minutes."""

@@ -38,8 +38,8 @@ from pipeline.cli import (
     what_if_command,
 )
 from pipeline.cli.json_logs import is_json
-from pipeline.runtime.installed_version import installed_version
 from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
+from wakeroll.installed_version import installed_version
 
 app = typer.Typer(
     name="wakeroll",

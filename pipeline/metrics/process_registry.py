@@ -9,7 +9,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from pipeline.runtime.installed_version import installed_version
+from wakeroll.installed_version import installed_version
 
 
 def new_registry() -> CollectorRegistry:

@@ -1,4 +1,4 @@
-"""The sink of small batches: it appends Arrow tables to Delta tables without Spark."""
+"""The sink of the ledger: it appends Arrow tables to Delta tables without Spark."""
 
 import threading
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The Delta sink of Spark: it appends rows to tables that change seldom; see `pipeline.sinks.arrow_sink` for others."""
+"""The Delta sink of Spark, for fences; rows of the ledger are appended by `pipeline.sinks.arrow_sink`."""
 
 from collections.abc import Mapping
 

@@ -66,7 +66,7 @@ def test_a_request_whose_connection_breaks_is_repeated(broker):
 
 
 def test_a_broker_that_never_answers_is_reported_with_the_first_error_of_kafkas_client(broker):
-    with pytest.raises(NotReachable, match=r"no Kafka broker answered at scripted:9092 within 0\.2 s \(.*Host resolution"):
+    with pytest.raises(NotReachable, match=r"no Kafka broker answered at .* within 0\.2 s \(.*Host resolution"):
         look(broker(LOST, errors=(KafkaError._RESOLVE, KafkaError._TRANSPORT)), [], 0.2)
 
 

@@ -27,6 +27,7 @@ from tests.support.simulation.push.push_coordinator import (
 from tests.support.simulation.push.scheduled_threads import NEVER_S, Scheduler
 from tests.support.simulation.push.simulated_kafka import SendFaults, SimulatedConsumer, SimulatedProducer
 from wakeroll import DeadLetter, Retry, WakerollError, heartbeat_thread, origin_of, queue_starts
+from wakeroll.connection import Topics
 from wakeroll.heartbeat_thread import Control
 from wakeroll.push import dispatch, failure_handling, push_loop, queue_work, send_back, workers
 from wakeroll.push.failure_handling import RetryRules
@@ -433,10 +434,11 @@ class SimulatedClient:
         )
         client = Client(GROUP, client_id, preferences, commit_interval_ms=self._rng.choice([100, 2_000]))
         connection: Any = SimpleNamespace(
+            topics=Topics(),
             consumer=lambda **_: SimulatedConsumer(world.scheduler, world.messages, self._rng),
             producer=lambda **_: SimulatedProducer(world.scheduler, self._store, self._rng, self.send_faults),
         )
-        self.reader = Reader(connection, topics)
+        self.reader = Reader(connection)
         self._connection = connection
         self._filters = TopicFilters(subscriptions)
         outbox = SimulatedOutbox(world, lambda: self.cut_until_s)
