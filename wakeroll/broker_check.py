@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
 
 from confluent_kafka import KafkaError, TopicCollection
-from confluent_kafka.admin import TopicDescription
+from confluent_kafka.admin import AdminClient, TopicDescription
 
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
@@ -83,20 +83,28 @@ def _describe(
     while True:
         left_s = max(deadline - time.monotonic(), 0.1)
         answers: dict[str, Future[TopicDescription]] = admin.describe_topics(asked, request_timeout=left_s)
-        is_waiting = True
-        while is_waiting:
-            is_waiting = bool(wait(answers.values(), _SLICE_S).not_done)
-            admin.poll(0)  # calls error_cb
-            for reason in reasons:
-                if failure := login_failure(connection.bootstrap, connection.config, reason):
-                    raise failure
-        problems = [problem.args[0] for answer in answers.values() if (problem := answer.exception()) is not None]
-        lost = [problem for problem in problems if problem.code() < 0]  # Kafka's client reports it, and no broker
-        if not lost:
+        while waiting := wait(answers.values(), _SLICE_S).not_done:
+            _raise_if_rejected(connection, admin, reasons)
+            if time.monotonic() > deadline:  # as in `KafkaGroups`: the client's timeout may begin later
+                break
+        _raise_if_rejected(connection, admin, reasons)
+        problems = [answer.exception() for answer in answers.values() if answer not in waiting]
+        errors = [problem.args[0] for problem in problems if problem is not None]
+        lost = [error for error in errors if error.code() < 0]  # Kafka's client reports it, and no broker
+        if not waiting and not lost:
             return answers
         if time.monotonic() >= deadline:
-            said = (reasons or lost)[0].str()  # the first error is more specific than "timed out"
+            said = [error.str() for error in (*reasons, *lost)]  # the first one is more specific than "timed out"
             raise NotReachable(
-                f"no Kafka broker answered at {connection.bootstrap} within {timeout:g} s ({said}); is it running?"
+                f"no Kafka broker answered at {connection.bootstrap} within {timeout:g} s"
+                f"{f' ({said[0]})' if said else ''}; is it running?"
             )
         time.sleep(_RETRY_S)
+
+
+def _raise_if_rejected(connection: Connection, admin: AdminClient, reasons: list[KafkaError]) -> None:
+    """Read the errors that Kafka's client reported into `reasons`; raise LoginFailed if one is about the login."""
+    admin.poll(0)  # calls error_cb
+    for reason in reasons:
+        if failure := login_failure(connection.bootstrap, connection.config, reason):
+            raise failure

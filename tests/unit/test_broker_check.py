@@ -1,6 +1,7 @@
 """What a client checks before it joins: that a broker answers, and that it has a control plane."""
 
 import logging
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -68,6 +69,14 @@ def test_a_request_whose_connection_breaks_is_repeated(broker):
 def test_a_broker_that_never_answers_is_reported_with_the_first_error_of_kafkas_client(broker):
     with pytest.raises(NotReachable, match=r"no Kafka broker answered at .* within 0\.2 s \(.*Host resolution"):
         look(broker(LOST, errors=(KafkaError._RESOLVE, KafkaError._TRANSPORT)), [], 0.2)
+
+
+def test_a_host_that_accepts_connections_and_says_nothing_is_reported_in_time():
+    """As a proxy without a backend does."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connection = Connection(f"127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(NotReachable, match=r"no Kafka broker answered at .* within 0\.5 s.*is it running"):
+            look(connection, [], 0.5)
 
 
 def test_a_rejected_login_ends_the_check_at_once(broker):
