@@ -165,7 +165,7 @@ document.getElementById("time")?.addEventListener("focus", extendSlider);
 
 // Shows another moment when the slider rests.
 let sliding = 0;
-document.getElementById("time")?.addEventListener("input", ({ target: slider }) => {
+function slide(slider) {
   const at = new Date(Number(slider.value)).toISOString();
   document.getElementById("at").value = at;
   slider.setAttribute("aria-valuetext", at);
@@ -176,7 +176,7 @@ document.getElementById("time")?.addEventListener("input", ({ target: slider }) 
     if (!body.dataset.events) location.assign(url);
     else show(url, { push: body.dataset.at === "" });
   }, 200);
-});
+}
 
 document.addEventListener("input", (event) => {
   const form = event.target.closest("form.what-if");
@@ -209,3 +209,12 @@ setInterval(() => {
 
 if (body.dataset.events) connect();
 showAges();
+
+const slider = document.getElementById("time");
+if (slider) {
+  slider.addEventListener("input", () => slide(slider));
+  // A page can be used before its script runs: then the slider stands where the server did not put it.
+  const drawn = slider.cloneNode();
+  drawn.value = slider.defaultValue; // rounded to a step
+  if (slider.value !== drawn.value) slide(slider);
+}
