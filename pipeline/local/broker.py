@@ -61,8 +61,6 @@ class EmbeddedBroker:
             heap: Java heap, in the format of -Xmx.
             fast_start: use only the JVM's fast compiler: ready in 2 s, but not suitable for measuring throughput.
             settings: more of Kafka's broker settings; they override those of `broker_settings`.
-            login: client settings for the check that the broker is ready.
-            format_options: more options of Kafka's StorageTool, which prepares the folder of a new cluster.
             node: its part in a cluster; the other nodes of the cluster are objects of their own.
             version: version of Kafka, such as 3.9.2, of the JARs that `wakeroll jars kafka-3.9.2` fetches; empty: the
                 version that wakeroll uses otherwise.

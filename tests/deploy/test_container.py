@@ -1,18 +1,22 @@
 """The image in deploy/container, built and run: each role works with few rights, and ends in good order."""
 
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.broker_settings import Node
+from pipeline.local.ports import HOST, free_ports
 from tests.support.systems.containers import WHY_NOT, Podman
 from tests.support.systems.fleet import make_topic
-from tests.support.systems.prometheus_server import free_ports
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Consumer
 from wakeroll.connection import Connection, Topics
@@ -35,6 +39,14 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
 @pytest.fixture(scope="module")
 def image(podman: Podman) -> str:
     return podman.build()
+
+
+def address_of_this_machine() -> str:
+    """Return an address of this machine that others can reach; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        address: str = probe.getsockname()[0]
+        return address
 
 
 def status(port: int, path: str) -> int:
@@ -66,7 +78,8 @@ def test_the_image_is_no_roots_and_has_labels(podman: Podman, image: str):
 
 def test_each_role_works_with_few_rights_and_ends_with_0(broker, podman: Podman, image: str, tell):
     """Read-only, without capabilities and as a user without rights, as platforms require it."""
-    prefix, ports = f"boxed-{uuid.uuid4().hex[:6]}", free_ports(3)
+    prefix = f"boxed-{uuid.uuid4().hex[:6]}"
+    jobs_port, observer_port, page_port = free_ports(3)
     connection = Connection(broker.bootstrap, topics=Topics(prefix))
     make_topic(connection, f"{prefix}-orders", 4)
 
@@ -74,12 +87,12 @@ def test_each_role_works_with_few_rights_and_ends_with_0(broker, podman: Podman,
         named = {"BOOTSTRAP": broker.bootstrap, "PREFIX": prefix, "LOG_FORMAT": "json", "METRICS_PORT": str(port)}
         return {f"WAKEROLL_{name}": value for name, value in named.items()}
 
-    jobs = podman.start(image, "run", environment=environment(ports))
-    observer = podman.start(image, "observe", environment=environment(ports + 1))
-    page = podman.start(image, "serve", "--port", str(ports + 2), environment=environment(ports))
+    jobs = podman.start(image, "run", environment=environment(jobs_port))
+    observer = podman.start(image, "observe", environment=environment(observer_port))
+    page = podman.start(image, "serve", "--port", str(page_port), environment=environment(jobs_port))
     logs = {name: partial(podman.logs, name) for name in (jobs, observer, page)}
     begun = time.monotonic()
-    for port, name in ((ports, jobs), (ports + 1, observer), (ports + 2, page)):
+    for port, name in ((jobs_port, jobs), (observer_port, observer), (page_port, page)):
         until(lambda port=port: status(port, "/readyz") == 200, f"{name} is ready", state=logs[name])
         assert status(port, "/healthz") == 200
     tell(f"ready {time.monotonic() - begun:.0f} s after the start of the containers")
@@ -104,7 +117,7 @@ def test_each_role_works_with_few_rights_and_ends_with_0(broker, podman: Podman,
         state=lambda: owned,
     )
     assert set.union(*owned.values()) == {0, 1, 2, 3}
-    with urllib.request.urlopen(f"http://127.0.0.1:{ports + 2}/api/groups", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{page_port}/api/groups", timeout=30) as answer:
         assert [one["group_id"] for one in json.load(answer)["groups"]] == ["billing"]
     for name in (jobs, observer):
         assert podman("healthcheck", "run", name, is_checked=False).returncode == 0
@@ -127,6 +140,66 @@ def test_the_tables_outlive_the_container_and_are_read_without_java(podman: Podm
     groups = podman("run", "--rm", "--read-only", "--network", "none", *where, image, "groups", "--json").stdout
 
     assert [one["group_id"] for one in json.loads(groups)["groups"]] == ["billing"]
+
+
+@pytest.fixture
+def reachable_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    """A broker that containers with a network of their own reach by an address of this machine."""
+    port, controller = free_ports(2)
+    listeners = f"CLIENTS://0.0.0.0:{port},CONTROLLER://{HOST}:{controller}"
+    broker = EmbeddedBroker(
+        tmp_path / "broker",
+        port=port,
+        node=Node(1, {1: controller}),
+        settings={"listeners": listeners, "advertised.listeners": f"CLIENTS://{address_of_this_machine()}:{port}"},
+    )
+    with broker:
+        yield broker
+
+
+def test_compose_starts_the_control_plane_as_its_file_says(
+    reachable_broker: EmbeddedBroker, podman: Podman, image: str, tmp_path: Path, tell
+):
+    """The three services share a volume and a network, and read the settings of a folder."""
+    bootstrap = f"{address_of_this_machine()}:{reachable_broker.bootstrap.rpartition(':')[2]}"
+    settings = tmp_path / "settings"
+    settings.mkdir(mode=0o755)
+    (settings / "wakeroll.toml").write_text('prefix = "composed"\n')
+    make_topic(Connection(bootstrap, topics=Topics("composed")), "orders", 4)
+    [port] = free_ports(1)
+    environment = {
+        "WAKEROLL_IMAGE": image,
+        "KAFKA_BOOTSTRAP": bootstrap,
+        "WAKEROLL_PORT": str(port),
+        "WAKEROLL_SETTINGS": str(settings),
+    }
+    logs = partial(podman.compose, "logs", **environment)
+    podman.compose("up", "--detach", **environment)
+    try:
+        until(lambda: status(port, "/readyz") == 200, "the page is ready", state=lambda: logs().stdout)
+        owned: set[int] = set()
+        with Consumer(
+            "billing",
+            ["orders"],
+            bootstrap,
+            client_id="c1",
+            prefix="composed",
+            on_assigned=lambda queues: owned.update(one.queue_id for one in queues),
+        ) as consumer:
+            until(
+                lambda: owned == {0, 1, 2, 3},
+                "a consumer owns all queues",
+                between=lambda: consumer.poll(0.1),
+                state=lambda: logs().stdout,
+            )
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/groups", timeout=30) as answer:
+            assert [one["group_id"] for one in json.load(answer)["groups"]] == ["billing"]
+        said = logs()
+        assert "Traceback" not in said.stdout + said.stderr
+    finally:
+        begun = time.monotonic()
+        podman.compose("down", "--volumes", **environment)
+        tell(f"down in {time.monotonic() - begun:.0f} s")
 
 
 def test_what_is_not_healthy_is_called_so(podman: Podman, image: str):

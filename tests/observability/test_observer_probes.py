@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.child_process import Child
+from pipeline.local.ports import free_ports
 from pipeline.spark.jars import ensure_jars
-from tests.support.systems.prometheus_server import free_ports
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics
 
@@ -46,7 +46,7 @@ def test_a_broker_that_is_away_is_no_reason_to_restart_an_observer(tmp_path):
     """A probe that ends it would not repair the broker, and the observer goes on by itself when the broker is back."""
     ensure_jars()
     broker = EmbeddedBroker(tmp_path / "broker")
-    port = free_ports(1)
+    [port] = free_ports(1)
     with broker:
         connection = Connection(broker.bootstrap, topics=Topics("probed"))
         command = [sys.executable, "-m", "pipeline.cli", "observe", "--bootstrap", broker.bootstrap]

@@ -17,7 +17,7 @@ from tests.support.systems.prometheus_server import (
     NOT_INSTALLED,
     Prometheus,
     dashboard_expressions,
-    free_ports,
+    ports_in_a_row,
 )
 from tests.support.systems.web_site import served
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
@@ -43,7 +43,7 @@ class System(NamedTuple):
 def system(broker, tmp_path_factory) -> Iterator[System]:
     """Observer, both jobs, three consumers, the page, and a Prometheus that scrapes all of them."""
     folder = tmp_path_factory.mktemp("observed")
-    first = free_ports(3)
+    first = ports_in_a_row(3)
     ports = {"wakeroll-run": first, "wakeroll-observe": first + 1, "wakeroll-serve": first + 2}
     with (
         Prometheus(folder / "prometheus", ports) as prometheus,

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.support.running_processes import ROOT, run_process
 WHY_NOT = None if shutil.which("podman") else "podman is not installed (Debian packages podman, runc)"
 IMAGE = "WAKEROLL_IMAGE"
 """Environment variable with the name of an image to test, instead of one that is built for the test."""
+PROGRAMS = Path(sys.executable).parent
+"""Where pip puts the programs of this environment."""
 OUR_BASE = "localhost/wakeroll-test-base"
 STRICT = (
     *("--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges", "--memory", "3g"),
@@ -49,6 +52,13 @@ class Podman:
         """Run podman; without `is_checked`, a failure is the caller's affair."""
         done = run_process(["podman", *map(str, words)], **self._environment)
         assert done.returncode == 0 or not is_checked, f"podman {words[0]}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
+        return done
+
+    def compose(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run podman-compose on the file in deploy/, in a project of this test."""
+        given = ["--file", ROOT / "deploy" / "compose.yaml", "--project-name", self.volume]
+        done = run_process([PROGRAMS / "podman-compose", *given, *words], **self._environment, **environment)
+        assert done.returncode == 0, f"podman-compose {words[0]}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done
 
     def build(self) -> str:

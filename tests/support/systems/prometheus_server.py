@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -13,6 +12,7 @@ from typing import Any, Self
 import yaml
 
 from pipeline.local.child_process import Child
+from pipeline.local.ports import HOST, free_ports, is_free
 from tests.support.waiting import wait_until
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "observability"
@@ -36,19 +36,12 @@ def dashboard_expressions() -> list[tuple[str, str]]:
     ]
 
 
-def free_ports(count: int) -> int:
+def ports_in_a_row(count: int) -> int:
     """Return the first of so many ports in a row that nobody listens on."""
     while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-        if port + count <= 65_535 and all(_is_free(port + further) for further in range(count)):
-            return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+        [first] = free_ports(1)
+        if all(is_free(first + further) for further in range(count)):
+            return first
 
 
 class Prometheus:
@@ -68,14 +61,14 @@ class Prometheus:
             for rule in group["rules"]:
                 rule["for"] = "0s"  # a test need not wait until somebody may be woken at night
         (folder / RULES.name).write_text(yaml.safe_dump(rules))
-        self._port = free_ports(1)
+        [self._port] = free_ports(1)
         self._child = Child(
             "prometheus",
             [
                 "prometheus",
                 f"--config.file={folder / 'prometheus.yml'}",
                 f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{self._port}",
+                f"--web.listen-address={HOST}:{self._port}",
             ],
             log=folder / "prometheus.log",
         )
@@ -103,14 +96,14 @@ class Prometheus:
     def _get(self, what: str, **parameters: str) -> dict[str, Any]:
         query = urllib.parse.urlencode(parameters)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/{what}?{query}", timeout=30) as answer:
+            with urllib.request.urlopen(f"http://{HOST}:{self._port}/api/v1/{what}?{query}", timeout=30) as answer:
                 return dict(json.load(answer))
         except urllib.error.HTTPError as error:  # its body says which part of an expression is wrong
             return dict(json.load(error))
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/-/ready", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{HOST}:{self._port}/-/ready", timeout=5) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
