@@ -3,19 +3,19 @@
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from functools import partial
 
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import AdminClient, TopicDescription
 
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
+from wakeroll.kafka_answers import wait_for
 from wakeroll.login_errors import denied, is_denied, login_failure
 
 log = logging.getLogger("wakeroll")
 
-_SLICE_S = 0.25
-"""How long to wait for the answer before the errors that Kafka's client reported are read (s)."""
 _RETRY_S = 0.1
 """How long to wait before a request without an answer is repeated (s)."""
 
@@ -47,10 +47,10 @@ def look(
 
     def partitions_of(topic: str, operation: str) -> int:
         """Return the number of partitions; 0 if there is no such topic. Raises: AccessDenied."""
-        problem = answers[topic].exception()
-        if problem is None:
-            return len(answers[topic].result().partitions)
-        if is_denied(problem.args[0]):
+        answer = answers[topic]
+        if not isinstance(answer, KafkaError):
+            return len(answer.partitions)
+        if is_denied(answer):
             raise denied(topic, operation)
         return 0
 
@@ -70,7 +70,7 @@ def look(
 
 def _describe(
     connection: Connection, topics: Iterable[str], timeout: float
-) -> Mapping[str, "Future[TopicDescription]"]:
+) -> Mapping[str, TopicDescription | KafkaError]:
     """Return the brokers' answers about topics; stop early if the login fails, which Kafka's client tries for ever.
 
     An admin client sends the request, because the first one of a consumer of `Connection` would take half a second (see
@@ -82,16 +82,12 @@ def _describe(
     asked = TopicCollection(list(dict.fromkeys(topics)))
     while True:
         left_s = max(deadline - time.monotonic(), 0.1)
-        answers: dict[str, Future[TopicDescription]] = admin.describe_topics(asked, request_timeout=left_s)
-        while waiting := wait(answers.values(), _SLICE_S).not_done:
-            _raise_if_rejected(connection, admin, reasons)
-            if time.monotonic() > deadline:  # as in `KafkaGroups`: the client's timeout may begin later
-                break
+        futures: dict[str, Future[TopicDescription]] = admin.describe_topics(asked, request_timeout=left_s)
+        answers = wait_for(futures, left_s, partial(_raise_if_rejected, connection, admin, reasons))
         _raise_if_rejected(connection, admin, reasons)
-        problems = [answer.exception() for answer in answers.values() if answer not in waiting]
-        errors = [problem.args[0] for problem in problems if problem is not None]
-        lost = [error for error in errors if error.code() < 0]  # Kafka's client reports it, and no broker
-        if not waiting and not lost:
+        # Errors that Kafka's client reports, and no broker.
+        lost = [one for one in (answers or {}).values() if isinstance(one, KafkaError) and one.code() < 0]
+        if answers is not None and not lost:
             return answers
         if time.monotonic() >= deadline:
             said = [error.str() for error in (*reasons, *lost)]  # the first one is more specific than "timed out"

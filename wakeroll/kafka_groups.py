@@ -1,23 +1,22 @@
 """Kafka's own consumer groups: their members and committed offsets, read and written from outside the group."""
 
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
 from model.queue import Queue
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable, WakerollError
+from wakeroll.kafka_answers import wait_for
 
 MIRRORED = "wakeroll"
 """Metadata of offsets that wakeroll wrote to a group of Kafka: they do not come from consumers of that group."""
 
 _Answer = TypeVar("_Answer")
 
-_SLICE_S = 0.1
 _UNREACHABLE = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -117,19 +116,10 @@ class KafkaGroups:
         return answer
 
     def _wait(self, future: Future[_Answer]) -> _Answer | KafkaError:
-        """Wait for an answer; the client's own timeout does not count before it has connected once."""
-        deadline = time.monotonic() + self._timeout
-        while not future.done():
-            if time.monotonic() > deadline:
-                raise NotReachable(f"no Kafka broker answered at {self._bootstrap} within {self._timeout:g} s")
-            try:
-                future.exception(_SLICE_S)
-            except TimeoutError:
-                continue
-        try:
-            return future.result()
-        except KafkaException as problem:
-            error: KafkaError = problem.args[0]
-            if error.code() in _UNREACHABLE:
-                raise NotReachable(f"no Kafka broker answered at {self._bootstrap} ({error.str()})") from None
-            return error
+        answers = wait_for({"": future}, self._timeout)
+        if answers is None:
+            raise NotReachable(f"no Kafka broker answered at {self._bootstrap} within {self._timeout:g} s")
+        answer = answers[""]
+        if isinstance(answer, KafkaError) and answer.code() in _UNREACHABLE:
+            raise NotReachable(f"no Kafka broker answered at {self._bootstrap} ({answer.str()})")
+        return answer

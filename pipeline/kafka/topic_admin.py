@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 
 from wakeroll.connection import Connection
 from wakeroll.errors import LoginFailed, NotReachable
+from wakeroll.kafka_answers import wait_for
 from wakeroll.login_errors import login_failure
 
 PATIENCE_S = 10.0
@@ -224,33 +225,20 @@ class Cluster:
         }
 
     def _answers(self, futures: Mapping[_Key, Future[_Answer]]) -> dict[_Key, _Answer | KafkaError]:
-        """Wait for all answers of a request; they come together.
-
-        The client's own `request_timeout` is not enough: until it has once connected to a broker, list_offsets and
-        describe_configs wait forever (confluent-kafka 2.16).
-        """
-        deadline = time.monotonic() + self._patience_s
-        answers: dict[_Key, _Answer | KafkaError] = {}
-        for key, future in futures.items():
-            while not future.done():
-                if self._stop.is_set() or time.monotonic() > deadline:
-                    raise self._silence()
-                try:
-                    future.exception(_LOOK_UP_S)
-                except TimeoutError:
-                    self._raise_failure()
-            try:
-                answers[key] = future.result()
-            except KafkaException as error:
-                problem: KafkaError = error.args[0]
-                if problem.code() in _UNREACHABLE:
-                    raise self._silence(problem.str()) from None
-                answers[key] = problem
+        """Wait for all answers of a request. Raises: NotReachable, LoginFailed."""
+        answers = wait_for(futures, self._patience_s, self._raise_failure)
+        if answers is None:
+            raise self._silence()
+        for answer in answers.values():
+            if isinstance(answer, KafkaError) and answer.code() in _UNREACHABLE:
+                raise self._silence(answer.str())
         self._heard_s = time.monotonic()
         return answers
 
     def _raise_failure(self) -> None:
         """Raise the failure of the login, if Kafka's client has reported one: it would retry for ever."""
+        if self._stop.is_set():
+            raise self._silence()
         self._admin.poll(0)  # lets the client report its errors
         failure, self._failure = self._failure, None
         if failure is not None:
