@@ -64,11 +64,24 @@ class DecisionLog:
             KafkaException: no broker answers in time.
         """
         topic = connection.topics.decisions
-        partitions = len(Positions(consumer, timeout).queues(topic))
-        if not partitions:
+        at = _partition_of(consumer, topic, group_id.encode(), timeout)
+        if at is None:
             raise NotReachable(f"no topic {topic} at {connection.bootstrap}; is the control plane running?")
-        at = TopicPartition(topic, partition_of(group_id.encode(), partitions))
         return cls(consumer, at, group_id, timeout)
+
+    def follow_the_group(self) -> Iterator[Said]:
+        """If `wakeroll reshard` has given the group another partition, yield the rest of its old one; continue there.
+
+        Raises:
+            NotReachable: no broker answers in time; call it again.
+            KafkaException: the same.
+        """
+        at = _partition_of(self._consumer, self._at.topic, self._key, self._timeout)
+        if at is None or at.partition == self._at.partition:
+            return
+        yield from self.until_now()
+        self._at = at
+        self.from_the_start()
 
     def from_the_start(self) -> None:
         """Begin with the oldest decision that still exists."""
@@ -135,3 +148,9 @@ class DecisionLog:
             return None
         self._seen[shard] = place
         return decision
+
+
+def _partition_of(consumer: Consumer, topic: str, key: bytes, timeout: float) -> TopicPartition | None:
+    """Query which partition of the decisions topic has a group; None: there is no such topic."""
+    partitions = len(Positions(consumer, timeout).queues(topic))
+    return TopicPartition(topic, partition_of(key, partitions)) if partitions else None

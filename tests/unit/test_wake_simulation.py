@@ -21,6 +21,7 @@ from model.retry_topics import delay_ms_of
 from model.sleeping_group import RECHECK_MS, RETURN_MS, STUCK_MS, WakeRules
 from wakeroll.connection import Connection
 from wakeroll.decision_log import Said
+from wakeroll.errors import NotReachable
 from wakeroll.wake import group_waker
 from wakeroll.wake.group_waker import GroupWaker
 from wakeroll.wake.worker_starters import GroupSize
@@ -95,6 +96,8 @@ class World:
         self.is_lossy = True
         self.is_leader = True
         self.has_live_member = False
+        self.has_moved = False
+        """Whether the group's decisions are appended to another partition than the waker reads."""
         self.era = 1
         self.era_ms = 0
         self.members: set[str] = set()
@@ -151,6 +154,7 @@ class World:
     def step(self) -> None:
         """Let a round's time pass."""
         self.now_ms += STEP_MS
+        self.has_moved |= self.is_lossy and self.random.randrange(160) == 0
         for worker in self.workers:
             worker.step()
         self.workers = [worker for worker in self.workers if worker.outcome is None]
@@ -228,6 +232,8 @@ class World:
 
     def wait(self, _: float) -> list[Said]:
         """Let the time of a round pass; return the next decisions."""
+        if self.has_moved:
+            return []
         decisions = []
         while self._decisions and self._decisions[0][0] <= self.now_ms:
             decisions.append(self._decisions.popleft()[1])
@@ -289,6 +295,13 @@ class World:
     def move(self, topic: str) -> None:
         """Check the topic of the lease."""
         assert topic == "orders"
+
+    def follow_the_group(self) -> list[Said]:
+        """Return decisions of a new partition, which is read from now on."""
+        if self.has_moved and self.is_lossy and self.random.random() < 0.3:
+            raise NotReachable("no broker answered")
+        self.has_moved = False
+        return self.wait(0)
 
     def give_back(self) -> None:
         """Do nothing: the lease comes back."""

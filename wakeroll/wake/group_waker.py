@@ -32,7 +32,7 @@ SLICE_S = 0.1
 HOLD_MS = 60_000
 """How long the coordinator holds a pull. A wake that was lost is repeated after this time."""
 REFRESH_MS = 30_000
-"""How often the queues of the topics are looked up."""
+"""How often the queues of the topics are looked up, and the group's partition of the decisions."""
 RETRY_MS = 2_000
 """Pause before the next pull of a queue for which a pull cannot wait now."""
 QUERY_MS = 1_000
@@ -199,7 +199,7 @@ class GroupWaker:
         return min({queue.topic for queue in self._queues} - {retry_topic_of(self._group_id)}, default=self._topics[0])
 
     def _refresh(self) -> None:
-        """Look up the queues again when that is due: topics are created, deleted and extended."""
+        """Look up the queues, and where the group's decisions are, when that is due: both may change."""
         if now_ms() < self._refresh_ms:
             return
         self._refresh_ms = now_ms() + REFRESH_MS
@@ -209,6 +209,8 @@ class GroupWaker:
             self._queues, self._is_stale = self._look_up(), True
             self._group.keep_only(self._queues)
             self._lease.move(self._lease_topic())
+            for decision in self._log.follow_the_group():
+                self._learn(decision)
         except (KafkaException, NotReachable) as problem:
             log.debug("the queues of %s are not known: %s", self._group_id, problem)
 
