@@ -22,12 +22,13 @@ class Crowd:
     Who is woken asks again at once, from behind what Kafka has by then: a consumer would have read that.
     """
 
-    def __init__(self, connection: Connection, topic: str, clients: int, queues: int) -> None:
+    def __init__(self, connection: Connection, topic: str, clients: int, queues: int, name: str = "crowd") -> None:
+        """Prepare; clients of another `name` are others."""
         self._connection = connection
         self._producer = connection.producer(log_level=0)
         self._topic = topic
         self._queues = queues
-        self._pulled = {f"crowd-{number}": 0 for number in range(clients)}
+        self._pulled = {f"{name}-{number}": 0 for number in range(clients)}
         """Client -> number of its last pull."""
         self._queue_of = {client: Queue(topic, "", i % queues) for i, client in enumerate(self._pulled)}
         self._ends: dict[Queue, int] = {}
