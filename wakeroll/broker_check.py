@@ -16,6 +16,9 @@ from wakeroll.login_errors import denied, is_denied, login_failure
 
 log = logging.getLogger("wakeroll")
 
+_TURN_S = 2.0
+"""How long to wait for the answer to the first request (s); twice as long for each further one. A client that has seen
+a cluster without brokers, as a broker reports it that was just resumed, waits for one until its request ends."""
 _RETRY_S = 0.1
 """How long to wait before a request without an answer is repeated (s)."""
 
@@ -80,10 +83,11 @@ def _describe(
     reasons: list[KafkaError] = []
     admin = connection.admin(error_cb=reasons.append, log_level=0)
     asked = TopicCollection(list(dict.fromkeys(topics)))
+    turn_s = _TURN_S
     while True:
-        left_s = max(deadline - time.monotonic(), 0.1)
-        futures: dict[str, Future[TopicDescription]] = admin.describe_topics(asked, request_timeout=left_s)
-        answers = wait_for(futures, left_s, partial(_raise_if_rejected, connection, admin, reasons))
+        turn_s, wait_s = 2 * turn_s, min(max(deadline - time.monotonic(), 0.1), turn_s)
+        futures: dict[str, Future[TopicDescription]] = admin.describe_topics(asked, request_timeout=wait_s)
+        answers = wait_for(futures, wait_s, partial(_raise_if_rejected, connection, admin, reasons))
         _raise_if_rejected(connection, admin, reasons)
         # Errors that Kafka's client reports, and no broker.
         lost = [one for one in (answers or {}).values() if isinstance(one, KafkaError) and one.code() < 0]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Self
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from model.decision_order import order_of, without_era
+from model.decision_order import order_of
 from model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
 from model.partitioner import partition_of
 from model.records import UNREADABLE
@@ -52,8 +52,10 @@ class DecisionLog:
         self._key = group_id.encode()
         self._timeout = timeout
         self._next = 0
-        self._seen: dict[str, tuple[int, int]] = {}
-        """Shard without its era -> place of the newest decision read; see `model.decision_order`."""
+        self._ahead: TopicPartition | None = None
+        """The partition in which the group will continue; both are read until it does."""
+        self._newest = (0, 0)
+        """Place of the newest decision read; see `model.decision_order`."""
 
     @classmethod
     def of_group(cls, connection: Connection, consumer: Consumer, group_id: str, timeout: float) -> Self:
@@ -69,19 +71,19 @@ class DecisionLog:
             raise NotReachable(f"no topic {topic} at {connection.bootstrap}; is the control plane running?")
         return cls(consumer, at, group_id, timeout)
 
-    def follow_the_group(self) -> Iterator[Said]:
-        """If `wakeroll reshard` has given the group another partition, yield the rest of its old one; continue there.
+    def follow_the_group(self) -> None:
+        """Query whether `wakeroll reshard` has given the group another partition; if so, continue there.
+
+        Its last decisions of before may still be to come: the command appends them to the partition of before.
 
         Raises:
-            NotReachable: no broker answers in time; call it again.
+            NotReachable: no broker answers in time.
             KafkaException: the same.
         """
         at = _partition_of(self._consumer, self._at.topic, self._key, self._timeout)
-        if at is None or at.partition == self._at.partition:
-            return
-        yield from self.until_now()
-        self._at = at
-        self.from_the_start()
+        if at is not None and at.partition not in (self._at.partition, self._ahead and self._ahead.partition):
+            self._ahead = at
+            self._assign(self._next)
 
     def from_the_start(self) -> None:
         """Begin with the oldest decision that still exists."""
@@ -100,7 +102,8 @@ class DecisionLog:
         first, end = self._ends()
         self._next = max(self._next, first)
         heard = time.monotonic()
-        while self._next < end:
+        at = self._at
+        while self._at is at and self._next < end:
             before = self._next
             yield from self.wait(SLICE_S)
             if self._next > before:
@@ -116,38 +119,69 @@ class DecisionLog:
             AccessDenied: the principal may not read the decisions.
         """
         messages = take(self._consumer, BATCH, min(timeout, SLICE_S))
-        return [decision for message in messages if (decision := self._read(message)) is not None]
+        said: list[Said] = []
+        is_ahead = False
+        for message in messages:
+            if self._ahead is None or message.partition() == self._at.partition:
+                said += self._read(message)
+            else:
+                is_ahead |= message.error() is None and message.key() == self._key
+        return said + self._go_ahead() if is_ahead else said
+
+    def _go_ahead(self) -> list[Said]:
+        """Begin with the partition ahead; return the rest of the one before, which was decided earlier."""
+        ahead, self._ahead = self._ahead, None
+        assert ahead is not None, "it was read"
+        self._assign(self._next)
+        rest: list[Said] = []
+        try:
+            rest.extend(self.until_now())  # keeps what came before an error
+        except (KafkaException, NotReachable) as problem:
+            log.debug("the end of %s-%s is not reached: %s", self._at.topic, self._at.partition, problem)
+            self._ahead = ahead  # it is read from its start again, which leads here again
+            self._assign(self._next)
+            return rest
+        self._at = ahead
+        self.from_the_start()
+        return rest
 
     def _begin(self, offset: int) -> None:
         self._next = max(offset, 0)
-        self._consumer.assign([TopicPartition(self._at.topic, self._at.partition, offset)])
+        self._assign(offset)
+
+    def _assign(self, offset: int) -> None:
+        """Read the partition from an offset on, and the one ahead from its start."""
+        places = [TopicPartition(self._at.topic, self._at.partition, offset)]
+        if self._ahead is not None:
+            places.append(TopicPartition(self._ahead.topic, self._ahead.partition, OFFSET_BEGINNING))
+        self._consumer.assign(places)
 
     def _ends(self) -> tuple[int, int]:
         return ends_of(self._consumer, self._at, self._timeout)
 
-    def _read(self, message: Message) -> Said | None:
-        """Decode a decision about this group; ignore records of unknown formats: they are for other versions."""
+    def _read(self, message: Message) -> list[Said]:
+        """Return the decision about this group, if it is one; ignore records of unknown formats, of other versions."""
         error = message.error()
         if error is not None:
             if is_denied(error):
                 raise denied(self._at.topic, "Read")
             if error.code() != KafkaError._PARTITION_EOF:
                 log.debug("reading %s-%s: %s", self._at.topic, self._at.partition, error)
-            return None
+            return []
         offset = message.offset()
         assert offset is not None, "a message without an error has an offset"
         self._next = offset + 1
         if message.key() != self._key:
-            return None
+            return []
         try:
             decision = _decoder.decode(message.value() or b"")
         except UNREADABLE:
-            return None
-        shard, place = without_era(decision.shard), order_of(decision.shard, decision.seq)
-        if place <= self._seen.get(shard, (0, 0)):
-            return None
-        self._seen[shard] = place
-        return decision
+            return []
+        place = order_of(decision.shard, decision.seq)
+        if place <= self._newest:
+            return []
+        self._newest = place
+        return [decision]
 
 
 def _partition_of(consumer: Consumer, topic: str, key: bytes, timeout: float) -> TopicPartition | None:

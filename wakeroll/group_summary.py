@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Self
 
+from model.decision_order import era_of
 from model.decisions import Assignment, Decision, Fenced, Membership, Offset
 from model.events import Mode
 from model.queue import Queue
@@ -27,7 +28,7 @@ class History:
         """Number of members that joined."""
         self.newest_ms = 0
         """Log time of the newest decision (epoch ms); 0 if there is none."""
-        self._shard = ""
+        self._era = 0
 
     @classmethod
     def of(cls, decisions: Iterable[Decision]) -> Self:
@@ -39,8 +40,9 @@ class History:
 
     def learn(self, decision: Decision) -> None:
         """Process one more decision."""
-        if decision.shard != self._shard:  # another era, which begins without members
-            self._shard, self.members = decision.shard, None if self.members or not self._is_complete else set()
+        era = era_of(decision.shard)
+        if era != self._era:  # it begins without members; in another shard of the same era the members continue
+            self._era, self.members = era, None if self.members or not self._is_complete else set()
             self._is_complete = self.members is not None
         self.newest_ms = max(self.newest_ms, decision.at_ms)
         match decision:

@@ -52,8 +52,9 @@ class Inbox:
             self._consumer.assign([TopicPartition(self._topic, self._partition, end)])
         except KafkaException as problem:
             self._consumer.close()
+            why = problem.args[0].str()
             raise NotReachable(
-                f"cannot read the end offset of {connection.topics.inbox} at {connection.bootstrap}: {problem}"
+                f"cannot read the end offset of {connection.topics.inbox} at {connection.bootstrap}: {why}"
             ) from None
 
     def poll(self, timeout: float) -> list[ToAClient]:

@@ -12,8 +12,8 @@ from wakeroll.login_errors import denied, is_denied
 from wakeroll.reset import ResetPoint
 
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION)
-_NO_LEADER = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
-"""Errors for a partition that was just created: it has no leader yet, but will have one soon."""
+_NO_LEADER = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION)
+"""Errors for a partition that was just created, and of a broker that was just resumed: it will have a leader soon."""
 _RETRY_S = 0.1
 
 _SHOWN = 5
@@ -21,7 +21,7 @@ _SHOWN = 5
 
 
 def ends_of(consumer: Consumer, at: TopicPartition, timeout: float) -> tuple[int, int]:
-    """Return the first offset and the end offset of a partition; retry while a new partition has no leader.
+    """Return the first offset and the end offset of a partition; retry while it has no leader.
 
     Raises:
         KafkaException: no broker answers within `timeout` seconds.

@@ -9,7 +9,7 @@ from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics, close_producer
-from wakeroll.decision_log import DecisionLog, Said
+from wakeroll.decision_log import DecisionLog
 
 GROUP = "billing"
 
@@ -35,23 +35,24 @@ def test_a_reader_follows_its_group_to_another_partition(broker):
         log = DecisionLog.of_group(connection, consumer, GROUP, timeout=30)
         log.from_the_start()
         assert [one.client_id for one in log.until_now()] == ["a"]
-        assert list(log.follow_the_group()) == []
-
-        decide(2, "b", 1)
         assert Cluster(connection).grow([topic], 8) == {topic: None}
-        rest: list[Said] = []
-        wait_until(
-            lambda: rest != [],
-            "the reader sees the new partitions",
-            between=lambda: rest.extend(log.follow_the_group()),
-            state=lambda: rest,
-        )
-        decide(1, "c", 8)
-        assert [one.client_id for one in rest] == ["b"]
-        found: list[Said] = []
-        wait_until(
-            lambda: found != [], "the next decision", between=lambda: found.extend(log.wait(1)), state=lambda: found
-        )
-        assert [one.client_id for one in found] == ["c"]
+        found: list[str] = []
+
+        def read() -> None:
+            log.follow_the_group()
+            found.extend(one.client_id for one in log.wait(0.5))
+
+        read()
+        decide(2, "b", 1)  # by the command itself, after it has added the partitions
+        wait_until(lambda: found == ["b"], "the last decision of before", between=read, state=lambda: found)
+        decide(3, "c", 1)
+        decide(4, "d", 8)
+        decide(5, "e", 8)
+        wait_until(lambda: "e" in found, "decisions in the new partition", between=read, state=lambda: found)
+        assert found == ["b", "c", "d", "e"]
+        decide(6, "x", 1)
+        decide(7, "f", 8)
+        wait_until(lambda: "f" in found, "the partition before is not read any more", between=read, state=lambda: found)
+        assert "x" not in found
     finally:
         consumer.close()

@@ -1,13 +1,14 @@
 """What an operator asks for, before anything is connected: places, plans, and a sentence for each mistake."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from model import config
-from model.decisions import Offset
+from model.decisions import Membership, Offset
 from model.queue import Queue
 from wakeroll import Admin, EpochMs, InvalidUsage, NotReachable
 from wakeroll.group_summary import History
@@ -109,6 +110,26 @@ def test_a_plan_says_how_far_each_queue_goes_back_or_forth():
         ("orders-10", 7, 40, 33),
     ]
     assert [(entry.queue.queue_id, entry.offset) for entry in plan.offsets] == [(2, 40), (3, 40), (10, 40)]
+
+
+def test_members_continue_in_another_shard_but_not_in_another_era():
+    """`wakeroll reshard` moves a group within its era."""
+
+    def membership(shard: str, seq: int, client_id: str, change: Any) -> Membership:
+        return Membership(shard=shard, seq=seq, group_id="billing", client_id=client_id, change=change, epoch=seq)
+
+    history = History.of(
+        [
+            membership("groups-0.1", 1, "", "emptied"),
+            membership("groups-0.1", 2, "a", "joined"),
+            membership("groups-0.1", 3, "b", "joined"),
+            membership("groups-4.1", 4, "a", "left"),
+        ]
+    )
+    assert history.members == {"b"}
+
+    history.learn(membership("groups-4.2", 1, "c", "joined"))
+    assert history.members == {"c"}
 
 
 def test_a_plan_of_a_broadcasting_group_has_a_row_for_each_client_and_asks_once_a_queue():

@@ -21,8 +21,10 @@ CONTROL = {"wakeroll.groups": 8, "wakeroll.inbox": 16}
 LOST = dict.fromkeys(CONTROL, KafkaError(KafkaError._TRANSPORT))
 MISSING = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-Answers = Mapping[str, int | KafkaError]
-"""Topic -> the number of its partitions, or an error."""
+UNANSWERED = dict.fromkeys(CONTROL)
+
+Answers = Mapping[str, int | KafkaError | None]
+"""Topic -> the number of its partitions, an error, or no answer."""
 
 
 class ScriptedAdmin:
@@ -66,6 +68,11 @@ def test_a_request_whose_connection_breaks_is_repeated(broker):
     assert look(broker(LOST, LOST, CONTROL), [], 10.0) == 16
 
 
+def test_a_request_that_stays_without_an_answer_is_repeated(broker):
+    """A broker that was just resumed reports a cluster without brokers; the request then waits for one till its end."""
+    assert look(broker(UNANSWERED, CONTROL), [], 600.0) == 16
+
+
 def test_a_broker_that_never_answers_is_reported_with_the_first_error_of_kafkas_client(broker):
     with pytest.raises(NotReachable, match=r"no Kafka broker answered at .* within 0\.2 s \(.*Host resolution"):
         look(broker(LOST, errors=(KafkaError._RESOLVE, KafkaError._TRANSPORT)), [], 0.2)
@@ -106,10 +113,10 @@ def test_a_topic_that_does_not_exist_yet_is_only_a_warning(broker, caplog):
     ]
 
 
-def _answer(given: int | KafkaError) -> "Future[SimpleNamespace]":
+def _answer(given: int | KafkaError | None) -> "Future[SimpleNamespace]":
     answer: Future[SimpleNamespace] = Future()
     if isinstance(given, KafkaError):
         answer.set_exception(KafkaException(given))
-    else:
+    elif given is not None:
         answer.set_result(SimpleNamespace(partitions=[None] * given))
     return answer

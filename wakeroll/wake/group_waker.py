@@ -209,8 +209,7 @@ class GroupWaker:
             self._queues, self._is_stale = self._look_up(), True
             self._group.keep_only(self._queues)
             self._lease.move(self._lease_topic())
-            for decision in self._log.follow_the_group():
-                self._learn(decision)
+            self._log.follow_the_group()
         except (KafkaException, NotReachable) as problem:
             log.debug("the queues of %s are not known: %s", self._group_id, problem)
 
