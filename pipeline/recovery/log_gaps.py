@@ -53,12 +53,21 @@ class Ahead(NamedTuple):
 
     @property
     def shortened(self) -> list[ControlPartition]:
-        """Partitions whose log ends before the query's progress, sorted."""
-        return sorted(place for place, its in self.logs.items() if self.reached(place) > its.end)
+        """Partitions whose log ends before the query's progress, or ended there when the query met it last; sorted."""
+        return sorted(place for place in self.logs if self.reached(place) > self.end(place))
 
     def reached(self, place: ControlPartition) -> int:
         """Return the end of the offsets that the query has read or planned to read in a partition."""
         return max(self.progress.next[place], self.progress.planned.get(place, 0))
+
+    def end(self, place: ControlPartition) -> int:
+        """Return the end of a partition's log, or where it ended when the query planned its last batch, if before.
+
+        A log that lost records grows again. But a batch that was planned meanwhile may end before it begins, and then
+        Spark rejects it at each start.
+        """
+        end = self.logs[place].end
+        return min(end, self.progress.planned.get(place, end))
 
     def gone(self, place: ControlPartition) -> str:
         """Describe which records of a partition were deleted."""
@@ -95,8 +104,10 @@ def refuse_shortened(settings: Settings, query: str) -> None:
         return
     place, *others = ahead.shortened
     more = f" (and {len(others)} more partitions)" if others else ""
+    end = ahead.end(place)
+    ends = "ends" if end == ahead.logs[place].end else "ended"
     raise InvalidUsage(
-        f"{name_of(place)}{more} ends at {ahead.logs[place].end}, but {settings.checkpoint(query)} has read up to "
+        f"{name_of(place)}{more} {ends} at {end}, but {settings.checkpoint(query)} has read up to "
         f"{ahead.reached(place)}: the brokers have lost records, or the topic was deleted and created again, or this "
         "is another cluster; if it is the right one, `wakeroll restore` lets the next run continue, in a new era"
     )
