@@ -8,7 +8,7 @@ from typing import Self
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from model.decision_order import order_of
+from model.decision_order import order_of, without_era
 from model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
 from model.partitioner import partition_of
 from model.records import UNREADABLE
@@ -54,8 +54,9 @@ class DecisionLog:
         self._next = 0
         self._ahead: TopicPartition | None = None
         """The partition in which the group will continue; both are read until it does."""
-        self._newest = (0, 0)
-        """Place of the newest decision read; see `model.decision_order`."""
+        self._seen: dict[str, tuple[int, int]] = {}
+        """Shard without its era -> place of the newest decision read; see `model.decision_order`. Rejections may be of
+        other shards than the group's."""
 
     @classmethod
     def of_group(cls, connection: Connection, consumer: Consumer, group_id: str, timeout: float) -> Self:
@@ -177,10 +178,10 @@ class DecisionLog:
             decision = _decoder.decode(message.value() or b"")
         except UNREADABLE:
             return []
-        place = order_of(decision.shard, decision.seq)
-        if place <= self._newest:
+        shard, place = without_era(decision.shard), order_of(decision.shard, decision.seq)
+        if place <= self._seen.get(shard, (0, 0)):
             return []
-        self._newest = place
+        self._seen[shard] = place
         return [decision]
 
 

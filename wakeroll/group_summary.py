@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from model.decision_order import era_of
-from model.decisions import Assignment, Decision, Fenced, Membership, Offset
+from model.decisions import Assignment, Decision, Fenced, Membership, Offset, Rejected
 from model.events import Mode
 from model.queue import Queue
 
@@ -40,11 +40,13 @@ class History:
 
     def learn(self, decision: Decision) -> None:
         """Process one more decision."""
+        self.newest_ms = max(self.newest_ms, decision.at_ms)
+        if isinstance(decision, Rejected):  # it may be of another shard, with eras of its own
+            return
         era = era_of(decision.shard)
         if era != self._era:  # it begins without members; in another shard of the same era the members continue
             self._era, self.members = era, None if self.members or not self._is_complete else set()
             self._is_complete = self.members is not None
-        self.newest_ms = max(self.newest_ms, decision.at_ms)
         match decision:
             case Offset():
                 self.mode = decision.mode

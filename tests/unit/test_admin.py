@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model import config
-from model.decisions import Membership, Offset
+from model.decisions import Membership, Offset, Rejected
 from model.queue import Queue
 from wakeroll import Admin, EpochMs, InvalidUsage, NotReachable
 from wakeroll.group_summary import History
@@ -127,6 +127,9 @@ def test_members_continue_in_another_shard_but_not_in_another_era():
         ]
     )
     assert history.members == {"b"}
+
+    history.learn(Rejected(shard="queues-2.7", seq=9, group_id="billing", rule="bounds", detail=""))
+    assert history.members == {"b"}, "a rejection by another shard is no new era of the group's"
 
     history.learn(membership("groups-4.2", 1, "c", "joined"))
     assert history.members == {"c"}

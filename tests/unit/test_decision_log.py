@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import Message, TopicPartition
 
-from model.decisions import AnyDecision, Membership
+from model.decisions import AnyDecision, Membership, Rejected
 from model.replay import encode_decision
 from wakeroll.decision_log import DecisionLog
 
@@ -48,3 +48,12 @@ def test_a_new_era_counts_from_one():
 def test_what_an_older_era_still_appends_is_not_told():
     """A driver that was given up for lost may live on for a while; what it decides counts no more."""
     assert read((9, 700), (10, 1), (9, 701), (10, 2)) == [("groups-1.9", 700), ("groups-1.10", 1), ("groups-1.10", 2)]
+
+
+def test_a_rejection_by_another_shard_hides_nothing():
+    """Pulls of the group are decided by shards of queues, which count by themselves."""
+    rejected = Rejected(shard="queues-2.7", seq=900, group_id="billing", rule="bounds", detail="")
+    joined = Membership(shard="groups-1.1", seq=1, group_id="billing", client_id="a", change="joined", epoch=1)
+    log = DecisionLog(Partition([rejected, joined]), TopicPartition("wakeroll.decisions", 1), "billing", timeout=1)
+
+    assert log.wait(0) == [rejected, joined]
