@@ -92,9 +92,10 @@ The broker, the observer and the jobs of `wakeroll run` (including `record`) run
 broker's append times. The *floor* is Spark alone, on the same broker in the same run, with the same session, source,
 sink and `record`: the records of the control topics pass through it, without state and without Python. The heartbeats
 are those of new instances of one client, five per second. Then {found.clients} consumers wait on {found.queues} queues
-for {found.per_second} messages per second. Each consumer that is woken pulls again at once. Woken: {found.reached} of the
-{found.clients}. Then the same with {found.handlers} real consumers, which wait in `fetch`, one on each of
-{found.handlers} of these queues. {found.seconds:g} s of each measurement count, after {found.warmup_s:g} s of warm-up.
+for {found.per_second} messages per second. Each consumer that is woken pulls again at once.
+Woken: {found.reached} of the {found.clients}. Then the same with {found.handlers} real consumers, which wait in
+`fetch`, one on each of {found.handlers} of these queues. {found.seconds:g} s of each measurement count, after
+{found.warmup_s:g} s of warm-up.
 
 {table(heads, rows)}
 
