@@ -75,7 +75,8 @@ class DecisionLog:
     def follow_the_group(self) -> None:
         """Query whether `wakeroll reshard` has given the group another partition; if so, continue there.
 
-        Its last decisions of before may still be to come: the command appends them to the partition of before.
+        The command adds the partitions first, and then appends the group's last decisions to the old one. So both are
+        read until the new one has a decision about the group.
 
         Raises:
             NotReachable: no broker answers in time.
@@ -130,7 +131,7 @@ class DecisionLog:
         return said + self._go_ahead() if is_ahead else said
 
     def _go_ahead(self) -> list[Said]:
-        """Begin with the partition ahead; return the rest of the one before, which was decided earlier."""
+        """Continue in the new partition; return the rest of the old one, which was decided earlier."""
         ahead, self._ahead = self._ahead, None
         assert ahead is not None, "it was read"
         self._assign(self._next)

@@ -226,7 +226,7 @@ class Cluster:
 
     def _answers(self, futures: Mapping[_Key, Future[_Answer]]) -> dict[_Key, _Answer | KafkaError]:
         """Wait for all answers of a request. Raises: NotReachable, LoginFailed."""
-        answers = wait_for(futures, self._patience_s, self._raise_failure)
+        answers = wait_for(futures, self._patience_s, self._end_early)
         if answers is None:
             raise self._silence()
         for answer in answers.values():
@@ -235,8 +235,8 @@ class Cluster:
         self._heard_s = time.monotonic()
         return answers
 
-    def _raise_failure(self) -> None:
-        """Raise the failure of the login, if Kafka's client has reported one: it would retry for ever."""
+    def _end_early(self) -> None:
+        """Raise NotReachable after a stop signal, or the failure of a login, which Kafka's client retries for ever."""
         if self._stop.is_set():
             raise self._silence()
         self._admin.poll(0)  # lets the client report its errors

@@ -143,33 +143,28 @@ def test_the_tables_outlive_the_container_and_are_read_without_java(podman: Podm
 
 
 @pytest.fixture
-def reachable_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
-    """A broker that containers with a network of their own reach by an address of this machine."""
+def reachable_broker(tmp_path: Path) -> Iterator[str]:
+    """The address of a broker that containers with a network of their own reach."""
     port, controller = free_ports(2)
     listeners = f"CLIENTS://0.0.0.0:{port},CONTROLLER://{HOST}:{controller}"
-    broker = EmbeddedBroker(
-        tmp_path / "broker",
-        port=port,
-        node=Node(1, {1: controller}),
-        settings={"listeners": listeners, "advertised.listeners": f"CLIENTS://{address_of_this_machine()}:{port}"},
-    )
-    with broker:
-        yield broker
+    address = f"{address_of_this_machine()}:{port}"
+    settings = {"listeners": listeners, "advertised.listeners": f"CLIENTS://{address}"}
+    with EmbeddedBroker(tmp_path / "broker", port=port, node=Node(1, {1: controller}), settings=settings):
+        yield address
 
 
 def test_compose_starts_the_control_plane_as_its_file_says(
-    reachable_broker: EmbeddedBroker, podman: Podman, image: str, tmp_path: Path, tell
+    reachable_broker: str, podman: Podman, image: str, tmp_path: Path, tell
 ):
     """The three services share a volume and a network, and read the settings of a folder."""
-    bootstrap = f"{address_of_this_machine()}:{reachable_broker.bootstrap.rpartition(':')[2]}"
     settings = tmp_path / "settings"
     settings.mkdir(mode=0o755)
     (settings / "wakeroll.toml").write_text('prefix = "composed"\n')
-    make_topic(Connection(bootstrap, topics=Topics("composed")), "orders", 4)
+    make_topic(Connection(reachable_broker, topics=Topics("composed")), "orders", 4)
     [port] = free_ports(1)
     environment = {
         "WAKEROLL_IMAGE": image,
-        "KAFKA_BOOTSTRAP": bootstrap,
+        "KAFKA_BOOTSTRAP": reachable_broker,
         "WAKEROLL_PORT": str(port),
         "WAKEROLL_SETTINGS": str(settings),
     }
@@ -181,7 +176,7 @@ def test_compose_starts_the_control_plane_as_its_file_says(
         with Consumer(
             "billing",
             ["orders"],
-            bootstrap,
+            reachable_broker,
             client_id="c1",
             prefix="composed",
             on_assigned=lambda queues: owned.update(one.queue_id for one in queues),

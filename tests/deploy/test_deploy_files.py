@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ import pytest
 import yaml
 
 from pipeline.settings import PREFIX, Settings
+from tests.support.systems.containers import PROGRAMS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-PROGRAMS = Path(sys.executable).parent
 
 
 def test_hadolint_finds_nothing():

@@ -44,7 +44,7 @@ def test_a_reader_follows_its_group_to_another_partition(broker):
 
         read()
         decide(2, "b", 1)  # by the command itself, after it has added the partitions
-        wait_until(lambda: found == ["b"], "the last decision of before", between=read, state=lambda: found)
+        wait_until(lambda: found == ["b"], "the decision that the command appended", between=read, state=lambda: found)
         decide(3, "c", 1)
         decide(4, "d", 8)
         decide(5, "e", 8)
@@ -52,7 +52,7 @@ def test_a_reader_follows_its_group_to_another_partition(broker):
         assert found == ["b", "c", "d", "e"]
         decide(6, "x", 1)
         decide(7, "f", 8)
-        wait_until(lambda: "f" in found, "the partition before is not read any more", between=read, state=lambda: found)
+        wait_until(lambda: "f" in found, "a decision after the old partition's", between=read, state=lambda: found)
         assert "x" not in found
     finally:
         consumer.close()
