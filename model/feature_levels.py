@@ -8,16 +8,17 @@ from collections.abc import Mapping
 
 FIRST = 1
 """Level of a shard whose log has no `level` record: the behaviour of release 0.1."""
-NEWEST = 2
+NEWEST = 3
 """Newest level that this release knows."""
 
 CHANGES: Mapping[int, str] = {
     1: "the behaviour of release 0.1",
     2: "a record in the wrong partition is rejected with the number of the right one and the number of partitions",
+    3: "a member is evicted as deaf only when others have received records that were sent after its own",
 }
 """Level -> what is new in it."""
 
-STATE_VERSIONS: Mapping[int, int] = {1: 4, 2: 5}
+STATE_VERSIONS: Mapping[int, int] = {1: 4, 2: 5, 3: 6}
 """Level -> version of the states of shards at this level. The release before this one reads version 4, so a deployment
 can return to it until its level is raised."""
 

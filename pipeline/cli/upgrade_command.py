@@ -182,5 +182,5 @@ def _sentence(found: list[ShardLevel], level: int, offsets: dict[ControlPartitio
     lowest = min((one.level for one in found), default=level)
     if lowest >= level:
         return f"all shards are at level {level} or above: there is nothing to raise"
-    news = "; ".join(CHANGES[number] for number in range(lowest + 1, level + 1))
-    return f"new at level {level}: {news}. Nothing has changed; repeat the command with --execute to raise the level"
+    news = "; ".join(f"new at level {number}: {CHANGES[number]}" for number in range(lowest + 1, level + 1))
+    return f"{news}. Nothing has changed; repeat the command with --execute to raise the level"

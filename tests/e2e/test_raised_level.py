@@ -56,10 +56,13 @@ def test_the_pages_commands_show_the_level_and_raise_it(coordinator, wakeroll, t
     ]
     plan, done = said
     assert "│ groups-0 │ 1 │" in plan
-    assert f"new at level 2: {feature_levels.CHANGES[2]}. Nothing has changed" in plan
-    assert "│ queues-3 │ 2 │" in done
-    assert "raised to level 2 from these offsets on" in done
-    wait_until(lambda: set(coordinator.levels.values()) == {2}, "the coordinator decides at level 2")
+    newest = feature_levels.NEWEST
+    for level in range(2, newest + 1):
+        assert f"new at level {level}: {feature_levels.CHANGES[level]}" in plan
+    assert "Nothing has changed" in plan
+    assert f"│ queues-3 │ {newest} │" in done
+    assert f"raised to level {newest} from these offsets on" in done
+    wait_until(lambda: set(coordinator.levels.values()) == {feature_levels.NEWEST}, "the newest level is in force")
 
 
 def test_a_record_in_the_wrong_partition_is_answered_with_the_right_one(coordinator, wakeroll, tmp_path, group_id):
@@ -69,7 +72,7 @@ def test_a_record_in_the_wrong_partition_is_answered_with_the_right_one(coordina
     where = ("--bootstrap", connection.bootstrap, "--prefix", prefix, "--home", home)
     code, _, complaint = wakeroll("upgrade", "--execute", *where)
     assert code == 0, complaint
-    wait_until(lambda: set(coordinator.levels.values()) == {2}, "the coordinator decides at level 2")
+    wait_until(lambda: set(coordinator.levels.values()) == {feature_levels.NEWEST}, "the newest level is in force")
     home_partition = partition_of(group_id.encode(), 4)
     producer = connection.producer()
     event = msgspec.json.encode(Unregister(group_id=group_id, client_id="c", instance_id="i"))
@@ -109,4 +112,7 @@ def test_without_an_operator_s_key_a_new_deployment_begins_at_level_1(broker, wa
     assert not finding.fatal
     assert str(finding).startswith("the new deployment begins at feature level 1: there is no key of the role operator")
     assert levels_in(shown(wakeroll, settings, "--keys", str(operator))) == [(1, True)] * 8
-    assert levels_in(shown(wakeroll, settings, "--keys", str(operator), "--execute")) == [(2, True)] * 8
+    assert (
+        levels_in(shown(wakeroll, settings, "--keys", str(operator), "--execute"))
+        == [(feature_levels.NEWEST, True)] * 8
+    )

@@ -69,7 +69,7 @@ def test_neither_ended_processes_nor_those_that_only_write_tables_are_running_co
 @pytest.mark.parametrize(
     ("found", "newest", "ok", "told"),
     [
-        (OF_ALL, NEWEST, True, "3 shards are at feature level 1; the process knows levels up to 2"),
+        (OF_ALL, NEWEST, True, f"3 shards are at feature level 1; the process knows levels up to {NEWEST}"),
         (OF_ALL | {"groups-0": 2}, NEWEST, True, "3 shards are at feature level 1 to 2"),
         (OF_ALL, 1, False, "the process knows levels up to 1"),
         ({}, NEWEST, True, "no shard had a batch yet"),
