@@ -411,6 +411,7 @@ class Consumer:
         """
         self._refuse_a_fork()
         self._reader.pause([argument_checks.queue_of(queue) for queue in queues])
+        self._connection.clock.on_change()
 
     def resume(self, queues: Iterable[QueueName]) -> None:
         """Read queues on that `pause` has stopped. Any thread may call it.
@@ -420,6 +421,7 @@ class Consumer:
         """
         self._refuse_a_fork()
         self._reader.resume([argument_checks.queue_of(queue) for queue in queues])
+        self._connection.clock.on_change()
 
     def seek(self, queue: QueueName, offset: int) -> None:
         """Read a queue from this offset on; in the polling thread, in `on_assigned`, but not during `run`.

@@ -27,6 +27,10 @@ class RetryClock(Protocol):
         """
         ...
 
+    def on_change(self) -> None:
+        """Note that the application has given push loops something to do, such as a paused or resumed queue."""
+        ...
+
 
 class _SystemClock:
     """The clock of the machine."""
@@ -38,6 +42,9 @@ class _SystemClock:
         return epoch_ms.now_ms()
 
     def on_round(self, idle_until_ms: IdleUntil) -> None:
+        pass
+
+    def on_change(self) -> None:
         pass
 
 

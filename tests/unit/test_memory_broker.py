@@ -253,6 +253,52 @@ def test_after_a_crash_messages_that_were_not_committed_are_delivered_again():
         second.stop()
 
 
+@pytest.mark.parametrize("others", [1, 35], ids=["a crash", "many joins and crashes"])
+def test_a_crash_takes_no_time_from_healthy_members(others):
+    """A member that drains a revoked queue keeps its revoke timeout, whoever joins or crashes meanwhile."""
+    may_end = threading.Event()
+
+    def work(_: list[Message]) -> None:
+        may_end.wait(60)
+
+    def has_receipt() -> bool:
+        group = broker._coordinator.group(GROUP)
+        revoking = group.members["c1"].revoking.values()
+        return bool(revoking) and all(one.shown_ms >= 0 for one in revoking)
+
+    with broker_with(4, queues=4) as broker:
+        first = broker.join(GROUP, [ORDERS], work, client_id="c1", workers=4, batch_size=1)
+        broker.wait_until(lambda: first.calls == 4)
+        for number in range(others):
+            other = broker.join(GROUP, [ORDERS], lambda _: None, client_id=f"x{number}")
+            if not number:
+                broker.wait_until(has_receipt)
+            other.crash()
+        broker.join(GROUP, [ORDERS], lambda _: None, client_id="c2")
+
+        assert {name: len(queues) for name, queues in broker.assignment(GROUP).items()} == {"c1": 4, "c2": 0}
+        may_end.set()
+        broker.run_until_done()
+        assert sorted(numbers(broker.processed(GROUP))) == list(range(4))
+
+
+def test_all_is_done_only_when_resumed_queues_are_read():
+    """Messages of paused queues are not waited for; those of resumed ones are, also right after `resume`."""
+    with broker_with(0) as broker:
+        member = broker.join(GROUP, [ORDERS], lambda _: None)
+        broker.settle()
+        for number in range(20):
+            member.consumer.pause(member.assignment)
+            broker.run_until_done()
+            broker.send(ORDERS, str(number).encode())
+            broker.run_until_done()
+            assert numbers(broker.processed(GROUP)) == list(range(number))
+            member.consumer.resume(member.assignment)
+            broker.run_until_done()
+
+            assert numbers(broker.processed(GROUP)) == list(range(number + 1))
+
+
 def test_a_group_that_is_set_back_receives_its_messages_again():
     with broker_with(4, queues=2) as broker:
         broker.join(GROUP, [ORDERS], lambda _: None)

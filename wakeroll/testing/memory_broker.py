@@ -191,7 +191,8 @@ class MemoryBroker:
     def run_until_done(self, timeout: float = PATIENCE_S) -> None:
         """Let time pass until every message is processed or a dead letter, and processed messages are committed.
 
-        Delays of failed messages are skipped. It waits for all calls of handlers.
+        Delays of failed messages are skipped. It waits for all calls of handlers. Messages of queues that `pause` has
+        stopped are left out until `resume`.
 
         Raises:
             InvalidUsage: no member runs, or the broker is closed.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from model import config, feature_levels
+from model import feature_levels
 from model.decisions import TO_A_CLIENT, AnyDecision, Wake
 from model.events import (
     AnyEvent,
@@ -19,6 +19,7 @@ from model.events import (
     ResetOffset,
     Route,
     RoutedQueue,
+    Subscription,
     Tick,
     Unregister,
 )
@@ -27,6 +28,8 @@ from model.queue import Queue
 from model.records import Record, read_event
 from model.replay import encode_decision
 from model.shard import Shard
+from model.shard_state import decode_state, encode_state
+from model.state_machines import MACHINES
 from wakeroll.connection import Topics
 from wakeroll.testing.memory_log import MemoryLog, Stored
 
@@ -39,7 +42,8 @@ _encode = msgspec.json.Encoder().encode
 class MemoryCoordinator:
     """One shard of groups and one of queues. It has no thread: it runs in those that store events or read an inbox.
 
-    Its clock is the machine's. It skips the time that a group waits after a join, before it computes a new target.
+    Its clock is the machine's. Two deadlines of a group may come early, and leave all others as they are: the time that
+    it waits after a join before it computes a new target, and the session of a member that has crashed.
     """
 
     def __init__(self, log: MemoryLog) -> None:
@@ -51,11 +55,10 @@ class MemoryCoordinator:
         self._began_s = time.monotonic()
         self._ticked_s = 0.0
         self._start_ms = time.time_ns() // 1_000_000
-        self._skipped_ms = 0
         self._pulled: set[Queue] = set()
         """Queues for which a pull was sent."""
-        self._beats: dict[tuple[str, str], Heartbeat] = {}
-        """Group and client -> its last heartbeat."""
+        self._topics_of: dict[tuple[str, str], list[Subscription]] = {}
+        """Group and client -> the subscriptions of its last heartbeat."""
         self._shards = {topic: Shard(topic, 0, 1, raises=True) for topic in self._names.control}
         for topic in self._names.all:
             log.create(topic, 1)
@@ -87,16 +90,16 @@ class MemoryCoordinator:
         return {} if group is None else {name: sorted(member.owned) for name, member in group.members.items()}
 
     def evict(self, group_id: str, client_id: str) -> None:
-        """Let the session of a member end, as if it had been silent for as long; the other members stay."""
+        """Let the session of a member end now."""
         with self._log.lock:
-            self._beats.pop((group_id, client_id), None)
-            step = 0
-            while (group := self.group(group_id)) is not None and client_id in group.members:
-                if not step % 10:
-                    for beat in list(self._beats.values()):
-                        self._append(beat)
-                step += 1
-                self._skip()
+            self._topics_of.pop((group_id, client_id), None)
+
+            def end_session(group: Group, now_ms: int) -> None:
+                if client_id in group.members:
+                    member = group.members[client_id]
+                    member.seen_ms -= max(group.session_ends_ms(member) - now_ms, 0)
+
+            self._bring_forward(group_id, end_session)
 
     def reset(self, group_id: str, offsets: dict[Queue, int]) -> None:
         """Set committed offsets, as an operator does."""
@@ -139,13 +142,25 @@ class MemoryCoordinator:
         self._ticked_s = time.monotonic()
         self._append(Tick())
 
-    def _skip(self) -> None:
-        """Skip one second, which is what a tick counts for at most."""
-        self._skipped_ms += config.UNTIMED_STEP_MS
+    def _bring_forward(self, group_id: str, change: Callable[[Group, int], None]) -> None:
+        """Change the times of one deadline of a group in the state of its shard, and let a tick look at the group.
+
+        If the clock were set forward instead, healthy members would lose time too: a revoke timeout, or their session.
+        """
+        shard = self._shards[self._names.groups]
+        state, group = decode_state(shard.body()), shard.group(group_id)
+        if group is None:
+            return
+        change(group, state.clock.at_tick_ms)
+        state.clock.grace_until_ms = state.clock.at_tick_ms  # nobody reconnects to a broker in memory
+        state.routine.pop(group_id.encode(), None)  # `group` has these heartbeats
+        state.entities[group_id] = MACHINES["groups"].encode(group)
+        state.deadlines[group_id] = state.next_due_ms = 0
+        self._shards[self._names.groups] = shard.continued(encode_state(state), 1)
         self._tick()
 
     def _now_ms(self) -> int:
-        return self._start_ms + round((time.monotonic() - self._began_s) * 1_000) + self._skipped_ms
+        return self._start_ms + round((time.monotonic() - self._began_s) * 1_000)
 
     # --- decisions ---
 
@@ -159,17 +174,17 @@ class MemoryCoordinator:
             self._follow(event)
 
     def _follow(self, event: AnyEvent) -> None:
-        """Skip the time before the next target when a member joins, changes its topics or leaves."""
+        """End the wait for the next target when a member joins, changes its topics or leaves."""
         assert isinstance(event, Heartbeat | Unregister)
         place = event.group_id, event.client_id
-        before = self._beats.pop(place, None)
+        before = self._topics_of.pop(place, None)
         if isinstance(event, Heartbeat):
-            self._beats[place] = event
+            self._topics_of[place] = event.subscriptions
         self._log.note_change()
         group = self.group(event.group_id)
-        is_new = before is None or not isinstance(event, Heartbeat) or before.subscriptions != event.subscriptions
+        is_new = before is None or not isinstance(event, Heartbeat) or before != event.subscriptions
         if group is not None and group.pending and is_new:
-            self._skip()
+            self._bring_forward(event.group_id, _end_settling)
 
     def _publish(self, decision: AnyDecision) -> None:
         self.on_decision(decision)
@@ -179,3 +194,7 @@ class MemoryCoordinator:
         if isinstance(decision, TO_A_CLIENT) and decision.client_id:
             self._log.append(self._names.inbox, 0, decision.client_id.encode(), value, [], self._now_ms())
             self._log.changed.notify_all()
+
+
+def _end_settling(group: Group, now_ms: int) -> None:
+    group.retargeted_ms = min(group.retargeted_ms, now_ms - group.settings.settle_ms)

@@ -54,6 +54,10 @@ class SkippingClock:
             if until_ms is not None:
                 self.idle.notify_all()
 
+    def on_change(self) -> None:
+        """Note that the last rounds of push loops do not tell what they have to do now."""
+        self._log.note_change()
+
     def forget(self) -> bool:
         """Forget the rounds of this thread, which ends; return whether there were any."""
         thread = threading.get_ident()
