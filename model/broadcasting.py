@@ -84,7 +84,7 @@ def leave(turn: Turn, client_id: str, how: How) -> Outcome:
     if own is None:
         return NOTHING
     own.left_ms = turn.moment.now_ms
-    if not own.offsets:
+    if not own.offsets and not own.awaited:
         del group.own_offsets[client_id]
     group.remind(turn.moment.now_ms + config.FORGET_MS)
     return NOTHING
@@ -182,11 +182,13 @@ def _give(turn: Turn, client_id: str) -> Outcome:
         # others.
         group.stale = True
         group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
+    own = group.own_offsets[client_id]
+    if turn.level >= 3:
+        _note_awaited(turn, own, member)
     if wanted == member.owned.keys():
         return NOTHING
     turn.broadcast_room.take(len(wanted) - len(member.owned))
-    own = group.own_offsets[client_id]
-    consumed = own_offsets.consumed_topics(own)
+    consumed = own_offsets.consumed_topics(own).union(own.awaited)
     for queue in member.owned.keys() - wanted:
         del member.owned[queue]
     for queue in sorted(wanted - member.owned.keys()):
@@ -194,10 +196,18 @@ def _give(turn: Turn, client_id: str) -> Outcome:
         if queue.topic in consumed and not own_offsets.was_given(own, queue) and queue not in own.offsets:
             own.added[queue] = group.epoch
     own_offsets.note_given(own, member.owned)
+    if own.awaited:
+        own.awaited = sorted(set(own.awaited) - {queue.topic for queue in member.owned})
     if is_limited:
         detail = f"has {len(member.owned)} queues; further queues of its topics are not assigned; {_limits(turn)}"
         turn.note(client_id, member, "conflict", detail)
     return sending((client_id,))
+
+
+def _note_awaited(turn: Turn, own: OwnOffsets, member: Member) -> None:
+    """Note which topics of a member do not exist now; forget those that it does not subscribe any more."""
+    awaited = {topic for topic in member.subscriptions if topic in own.awaited or turn.routes.queues(topic) == ()}
+    own.awaited = sorted(awaited)
 
 
 def _share(turn: Turn, member: Member) -> tuple[set[Queue], bool]:

@@ -88,6 +88,9 @@ ERA_EPOCHS = 2**32
 """Epochs per era: those of era E begin at (E - 1) * 2**32, so an epoch shows its era."""
 KEEP_ROUTE_MS = 3_600_000
 """A route is forgotten if no observer repeated it for this long (ms) and no group of the shard subscribes its topic."""
+ABSENT_ROUTE_MS = 60_000
+"""The route of a topic without queues is forgotten if no observer repeated it for this long (ms; they repeat it every
+30 s) and no group of the shard subscribes it: the topic may exist by now."""
 GONE_TOPIC_MS = 3_600_000
 """State of a deleted topic is forgotten after this, ms: longer than any restart of its brokers."""
 LAST_RESETS = 16

@@ -270,7 +270,7 @@ class Arrival(Event, frozen=True, kw_only=True, tag="arrival"):
 
 
 class Route(Event, frozen=True, kw_only=True, tag="route"):
-    """The queues of a topic, sent to every partition; an empty list: the topic was deleted."""
+    """The queues of a topic, sent to every partition; an empty list: the topic does not exist."""
 
     topic: TopicName
     queues: Annotated[list[RoutedQueue], Meta(max_length=config.MAX_QUEUES)] = []
@@ -282,6 +282,9 @@ class Route(Event, frozen=True, kw_only=True, tag="route"):
             description="identity of the topic, which changes if it is deleted and recreated; empty if not known",
         ),
     ] = ""
+    is_new: Annotated[
+        bool, Meta(description="whether the topic did not exist when the observer first queried it, for a subscription")
+    ] = False
 
 
 class Tick(Event, frozen=True, kw_only=True, tag="tick"):

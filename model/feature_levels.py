@@ -14,7 +14,8 @@ NEWEST = 3
 CHANGES: Mapping[int, str] = {
     1: "the behaviour of release 0.1",
     2: "a record in the wrong partition is rejected with the number of the right one and the number of partitions",
-    3: "a member is evicted as deaf only when others have received records that were sent after its own",
+    3: "a member is evicted as deaf only when others have received records that were sent after its own; "
+    "a topic that did not exist when a group subscribed it, or that was recreated, is consumed from its first message",
 }
 """Level -> what is new in it."""
 

@@ -205,6 +205,9 @@ class OwnOffsets(Struct, array_like=True):
     """``topic@broker`` -> one above the highest queue_id that was assigned; a queue from there on was added later."""
     reset_epochs: dict[Queue, int] = {}
     """Queue whose offset was reset -> epoch of the last reset; a commit of an earlier epoch is too old."""
+    awaited: list[str] = []
+    """Topics of the client that did not exist when it subscribed them, sorted; they start at their first messages.
+    Empty below feature level 3."""
 
 
 class QueueLock(Struct, array_like=True):
@@ -240,7 +243,7 @@ class Group(Struct, array_like=True, kw_only=True):
     suspected_ids: dict[str, str] = {}
     """Topic -> a different id that one route named; a second route with that id proves that the topic was recreated."""
     gone_topics: dict[str, int] = {}
-    """Topic that has no queues any more -> the shard's clock at the route that showed it."""
+    """Topic that has no queues, any more or yet -> the shard's clock at the route that showed it."""
     idle_topics: dict[str, int] = {}
     """Topic with stored offsets that no member subscribes -> the shard's clock when that began."""
     consumed: list[str] = []

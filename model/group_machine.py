@@ -25,6 +25,7 @@ from model import (
     conflicts,
     events,
     failed_messages,
+    feature_levels,
     handover,
     learning,
     locks,
@@ -55,6 +56,7 @@ def step(
     routes: Routes,
     load: Load = NO_LOAD,
     limits: Limits = DEFAULT_LIMITS,
+    level: int = feature_levels.FIRST,
 ) -> list[AnyDecision]:
     """Apply one event to a consumer group, in place.
 
@@ -66,11 +68,12 @@ def step(
         routes: the queues of every topic that the shard knows, with this event's route.
         load: the load of the whole shard, with this group.
         limits: the limits of the deployment.
+        level: the feature level of the shard.
 
     Returns:
         The decisions, in order and without their header.  A heartbeat that changes nothing leads to none.
     """
-    turn = Turn(group, moment, cause, routes, load, limits)
+    turn = Turn(group, moment, cause, routes, load, limits, level)
     if refused := admission.no_more_groups(turn, event):
         return refused
     handled = _handle(turn, event)

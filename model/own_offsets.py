@@ -47,6 +47,19 @@ def start_over(own: OwnOffsets, topic: str, queues: Iterable[Queue]) -> None:
         note_given(own, queues)
 
 
+def start_at_first(group: Group, own: OwnOffsets, topic: str, queues: Iterable[Queue]) -> None:
+    """Start the queues of a topic that was created again after the client consumed it at their first messages."""
+    if topic in map(_topic_of, own.given):
+        for queue in queues:
+            if queue not in own.offsets:
+                own.added[queue] = group.epoch
+
+
+def note_absence(own: OwnOffsets, topic: str) -> None:
+    """Note that a topic of the client does not exist now."""
+    own.awaited = sorted({*own.awaited, topic})
+
+
 # --- commits and resets ---
 
 
@@ -102,6 +115,7 @@ def forget_topics(group: Group, topics: Collection[str]) -> None:
     """Forget the offsets of deleted topics."""
     for own in group.own_offsets.values():
         _forget_given(own, topics)
+        own.awaited = [topic for topic in own.awaited if topic not in topics]
         for kept in (own.added, own.offsets, own.reset_epochs):
             for queue in [queue for queue in kept if queue.topic in topics]:
                 del kept[queue]

@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from model import config
+from model.events import Route
 from model.shard_state import ShardState
 from model.state_machines import Entity, Machine
 
@@ -42,17 +43,23 @@ class RouteReaders:
         self.update(name, entity)
         del self._topics[name]
 
-    def told(self, topic: str, now_ms: int) -> None:
+    def told(self, route: Route, now_ms: int) -> None:
         """Note that an observer has sent the route of a topic, at a time of the shard's clock."""
-        self._state.told.pop(topic, None)
-        self._state.told[topic] = now_ms
+        state, topic = self._state, route.topic
+        state.told.pop(topic, None)
+        state.absent.pop(topic, None)
+        told = state.told if route.queues or state.level < 3 else state.absent
+        told[topic] = now_ms
 
     def unread(self, now_ms: int) -> Iterator[str]:
         """Yield, and forget, the topics that no observer has repeated for long and that no group subscribes."""
-        told = self._state.told
+        yield from self._unread(self._state.told, now_ms, config.KEEP_ROUTE_MS)
+        yield from self._unread(self._state.absent, now_ms, config.ABSENT_ROUTE_MS)
+
+    def _unread(self, told: dict[str, int], now_ms: int, keep_ms: int) -> Iterator[str]:
         while told:
             topic, told_ms = next(iter(told.items()))
-            if now_ms - told_ms < config.KEEP_ROUTE_MS:
+            if now_ms - told_ms < keep_ms:
                 return
             del told[topic]
             if topic in self._state.readers:

@@ -203,7 +203,7 @@ class Shard:
             case Level():
                 self._raise_level(event.level)
             case Route():
-                self._readers.told(event.topic, moment.now_ms)
+                self._readers.told(event, moment.now_ms)
                 for name in self._readers.of(event.topic, is_changed=self._routes.learn(event)):
                     decisions += self._step(name, event, moment, cause)
             case Heartbeat():
@@ -322,7 +322,7 @@ class Shard:
             routine_beats.enter(seen_ms, entity)
             self._entities.seen(name, seen_ms)
         of_all, before = state.load, self._machine.load(entity)
-        around = Around(self._routes, of_all, state.limits, authoritative)
+        around = Around(self._routes, of_all, state.limits, authoritative, state.level)
         decisions: list[AnyDecision]
         try:
             decisions = self._machine.step(entity, event, moment, cause, around)

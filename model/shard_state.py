@@ -80,6 +80,9 @@ class ShardState(Struct, array_like=True):
     """Feature level: how the shard decides, by the newest `level` record."""
     growths: list[Growth] = []
     """Changes of the number of partitions, the oldest first."""
+    absent: dict[str, int] = {}
+    """Topic whose last route has no queues -> the shard's clock at that route, the oldest first; such topics are not in
+    `told`. Empty below feature level 3."""
 
 
 encode_state = msgspec.msgpack.Encoder().encode

@@ -3,6 +3,8 @@
 They are kept when the owner changes, and when the group changes its mode.
 """
 
+from collections.abc import Iterable
+
 from model import doubtful_commits, learning
 from model.decisions import Start
 from model.group import Group
@@ -33,6 +35,14 @@ def note_added(group: Group, target: Target) -> None:
         if queue.topic in consumed and not known:
             group.added[queue] = group.epoch
     group.consumed = sorted(consumed | topics)
+
+
+def start_at_first(group: Group, topic: str, queues: Iterable[Queue]) -> None:
+    """Start the queues of a topic that was created after the group subscribed it at their first messages."""
+    group.consumed = sorted({*group.consumed, topic})
+    for queue in queues:
+        if queue not in group.offsets:
+            group.added[queue] = group.epoch
 
 
 def commit(turn: Turn, queue: Queue, offset: int) -> None:

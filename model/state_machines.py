@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from model import group_machine, queue_machine
+from model import feature_levels, group_machine, queue_machine
 from model.config import NEVER_MS, Limits
 from model.decisions import AnyDecision, Cause
 from model.group import Group, GroupSettings, Loss
@@ -28,6 +28,8 @@ class Around(NamedTuple):
     """Limits of the deployment."""
     authoritative: bool = True
     """Whether an arrival is an observer's report; False for a producer's hint. True for all other events."""
+    level: int = feature_levels.FIRST
+    """Feature level of the shard at the event."""
 
 
 class Machine(Struct, frozen=True):
@@ -70,7 +72,7 @@ MACHINES: Mapping[str, Machine] = {
     "groups": Machine(
         new=_new_group,
         step=lambda group, event, moment, cause, around: group_machine.step(
-            group, event, moment, cause, around.routes, around.load, around.limits
+            group, event, moment, cause, around.routes, around.load, around.limits, around.level
         ),
         encode=msgspec.msgpack.Encoder().encode,
         decode=msgspec.msgpack.Decoder(Group).decode,

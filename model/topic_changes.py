@@ -21,9 +21,10 @@ def follow(turn: Turn, route: Route) -> Outcome:
     """Compare a topic's committed offsets with its newest route, and correct those that cannot be right."""
     group, topic = turn.group, route.topic
     if not route.queues:
-        group.gone_topics.setdefault(topic, turn.moment.now_ms)
-        group.remind(turn.moment.now_ms + config.GONE_TOPIC_MS)
+        _note_absence(turn, topic)
         return NOTHING
+    if route.is_new and turn.level >= 3 and not _is_known(group, topic):
+        _note_absence(turn, topic)
     known_id = group.topic_ids.get(topic, "")
     if _was_gone(group, route, known_id) or _is_another(group, route, known_id):
         group.topic_ids[topic] = route.topic_id
@@ -52,7 +53,11 @@ def review(turn: Turn, topics: Iterable[str]) -> Outcome:
     outcomes: list[Outcome] = []
     for topic in sorted(topics):
         route = turn.routes.get(topic)
-        if route is None or not route.queues:
+        if route is None:  # it may exist: the observer queries a topic only after a subscription
+            continue
+        if not route.queues:
+            if turn.level >= 3:
+                _note_absence(turn, topic)
             continue
         known_id = group.topic_ids.get(topic, "")
         is_another = bool(known_id and route.topic_id) and known_id != route.topic_id
@@ -97,6 +102,24 @@ def next_due_ms(group: Group) -> int:
     return min(due, default=config.NEVER_MS)
 
 
+def _note_absence(turn: Turn, topic: str) -> None:
+    """Note that a topic of the group does not exist now: if it is created, it is consumed from its first message."""
+    group = turn.group
+    group.gone_topics.setdefault(topic, turn.moment.now_ms)
+    group.remind(turn.moment.now_ms + config.GONE_TOPIC_MS)
+    if turn.level >= 3:
+        for client_id, member in group.members.items():
+            if topic in member.subscriptions and member.mode == "broadcasting" and client_id in group.own_offsets:
+                own_offsets.note_absence(group.own_offsets[client_id], topic)
+
+
+def _is_known(group: Group, topic: str) -> bool:
+    """Return whether the group has consumed a topic, or has offsets of it."""
+    if topic in group.consumed or any(queue.topic == topic for queue in group.offsets):
+        return True
+    return any(topic in own_offsets.consumed_topics(own) for own in group.own_offsets.values())
+
+
 def _was_gone(group: Group, route: Route, known_id: str) -> bool:
     """Return whether a topic was deleted and is not known to be the same one; from now on it counts as existing."""
     was_gone = group.gone_topics.pop(route.topic, -1) >= 0
@@ -133,14 +156,23 @@ def _start_over(turn: Turn, route: Route) -> Outcome:
     group, why = turn.group, f"{route.topic} was deleted and recreated"
     group.suspected_ids.pop(route.topic, None)
     routed = {one.queue: one for one in route.queues}
-    known = sorted(queue for queue in group.offsets if queue.topic == route.topic)
-    wrong = [(queue, routed[queue].min_offset if queue in routed else 0) for queue in known]
+    known = {queue for queue in group.offsets if queue.topic == route.topic}
+    own = {
+        name: {queue for queue in own.offsets if queue.topic == route.topic} for name, own in group.own_offsets.items()
+    }
+    if turn.level >= 3:  # an owner that has committed nothing yet reads the former topic
+        known |= {queue for queue in group.owners if queue.topic == route.topic}
+        for name in own.keys() & group.members.keys():
+            own[name] |= {queue for queue in group.members[name].owned if queue.topic == route.topic}
+    wrong = [(queue, routed[queue].min_offset if queue in routed else 0) for queue in sorted(known)]
     outcomes = [_set_right(turn, wrong, why)] if wrong else []
     for one in group.own_offsets.values():
         own_offsets.start_over(one, route.topic, routed)
-    own = {
-        name: [queue for queue in own.offsets if queue.topic == route.topic] for name, own in group.own_offsets.items()
-    }
+    if turn.level >= 3:
+        if (group.mode if group.members else group.mode_before) == "clustering":
+            shared_offsets.start_at_first(group, route.topic, routed)
+        for one in group.own_offsets.values():
+            own_offsets.start_at_first(group, one, route.topic, routed)
     if count := sum(map(len, own.values())):
         begin_reset(turn, count, f"{why}; offsets set: {count}")
         clients: set[str] = set()

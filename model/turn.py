@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from model import config
+from model import config, feature_levels
 from model.broadcast_room import BroadcastRoom
 from model.config import DEFAULT_LIMITS, Limits
 from model.decisions import AnyDecision, Cause, Change, Membership, Offset, Rejected, Trigger
@@ -94,6 +94,7 @@ class Turn:
         routes: Routes,
         load: Load = NO_LOAD,
         limits: Limits = DEFAULT_LIMITS,
+        level: int = feature_levels.FIRST,
     ) -> None:
         self.group = group
         self.moment = moment
@@ -103,6 +104,8 @@ class Turn:
         """Load of the shard before this event, with this group."""
         self.limits = limits
         """Limits of the deployment."""
+        self.level = level
+        """Feature level of the shard."""
         self.bytes_elsewhere = load.bytes - group.bytes
         """Bytes of the shard's other groups."""
         self.decisions: list[AnyDecision] = []

@@ -27,7 +27,7 @@ from pipeline.observer import subscribed_topics
 from pipeline.observer.arrival_events import Announcer
 from pipeline.observer.offset_mirror import OffsetMirror
 from pipeline.observer.signed_producers import ENDS_MS, SignedProducer
-from pipeline.observer.subscribed_topics import OffsetsSet, Routed, Said, Subscribed
+from pipeline.observer.subscribed_topics import OffsetsSet, Said, Subscribed
 from pipeline.observer.ticks import Ticker, next_due_s
 from pipeline.observer.topic_follower import Follower
 from pipeline.observer.topic_routes import RouteBook, Watch
@@ -149,8 +149,6 @@ class Router:
                 self._hear(wanted.topic for wanted in said.subscriptions)
             case OffsetsSet():
                 self._hear({entry.queue.topic for entry in said.offsets})
-            case Routed() if said.queues:
-                self._book.remember(said.topic)
 
     def _hear(self, topics: Iterable[str]) -> None:
         for topic in topics:
@@ -187,7 +185,7 @@ class Router:
                 continue
             watch.read(racks)
             if topic not in self._control:
-                self._remark(topic, "" if racks or watch.is_told else "does not exist")
+                self._remark(topic, "" if racks or watch.existed else "does not exist")
         if missing := [topic for topic, watch in self._control.items() if not watch.rooms]:
             self._absence.began(f"there is no topic {' and no '.join(missing)}; `wakeroll run` creates it; waiting")
         else:
@@ -232,7 +230,7 @@ class Router:
                 continue
             if news and route.queues:
                 log.info("topic %s has %d queues, version %s", topic, len(route.queues), route.version)
-            elif news:
+            elif news and watch.existed:
                 log.info("topic %s was deleted", topic)
             self._send(route)
 

@@ -1,4 +1,4 @@
-"""Parsing of group events by the observer: which topics are subscribed or reset, and which were routed."""
+"""Parsing of group events by the observer: which topics are subscribed or reset."""
 
 from typing import Annotated
 
@@ -30,14 +30,7 @@ class OffsetsSet(Struct, tag_field="type", tag="reset"):
     offsets: Annotated[list[_Offset], Meta(max_length=MAX_QUEUES)] = []
 
 
-class Routed(Struct, tag_field="type", tag="route"):
-    """A route, reduced to its topic and whether the topic has queues."""
-
-    topic: TopicName
-    queues: list[msgspec.Raw] = []
-
-
-Said = Subscribed | OffsetsSet | Routed
+Said = Subscribed | OffsetsSet
 _decode = msgspec.json.Decoder(Said).decode
 
 

@@ -16,7 +16,7 @@ from wakeroll.errors import NotReachable
 log = logging.getLogger(__name__)
 
 LOOK_BACK_MS = 120_000
-"""How far back reading starts (ms): far enough for a live client's heartbeat, and for a previous observer's route."""
+"""How far back reading starts (ms): far enough for a live client's heartbeat."""
 _ANSWER_S = 1.5
 _AT_ONCE = 1_000
 

@@ -30,6 +30,10 @@ class Watch:
         self.absences = 0
         """Consecutive reads, up to two, in which the topic did not exist."""
         self.reads_unheard = 0
+        self.existed = False
+        """Whether a read found the topic."""
+        self._is_new: bool | None = None
+        """Whether the first read did not find the topic; None before it."""
         self._doubtful: set[int] = set()
         self._offsets: dict[int, tuple[int, int | None]] = {}
         self._told_version: str | None = None
@@ -46,6 +50,9 @@ class Watch:
         not contain it. A queue without a leader is not gone, and keeps its room.
         """
         self.absences = 0 if racks else min(self.absences + 1, 2)
+        if self._is_new is None:
+            self._is_new = not racks
+        self.existed |= bool(racks)
         self.topic_id = getattr(racks, "topic_id", "") or self.topic_id
         before = dict(self.rooms)
         missing = self.rooms.keys() - racks.keys()
@@ -83,6 +90,8 @@ class Watch:
             queue_id: offsets.get((topic, queue_id)) or self._offsets.get(queue_id, (0, None))
             for queue_id in self.rooms
         }
+        # One read proves too little about a topic that the group may have offsets of; a shard takes it for new topics.
+        is_new = bool(self._is_new and self.rooms and not self.is_told)
         # The very first route is accepted at once, so its id counts twice.
         self._told_ids = [self._told_ids[1] if self.is_told else self.topic_id, self.topic_id]
         self._told_version, self._told_ms = self.version, now_ms
@@ -97,7 +106,7 @@ class Watch:
             )
             for queue_id in sorted(self.rooms)
         ]
-        return Route(topic=topic, queues=queues, version=self.version, topic_id=self.topic_id)
+        return Route(topic=topic, queues=queues, version=self.version, topic_id=self.topic_id, is_new=is_new)
 
     def unsaid(self) -> None:
         """Mark the last route as lost, so that it is sent again."""
@@ -105,14 +114,14 @@ class Watch:
 
 
 class RouteBook:
-    """All subscribed topics. A topic that never existed has no route; a deleted one has an empty route."""
+    """All subscribed topics. A topic that does not exist has an empty route.
+
+    Groups that wait for it consume it from its first message when it is created.
+    """
 
     def __init__(self) -> None:
         self._watches: dict[str, Watch] = {}
         self._new: list[str] = []
-        # Kept when a topic is dropped, and learnt from the log by an observer that starts: a client that subscribes to
-        # a topic that was deleted meanwhile must still receive its empty route.
-        self._existed: set[str] = set()
 
     @property
     def topics(self) -> list[str]:
@@ -135,10 +144,6 @@ class RouteBook:
             self._new.append(topic)
         self._watches[topic].reads_unheard = 0
 
-    def remember(self, topic: str) -> None:
-        """Record that `topic` had queues, according to the log."""
-        self._existed.add(topic)
-
     def trust_all(self) -> None:
         """Record that the brokers did not answer: reads before and after this are not consecutive."""
         for watch in self._watches.values():
@@ -155,11 +160,10 @@ class RouteBook:
 
     def due(self, now_ms: int) -> list[str]:
         """Return the topics whose routes must be sent now; `now_ms` is any clock that never goes back."""
-        self._existed.update(topic for topic, watch in self._watches.items() if watch.rooms)
         return [
             topic
             for topic, watch in self._watches.items()
-            if (watch.rooms or (watch.absences == 2 and topic in self._existed)) and watch.is_due(now_ms)
+            if (watch.rooms or watch.absences == 2) and watch.is_due(now_ms)
         ]
 
     def unsaid(self, topic: str) -> None:

@@ -267,6 +267,7 @@ class Story:
                     queues=_routed(topic, queues, rooms, ends, brokers),
                     version=version,
                     topic_id=options.get("topic_id", ""),
+                    is_new=options.get("is_new") == "true",
                 )
             case ["beat", name, *topics]:
                 return self._beat(group_id, name, topics, options)

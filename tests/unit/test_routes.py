@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from model.queue import Queue
 from pipeline.observer import subscribed_topics
-from pipeline.observer.subscribed_topics import OffsetsSet, Routed, Subscribed
+from pipeline.observer.subscribed_topics import OffsetsSet, Subscribed
 from pipeline.observer.ticks import next_due_s
 from pipeline.observer.topic_routes import FORGET_READS, REFRESH_MS, RouteBook, Watch, fingerprint
 
@@ -103,17 +103,29 @@ def test_a_leader_in_another_room_is_news():
     assert told(book) == [("orders", {0: "a", 1: "a"})]
 
 
-def test_a_topic_that_never_existed_has_no_route():
-    """Its subscribers are told "no route received yet", rather than that it was deleted."""
-    assert told(book_of({}, {}, {})) == []
+def test_a_topic_that_does_not_exist_has_an_empty_route_after_two_reads():
+    """Groups that subscribe it consume it from its first message if it is created later. One read is no proof."""
+    assert told(book_of({})) == []
 
-
-def test_a_topic_that_appears_is_told():
     book = book_of({}, {})
+    assert told(book) == [("orders", {})]
 
     book.watch("orders").read(TWO)
-
     assert told(book) == [("orders", TWO)]
+
+
+def test_a_topic_created_between_the_first_two_reads_is_marked_as_new():
+    """It has no empty route, and its messages so far must not be skipped either."""
+
+    def route_of(*reads):
+        book = book_of(*reads)
+        return [book.watch(topic).tell(topic, {}, 0).is_new for topic in book.due(0)]
+
+    assert [route_of({}, TWO), route_of(TWO), route_of(TWO, {}, TWO)] == [[True], [False], [False]]
+    watch = book_of({}, TWO).watch("orders")
+    assert [watch.tell("orders", {}, now_ms).is_new for now_ms in (0, 1)] == [True, False]
+    watch.unsaid()
+    assert watch.tell("orders", {}, 2).is_new
 
 
 def test_a_deleted_topic_has_an_empty_route_and_a_new_one_when_it_is_back():
@@ -131,9 +143,8 @@ def test_a_deleted_topic_has_an_empty_route_and_a_new_one_when_it_is_back():
 
 
 def test_a_topic_deleted_while_no_observer_lived_is_told_by_the_next():
-    """It never saw the topic; the log of its predecessor says that there was one."""
+    """It never saw the topic."""
     book = book_of({})
-    book.remember("orders")
     assert told(book) == []
 
     book.watch("orders").read({})
@@ -231,6 +242,7 @@ def test_a_queue_is_kept_unless_two_reads_in_a_row_lack_it(reads):
         b'{"type":"heartbeat","subscriptions":[{"topic":"a b"}]}',
         b'{"type":"heartbeat","subscriptions":[' + b'{"topic":"t"},' * 1_000 + b'{"topic":"t"}]}',
         b'{"type":"route"}',
+        b'{"type":"route","topic":"t","queues":[]}',
         b'{"type":"reset","offsets":[{"queue":"orders-1"}]}',
         b"[" * 100_000,
     ],
@@ -260,17 +272,6 @@ def test_a_reset_names_the_topics_whose_offsets_it_sets():
 
     assert isinstance(said, OffsetsSet)
     assert [entry.queue for entry in said.offsets] == [Queue("orders", "", 1)]
-
-
-def test_a_route_says_whether_its_topic_exists():
-    for value, exists in (
-        (b'{"type":"route","topic":"t","queues":[{"x":1}]}', True),
-        (b'{"type":"route","topic":"t"}', False),
-    ):
-        said = subscribed_topics.read(value)
-
-        assert isinstance(said, Routed)
-        assert bool(said.queues) is exists
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e5))

@@ -1,0 +1,90 @@
+"""Topics that do not exist yet when a group subscribes them, with a real broker and an observer of its own."""
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from model import feature_levels
+from model.events import Level
+from model.signing import DEV_KEYS
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.local.child_process import Child
+from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.waiting import wait_until
+from wakeroll import Consumer
+from wakeroll.connection import Connection, Topics
+from wakeroll.keys import key_to_sign, new_signer
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 120.0
+
+
+@pytest.fixture
+def coordinator(broker) -> Iterator[Coordinator]:
+    """A coordinator at the newest level that needs an observer."""
+    connection = Connection(broker.bootstrap, topics=Topics(f"plane-{uuid.uuid4().hex[:6]}"))
+    ensure_topics(connection)
+    thread = Coordinator(connection, observes=False)
+    thread.start()
+    thread.everywhere(Level(level=feature_levels.NEWEST), new_signer(key_to_sign(DEV_KEYS, "operator")))
+    wait_until(lambda: set(thread.levels.values()) == {feature_levels.NEWEST}, "the level is raised")
+    yield thread
+    thread.stop()
+
+
+@pytest.fixture
+def observer(coordinator, tmp_path) -> Iterator[Child]:
+    connection = coordinator.connection
+    command = [sys.executable, "-m", "pipeline.cli", "observe", "--bootstrap", connection.bootstrap]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WAKEROLL_")}
+    with Child(
+        "the observer",
+        [*command, "--prefix", connection.topics.prefix],
+        log=tmp_path / "observer.log",
+        env=environment,
+        folder=ROOT,
+    ) as child:
+        yield child
+
+
+@pytest.mark.parametrize("mode", ["clustering", "broadcasting"])
+def test_a_topic_that_is_created_after_its_subscription_loses_no_message(coordinator, observer, group_id, mode):
+    """`last` is the default: it skips what was sent before the subscription, and nothing that was sent after it."""
+    connection = coordinator.connection
+    known, later = f"known-{uuid.uuid4().hex[:6]}", f"later-{uuid.uuid4().hex[:6]}"
+    admin, producer = connection.admin(), connection.producer()
+
+    def send(topic: str, *values: str) -> None:
+        for value in values:
+            producer.produce(topic, value, partition=0)
+        assert producer.flush(PATIENCE_S) == 0
+
+    admin.create_topics([NewTopic(known, 1, 1)])[known].result(PATIENCE_S)
+    send(known, "before the subscription")
+    seen: list[str] = []
+    prefix = connection.topics.prefix
+    with Consumer(group_id, [known, later], connection.bootstrap, prefix=prefix, mode=mode) as consumer:
+
+        def reads(*values: str) -> bool:
+            if (message := consumer.poll(0.05)) is not None:
+                seen.append((message.value() or b"").decode())
+            return len(seen) >= len(values)
+
+        wait_until(lambda: consumer.poll(0.05) or consumer.assignment(), "it has the topic that exists")
+        wait_until(
+            lambda: consumer.poll(0.05) or f"{later} does not exist" in observer.log_tail(), "the other is missed"
+        )
+        admin.create_topics([NewTopic(later, 2, 1)])[later].result(PATIENCE_S)
+        numbers = [str(number) for number in range(20)]
+        send(later, *numbers)
+        send(known, "after it")
+        wait_until(lambda: reads("after it", *numbers), "all is read", state=lambda: f"{seen}; {observer.log_tail()}")
+
+    assert sorted(seen) == sorted(["after it", *numbers])
