@@ -12,6 +12,7 @@ from confluent_kafka import Message
 from model.config import NEVER_MS
 from model.queue import Queue
 from model.retry_topics import retry_topic_of
+from wakeroll.argument_checks import queue_of
 from wakeroll.consumer import Consumer
 from wakeroll.dead_letters import DeadLetters, Letter
 from wakeroll.errors import InvalidUsage
@@ -22,7 +23,7 @@ from wakeroll.testing.delivery import Deliveries, Delivery
 from wakeroll.testing.member_thread import Member
 from wakeroll.testing.memory_clients import MemoryAdmin, MemoryConsumer, MemoryProducer
 from wakeroll.testing.memory_coordinator import MemoryCoordinator
-from wakeroll.testing.memory_log import MemoryLog
+from wakeroll.testing.memory_log import MemoryLog, Partition
 from wakeroll.testing.skipping_clock import START_MS, SkippingClock
 
 PATIENCE_S = 30.0
@@ -56,13 +57,15 @@ class MemoryBroker:
     b'customer-7' b'17'
     """
 
-    def __init__(self, *, real_time: bool = False) -> None:
+    def __init__(self, *, real_time: bool = False, leader_epochs: bool = True) -> None:
         """Start with no topics except for those of the control plane.
 
         Args:
             real_time: whether failed messages also wait by the machine's clock, so that time passes without `advance`.
+            leader_epochs: whether clients learn the leader epochs of messages, as on Kafka since 2.1.
         """
         self._log = MemoryLog()
+        self._log.has_leader_epochs = leader_epochs
         self._clock = SkippingClock(self._log, goes_on=real_time)
         self._coordinator = MemoryCoordinator(self._log)
         self._deliveries = Deliveries()
@@ -123,6 +126,54 @@ class MemoryBroker:
             raise InvalidUsage(f"topic {topic!r} has no queue {number}; it has 0 to {len(queues) - 1}")
         stored = self._log.append(topic, number, key, value, all_headers, self._clock.epoch_ms())
         return queues[number], stored.offset
+
+    def send_marker(self, queue: Queue | tuple[str, int]) -> int:
+        """Store a record that no consumer receives, like the marker of a transaction; return its offset.
+
+        Raises:
+            InvalidUsage: there is no such queue, or the broker is closed.
+        """
+        named = self._existing(queue)
+        at_ms = self._clock.epoch_ms()
+        return self._log.append(named.topic, named.queue_id, None, None, [], at_ms, is_marker=True).offset
+
+    # --- losses of the log ---
+
+    def expire(self, queue: Queue | tuple[str, int], first: int) -> None:
+        """Delete the messages of a queue below an offset, as retention does.
+
+        Raises:
+            InvalidUsage: there is no such queue, the offset is not from its first message to its end, or the broker is
+                closed.
+        """
+        with self._log.lock:
+            self._partition_with(self._existing(queue), first).first = first
+            self._log.note_change()
+
+    def truncate(self, queue: Queue | tuple[str, int], end: int) -> None:
+        """Remove the messages of a queue from an offset on, as an unclean leader election does.
+
+        A new leader epoch begins. Messages that are sent later get the offsets of the lost ones.
+
+        Raises:
+            InvalidUsage: there is no such queue, the offset is not from its first message to its end, or the broker is
+                closed.
+        """
+        with self._log.lock:
+            self._partition_with(self._existing(queue), end).begin_epoch(end)
+            self._log.note_change()
+
+    def elect(self, queue: Queue | tuple[str, int]) -> None:
+        """Begin a new leader epoch of a queue, without a loss, as when a broker restarts.
+
+        Raises:
+            InvalidUsage: there is no such queue, or the broker is closed.
+        """
+        named = self._existing(queue)
+        with self._log.lock:
+            partition = self._log.topics[named.topic][named.queue_id]
+            partition.begin_epoch(partition.end)
+            self._log.note_change()
 
     # --- members ---
 
@@ -354,6 +405,26 @@ class MemoryBroker:
             known = ", ".join(sorted(name for name in self._log.topics if not name.startswith("wakeroll.")))
             raise InvalidUsage(f"no topic {topic!r}; create_topic() creates it; there are: {known or 'none'}")
         return [Queue(topic, "", number) for number in range(len(partitions))]
+
+    def _existing(self, queue: Queue | tuple[str, int]) -> Queue:
+        """Return a queue of this broker.
+
+        Raises:
+            InvalidUsage: there is no such queue, or the broker is closed.
+        """
+        self._refuse_if_closed()
+        named = queue_of(queue)
+        count = len(self._queues_of(named.topic))
+        if named.broker or named.queue_id >= count:
+            raise InvalidUsage(f"topic {named.topic!r} has no queue {named.queue_id}; it has 0 to {count - 1}")
+        return named
+
+    def _partition_with(self, queue: Queue, offset: int) -> Partition:
+        """Return the log of a queue that has this offset or ends there."""
+        partition = self._log.topics[queue.topic][queue.queue_id]
+        if not partition.first <= offset <= partition.end:
+            raise InvalidUsage(f"{queue} has the offsets {partition.first} to {partition.end}, not {offset}")
+        return partition
 
     def _now_s(self) -> float:
         return (self._clock.now_ms() - START_MS) / 1_000

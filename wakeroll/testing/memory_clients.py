@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    OFFSET_INVALID,
     KafkaError,
     KafkaException,
     Message,
@@ -17,7 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import NewTopic
 
-from wakeroll.testing.memory_log import Headers, MemoryLog, Partition, message_of
+from wakeroll.testing.memory_log import Headers, MemoryLog, Partition, Stored, message_of
 
 FETCHED = 40
 """Most messages of one partition that are returned in a row."""
@@ -144,6 +145,8 @@ class MemoryConsumer(MemoryClient):
         super().__init__(log, now_ms, config)
         self._positions: dict[tuple[str, int], int] = {}
         """Assigned partition -> offset of the next message, or a special offset of Kafka."""
+        self._epochs: dict[tuple[str, int], tuple[int | None, int]] = {}
+        """Assigned partition -> leader epoch of its position, None if not known; and that of its log at that time."""
         self._paused: set[tuple[str, int]] = set()
         self._at_end: set[tuple[str, int]] = set()
         """Partitions whose end was reported."""
@@ -160,6 +163,7 @@ class MemoryConsumer(MemoryClient):
         """Read nothing."""
         with self._log.lock:
             self._positions.clear()
+            self._epochs.clear()
             self._paused.clear()
             self._at_end.clear()
 
@@ -168,13 +172,29 @@ class MemoryConsumer(MemoryClient):
         with self._log.lock:
             for at in partitions:
                 self._positions[at.topic, at.partition] = at.offset
+                # Kafka's client does not validate where an assignment begins, unlike the target of a seek.
+                self._epochs[at.topic, at.partition] = at.leader_epoch, self._leader_epoch((at.topic, at.partition))
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Stop reading these partitions."""
         with self._log.lock:
             for at in partitions:
-                del self._positions[at.topic, at.partition]
+                del self._positions[at.topic, at.partition], self._epochs[at.topic, at.partition]
                 self._at_end.discard((at.topic, at.partition))
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Read an assigned partition from this offset on; validate the offset if it has a leader epoch.
+
+        Raises:
+            KafkaException: the partition is not assigned.
+        """
+        with self._log.lock:
+            place = partition.topic, partition.partition
+            if place not in self._positions:
+                raise KafkaException(KafkaError(KafkaError._STATE))
+            self._positions[place] = partition.offset
+            self._epochs[place] = partition.leader_epoch, -1
+            self._at_end.discard(place)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no messages of these partitions until `resume`."""
@@ -200,7 +220,7 @@ class MemoryConsumer(MemoryClient):
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Return the first offset at or after a time (epoch ms), or the first or the end offset."""
         with self._log.lock:
-            return [TopicPartition(at.topic, at.partition, self._resolved(at)) for at in partitions]
+            return [self._resolved(at) for at in partitions]
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Return the next message; wait at most `timeout` seconds, or shorter if nothing for this consumer came."""
@@ -245,20 +265,45 @@ class MemoryConsumer(MemoryClient):
         topic, number = place
         partition = self._log.topics[topic][number]
         offset = self._offset(place)
+        if offset == OFFSET_INVALID:  # it reported an error, and is not read until it is assigned again
+            return []
+        branch = self._branch(place, offset)
+        is_strict = self._config.get("auto.offset.reset") == "error"
+        if is_strict and (branch < offset or not partition.first <= offset <= partition.end):
+            self._positions[place] = OFFSET_INVALID
+            return [self._report(place, offset, KafkaError._AUTO_OFFSET_RESET)]
+        offset = min(offset, branch)
         if not partition.first <= offset <= partition.end:
-            if self._config.get("auto.offset.reset") == "error":
-                self._positions[place] = OFFSET_END
-                return [self._report(place, offset, KafkaError._AUTO_OFFSET_RESET)]
-            offset = partition.first
-        records = partition.records[offset : offset + most]
-        self._positions[place] = offset + len(records)
-        if records:
+            offset = partition.end if self._config.get("auto.offset.reset") == "latest" else partition.first
+        found: list[Stored] = []
+        while records := partition.records[offset : offset + most]:
+            found = [record for record in records if not record.is_marker]
+            offset += len(records)
+            self._epochs[place] = records[-1].leader_epoch, partition.leader_epoch
             self._at_end.discard(place)
-            return [message_of(topic, number, record) for record in records]
+            if found:
+                break
+        self._positions[place] = offset
+        if found:
+            with_epoch = self._log.has_leader_epochs
+            return [message_of(topic, number, record, with_epoch=with_epoch) for record in found]
         if self._config.get("enable.partition.eof") and place not in self._at_end:
             self._at_end.add(place)
             return [self._report(place, offset, KafkaError._PARTITION_EOF)]
         return []
+
+    def _branch(self, place: tuple[str, int], offset: int) -> int:
+        """Return the end of the leader epoch of a position if the log has got another leader since, else the offset."""
+        epoch, validated = self._epochs[place]
+        current = self._leader_epoch(place)
+        if epoch is None or validated == current or not self._log.has_leader_epochs:
+            return offset
+        self._epochs[place] = epoch, current
+        return self._log.topics[place[0]][place[1]].end_of_epoch(epoch)
+
+    def _leader_epoch(self, place: tuple[str, int]) -> int:
+        topic, number = place
+        return self._log.topics[topic][number].leader_epoch if topic in self._log.topics else -1
 
     def _report(self, place: tuple[str, int], offset: int, code: int) -> Message:
         return Message(topic=place[0], partition=place[1], offset=offset, error=KafkaError(code))
@@ -271,14 +316,15 @@ class MemoryConsumer(MemoryClient):
             return partition.first
         return partition.end if offset == OFFSET_END else offset
 
-    def _resolved(self, at: TopicPartition) -> int:
+    def _resolved(self, at: TopicPartition) -> TopicPartition:
         partition = self._partition(at)
-        if at.offset == OFFSET_BEGINNING:
-            return partition.first
+        later = (record for record in partition.records[partition.first :] if record.at_ms >= at.offset)
+        offset, epoch = partition.first, -1
         if at.offset == OFFSET_END:
-            return partition.end
-        later = (record.offset for record in partition.records[partition.first :] if record.at_ms >= at.offset)
-        return next(later, OFFSET_END)
+            offset, epoch = partition.end, partition.leader_epoch
+        elif at.offset != OFFSET_BEGINNING:
+            offset = next((record.offset for record in later), OFFSET_END)
+        return TopicPartition(at.topic, at.partition, offset, leader_epoch=epoch if self._log.has_leader_epochs else -1)
 
 
 class MemoryAdmin(MemoryClient):
@@ -318,6 +364,7 @@ class MemoryAdmin(MemoryClient):
         with self._log.lock:
             for at in places:
                 self._partition(at).first = at.offset
+                self._log.note_change()
                 answers[at] = Future()
                 answers[at].set_result(None)
         return answers

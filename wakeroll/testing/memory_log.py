@@ -19,21 +19,39 @@ class Stored(NamedTuple):
     value: bytes | None
     headers: Headers
     at_ms: int
+    leader_epoch: int = 0
+    """Leader epoch in which the record was stored."""
+    is_marker: bool = False
+    """Whether it is never delivered, like the marker of a transaction."""
 
 
 class Partition:
     """The records of one partition."""
 
     def __init__(self) -> None:
-        """Begin without records."""
+        """Begin without records, in leader epoch 0."""
         self.first = 0
         """Offset of the first record that is not deleted."""
         self.records: list[Stored] = []
+        self.leader_epoch = 0
+        self._epochs = [(0, 0)]
+        """Leader epochs of the log, each with the offset at which it began."""
 
     @property
     def end(self) -> int:
         """The offset of the next record."""
         return len(self.records)
+
+    def begin_epoch(self, end: int) -> None:
+        """Begin a new leader epoch, without the records from `end` on."""
+        del self.records[end:]
+        self.leader_epoch += 1
+        self._epochs = [(epoch, begin) for epoch, begin in self._epochs if begin < end]
+        self._epochs.append((self.leader_epoch, end))
+
+    def end_of_epoch(self, leader_epoch: int) -> int:
+        """Return the end of the largest leader epoch that is not above this one, like Kafka's OffsetForLeaderEpoch."""
+        return next((begin for epoch, begin in self._epochs if epoch > leader_epoch), self.end)
 
 
 class MemoryLog:
@@ -49,6 +67,8 @@ class MemoryLog:
         self.is_hurried = False
         """Whether a test waits until nothing is left to do, so that readers should not wait for long."""
         self.topics: dict[str, list[Partition]] = {}
+        self.has_leader_epochs = True
+        """Whether clients learn the leader epoch of a record."""
         self.cut_off: set[str] = set()
         """Addresses whose clients can neither read nor write any more."""
         self.on_created: Callable[[str, int], object] = lambda _topic, _partitions: None
@@ -81,12 +101,20 @@ class MemoryLog:
             return number
 
     def append(
-        self, topic: str, number: int, key: bytes | None, value: bytes | None, headers: Headers, at_ms: int
+        self,
+        topic: str,
+        number: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        at_ms: int,
+        *,
+        is_marker: bool = False,
     ) -> Stored:
         """Store a record."""
         with self.lock:
             partition = self.topics[topic][number]
-            record = Stored(partition.end, key, value, headers, at_ms)
+            record = Stored(partition.end, key, value, headers, at_ms, partition.leader_epoch, is_marker)
             partition.records.append(record)
             self.on_appended(topic, number, record)
             return record
@@ -102,8 +130,8 @@ class MemoryLog:
         self.changed.wait(min(timeout, 0.003) if self.is_hurried else timeout)
 
 
-def message_of(topic: str, number: int, record: Stored) -> Message:
-    """Return a record as Kafka's client returns it."""
+def message_of(topic: str, number: int, record: Stored, *, with_epoch: bool = True) -> Message:
+    """Return a record as Kafka's client returns it; `with_epoch`: with its leader epoch."""
     return Message(
         topic=topic,
         partition=number,
@@ -112,4 +140,5 @@ def message_of(topic: str, number: int, record: Stored) -> Message:
         value=record.value,
         headers=list(record.headers) or None,
         timestamp=(TIMESTAMP_CREATE_TIME, record.at_ms),
+        leader_epoch=record.leader_epoch if with_epoch else -1,
     )
