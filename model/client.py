@@ -248,6 +248,17 @@ class Client:
         self._was_deaf = self._is_in
         return []
 
+    def start_over(self) -> list[Output]:
+        """End the instance, because the inbox has another log: it lost decisions, or was created again.
+
+        The coordinator may have begun without any state too. Then it counts eras, epochs and decisions from 1, and
+        whatever it sends to this instance, such as that it is no member, has a number that was seen already. So the
+        numbers are learned from the new log, of which the caller reads every record. Only a new instance may do that:
+        no earlier decision is about it.
+        """
+        self._seen.clear()
+        return self._drop("deaf") if self._is_in else []
+
     # --- queries ---
 
     def next_due_ms(self) -> int:

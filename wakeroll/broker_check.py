@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import AdminClient, TopicDescription
@@ -23,9 +24,18 @@ _RETRY_S = 0.1
 """How long to wait before a request without an answer is repeated (s)."""
 
 
+class InboxTopic(NamedTuple):
+    """The topic of the inbox, as the brokers describe it."""
+
+    partitions: int
+    """Number of its partitions."""
+    topic_id: str
+    """Id that changes if it is deleted and created again; empty if the brokers return none."""
+
+
 def look(
     connection: Connection, topics: Iterable[str], timeout: float, rights: tuple[str, str] = ("Write", "Read")
-) -> int:
+) -> InboxTopic:
     """Query the broker's topics.
 
     Args:
@@ -36,7 +46,7 @@ def look(
         rights: operations that the caller needs on the topic of groups, and on the inbox; for error messages.
 
     Returns:
-        The number of partitions of the inbox.
+        The topic of the inbox.
 
     Raises:
         InvalidUsage: Kafka's client rejects the settings of the connection.
@@ -68,7 +78,8 @@ def look(
     for topic in wanted:
         if not partitions_of(topic, "Read"):
             log.warning("no topic %s at %s yet; waiting for it to be created", topic, connection.bootstrap)
-    return inbox
+    described = answers[connection.topics.inbox]
+    return InboxTopic(inbox, "" if isinstance(described, KafkaError) else str(described.topic_id))
 
 
 def _describe(

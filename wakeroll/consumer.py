@@ -140,10 +140,10 @@ class Consumer:
         with ExitStack() as undo:
             outbox = Outbox(connection, group_id)  # first, because a producer needs 55 ms to connect
             undo.callback(outbox.close)
-            partitions = look(connection, [subscription.topic for subscription in subscriptions], connect_timeout)
+            found = look(connection, [subscription.topic for subscription in subscriptions], connect_timeout)
             self._reader = Reader(connection)
             undo.callback(self._reader.close)
-            inbox = Inbox(connection, client_id, partitions, connect_timeout)
+            inbox = Inbox(connection, client_id, found.partitions, connect_timeout, found.topic_id)
             undo.pop_all()
         self.group_id = group_id
         self.client_id = client_id

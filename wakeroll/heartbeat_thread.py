@@ -190,7 +190,9 @@ class Control:
                     for decision in decisions:
                         self._do(self._client.hear(decision, now_ms()))
                     self._do(self._client.on_time(now_ms()))
-                    if deaf:
+                    if self._inbox.was_replaced():
+                        self._do(self._client.start_over())
+                    elif deaf:
                         self._do(self._client.give_up())
         except Exception as problem:  # the application's next poll() raises it
             self._failure = problem
@@ -249,6 +251,8 @@ class Control:
         if not dropped.comes_back:
             self._ended = dropped
             return
+        if dropped.reason in ("silent", "deaf"):  # out of reach for long: the inbox may be another one meanwhile
+            self._inbox.suspect()
         self._join()
 
     def _join(self) -> None:
@@ -275,7 +279,7 @@ class Control:
             case "expired":
                 return f"{who} expired: the coordinator received no heartbeat for longer than the session timeout"
             case "deaf":
-                return f"{who} cannot read its partition of the inbox"
+                return f"{who} could not receive decisions: its partition of the inbox was not readable, or was lost"
             case "epoch":
                 return f"{who} sent an epoch that the coordinator never assigned"
             case "silent":

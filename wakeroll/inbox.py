@@ -3,14 +3,15 @@
 import logging
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, Message, TopicPartition
 
 from model.decisions import Assignment, Fenced, Rejected, Wake
 from model.partitioner import partition_of
 from model.records import UNREADABLE
-from wakeroll.connection import Connection, take
+from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 from wakeroll.inbox_lag import Hearing
+from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.partition_offsets import ends_of
 
@@ -29,7 +30,9 @@ _decoder: msgspec.json.Decoder[ToAClient] = msgspec.json.Decoder(ToAClient)
 class Inbox:
     """A reader of the decisions for one client, from now on. For one thread."""
 
-    def __init__(self, connection: Connection, client_id: str, partitions: int, timeout: float) -> None:
+    def __init__(
+        self, connection: Connection, client_id: str, partitions: int, timeout: float, topic_id: str = ""
+    ) -> None:
         """Find the end of the client's partition; call this before its first heartbeat.
 
         Args:
@@ -37,6 +40,7 @@ class Inbox:
             client_id: the client.
             partitions: number of partitions of the inbox topic.
             timeout: seconds to wait for the broker.
+            topic_id: id of the inbox topic; empty if the brokers have none.
 
         Raises:
             InvalidUsage: Kafka's client rejects the settings of the connection.
@@ -44,22 +48,30 @@ class Inbox:
         """
         self._key = client_id.encode()
         self._topic, self._partition = connection.topics.inbox, partition_of(self._key, partitions)
-        self._consumer = connection.consumer()
+        # A query of the topic's id costs a client of Kafka with its threads, so it needs a reason.
+        self._watch = TopicWatch(connection, is_regular=False)
+        self._reader = LogReader(connection.consumer, self._watch)
+        self._is_replaced = False
         try:
-            end = ends_of(self._consumer, TopicPartition(self._topic, self._partition), timeout)[1]
-            self._hearing = Hearing(end, now_ms())
-            self._look_due_ms = now_ms() + LOOK_MS
-            self._consumer.assign([TopicPartition(self._topic, self._partition, end)])
+            end = ends_of(self._reader.consumer, TopicPartition(self._topic, self._partition), timeout)[1]
         except KafkaException as problem:
-            self._consumer.close()
+            self._reader.close()
             why = problem.args[0].str()
             raise NotReachable(
                 f"cannot read the end offset of {connection.topics.inbox} at {connection.bootstrap}: {why}"
             ) from None
+        self._hearing = Hearing(end, now_ms())
+        self._look_due_ms = now_ms() + LOOK_MS
+        self._reader.begin({(self._topic, self._partition): end})
+        self._reader.identify(self._topic, topic_id)
 
     def poll(self, timeout: float) -> list[ToAClient]:
         """Return new decisions for this client, in order; wait at most `timeout` seconds for the first one."""
-        messages = take(self._consumer, BATCH, timeout)
+        try:
+            messages = self._reader.take(BATCH, timeout)
+        except LogReplaced as problem:
+            self._start_over(problem)
+            return []
         return [decision for message in messages if (decision := self._read(message)) is not None]
 
     def is_deaf(self, session_timeout_ms: int) -> bool:
@@ -68,22 +80,49 @@ class Inbox:
         if now >= self._look_due_ms:
             self._look_due_ms = now + LOOK_MS
             try:
-                first, end = ends_of(self._consumer, TopicPartition(self._topic, self._partition), LOOK_TIMEOUT_S)
-                self._hearing.look(end, now_ms(), first)
-            except KafkaException as problem:
-                log.debug("cannot read the end offset of %s-%s: %s", self._topic, self._partition, problem)
-                self._hearing.look(None, now_ms())
+                self._look()
+            except LogReplaced as problem:
+                self._start_over(problem)
         return self._hearing.is_deaf(now_ms(), session_timeout_ms)
+
+    def was_replaced(self) -> bool:
+        """Return whether the partition turned out to have another log since the last call; it is read from its start.
+
+        Decisions for the client may be lost, and the coordinator may count its decisions from 1 again.
+        """
+        was, self._is_replaced = self._is_replaced, False
+        return was
+
+    def suspect(self) -> None:
+        """Query whether the topic is still the one of the start; `was_replaced` returns the answer, if it comes."""
+        self._watch.hurry()
 
     def close(self) -> None:
         """Stop reading."""
-        self._consumer.close()
+        self._reader.close()
+
+    def _look(self) -> None:
+        try:
+            first, end = ends_of(self._reader.consumer, TopicPartition(self._topic, self._partition), LOOK_TIMEOUT_S)
+        except KafkaException as problem:
+            log.debug("cannot read the end offset of %s-%s: %s", self._topic, self._partition, problem)
+            self._hearing.look(None, now_ms())
+            return
+        self._reader.look((self._topic, self._partition), first, end)
+        self._hearing.look(end, now_ms(), first)
+
+    def _start_over(self, problem: LogReplaced) -> None:
+        """Read the present log from its start: the order of its decisions is learned from it."""
+        log.warning("%s; reading it from its start", problem)
+        self._reader.renew({(self._topic, self._partition): OFFSET_BEGINNING})
+        self._hearing.begin(0)
+        self._is_replaced = True
 
     def _read(self, message: Message) -> ToAClient | None:
         """Decode a record for this client; ignore records of unknown formats: they are for other versions."""
         error = message.error()
         if error is not None:
-            self._recover(error)
+            log.debug("reading %s-%s: %s", self._topic, self._partition, error)
             return None
         self._hearing.next_offset = (message.offset() or 0) + 1
         if message.key() != self._key:
@@ -93,10 +132,3 @@ class Inbox:
         except UNREADABLE as problem:
             log.debug("ignoring a record at %s-%s@%s: %s", self._topic, self._partition, message.offset(), problem)
             return None
-
-    def _recover(self, error: KafkaError) -> None:
-        """Start over if the offset no longer exists (a day offline, a new topic); the client skips known seqs."""
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._consumer.assign([TopicPartition(self._topic, self._partition, OFFSET_BEGINNING)])
-        else:
-            log.debug("reading %s-%s: %s", self._topic, self._partition, error)

@@ -22,20 +22,28 @@ class Hearing:
         """Process the end offset of the partition as of now; None if the brokers did not return it.
 
         After a suspension of the process, the measurement starts again. Records before the offset `first` are deleted:
-        they are not waited for. If the client missed a decision by that, the coordinator repeats it.
+        they are not waited for. If the client missed a decision by that, the coordinator repeats it. An end below the
+        position is of another log: nothing of it was read. See `wakeroll.log_position`.
         """
         self.next_offset = max(self.next_offset, first)
         if now_ms - self._looked_ms > PAUSE_MS:
             self._heard_ms, self._mark = now_ms, None
         self._looked_ms = now_ms
+        if end is not None and end < self.next_offset:
+            self._mark = None
+            return
         if self._mark is not None and self.next_offset >= self._mark:
             self._heard_ms, self._mark = now_ms, None
         if end is None:
             return
-        if self.next_offset >= end:
+        if self.next_offset == end:
             self._heard_ms, self._mark = now_ms, None
         elif self._mark is None:
             self._mark = end
+
+    def begin(self, next_offset: int) -> None:
+        """Continue at `next_offset` of another log. Until its end is reached, it counts as not heard."""
+        self.next_offset, self._mark = next_offset, None
 
     def is_deaf(self, now_ms: int, session_timeout_ms: int) -> bool:
         """Return whether for longer than a session no end offset was known, or no known end offset was reached."""

@@ -60,17 +60,17 @@ def broker() -> Iterator[Callable[..., Connection]]:
 
 
 def test_it_returns_the_partitions_of_the_inbox(broker):
-    assert look(broker(CONTROL), [], 1.0) == 16
+    assert look(broker(CONTROL), [], 1.0).partitions == 16
 
 
 def test_a_request_whose_connection_breaks_is_repeated(broker):
     """As when a broker restarts; the client that joins notices nothing."""
-    assert look(broker(LOST, LOST, CONTROL), [], 10.0) == 16
+    assert look(broker(LOST, LOST, CONTROL), [], 10.0).partitions == 16
 
 
 def test_a_request_that_stays_without_an_answer_is_repeated(broker):
     """A broker that was just resumed reports a cluster without brokers; the request then waits for one till its end."""
-    assert look(broker(UNANSWERED, CONTROL), [], 600.0) == 16
+    assert look(broker(UNANSWERED, CONTROL), [], 600.0).partitions == 16
 
 
 def test_a_broker_that_never_answers_is_reported_with_the_first_error_of_kafkas_client(broker):
@@ -106,7 +106,7 @@ def test_a_missing_right_is_named_with_its_operation(broker):
 
 def test_a_topic_that_does_not_exist_yet_is_only_a_warning(broker, caplog):
     with caplog.at_level(logging.WARNING, "wakeroll"):
-        assert look(broker(CONTROL | {"orders": 4}), ["orders", "later"], 1.0) == 16
+        assert look(broker(CONTROL | {"orders": 4}), ["orders", "later"], 1.0).partitions == 16
 
     assert [record.getMessage() for record in caplog.records] == [
         "no topic later at scripted:9092 yet; waiting for it to be created"
@@ -118,5 +118,5 @@ def _answer(given: int | KafkaError | None) -> "Future[SimpleNamespace]":
     if isinstance(given, KafkaError):
         answer.set_exception(KafkaException(given))
     elif given is not None:
-        answer.set_result(SimpleNamespace(partitions=[None] * given))
+        answer.set_result(SimpleNamespace(topic_id="", partitions=[None] * given))
     return answer

@@ -721,3 +721,44 @@ def test_who_could_not_hear_and_held_nothing_begins_anew_when_it_hears_again():
     story.client.join("i2", 1_000)
     [given, *_] = story.hears(structs.replace(assignment(2, {A: 2}), instance_id="i2"))
     assert isinstance(given, Give)
+
+
+def test_a_client_whose_inbox_has_another_log_ends_its_instance():
+    """What it was sent may be lost, such as that its queues have other owners."""
+    story = Story()
+    story.is_assigned(1, {A: 1})
+
+    assert story.client.start_over() == [Dropped((A,), "deaf")]
+
+
+def test_after_another_log_began_a_client_obeys_a_coordinator_that_counts_from_one():
+    """All topics and tables were lost: the coordinator began without a state, in era 1."""
+    story = Story()
+    for epoch in range(1, 40):
+        story.is_assigned(epoch, {A: 1})
+    story.client.start_over()
+    story.client.join("i2", 1_000)
+    decision = structs.replace(assignment(1, {B: 1}), instance_id="i2", shard="groups-1.1", seq=1)
+    [given, *_] = story.client.hear(decision, 1_000)
+
+    assert isinstance(given, Give)
+    assert given.queue == B
+
+
+def test_an_old_assignment_that_is_read_again_gives_nothing_back():
+    """The new log is read from its start, and may have all decisions of before, as after a restored backup."""
+    story = Story()
+    story.is_assigned(1, {A: 1})
+    story.client.start_over()
+    story.client.join("i2", 1_000)
+
+    assert story.is_assigned(1, {A: 1}) == []
+    assert story.client.readable() == {}
+
+
+def test_a_client_that_is_no_member_learns_the_order_of_decisions_again():
+    story = Story()
+    story.is_assigned(7, {A: 1})
+    story.client.leave(0)
+
+    assert story.client.start_over() == []

@@ -69,3 +69,25 @@ def test_records_behind_the_deleted_ones_are_waited_for():
         hearing.look(58, now_ms, first=57)
 
     assert hearing.is_deaf(60_000, SESSION_MS)
+
+
+def test_an_inbox_that_ends_before_the_position_is_not_heard():
+    """It was deleted and created again; nothing of the present one was read, however much it grows."""
+    hearing = Hearing(57, 0)
+    for now_ms in range(5_000, 50_000, 5_000):
+        hearing.look(now_ms // 5_000, now_ms)
+
+    assert not hearing.is_deaf(45_000, SESSION_MS)
+    assert hearing.is_deaf(45_001, SESSION_MS)
+
+
+def test_an_inbox_that_is_read_from_its_start_is_heard_when_its_end_is_reached():
+    hearing = Hearing(57, 0)
+    hearing.begin(0)
+    for now_ms in range(5_000, 50_000, 5_000):
+        hearing.look(5, now_ms)
+
+    assert hearing.is_deaf(46_000, SESSION_MS)
+    hearing.next_offset = 5
+    hearing.look(5, 47_000)
+    assert not hearing.is_deaf(47_000, SESSION_MS)

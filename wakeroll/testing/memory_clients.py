@@ -53,7 +53,7 @@ class MemoryClient:
         if partitions is None:
             return SimpleNamespace(topic=topic, partitions={}, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         found = {number: SimpleNamespace(id=number, error=None) for number in range(len(partitions))}
-        return SimpleNamespace(topic=topic, partitions=found, error=None)
+        return SimpleNamespace(topic=topic, topic_id="", partitions=found, error=None)
 
     def _partition(self, at: TopicPartition) -> Partition:
         partitions = self._log.topics.get(at.topic, [])

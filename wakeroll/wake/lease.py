@@ -42,8 +42,8 @@ class Lease:
             NotReachable: no broker answered in time, or it has no control plane.
         """
         self._queue = Queue(topic, "", 0)
-        partitions = look(connection, [topic], timeout)
-        inbox = Inbox(connection, client_id, partitions, timeout)
+        found = look(connection, [topic], timeout)
+        inbox = Inbox(connection, client_id, found.partitions, timeout, found.topic_id)
         client = Client(group_id, client_id, Preferences(subscriptions=[Subscription(topic=topic)]), None)
         self._control = Control(client, inbox, Outbox(connection, group_id), on_answer)
         self._control.start()

@@ -104,6 +104,10 @@ class Coordinator(threading.Thread):
         self._stopping.set()
         self.join()
 
+    def replace_producer(self) -> None:
+        """Publish with a new client of Kafka, as `wakeroll run` does after it has ended because of a deleted topic."""
+        self._producer = self.connection.producer()
+
     def grow(self, partitions: int) -> dict[tuple[str, int], int]:
         """Raise the number of partitions, as `wakeroll reshard` does; return where the old logs change hands."""
         self._has_grown.clear()

@@ -83,6 +83,12 @@ class SimulatedInbox:
     def is_deaf(self, _session_timeout_ms: int) -> bool:
         return False
 
+    def was_replaced(self) -> bool:
+        return False
+
+    def suspect(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
