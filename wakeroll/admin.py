@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +15,7 @@ from model.events import Configure, Reset
 from model.queue import Queue, TopicName
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
+from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.decision_log import DecisionLog
 from wakeroll.errors import InvalidUsage, WakerollError
@@ -23,6 +25,7 @@ from wakeroll.keys import key_to_sign, read_keys
 from wakeroll.name_lists import names_of
 from wakeroll.operator_name import this_user
 from wakeroll.operator_requests import RequestRefused, ResetOutcome, append, await_reset, await_target
+from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions
 from wakeroll.reset import ResetPlan, ResetTarget, in_words, place_of, plan_of
 
@@ -46,7 +49,7 @@ class Admin:
         self,
         bootstrap: str,
         *,
-        kafka_config: Mapping[str, str] | None = None,
+        kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
         keys: str | Path | None = None,
         connect_timeout: float = 10.0,
@@ -65,6 +68,7 @@ class Admin:
             InvalidUsage: an argument is not valid.
             NotReachable: no broker answered in time, or it has no control plane.
         """
+        self._process = OwnProcess("Admin")
         self._connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
         self._timeout = connect_timeout
         self._keys = read_keys(keys)
@@ -96,7 +100,7 @@ class Admin:
             NotReachable: no broker answered in time.
         """
         group_id, place = argument_checks.group_id_of(group_id), place_of(where)
-        with self._connection.answering(self._timeout):
+        with self._answering():
             history = self._history(group_id)
             queues = self._queues(group_id, history, topic, queue)
             return plan_of(group_id, in_words(place), self._positions.at(place, queues), history)
@@ -124,7 +128,7 @@ class Admin:
                 f"Kafka's group {source!r} has members ({names_of(found.members)}); "
                 "stop them first: they would go on committing, and read the same messages"
             )
-        with self._connection.answering(self._timeout):
+        with self._answering():
             offsets, notes = self._existing(
                 {queue: offset for queue, offset in found.offsets.items() if topic in (None, queue.topic)}
             )
@@ -155,7 +159,7 @@ class Admin:
         declared = {field.name: field.type for field in msgspec.structs.fields(Reset)}
         name = argument_checks.checked("by", this_user() if by is None else by, declared["by"])
         give_up_at = time.monotonic() + min(ROUTE_S, timeout)
-        with self._connection.answering(self._timeout):
+        with self._answering():
             log = self._log(plan.group_id)
             log.from_now_on()
             while True:
@@ -195,14 +199,15 @@ class Admin:
             NotReachable: Kafka did not acknowledge the request in time.
         """
         event = _configure(argument_checks.group_id_of(group_id), this_user() if by is None else by, settings)
-        with self._connection.answering(self._timeout):
+        with self._answering():
             log = self._log(group_id)
             log.from_now_on()
             return await_target(log, self._append(event), timeout)
 
     def close(self) -> None:
         """Close the connections to the brokers."""
-        self._consumer.close()
+        if self._process.is_current:
+            self._consumer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -211,6 +216,11 @@ class Admin:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _answering(self) -> AbstractContextManager[None]:
+        """Refuse a call in a fork, and convert the errors of Kafka's client; see `Connection.answering`."""
+        self._process.require()
+        return self._connection.answering(self._timeout)
 
     def _append(self, event: Reset | Configure) -> Cause:
         return append(self._connection, self._consumer, event, key_to_sign(self._keys, "operator"), self._timeout)

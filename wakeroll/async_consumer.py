@@ -13,6 +13,7 @@ from model.queue import Queue
 from wakeroll.consumer import Consumer, QueueName
 from wakeroll.errors import InvalidUsage
 from wakeroll.fetch import Fetched
+from wakeroll.own_process import OwnProcess
 from wakeroll.push.workers import is_async
 
 SLICE_S = 0.2
@@ -39,6 +40,8 @@ class AsyncConsumer:
         self._consumer: Consumer | None = None
         self._thread = ThreadPoolExecutor(1, "wakeroll-async")
         """Its one thread makes all calls of the consumer, in order."""
+        self._process = OwnProcess("AsyncConsumer")
+        """The process that joined, once this consumer has."""
         self._closed = False
 
     @property
@@ -150,6 +153,7 @@ class AsyncConsumer:
     async def __aenter__(self) -> Self:
         if self._consumer is not None or self._closed:
             raise InvalidUsage("this AsyncConsumer has been used; create a new one")
+        self._process = OwnProcess("AsyncConsumer")
         self._consumer = await self._call(self._make)
         return self
 
@@ -164,6 +168,7 @@ class AsyncConsumer:
             raise InvalidUsage("this AsyncConsumer is closed; create a new one")
         if self._consumer is None:
             raise InvalidUsage("this AsyncConsumer has not joined; use `async with`")
+        self._process.require()
         return self._consumer
 
     async def _messages(self) -> AsyncIterator[Message]:
@@ -182,7 +187,7 @@ class AsyncConsumer:
         return await self._call(function, timeout)
 
     async def _close(self, leave: Callable[[Consumer], None]) -> None:
-        if self._closed:
+        if self._closed or not self._process.is_current:
             return
         self._closed = True
         if self._consumer is not None:

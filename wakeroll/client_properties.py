@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from wakeroll.client_settings import JAVA
 from wakeroll.errors import InvalidUsage
 from wakeroll.jaas import MODULES, read_jaas
 
@@ -31,31 +32,7 @@ JAVA_LOGIN = (
 )
 """Names of Java clients that are translated, and that librdkafka does not have."""
 
-JAVA_ONLY = frozenset(
-    {
-        "auto.include.jmx.reporter",
-        "buffer.memory",
-        "default.api.timeout.ms",
-        "fetch.max.wait.ms",
-        "max.block.ms",
-        "max.poll.records",
-        "max.request.size",
-        "metric.reporters",
-        "receive.buffer.bytes",
-        "security.providers",
-        "send.buffer.bytes",
-        "socket.connection.setup.timeout.max.ms",
-        "ssl.enabled.protocols",
-        "ssl.keymanager.algorithm",
-        "ssl.protocol",
-        "ssl.provider",
-        "ssl.secure.random.implementation",
-        "ssl.trustmanager.algorithm",
-    }
-)
-"""Settings of Java clients without an equivalent in librdkafka; only Spark receives them."""
-
-_JAVA_NAMES = JAVA_ONLY.union(JAVA_LOGIN)
+_JAVA_NAMES = frozenset(JAVA).union(JAVA_LOGIN)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from model.client_keys import ClientKey, ClientSigner, covering
 from wakeroll.client_properties import librdkafka_settings, missing_files
+from wakeroll.client_settings import MESSAGES, checked_settings
 from wakeroll.errors import AccessDenied, InvalidUsage, NotReachable
 from wakeroll.kafka_clients import clients_of
 from wakeroll.keys import client_key_for, new_client_signer
@@ -39,6 +40,7 @@ that connection, and does not connect for half of this time because of a query f
 the first one, takes 505 ms. A query about a partition goes to that partition's broker at once, in 5 ms."""
 _OPERATORS_RECONNECT_MS = 40
 """The same for an operator's queries, of which there are few; the first one takes 25 ms."""
+_BACKOFF = ("reconnect.backoff.ms", "reconnect.backoff.max.ms")
 
 
 @dataclass(frozen=True)
@@ -88,19 +90,25 @@ class Connection:
     """A broker, its login, and the names of the control plane's topics.
 
     Raises:
-        InvalidUsage: `bootstrap` is not a list of addresses. Each method raises it if Kafka's client rejects the
-            settings.
+        InvalidUsage: `bootstrap` is not a list of addresses, or a setting may not be set (see
+            `wakeroll.client_settings`). Each method raises it if Kafka's client rejects the settings.
     """
 
     bootstrap: str
     """``host:port[,host:port]``."""
-    config: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """More client settings, like those of ``--kafka-config``, in librdkafka's names or in those of Java clients."""
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """More client settings, like those of ``--kafka-config``, in librdkafka's names or in those of Java clients; text,
+    without `callbacks`, which may be given here too."""
     topics: Topics = field(default_factory=Topics)
     client_keys: tuple[ClientKey, ...] = ()
     """Keys with which clients of their groups sign; clients of other groups do not sign."""
+    callbacks: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Settings that are functions or loggers."""
 
     def __post_init__(self) -> None:
+        texts, callbacks = checked_settings(self.config)
+        object.__setattr__(self, "config", texts)
+        object.__setattr__(self, "callbacks", {**self.callbacks, **callbacks})
         if not self.bootstrap:
             raise InvalidUsage("bootstrap is empty; it must name a broker, like 'localhost:9092'")
         for address in self.bootstrap.split(","):
@@ -151,9 +159,24 @@ class Connection:
     def producer(self, **settings: Any) -> Producer:
         """Create a producer that keeps order, avoids duplicates and partitions keys like Kafka's Java clients.
 
+        Args:
+            settings: what this client needs. Of the user's settings, those of the connection take precedence, and those
+                of messages are left out.
+
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
         """
+        return self._producer(settings, of_messages=False)
+
+    def message_producer(self) -> Producer:
+        """Create the same for the application's messages, with all of the user's settings.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings.
+        """
+        return self._producer({}, of_messages=True)
+
+    def _producer(self, settings: Mapping[str, Any], *, of_messages: bool) -> Producer:
         ours = {
             "enable.idempotence": True,
             # A second request in flight can lose the first. If a partition was just created, its leader may reject the
@@ -163,14 +186,29 @@ class Connection:
             "linger.ms": 0,
             "partitioner": MURMUR2,
         }
-        return self._make(clients_of(self.bootstrap).producer, ours | settings)
+        return self._make(clients_of(self.bootstrap).producer, {**ours, **settings}, of_messages=of_messages)
 
     def consumer(self, **settings: Any) -> Consumer:
         """Create a consumer for `assign`; Kafka's own groups and offsets are not used.
 
+        Args:
+            settings: what this client needs. Of the user's settings, those of the connection take precedence, and those
+                of messages are left out.
+
         Raises:
             InvalidUsage: Kafka's client rejects the settings.
         """
+        return self._consumer(settings, of_messages=False)
+
+    def message_consumer(self, **settings: Any) -> Consumer:
+        """Create the same for the application's messages, with all of the user's settings.
+
+        Raises:
+            InvalidUsage: Kafka's client rejects the settings.
+        """
+        return self._consumer(settings, of_messages=True)
+
+    def _consumer(self, settings: Mapping[str, Any], *, of_messages: bool) -> Consumer:
         ours = {
             "group.id": UNUSED_GROUP,
             "enable.auto.commit": False,
@@ -178,9 +216,9 @@ class Connection:
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 500,
         }
-        if "reconnect.backoff.max.ms" not in {**librdkafka_settings(self.config), **settings}:
+        if "reconnect.backoff.max.ms" not in settings:
             ours["reconnect.backoff.ms"] = RECONNECT_MS
-        return self._make(clients_of(self.bootstrap).consumer, ours | settings)
+        return self._make(clients_of(self.bootstrap).consumer, {**ours, **settings}, of_messages=of_messages)
 
     def operators_consumer(self, **settings: Any) -> Consumer:
         """Create a consumer for an operator's queries: it reads the oldest record if its position was deleted.
@@ -222,12 +260,19 @@ class Connection:
                 f"no Kafka broker answered at {self.bootstrap} within {timeout:g} s ({problem.args[0].str()})"
             ) from None
 
-    def _make(self, kind: Callable[[dict[str, Any]], _Client], settings: Mapping[str, Any]) -> _Client:
-        ours = librdkafka_settings(self.config)
+    def _make(
+        self, kind: Callable[[dict[str, Any]], _Client], settings: Mapping[str, Any], *, of_messages: bool = False
+    ) -> _Client:
+        texts = librdkafka_settings(self.config)
+        given = {**texts, **self.callbacks}
+        if not of_messages:
+            given = {name: value for name, value in given.items() if name not in MESSAGES}
+        if not given.keys().isdisjoint(_BACKOFF):  # one of ours could contradict the other of the user's
+            settings = {name: value for name, value in settings.items() if name not in _BACKOFF}
         try:
-            return kind({"bootstrap.servers": self.bootstrap, **settings, **ours})
+            return kind({"bootstrap.servers": self.bootstrap, **settings, **given})
         except KafkaException as problem:
-            absent = "".join(f"; {name} is {file!r}, which does not exist" for name, file in missing_files(ours))
+            absent = "".join(f"; {name} is {file!r}, which does not exist" for name, file in missing_files(texts))
             raise InvalidUsage(f"Kafka's client rejects these settings: {problem.args[0].str()}{absent}") from None
 
 

@@ -1,7 +1,6 @@
 """The consumer that an application imports: it reads the queues that the coordinator assigns to it."""
 
 import math
-import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,7 @@ from model.queue import Queue
 from model.retry_topics import retry_topic_of
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
+from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.failure_topics import ensure_failure_topics
@@ -28,6 +28,7 @@ from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
 from wakeroll.keys import client_key_for, read_keys
 from wakeroll.outbox import Outbox
+from wakeroll.own_process import OwnProcess
 from wakeroll.push import limits
 from wakeroll.push.failure_handling import HANDLE_TIMEOUT_S, RetryRules
 from wakeroll.push.push_loop import PushLoop
@@ -77,7 +78,7 @@ class Consumer:
         room: str = "",
         weight: float = 1.0,
         commit_interval: float | None = 5.0,
-        kafka_config: Mapping[str, str] | None = None,
+        kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
         keys: str | Path | None = None,
         on_assigned: OnQueues | None = None,
@@ -160,7 +161,7 @@ class Consumer:
         self._fetcher = Fetcher(connection, group_id, client_id, subscriptions, self._filters)
         client = Client(group_id, client_id, preferences, commit_interval_ms)
         self._control = Control(client, inbox, outbox, self._fetcher.hear)
-        self._pid = os.getpid()
+        self._process = OwnProcess("Consumer")
         self._poller: threading.Thread | None = None
         self._closer: threading.Thread | None = None
         self._polling = threading.Lock()
@@ -229,7 +230,7 @@ class Consumer:
             RequestRefused: the coordinator rejects the pull.
             ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
         """
-        self._refuse_a_fork()
+        self._process.require()
         return self._fetcher.fetch(queue, offset, wait, max_messages, self._control.check)
 
     def run(
@@ -390,7 +391,7 @@ class Consumer:
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds")
         if (loop := self._loop) is not None:
-            self._refuse_a_fork()
+            self._process.require()
             loop.report()
         elif threading.current_thread() is not self._closer:
             self._refuse_who_must_not_poll()
@@ -410,7 +411,7 @@ class Consumer:
         Raises:
             InvalidUsage: a queue is not being read; see `assignment`.
         """
-        self._refuse_a_fork()
+        self._process.require()
         self._reader.pause([argument_checks.queue_of(queue) for queue in queues])
         self._connection.clock.on_change()
 
@@ -420,7 +421,7 @@ class Consumer:
         Raises:
             InvalidUsage: a queue is not being read; see `assignment`.
         """
-        self._refuse_a_fork()
+        self._process.require()
         self._reader.resume([argument_checks.queue_of(queue) for queue in queues])
         self._connection.clock.on_change()
 
@@ -463,7 +464,7 @@ class Consumer:
         Raises:
             InvalidUsage: the queue is not being read; see `assignment`.
         """
-        self._refuse_a_fork()
+        self._process.require()
         named = argument_checks.queue_of(queue)
         read = self._reader.position(named)
         handled = None if self._loop is None else self._loop.position(named)
@@ -475,7 +476,7 @@ class Consumer:
         Raises:
             InvalidUsage: the queue is not being read; see `assignment`.
         """
-        self._refuse_a_fork()
+        self._process.require()
         named = argument_checks.queue_of(queue)
         self._reader.position(named)
         return self._control.commits().get(named)
@@ -493,7 +494,7 @@ class Consumer:
             InvalidUsage: another thread than the polling one calls it, and `run` is not at work.
             NotReachable: Kafka does not answer.
         """
-        self._refuse_a_fork()
+        self._process.require()
         with self._connection.answering(timeout):
             if self._loop is not None and threading.current_thread() is not self._poller:
                 return self._reader.when_polled(lambda: self._reader.lag(timeout), timeout)
@@ -513,7 +514,7 @@ class Consumer:
         Raises:
             InvalidUsage: it is called in a callback of `poll`.
         """
-        if self._closed or os.getpid() != self._pid:
+        if self._closed or not self._process.is_current:
             return  # a forked process has neither the threads nor the membership
         if self._polling.locked() and threading.current_thread() is self._poller:
             raise InvalidUsage(
@@ -541,7 +542,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and threading.current_thread() is self._poller and os.getpid() == self._pid:
+        if kind is None and threading.current_thread() is self._poller and self._process.is_current:
             self._finish()
         self.close()
 
@@ -601,7 +602,7 @@ class Consumer:
 
     def _refuse_who_must_not_poll(self) -> None:
         """Reject calls of a second thread, of a forked process, or after `close`."""
-        self._refuse_a_fork()
+        self._process.require()
         self._refuse_if_closed()
         me = threading.current_thread()
         if self._poller is None:
@@ -610,12 +611,6 @@ class Consumer:
             raise InvalidUsage(
                 f"this Consumer is polled by thread {self._poller.name!r}, and now by {me.name!r}; a call of poll() "
                 "means that the last message is processed, so only one thread may poll"
-            )
-
-    def _refuse_a_fork(self) -> None:
-        if os.getpid() != self._pid:
-            raise InvalidUsage(
-                f"this Consumer was created in process {self._pid}; process {os.getpid()} is a fork: create a new one"
             )
 
     def _refuse_if_closed(self) -> None:

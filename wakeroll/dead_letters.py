@@ -1,7 +1,8 @@
 """The operator's tool for the dead letters of a group: list them, send them again, or drop them."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -11,11 +12,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from model.retry_topics import dead_letter_topic_of, retry_topic_of
 from wakeroll import argument_checks
 from wakeroll.bulk_sender import BulkSender
+from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage, NotReachable
 from wakeroll.headers import pairs_of
 from wakeroll.operator_name import this_user
 from wakeroll.origin import HEADERS, Origin, headers_with, origin_of
+from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions, ends_of
 
 MARK = "wakeroll-settled"
@@ -76,7 +79,7 @@ class DeadLetters:
         group_id: str,
         bootstrap: str,
         *,
-        kafka_config: Mapping[str, str] | None = None,
+        kafka_config: KafkaConfig | None = None,
         connect_timeout: float = 10.0,
     ) -> None:
         """Prepare; the first method connects.
@@ -94,6 +97,7 @@ class DeadLetters:
         self._topic = dead_letter_topic_of(group_id)
         self._retry_topic = retry_topic_of(group_id)
         self._timeout = connect_timeout
+        self._process = OwnProcess("DeadLetters")
         self._connection = Connection(bootstrap, kafka_config or {}, Topics())
         self._consumer = self._connection.operators_consumer()
         self._positions = Positions(self._consumer, connect_timeout)
@@ -104,7 +108,7 @@ class DeadLetters:
         Raises:
             NotReachable: no broker answers in time.
         """
-        with self._connection.answering(self._timeout):
+        with self._answering():
             scan = self._scan()
             if scan is not None:
                 yield from self._open(scan)
@@ -141,7 +145,7 @@ class DeadLetters:
             NotReachable: no broker answers in time.
             WakerollError: Kafka does not accept a letter; those before it may have been sent, and are not settled.
         """
-        with self._connection.answering(self._timeout):
+        with self._answering():
             if not to_origin and not self._positions.queues(self._retry_topic):
                 raise InvalidUsage(
                     f"group {self.group_id!r} has no topic {self._retry_topic}: its members retry in place; send the "
@@ -151,12 +155,13 @@ class DeadLetters:
 
     def drop(self, numbers: Numbers, *, by: str | None = None) -> int:
         """Drop letters for good; see `resend`, which has the same arguments, results and errors."""
-        with self._connection.answering(self._timeout):
+        with self._answering():
             return self._settle(numbers, "dropped", by, lambda letters: sum(1 for _ in letters))
 
     def close(self) -> None:
         """Disconnect."""
-        self._consumer.close()
+        if self._process.is_current:
+            self._consumer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -165,6 +170,11 @@ class DeadLetters:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _answering(self) -> AbstractContextManager[None]:
+        """Refuse a call in a fork, and convert the errors of Kafka's client; see `Connection.answering`."""
+        self._process.require()
+        return self._connection.answering(self._timeout)
 
     # --- reading ---
 

@@ -15,9 +15,11 @@ from model.arrival_merging import Arrivals
 from model.queue import Queue, QueueId
 from wakeroll.argument_checks import checked
 from wakeroll.broker_check import look
+from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics, close_producer, is_legal
 from wakeroll.errors import InvalidUsage, WakerollError
 from wakeroll.headers import headers_of
+from wakeroll.own_process import OwnProcess
 
 log = logging.getLogger("wakeroll")
 
@@ -51,7 +53,7 @@ class Producer:
         self,
         bootstrap: str,
         *,
-        kafka_config: Mapping[str, str] | None = None,
+        kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
         connect_timeout: float = 10.0,
     ) -> None:
@@ -68,7 +70,8 @@ class Producer:
             NotReachable: no broker answered in time, or it has no control plane.
         """
         connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
-        self._producer = connection.producer()
+        self._process = OwnProcess("Producer")
+        self._producer = connection.message_producer()
         look(connection, (), connect_timeout, rights=("Describe", "Describe"))
         self._topic = connection.topics.queues
         self._arrivals = Arrivals()
@@ -109,7 +112,7 @@ class Producer:
                 callback blocks the producer's thread. The next call of this producer raises its exceptions.
 
         Raises:
-            InvalidUsage: an argument is not valid, or the producer is closed.
+            InvalidUsage: an argument is not valid, the producer is closed, or this process is a fork.
             WakerollError: Kafka's client rejects the message: it is too large, the client's queue has been full for a
                 minute, or the client has failed permanently.
         """
@@ -136,7 +139,7 @@ class Producer:
         This is about the messages since the last flush.
 
         Raises:
-            InvalidUsage: the producer is closed, or `on_delivery` calls this method.
+            InvalidUsage: the producer is closed, `on_delivery` calls this method, or this process is a fork.
             WakerollError: `on_delivery` raised an exception.
         """
         self._refuse_if_unusable()
@@ -148,14 +151,16 @@ class Producer:
         return answered and not lost
 
     def close(self, timeout: float = 10.0) -> None:
-        """Wait at most `timeout` seconds for acknowledgements, then stop. A second call does nothing.
+        """Wait at most `timeout` seconds for acknowledgements, then stop.
+
+        A second call, or a call in a forked process, does nothing.
 
         Raises:
             InvalidUsage: it is called by `on_delivery`.
             WakerollError: `on_delivery` raised an exception.
         """
         self._refuse_own_thread("close")
-        if self._closed:
+        if self._closed or not self._process.is_current:
             return
         self._closed = True
         if not self._is_answered(timeout):
@@ -254,6 +259,7 @@ class Producer:
             return self._changed.wait_for(lambda: not self._under_way and not self._arrivals, timeout)
 
     def _refuse_if_unusable(self) -> None:
+        self._process.require()
         if self._closed:
             raise InvalidUsage("this Producer is closed; create a new one")
         self._raise_failure()

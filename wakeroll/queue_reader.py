@@ -46,7 +46,8 @@ class QueueReader:
         """
         self.queue: Queue | None = None
         """Queue that was read last; None before the first read."""
-        self._consumer = connection.consumer(**{"fetch.wait.max.ms": FETCH_WAIT_MS, "enable.partition.eof": True})
+        needs = {"fetch.wait.max.ms": FETCH_WAIT_MS, "enable.partition.eof": True}
+        self._consumer = connection.message_consumer(**needs)
         self._next: int | None = None
         """Next offset that the assigned consumer returns; None while no queue is assigned."""
         self._end = 0

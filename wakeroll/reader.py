@@ -54,7 +54,7 @@ class Reader:
         Raises:
             InvalidUsage: Kafka's client rejects the settings of the connection.
         """
-        self._consumer = connection.consumer(**FETCH_SETTINGS)
+        self._consumer = connection.message_consumer(**FETCH_SETTINGS)
         self._connect(connection.topics.inbox)
         self._start_offsets = StartOffsets(connection, self._note)
         self._reading: dict[Queue, Give] = {}

@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from wakeroll.client_properties import JAVA_ONLY, librdkafka_settings
+from wakeroll.client_properties import librdkafka_settings
+from wakeroll.client_settings import JAVA
 from wakeroll.errors import InvalidUsage
 from wakeroll.jaas import MODULES, jaas_of
 
@@ -43,7 +44,7 @@ def java_settings(given: Mapping[str, str]) -> dict[str, str]:
             message contains no secret.
     """
     settings = librdkafka_settings(given)
-    java = {name: given[name] for name in JAVA_ONLY if name in given}
+    java = {name: given[name] for name in JAVA if name in given}
     if "security.protocol" in settings:
         java["security.protocol"] = settings.pop("security.protocol").upper()
     java |= _login(settings) | _trust(settings) | _identity(settings)
