@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from model import assignment_limits
+from model import assignment_limits, rounds
 from model.decisions import AssignedQueue, Assignment
 from model.group import Group
 from model.modes import sharing_of
@@ -48,6 +48,7 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
                 session_timeout_ms=group.settings.session_timeout_ms,
                 revoke_timeout_ms=group.settings.revoke_timeout_ms,
                 mode=group.mode,
+                round=rounds.sent_in(turn),
             )
         )
 

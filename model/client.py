@@ -64,6 +64,8 @@ class Client:
         """The current instance; empty if there is none."""
         self.epoch = -1
         """Epoch of the newest assignment that this instance received; -1 if none."""
+        self.round = -1
+        """Round of that assignment; -1 if it has none."""
         self.heartbeat_ms = config.HEARTBEAT_MS
         self.session_timeout_ms = config.SESSION_TIMEOUT_MS
         self.revoke_timeout_ms = config.REVOKE_TIMEOUT_MS
@@ -107,7 +109,7 @@ class Client:
         former = [Send(self._unregister(), now_ms)] if self._life else []
         self.instance_id = self._life = instance_id
         self._secret = secret
-        self.epoch = -1
+        self.epoch = self.round = -1
         self.heartbeat_ms = config.HEARTBEAT_MS
         self.session_timeout_ms = self._session_before_ms = config.SESSION_TIMEOUT_MS
         self._leaving = self._was_deaf = False
@@ -335,6 +337,7 @@ class Client:
             self.session_timeout_ms = assignment.session_timeout_ms
         changed = assignment.epoch > self.epoch
         self.epoch = assignment.epoch
+        self.round = assignment.round if isinstance(assignment.round, int) else -1
         if assignment.shard != self._shard:
             self._shard = assignment.shard
             self._holding.forget_acknowledged()
@@ -398,6 +401,7 @@ class Client:
             epoch=self.epoch,
             session_timeout_ms=self.session_timeout_ms,
             owned=self._holding.queues(),
+            round=self.round,
             **structs.asdict(self._preferences),
         )
         return Send(beat, now_ms)

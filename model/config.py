@@ -75,6 +75,10 @@ ENDED_MS = MAX_SESSION_MS
 DEAF_SESSIONS = 2
 """A member that could receive its assignment for this many sessions and did not is evicted; its client notices
 earlier."""
+EVIDENCE_ROUNDS = 3
+"""An assignment counts as published when a member has shown a round this far above that of the assignment. With n
+coordinators, n + 1 rounds prove it, even if each of them died in the middle of a batch; see docs/decisions/0023. Each
+round takes a heartbeat interval if nothing else happens in the group."""
 WAITING_MS = 2 * HEARTBEAT_MS
 """A waiting instance counts as alive for this long after its last heartbeat, ms; it always uses the default
 interval."""

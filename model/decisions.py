@@ -96,6 +96,11 @@ class Assignment(Decision, kw_only=True, tag="assignment"):
     mode: Annotated[
         Mode, Meta(description="clustering; or broadcasting: every member has every queue, and no queue has an owner")
     ] = "clustering"
+    round: Annotated[
+        int | UnsetType | None,
+        Meta(description="round of the group in which the assignment was sent; absent below feature level 3"),
+    ] = UNSET
+    """Present from feature level 3 on; heartbeats show it. It proves to the coordinator what was published."""
 
 
 class Fenced(Decision, kw_only=True, tag="fenced"):

@@ -78,6 +78,14 @@ class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
     weight: Annotated[
         float, Meta(gt=0, le=1_000_000, description="share of the work, relative to the weights of the other members")
     ] = 1.0
+    round: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=2**53,
+            description="round of the newest assignment that the client received; -1 if none, or if it had no round",
+        ),
+    ] = -1
 
 
 class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):

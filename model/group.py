@@ -109,6 +109,11 @@ class Member(Struct, array_like=True, kw_only=True):
     """Owned queue that was reset -> epoch of the reset."""
     routine_beat: Digest = b""
     """Digest of the heartbeat that `routine_beats` lists for it; empty if there is none."""
+    shown_round: int = -1
+    """The highest round that a heartbeat of it has shown; -1 if none, as of a client that does not know rounds."""
+    unheard_round: int = -1
+    """The group's round when the member first failed to show its newest assignment, by `rounds`; -1 if it has not
+    failed."""
 
     @property
     def first_start(self) -> Start:
@@ -291,6 +296,11 @@ class Group(Struct, array_like=True, kw_only=True):
     """instance_id -> queues in its last heartbeat; only while the group learns from a log."""
     reset_at: dict[Queue, int] = {}
     """Queue whose offset was reset -> the shard's clock at the reset; only while the group learns from a log."""
+    round: int = 0
+    """Number of the present round, see `rounds`; it never decreases, and an era uses no number of another one."""
+    probed_ms: int = -1
+    """The shard's clock when a member was last sent its assignment only to learn what is published, or last failed to
+    show its own; -1 never."""
 
     @property
     def is_blank(self) -> bool:
@@ -351,7 +361,7 @@ class Group(Struct, array_like=True, kw_only=True):
 
     def clear(self) -> None:
         """Forget everything except the name and the epoch."""
-        fresh = Group(group_id=self.group_id, epoch=self.epoch, settings=GroupSettings())
+        fresh = Group(group_id=self.group_id, epoch=self.epoch, settings=GroupSettings(), round=self.round)
         for name in self.__struct_fields__:
             setattr(self, name, getattr(fresh, name))
 
@@ -361,7 +371,7 @@ class Group(Struct, array_like=True, kw_only=True):
         Settings, offsets, resets and ended instances stay.
 
         Args:
-            epoch: the first epoch of the era; above every epoch that was ever shown.
+            epoch: the first epoch of the era, and its first round; above every one that was ever shown.
             loss: the loss of the shard.
             now_ms: the shard's clock.
 
@@ -372,7 +382,7 @@ class Group(Struct, array_like=True, kw_only=True):
         if self.loss is not None:
             known.append(self.loss.session_ms)
         self.loss = Loss(loss.at_ms, max([loss.session_ms, self.settings.session_timeout_ms, *known]))
-        self.epoch = max(self.epoch, epoch)
+        self.epoch, self.round = max(self.epoch, epoch), max(self.round, epoch)
         self.members, self.target, self.owners, self.freed, self.locks = {}, {}, {}, {}, {}
         self.conflicts, self.oldest, self.pending, self.stale = {}, "", [], False
         self.bytes = self.settings.bytes
@@ -381,6 +391,7 @@ class Group(Struct, array_like=True, kw_only=True):
         for ended in self.ended.values():
             ended.told_ms = 0  # the last fencing may never have been published
         self.listed, self.reset_at = {}, {}
+        self.probed_ms = -1
         for own in self.own_offsets.values():
             own.left_ms = now_ms if own.left_ms < 0 else own.left_ms
         if self.emptied_ms < 0:

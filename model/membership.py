@@ -2,7 +2,17 @@
 
 from collections.abc import Iterable
 
-from model import admission, assignment_limits, conflicts, instances, own_offsets, preferences, releases, topic_changes
+from model import (
+    admission,
+    assignment_limits,
+    conflicts,
+    instances,
+    own_offsets,
+    preferences,
+    releases,
+    rounds,
+    topic_changes,
+)
 from model.config import DEAF_SESSIONS, FORGET_MS, SESSION_TIMEOUT_MS, WAITING_MS
 from model.decisions import Change, FencedReason, How, Membership, Rejected
 from model.events import Heartbeat, Unregister
@@ -128,15 +138,18 @@ def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     if knows and member.session_ms != group.settings.session_timeout_ms:
         member.session_ms = group.settings.session_timeout_ms
         group.remind(group.session_ends_ms(member))
+    rounds.note(turn, beat, member)
+    probed = NOTHING
     if beat.epoch < member.sent_epoch:
         if _is_deaf(turn, member):
             return _evict_deaf(turn, beat.client_id, member)
-    elif member.unheard_since_ms >= 0:
-        member.unheard_since_ms = -1
+        probed = rounds.probe(turn, beat.client_id, member)
+    elif member.unheard_since_ms >= 0 or member.unheard_round >= 0:
+        member.unheard_since_ms = member.unheard_round = -1
     changed = preferences.store(turn, beat, member)
     target_stands = not (group.pending or changed.triggers)
     received = SHARING[beat.mode].receive(turn, beat, member, target_stands=target_stands)
-    return combined(changed, received, releases.repeat_assignment(beat, member))
+    return combined(changed, received, releases.repeat_assignment(beat, member), probed)
 
 
 def _turn_away_epoch(turn: Turn, beat: Heartbeat) -> Outcome:
@@ -206,11 +219,15 @@ def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
 def _is_deaf(turn: Turn, member: Member) -> bool:
     """Return whether a member has not shown its newest assignment although it could have received it for two sessions.
 
-    Log time does not show when a decision was published. Another member's heartbeat does: if it shows an epoch,
-    everything sent in that epoch or before is in the inbox. The two sessions begin there. They begin again whenever the
-    member shows an assignment that it had missed.
+    Log time does not show when a decision was published. The rounds that other members show prove it. The two sessions
+    begin there. They begin again whenever the member shows an assignment that it had missed.
+
+    Below level 3, another member's epoch counts as a proof, which it is not: the member may have been sent its
+    assignment later in the same epoch.
     """
     group, now_ms = turn.group, turn.moment.now_ms
+    if turn.level >= 3:
+        return rounds.is_deaf(turn, member)
     if group.heard_epoch < member.sent_epoch:
         return False
     if member.unheard_since_ms < 0 or member.shown_epoch >= member.unheard_epoch:
@@ -237,12 +254,19 @@ def _evict_deaf(turn: Turn, client_id: str, member: Member) -> Outcome:
     since_ms = turn.moment.now_ms - member.unheard_since_ms
     detail = (
         f"deaf: its heartbeats show epoch {member.shown_epoch}; expected at least {member.unheard_epoch}, "
-        f"which another member received {since_ms} ms ago"
+        f"which {_evidence(member)} {since_ms} ms ago"
     )
     _say(turn, client_id, member, "expired", detail)
     concerned = sharing_of(turn.group).concerned("expire")
     removed = _remove(turn, client_id, "deaf", "expired")
     return combined(removed, concerned, _go_on_without(turn, [(client_id, member)]))
+
+
+def _evidence(member: Member) -> str:
+    """Return the proof that a member could have received its assignment, in words."""
+    if member.unheard_round < 0:
+        return "another member received"
+    return f"was sent before round {member.unheard_round + 1}; others received later rounds"
 
 
 def _remove(turn: Turn, client_id: str, reason: FencedReason, how: How) -> Outcome:

@@ -46,8 +46,11 @@ def is_routine(group: Group, beat: Heartbeat) -> bool:
     knows_settings = member.sent_epoch >= 0 and beat.epoch > group.configured_epoch
     if knows_settings and member.session_ms != group.settings.session_timeout_ms:
         return False
+    if not beat.round <= member.shown_round or beat.round >= group.round:
+        return False
     return (
         member.unheard_since_ms < 0
+        and member.unheard_round < 0
         and not member.revoking
         and member.owned.keys() == set(beat.owned)
         and preferences.are_stored(beat, member)

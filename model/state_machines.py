@@ -48,7 +48,7 @@ class Machine(Struct, frozen=True):
     load: Callable[[Any], Load]
     """Return the load of an entity."""
     epoch: Callable[[Any], int]
-    """Return the highest epoch that an entity has used; 0 if it has none."""
+    """Return the highest epoch or round that an entity has used; 0 if it has none."""
     recover: Callable[[Any, int, Loss, int], Loss]
     """Recover an entity after a loss of state, with the era's lowest epoch and the shard's clock; return the loss as it
     applies to this entity."""
@@ -56,7 +56,7 @@ class Machine(Struct, frozen=True):
 
 def _new_group(name: str, epoch: int, loss: Loss | None) -> Group:
     due_ms = NEVER_MS if loss is None else loss.ends_ms
-    return Group(group_id=name, settings=GroupSettings(), epoch=epoch, loss=loss, due_ms=due_ms)
+    return Group(group_id=name, settings=GroupSettings(), epoch=epoch, loss=loss, due_ms=due_ms, round=epoch)
 
 
 def _recover_queue(queue: HeldQueue, _epoch: int, loss: Loss, _now_ms: int) -> Loss:
@@ -79,7 +79,7 @@ MACHINES: Mapping[str, Machine] = {
         topics=lambda group: group.followed_topics,
         watched=lambda group: group.watched,
         load=lambda group: group.load,
-        epoch=lambda group: group.epoch,
+        epoch=lambda group: max(group.epoch, group.round),
         recover=lambda group, epoch, loss, now_ms: group.recover(epoch, loss, now_ms),
     ),
     "queues": Machine(

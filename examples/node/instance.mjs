@@ -43,6 +43,7 @@ export class Instance {
   over = null
   #secret = randomUUID()
   #epoch = -1
+  #round
   #settings = DEFAULTS
   #queues = new Map()
   #answers = true // at once: the first heartbeat
@@ -90,7 +91,7 @@ export class Instance {
   }
 
   /** Duties 5 to 7. */
-  #apply({ epoch, queues, shard, ...settings }) {
+  #apply({ epoch, round, queues, shard, ...settings }) {
     if (epoch < this.#epoch) return
     const assigned = new Map(queues.map((entry) => [keyOf(entry.queue), entry]))
     let isChanged = epoch > this.#epoch
@@ -112,6 +113,7 @@ export class Instance {
     this.#mustCommitAgain ||= this.#shard !== null && this.#shard !== shard // another era
     this.#shard = shard
     this.#epoch = epoch
+    this.#round = round // undefined below feature level 3: then no heartbeat shows it
     this.#settings = settings
   }
 
@@ -138,7 +140,8 @@ export class Instance {
     const session_timeout_ms = this.#settings.session_timeout_ms
     this.#sent = { atMs: nowMs(), sessionMs: session_timeout_ms }
     const owned = this.queues.map(({ queue }) => queue)
-    return { type: 'heartbeat', ...this.names, epoch: this.#epoch, session_timeout_ms, owned, ...this.preferences }
+    const newest = { epoch: this.#epoch, round: this.#round, session_timeout_ms }
+    return { type: 'heartbeat', ...this.names, ...newest, owned, ...this.preferences }
   }
 
   /** Kafka has acknowledged the heartbeat. */

@@ -346,7 +346,8 @@ class Story:
         owned = {assigned.queue for assigned in heard.queues}
         if draining:
             owned |= set(self._said[group_id, instance_id].owned)
-        return self._beat(group_id, name, [], options, epoch=heard.epoch, owned=sorted(owned))
+        shown = {"round": heard.round} if isinstance(heard.round, int) else {}
+        return self._beat(group_id, name, [], options, epoch=heard.epoch, owned=sorted(owned), **shown)
 
     def _pull(self, group_id: str, name: str, queue: str, options: dict[str, str]) -> Pull:
         client_id, instance_id = _client(name)

@@ -50,6 +50,7 @@ _KEPT: dict[str, tuple[str, int]] = {
     "Rival.seen_ms": (PAST, 50_000),
     "told_ms": (PAST, 6_000),
     "retargeted_ms": (PAST, 2_000),
+    "probed_ms": (PAST, 10_000),
     "seen_ms": (EXACT, 0),
     "shown_ms": (EXACT, 0),
     "unheard_since_ms": (EXACT, 0),
