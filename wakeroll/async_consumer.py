@@ -3,13 +3,14 @@
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import Message
 
 from model.queue import Queue
+from wakeroll.call_thread import CallThread
 from wakeroll.consumer import Consumer, QueueName
 from wakeroll.errors import InvalidUsage
 from wakeroll.fetch import Fetched
@@ -28,6 +29,9 @@ class AsyncConsumer:
     ``async with`` joins and leaves; ``async for`` returns the messages. All methods are for one event loop. The
     callbacks `on_assigned` and `on_revoked` are ordinary functions, and run in the thread of this consumer.
 
+    A task may be cancelled at any await. If that happens while the consumer joins or leaves, its thread still ends, and
+    it is no member of the group.
+
     >>> async def main():
     ...     async with AsyncConsumer("billing", ["orders"], "localhost:9092") as consumer:
     ...         async for message in consumer:
@@ -38,8 +42,8 @@ class AsyncConsumer:
         """Prepare; ``async with`` joins the group. The arguments are those of `Consumer`."""
         self._make = functools.partial(Consumer, group_id, topics, bootstrap, **settings)
         self._consumer: Consumer | None = None
-        self._thread = ThreadPoolExecutor(1, "wakeroll-async")
-        """Its one thread makes all calls of the consumer, in order."""
+        self._thread = CallThread("wakeroll-async")
+        """It makes all calls of the consumer, in order."""
         self._process = OwnProcess("AsyncConsumer")
         """The process that joined, once this consumer has."""
         self._closed = False
@@ -69,11 +73,11 @@ class AsyncConsumer:
         deadline = asyncio.get_running_loop().time() + timeout
         while True:
             left = max(deadline - asyncio.get_running_loop().time(), 0.0)
-            polled = self._thread.submit(consumer.poll, min(left, SLICE_S))
+            polled = self._thread.submit(functools.partial(consumer.poll, min(left, SLICE_S)))
             try:
                 message = await asyncio.shield(asyncio.wrap_future(polled))
             except asyncio.CancelledError:
-                self._thread.submit(self._put_back, consumer, polled)
+                self._thread.submit(functools.partial(_put_back, consumer, polled))
                 raise
             if message is not None or not left:
                 return message
@@ -95,11 +99,12 @@ class AsyncConsumer:
         async def handle(messages: list[Message]) -> object:
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(handler(messages), loop))
 
-        running = asyncio.wrap_future(self._thread.submit(consumer.run, handle, **options))
+        running = asyncio.wrap_future(self._thread.submit(functools.partial(consumer.run, handle, **options)))
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
             consumer.stop()
+            self._thread.submit(consumer.forget_stop)  # the run may have ended before
             await asyncio.wait([running])
             raise
 
@@ -154,7 +159,15 @@ class AsyncConsumer:
         if self._consumer is not None or self._closed:
             raise InvalidUsage("this AsyncConsumer has been used; create a new one")
         self._process = OwnProcess("AsyncConsumer")
-        self._consumer = await self._call(self._make)
+        joining: Future[Consumer] = self._thread.submit(self._make)
+        try:
+            consumer = await asyncio.shield(asyncio.wrap_future(joining))
+            self._consumer = consumer
+        except BaseException:
+            self._closed = True
+            self._thread.submit(functools.partial(_leave_if_joined, joining))
+            self._thread.end()
+            raise
         return self
 
     async def __aexit__(
@@ -178,7 +191,8 @@ class AsyncConsumer:
 
     async def _call(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
         """Let the thread make a call, and wait for it, also if this task is cancelled meanwhile."""
-        return await asyncio.shield(asyncio.wrap_future(self._thread.submit(function, *arguments)))
+        called = self._thread.submit(functools.partial(function, *arguments))
+        return await asyncio.shield(asyncio.wrap_future(called))
 
     async def _call_beside_run(self, function: Callable[[float], _Result], timeout: float) -> _Result:
         """Make a call that any thread may make during `run`, which occupies the thread."""
@@ -190,12 +204,22 @@ class AsyncConsumer:
         if self._closed or not self._process.is_current:
             return
         self._closed = True
-        if self._consumer is not None:
-            self._consumer.stop()
-            await self._call(leave, self._consumer)
-        self._thread.shutdown(wait=False)
+        if self._consumer is None:
+            self._thread.end()
+            return
+        self._consumer.stop()
+        leaving = self._thread.submit(functools.partial(leave, self._consumer))
+        self._thread.end()  # now, because this task may be cancelled while it waits
+        await asyncio.shield(asyncio.wrap_future(leaving))
 
-    def _put_back(self, consumer: Consumer, polled: "Future[Message | None]") -> None:
-        """In the thread: take back a message that nobody received."""
-        if polled.exception() is None and polled.result() is not None:
-            consumer.put_back()
+
+def _put_back(consumer: Consumer, polled: "Future[Message | None]") -> None:
+    """In the thread: take back a message that nobody received."""
+    if polled.exception() is None and polled.result() is not None:
+        consumer.put_back()
+
+
+def _leave_if_joined(joining: "Future[Consumer]") -> None:
+    """In the thread: leave the group that a cancelled task has joined."""
+    if joining.exception() is None:
+        joining.result().close()

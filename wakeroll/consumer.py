@@ -1,6 +1,7 @@
 """The consumer that an application imports: it reads the queues that the coordinator assigns to it."""
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -166,13 +167,20 @@ class Consumer:
         self._closer: threading.Thread | None = None
         self._polling = threading.Lock()
         self._closed = False
+        """Whether `close` was called."""
+        self._has_left = False
+        """Whether `close` has done its work."""
         self._handed: tuple[Give, int] | None = None
-        """Assignment and next offset of the message that the application is processing; None if there is none."""
+        """Assignment and next offset of the message that the application is processing; None if there is none. It does
+        not count while `_is_in_doubt`."""
+        self._is_in_doubt = False
+        """Whether `poll` or `run` ended by an exception, which may have come anywhere, also from a signal handler. Then
+        the message of that `poll` reached nobody, and messages may have been read that nobody received."""
         self._starts = QueueStarts(self._control, self._reader, on_assigned)
         self._loop: PushLoop | None = None
         """Runs while `run` does."""
         self._stopping = False
-        """Whether `stop` was called during this `run`."""
+        """Whether `stop` was called, and no `run` has ended since."""
         self._leave_by = math.inf
         """When `close` leaves the group, by the monotonic clock."""
         self._control.start()
@@ -182,27 +190,37 @@ class Consumer:
 
         It may take somewhat longer when it must query Kafka for the start of new queues, or when callbacks are slow.
 
+        An exception of a signal handler, such as KeyboardInterrupt, may end it at any point: the next call returns the
+        first message that is not processed. If the exception may also have come after a message was returned, before
+        the application had processed it, call `put_back` first.
+
         Raises:
             InvalidUsage: the consumer is closed, or is used by a second thread or a forked process.
             ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
+            BaseException: what a callback raised. If it is `on_assigned`, the next call calls it again.
         """
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds (math.inf waits forever)")
         deadline = time.monotonic() + timeout
         self._begin_polling("poll")
         try:
-            self._finish()
-            self._subscribe(with_retries=False)
-            while True:
-                self._refuse_if_closed()
-                self._follow()
-                self._control.check()
-                left = max(deadline - time.monotonic(), 0.0)
-                message = self._next(left)
-                if message is not None or not left:
-                    return message
-        finally:
-            self._polling.release()
+            try:
+                self._finish()
+                self._recover()
+                self._subscribe(with_retries=False)
+                while True:
+                    self._refuse_if_closed()
+                    self._follow()
+                    self._control.check()
+                    left = max(deadline - time.monotonic(), 0.0)
+                    message = self._next(left)
+                    if message is not None or not left:
+                        return message
+            finally:
+                self._polling.release()
+        except BaseException:
+            self._is_in_doubt = True
+            raise
 
     def fetch(self, queue: QueueName, offset: int, wait: float = 20.0, *, max_messages: int = 500) -> Fetched:
         """Return messages of a queue from an offset on; if there are none, wait for some.
@@ -318,34 +336,39 @@ class Consumer:
         rules = RetryRules(in_place, max_retries, handle_timeout, is_orderly=self._orderly)
         self._begin_polling("run")
         try:
-            self._finish()
-            self._stopping = False
-            self._reader.go_on(self._reader.queues)
-            if on_error == "retry" and not self._has_failure_topics:
-                ensure_failure_topics(self._connection, self.group_id, self._connect_timeout, retries=not in_place)
-                self._has_failure_topics = True
-            self._subscribe(with_retries=on_error == "retry" and not in_place)
-            self._loop = PushLoop(
-                self._control,
-                self._reader,
-                self._starts,
-                self._filters,
-                handler,
-                push_limits,
-                rules if on_error == "retry" else None,
-                SendBack(self._connection, self.group_id, self._end_run),
-                orderly=self._orderly,
-                on_revoked=self._on_revoked,
-                name=f"wakeroll-{self.client_id}",
-                clock=self._connection.clock,
-            )
-            self._loop.run(
-                lambda: not self._stopping and not self._closed,
-                lambda: max(min(stop_timeout, longest_s, self._leave_by - time.monotonic() - LEAVE_MARGIN_S), 0.0),
-            )
-        finally:
-            self._loop = None
-            self._polling.release()
+            try:
+                self._finish()
+                self._recover()
+                self._reader.go_on(self._reader.queues)
+                if on_error == "retry" and not self._has_failure_topics:
+                    ensure_failure_topics(self._connection, self.group_id, self._connect_timeout, retries=not in_place)
+                    self._has_failure_topics = True
+                self._subscribe(with_retries=on_error == "retry" and not in_place)
+                self._loop = PushLoop(
+                    self._control,
+                    self._reader,
+                    self._starts,
+                    self._filters,
+                    handler,
+                    push_limits,
+                    rules if on_error == "retry" else None,
+                    SendBack(self._connection, self.group_id, self._end_run),
+                    orderly=self._orderly,
+                    on_revoked=self._on_revoked,
+                    name=f"wakeroll-{self.client_id}",
+                    clock=self._connection.clock,
+                )
+                self._loop.run(
+                    lambda: not self._stopping and not self._closed,
+                    lambda: max(min(stop_timeout, longest_s, self._leave_by - time.monotonic() - LEAVE_MARGIN_S), 0.0),
+                )
+                self._loop = None
+            finally:
+                self._stopping = False
+                self._polling.release()
+        except BaseException:
+            self._is_in_doubt = True
+            raise
 
     def _end_run(self, problem: BaseException) -> None:
         """End `run` because a message cannot be stored in a topic for failed messages, which may be missing."""
@@ -362,14 +385,19 @@ class Consumer:
     @property
     def is_running(self) -> bool:
         """Whether `run` is at work."""
-        return self._loop is not None
+        return self._loop is not None and not self._is_in_doubt
 
     def stop(self) -> None:
         """Let `run` return when the calls at work have returned; any thread and any signal handler may call it.
 
-        The consumer stays a member and keeps its queues: call `close`, or `run` again.
+        If `run` is not at work, the next one returns at once. The consumer stays a member and keeps its queues: call
+        `close`, or `run` again.
         """
         self._stopping = True
+
+    def forget_stop(self) -> None:
+        """Let the next `run` consume, also if `stop` was called after the last one; in the polling thread."""
+        self._stopping = False
 
     def commit(self, timeout: float = 5.0) -> bool:
         """Commit all delivered messages now, including the last one; call it in the polling thread or in a callback.
@@ -390,12 +418,12 @@ class Consumer:
         """
         if not timeout >= 0:
             raise InvalidUsage(f"timeout is {timeout!r}; it must be 0 or more seconds")
-        if (loop := self._loop) is not None:
+        if (loop := self._loop) is not None and not self._is_in_doubt:
             self._process.require()
             loop.report()
         elif threading.current_thread() is not self._closer:
             self._refuse_who_must_not_poll()
-        counts = self._polling.locked() or self._finish()
+        counts = self._is_polling or self._finish()
         return self._control.commit(min(timeout, argument_checks.LONGEST_S)) and counts
 
     def assignment(self) -> list[Queue]:
@@ -440,23 +468,33 @@ class Consumer:
         named = argument_checks.queue_of(queue)
         argument_checks.checked("offset", offset, Offset)
         self._refuse_who_must_not_poll()
-        if self._loop is not None and not self._starts.is_telling:
+        if not self._is_polling:
+            self._recover()
+        elif self._loop is not None and not self._starts.is_telling:
             raise InvalidUsage("seek() was called during run(); call it in on_assigned, or use poll()")
+        self._reader.position(named)  # or it raises an error
+        self._is_in_doubt = True  # until the reader is there
         self._reader.seek(named, offset)
+        self._is_in_doubt = False
 
     def put_back(self) -> None:
         """Let the next `poll` return the last message again, as if it had not been delivered; in the polling thread.
 
-        It does nothing without a last message, or if its queue was lost meanwhile.
+        It does nothing without a last message, or if its queue was lost meanwhile. So call it before the next `poll`
+        whenever the last message may not be processed, as after an exception of a signal handler.
 
         Raises:
             InvalidUsage: the consumer is closed, or is used by a second thread or a forked process.
         """
         self._refuse_who_must_not_poll()
-        handed, self._handed = self._handed, None
-        if handed is not None:
-            give, next_offset = handed
+        if self._is_in_doubt:
+            return  # the message of the last call of `poll` comes again anyway
+        if self._handed is not None:
+            give, next_offset = self._handed
+            self._is_in_doubt = True  # until the reader is there
             self._reader.set_back([(give, next_offset - 1)])
+            self._handed = None
+            self._is_in_doubt = False
 
     def position(self, queue: QueueName) -> int:
         """Return the offset of the next message of a queue; during `run`, of the first one that is not processed.
@@ -467,7 +505,7 @@ class Consumer:
         self._process.require()
         named = argument_checks.queue_of(queue)
         read = self._reader.position(named)
-        handled = None if self._loop is None else self._loop.position(named)
+        handled = None if self._loop is None or self._is_in_doubt else self._loop.position(named)
         return read if handled is None else handled
 
     def committed(self, queue: QueueName) -> int | None:
@@ -496,7 +534,7 @@ class Consumer:
         """
         self._process.require()
         with self._connection.answering(timeout):
-            if self._loop is not None and threading.current_thread() is not self._poller:
+            if self.is_running and threading.current_thread() is not self._poller:
                 return self._reader.when_polled(lambda: self._reader.lag(timeout), timeout)
             self._refuse_who_must_not_poll()
             return self._reader.lag(timeout)
@@ -514,27 +552,39 @@ class Consumer:
         Raises:
             InvalidUsage: it is called in a callback of `poll`.
         """
-        if self._closed or not self._process.is_current:
+        if self._has_left or not self._process.is_current:
             return  # a forked process has neither the threads nor the membership
-        if self._polling.locked() and threading.current_thread() is self._poller:
+        me = threading.current_thread()
+        if self._closer not in (None, me):
+            return
+        if me is self._poller and self._is_polling:
             raise InvalidUsage(
                 "close() was called during poll() or run(), by a callback or a signal handler; "
                 "call it when that has returned; stop() lets run() return"
             )
         deadline = self._leave_by = time.monotonic() + timeout
-        self._closed, self._closer = True, threading.current_thread()
-        self._fetcher.close(timeout)
-        # A poll() in another thread returns when it sees that the consumer is closed.
-        idle = self._polling.acquire(timeout=max(deadline - time.monotonic(), 0.0))
         try:
-            if idle:
-                self._tell(self._on_revoked, self._reader.stop_all_but({}))
+            self._closed, self._closer = True, me
+            self._fetcher.close(timeout)
+            # A poll() in another thread returns when it sees that the consumer is closed.
+            idle = (
+                self._polling.acquire(blocking=False)
+                or not self._is_polling
+                or self._polling.acquire(timeout=max(deadline - time.monotonic(), 0.0))
+            )
+            try:
+                if idle:
+                    self._recover()
+                    self._reader.stop_all_but({})
+                    self._tell(self._on_revoked, self._starts.ended())
+            finally:
+                self._control.leave(max(deadline - time.monotonic(), 0.0))
+                if idle:
+                    self._reader.close()
+                    self._polling.release()
+                self._has_left = True
         finally:
-            self._control.leave(max(deadline - time.monotonic(), 0.0))
-            self._closer = None
-            if idle:
-                self._reader.close()
-                self._polling.release()
+            self._closer = None  # after an exception, the next call goes on
 
     def __enter__(self) -> Self:
         return self
@@ -548,8 +598,25 @@ class Consumer:
 
     def _finish(self) -> bool:
         """Record that the application has processed the last message; return whether that takes effect."""
-        handed, self._handed = self._handed, None
-        return handed is None or self._control.done(*handed)
+        handed = self._handed
+        if handed is None or self._is_in_doubt:
+            return True
+        counts = self._control.done(*handed)
+        self._reader.reach(handed)
+        self._handed = None
+        return counts
+
+    def _recover(self) -> None:
+        """After an exception, let the reader agree with what is processed; it may be interrupted, and called again."""
+        if not self._is_in_doubt:
+            return
+        if self._loop is not None:
+            self._loop.abandon()
+            self._loop = None
+        self._handed = None
+        self._reader.recover()
+        self._control.changed.set()
+        self._is_in_doubt = False
 
     def _next(self, timeout: float) -> Message | None:
         """Wait at most a slice of `timeout` seconds for a message to deliver; one that does not match is processed."""
@@ -568,10 +635,12 @@ class Consumer:
             self._reader.set_back([(give, offset)])
             self._reader.hold_back([give.queue])
             return None
+        place = give, offset + 1
         if not self._filters.wants(give.queue.topic, message):
-            self._control.done(give, offset + 1)
+            self._control.done(*place)
+            self._reader.reach(place)
             return None
-        self._handed = give, offset + 1
+        self._handed = place
         return message
 
     def _follow(self) -> None:
@@ -582,7 +651,8 @@ class Consumer:
         control.changed.clear()
         try:
             readable, draining = control.view()
-            self._tell(self._on_revoked, reader.stop_all_but(readable))
+            reader.stop_all_but(readable)
+            self._tell(self._on_revoked, self._starts.ended())
             control.released(draining)
             self._starts.begin(control.view()[0])
         except BaseException:
@@ -598,7 +668,16 @@ class Consumer:
         self._refuse_who_must_not_poll()
         if not self._polling.acquire(blocking=False):
             self._refuse_if_closed()
-            raise InvalidUsage(f"{name}() was called by a callback of poll() or run(); call it when that has returned")
+            if _calls_of(self, self._poller) > 1:
+                raise InvalidUsage(
+                    f"{name}() was called by a callback of poll() or run(); call it when that has returned"
+                )
+            # Otherwise an exception came before the lock was released. This call releases it.
+
+    @property
+    def _is_polling(self) -> bool:
+        """Whether `poll` or `run` is at work."""
+        return self._polling.locked() and _calls_of(self, self._poller) > 0
 
     def _refuse_who_must_not_poll(self) -> None:
         """Reject calls of a second thread, of a forked process, or after `close`."""
@@ -616,3 +695,20 @@ class Consumer:
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise InvalidUsage("this Consumer is closed; create a new one")
+
+
+def _calls_of(consumer: Consumer, thread: threading.Thread | None) -> int:
+    """Return how many calls of `poll` and `run` of a consumer are at work in a thread.
+
+    Its stack is certain. A lock or a flag is not: an exception of a signal handler may come before it is reset.
+    """
+    frame = None if thread is None or thread.ident is None else sys._current_frames().get(thread.ident)
+    calls = 0
+    while frame is not None:
+        if frame.f_code in _POLLING and frame.f_locals.get("self") is consumer:
+            calls += 1
+        frame = frame.f_back
+    return calls
+
+
+_POLLING = (Consumer.poll.__code__, Consumer.run.__code__)

@@ -58,7 +58,7 @@ class Control:
         self._stopping = threading.Event()
         self._is_leaving = False
         self._ended: Dropped | None = None
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._refusal = ""
         """Reason why the coordinator refused this client; empty if it sent none."""
         self._thread = threading.Thread(target=self._run, name=f"wakeroll-{client.client_id}", daemon=True)
@@ -194,7 +194,7 @@ class Control:
                         self._do(self._client.start_over())
                     elif deaf:
                         self._do(self._client.give_up())
-        except Exception as problem:  # the application's next poll() raises it
+        except BaseException as problem:  # the application's next poll() raises it
             self._failure = problem
             self.changed.set()
         finally:

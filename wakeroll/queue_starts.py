@@ -15,7 +15,11 @@ RETRY_S = 1.0
 
 
 class QueueStarts:
-    """Begins to read assigned queues, again and again those whose start offset Kafka does not return."""
+    """Begins to read assigned queues, again and again those whose start offset Kafka does not return.
+
+    No message of a queue is delivered before `begin` has returned: until then, a queue may lack its report to the
+    coordinator, or the call of `on_assigned`. If something is raised, the next `begin` does what is left.
+    """
 
     def __init__(self, control: Control, reader: Reader, on_assigned: OnQueues | None) -> None:
         """Begin without queues; `on_assigned` is called with queues of which reading has begun."""
@@ -23,6 +27,10 @@ class QueueStarts:
         self._reader = reader
         self._on_assigned = on_assigned
         self._retry_at = 0.0
+        self._reported: dict[Queue, Give] = {}
+        """Queues whose start was reported to the coordinator."""
+        self._told: dict[Queue, Give] = {}
+        """Queues for which `on_assigned` has returned."""
         self.is_telling = False
         """Whether `on_assigned` is being called."""
 
@@ -32,17 +40,42 @@ class QueueStarts:
         return 0 < self._retry_at <= time.monotonic()
 
     def begin(self, readable: Mapping[Queue, Give], but_not: Container[Queue] = ()) -> None:
-        """Begin to read the assigned queues that are not read yet, except for those in `but_not`."""
+        """Begin to read the assigned queues that are not read yet, except for those in `but_not`.
+
+        Raises:
+            BaseException: what `on_assigned` raised; it is called again for the same queues.
+        """
         self._retry_at = 0.0
-        reading = set(self._reader.queues)
+        self.is_telling = False  # an exception may have come before it was reset
+        reading = self._reader.assigned()
         news = [give for queue, give in readable.items() if queue not in reading and queue not in but_not]
-        starts = self._reader.start(news)
-        if len(starts) < len(news):
+        if len(self._reader.start(news)) < len(news):
             self._retry_at = time.monotonic() + RETRY_S
-        self._control.started(starts)
-        if self._on_assigned is not None and starts:
+        reading = self._reader.assigned()
+        begun = _differing(reading, self._reported)
+        self._control.started([(give, self._reader.reached(give)) for give in begun])
+        self._reported = reading
+        self._tell(reading)
+
+    def ended(self) -> list[Queue]:
+        """Return the queues that were begun and are not read any more, once, sorted."""
+        reading = self._reader.assigned()
+        kept = {queue: give for queue, give in self._reported.items() if reading.get(queue) == give}
+        ended = sorted(self._reported.keys() - kept.keys())
+        self._reported = kept
+        return ended
+
+    def _tell(self, reading: dict[Queue, Give]) -> None:
+        begun = _differing(reading, self._told)
+        if self._on_assigned is not None and begun:
             self.is_telling = True
             try:
-                self._on_assigned([give.queue for give, _ in starts])
+                self._on_assigned([give.queue for give in begun])
             finally:
                 self.is_telling = False
+        self._told = reading
+
+
+def _differing(reading: Mapping[Queue, Give], known: Mapping[Queue, Give]) -> list[Give]:
+    """Return the assignments that are not known, sorted by queue."""
+    return [reading[queue] for queue in sorted(reading) if known.get(queue) != reading[queue]]

@@ -15,6 +15,7 @@ from model.client_actions import Give
 from model.queue import Queue
 from wakeroll.connection import Connection, take
 from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
+from wakeroll.held_locks import free
 from wakeroll.start_offsets import StartOffsets
 
 log = logging.getLogger("wakeroll")
@@ -63,6 +64,9 @@ class Reader:
         self._positions: dict[Queue, int] = {}
         """Offset of the next message of each queue. Kafka's client knows it too, but it must not be asked by another
         thread: with confluent-kafka 2.16 that blocks both threads for ever."""
+        self._reached: dict[Queue, tuple[Give, int]] = {}
+        """Where to go on if the positions are in doubt: the start of each queue, or what was processed or sought since.
+        An entry of another assignment of the queue does not count."""
         self._asked: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         """Calls that other threads want the polling thread to make."""
         self._full: set[Queue] = set()
@@ -73,7 +77,7 @@ class Reader:
         """Queues that Kafka's client does not read on now."""
         self._stops_changed = False
         """Whether `_stopped` may not be what the other two want."""
-        self._pausing = threading.Lock()
+        self._pausing = threading.RLock()
         self._noted: set[tuple[str | None, int]] = set()
 
     @property
@@ -105,9 +109,45 @@ class Reader:
                 [TopicPartition(give.queue.topic, give.queue.queue_id, offset) for give, offset in found]
             )
             for give, offset in found:
+                self._reached[give.queue] = give, offset
                 self._positions[give.queue] = offset
-                self._reading[give.queue] = self._gives[give.queue.topic, give.queue.queue_id] = give
+                self._gives[give.queue.topic, give.queue.queue_id] = self._reading[give.queue] = give
         return sorted(found, key=lambda start: start[0].queue)
+
+    def assigned(self) -> dict[Queue, Give]:
+        """Return the queues that are being read, with their assignments."""
+        return self._reading.copy()
+
+    def reach(self, place: tuple[Give, int]) -> None:
+        """Note that all messages of an assignment below an offset are processed. Any thread may call it."""
+        give = place[0]
+        known = self._reached.get(give.queue)
+        if known is not None and (known[0] is give or known[0] == give):
+            self._reached[give.queue] = place
+
+    def reached(self, give: Give) -> int:
+        """Return the offset below which everything of this assignment is processed, or was skipped by `seek`."""
+        known, offset = self._reached.get(give.queue, (give, 0))
+        return offset if known == give else 0
+
+    def recover(self) -> None:
+        """Read every queue from the first message on that is not processed.
+
+        Call it after an exception that came at an unknown place, such as that of a signal handler: messages may have
+        been read that nobody received, and these fields and Kafka's client may differ. What was processed is certain.
+        It may be interrupted too, and called again.
+        """
+        free(self._pausing)
+        reading = self._reading
+        self._full.clear()
+        self._gives = {(queue.topic, queue.queue_id): give for queue, give in reading.items()}
+        self._positions = {queue: self.reached(give) for queue, give in reading.items()}
+        self._consumer.assign(
+            [TopicPartition(queue.topic, queue.queue_id, offset) for queue, offset in self._positions.items()]
+        )
+        self._consumer.resume(_partitions(reading))  # Kafka's client may keep any of them paused
+        self._stopped = set()
+        self._stop_or_go_on()
 
     def stop_all_but(self, gives: dict[Queue, Give]) -> list[Queue]:
         """Stop reading all queues that are not in `gives`; return them, sorted."""
@@ -121,7 +161,8 @@ class Reader:
             with self._pausing:  # a queue that is paused meanwhile would not be read when it comes back
                 self._paused = self._paused.difference(stopped)
                 for queue in stopped:
-                    del self._reading[queue], self._gives[queue.topic, queue.queue_id], self._positions[queue]
+                    del self._gives[queue.topic, queue.queue_id], self._positions[queue], self._reading[queue]
+                    self._reached.pop(queue, None)
         return stopped
 
     def poll(self, timeout: float) -> tuple[Give, Message] | None:
@@ -209,6 +250,7 @@ class Reader:
             InvalidUsage: the queue is not being read.
         """
         self._refuse_others([queue])
+        self._reached[queue] = self._reading[queue], offset
         self._move([TopicPartition(queue.topic, queue.queue_id, offset)])
 
     def position(self, queue: Queue) -> int:

@@ -19,7 +19,7 @@ from wakeroll.push.dispatch import Dispatch
 from wakeroll.push.failure_handling import RetryRules
 from wakeroll.push.limits import PushLimits
 from wakeroll.push.queue_work import QueueWork
-from wakeroll.push.workers import start_workers
+from wakeroll.push.workers import workers_for
 from wakeroll.retry_clock import SYSTEM_CLOCK
 
 MESSAGES = 20
@@ -124,12 +124,13 @@ def test_many_calls_that_do_not_return_do_not_delay_the_end(let_go):
     count = 8
     dispatch = Dispatch(lambda _: True, SYSTEM_CLOCK)
     dispatch.add(new_work(), messages(count), count)
-    workers = start_workers(lambda _: let_go.wait(60), count, dispatch, lambda *_: None, "w")
+    workers = workers_for(lambda _: let_go.wait(60), count, dispatch, lambda *_: None, "w")
+    workers.start()
     wait_until(lambda: len(dispatch.overdue(-1.0)) == count, "all are at work")
     dispatch.close()
 
     before_s = time.monotonic()
-    workers.close()
+    workers.join()
 
     assert time.monotonic() - before_s < 4
 

@@ -25,7 +25,7 @@ class Dispatch:
             may_handle: called before each batch that a worker receives.
             clock: decides when a call takes too long.
         """
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.problem: BaseException | None = None
         """The first exception of the handler; no batch is handed out afterwards."""
         self.advanced: set[QueueWork] = set()

@@ -12,6 +12,7 @@ from model.events import Failure
 from model.queue import Queue
 from model.retry_topics import DELAYS_S, MAX_RETRIES, level_after
 from wakeroll.errors import InvalidUsage
+from wakeroll.held_locks import free
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.origin import Origin, origin_of
 from wakeroll.push.dispatch import Dispatch
@@ -81,7 +82,7 @@ class FailureHandling:
         self._rules = rules
         self._client_id = client_id
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._waiting: list[tuple[int, Batch]] = []
         """Batches that are retried in place, with the time of their next attempt by that clock (ms)."""
         self._log = _FailureLog()
@@ -129,6 +130,11 @@ class FailureHandling:
             self._waiting = [waiting for waiting in self._waiting if waiting[0] > now]
         for batch in due:
             self._dispatch.put_back(batch)
+
+    def free_locks(self) -> None:
+        """Release the locks that an exception has left to this thread."""
+        free(self._lock)
+        self.report.free_lock()
 
     def _handle(self, batch: Batch, failed: Sequence[Failed]) -> None:
         letters: list[Letter] = []
@@ -184,12 +190,16 @@ class FailureReport:
 
     def __init__(self) -> None:
         """Begin without failed messages."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._combined: dict[tuple[Queue, int, int], Failure] = {}
         """(queue, attempt, level) -> the messages that have these in common."""
 
     def __bool__(self) -> bool:
         return bool(self._combined)
+
+    def free_lock(self) -> None:
+        """Release the lock if an exception has left it to this thread."""
+        free(self._lock)
 
     def note(self, queue: Queue, offset: int, attempt: int, level: int, error: str) -> None:
         """Add a message; `level` is 0 if it is dead."""

@@ -10,6 +10,7 @@ from model.queue import Queue
 from model.retry_topics import retry_topic_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.heartbeat_thread import Control
+from wakeroll.held_locks import free
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.name_lists import names_of
 from wakeroll.push.delayed_messages import DelayedMessages
@@ -18,7 +19,7 @@ from wakeroll.push.failure_handling import FailureHandling, RetryRules
 from wakeroll.push.limits import PushLimits
 from wakeroll.push.queue_work import Batch, QueueWork, offset_of
 from wakeroll.push.send_back import SendsBack
-from wakeroll.push.workers import Handler, start_workers
+from wakeroll.push.workers import Handler, workers_for
 from wakeroll.queue_starts import OnQueues, QueueStarts
 from wakeroll.reader import Reader
 from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
@@ -60,7 +61,7 @@ class PushLoop:
         name: str,
         clock: RetryClock = SYSTEM_CLOCK,
     ) -> None:
-        """Start the workers.
+        """Prepare; `run` starts threads.
 
         Args:
             control: the membership.
@@ -102,7 +103,7 @@ class PushLoop:
         self._report_due_ms = 0
         self._sender = sender
         on_failure = self._fail if self._failures is None else self._failures.handle
-        self._workers = start_workers(handler, limits.workers, self._dispatch, on_failure, name)
+        self._workers = workers_for(handler, limits.workers, self._dispatch, on_failure, name)
 
     def run(self, goes_on: Callable[[], bool], end_timeout: Callable[[], float]) -> None:
         """Consume until `goes_on` returns False.
@@ -114,6 +115,17 @@ class PushLoop:
             BaseException: what the handler raised first, or a callback.
         """
         try:
+            self._consume(goes_on, end_timeout)
+        except BaseException:
+            self.abandon()
+            raise
+        if self._dispatch.problem is not None:
+            raise self._dispatch.problem
+
+    def _consume(self, goes_on: Callable[[], bool], end_timeout: Callable[[], float]) -> None:
+        is_certain = False
+        try:
+            self._workers.start()
             while goes_on() and self._dispatch.problem is None:
                 self._control.check()
                 self._clock.on_round(self.idle_until_ms)
@@ -123,17 +135,34 @@ class PushLoop:
                 self._retry()
                 self.report()
                 self._release()
+            is_certain = True
         finally:
-            self._end(end_timeout())
-        if self._dispatch.problem is not None:
-            raise self._dispatch.problem
+            self._end(end_timeout(), is_certain)
+
+    def abandon(self) -> None:
+        """Let the threads end, after an exception that may have come anywhere; it may be interrupted, and called again.
+
+        Threads whose call of the handler does not return end when it does.
+        """
+        self._free_locks()
+        self._dispatch.close()
+        self._workers.end()
+        self._sender.close()
+
+    def _free_locks(self) -> None:
+        """Release the locks that an exception has left to the thread of `run`."""
+        free(self._dispatch.lock)
+        if self._failures is not None:
+            self._failures.free_locks()
 
     def report(self) -> None:
         """Report the positions that advanced; they are committed at the commit interval. Any thread may call it."""
         dispatch = self._dispatch
         with dispatch.lock:
             for work in dispatch.advanced:
-                self._control.done(work.give, work.position)
+                place = work.give, work.position
+                self._control.done(*place)
+                self._reader.reach(place)
             dispatch.advanced.clear()
 
     def position(self, queue: Queue) -> int | None:
@@ -178,13 +207,15 @@ class PushLoop:
         control.changed.clear()
         try:
             readable, _ = control.view()
-            stopped = self._reader.stop_all_but(readable)
+            self._reader.stop_all_but(readable)
             now = now_ms()
             until = NEVER_MS if self._orderly else now + round(control.revoke_timeout_s * 1_000 * GIVE_UP_AT)
-            for queue in stopped:
+            for queue in self._starts.ended():
                 self._paused.pop(queue, None)
                 self._delayed.drop(queue)
-                self._leaving[queue] = _Leaving(self._work.pop(queue, None), now, until)
+                # In this order, because `_end` must know of all work, whenever an exception comes.
+                self._leaving[queue] = _Leaving(self._work.get(queue), now, until)
+                self._work.pop(queue, None)
             # Draining queues that were never read have no messages at work either.
             for queue in control.view()[1]:
                 self._leaving.setdefault(queue, _Leaving(None, now, until))
@@ -300,8 +331,12 @@ class PushLoop:
         if not self._leaving:
             self._control.changed.set()  # a queue that came back meanwhile can be read now
 
-    def _end(self, timeout: float) -> None:
-        """Wait for the calls at work, report what is processed, and set the reader back to what is not."""
+    def _end(self, timeout: float, is_certain: bool) -> None:
+        """Wait for the calls at work, report what is processed, and set the reader back to what is not.
+
+        After an exception that may have come anywhere, the state of the reader is not certain: see `Reader.recover`.
+        """
+        self._free_locks()
         works = [*self._work.values(), *(one.work for one in self._leaving.values() if one.work is not None)]
         with self._dispatch.lock:
             for work in works:
@@ -315,19 +350,21 @@ class PushLoop:
                 )
         finally:  # a second Ctrl-C must not leave workers behind, nor the reader beyond what is not processed
             self._dispatch.close()
-            self._set_back()
-        self._workers.close()
+            self.report()
+            if is_certain:
+                self._set_back()
+            self._control.changed.set()  # queues that are being revoked are released by the next call of poll or run
+        self._workers.end()
+        self._workers.join()
         self._sender.close()
         while self._failures is not None and self._failures.report:
             self._control.report_failures(self._failures.report.take())
 
     def _set_back(self) -> None:
-        """Report what is processed, and set the reader back to what is not."""
-        self.report()
+        """Set the reader back to what is not processed."""
         self._reader.go_on(list(self._paused))
         self._paused.clear()
         self._reader.set_back([(work.give, work.position) for work in self._work.values()])
-        self._control.changed.set()  # queues that are being revoked are released by the next call of poll or run
 
 
 class _Leaving:

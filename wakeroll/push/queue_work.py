@@ -117,8 +117,8 @@ class QueueWork:
         """
         if self.is_stopped:
             return []
-        self._end = end
         if not messages:
+            self._end = end
             return []
         self.messages += len(messages)
         self.largest = max(self.largest, *map(len, messages))
@@ -131,6 +131,7 @@ class QueueWork:
             batches = self._by_key(keys, messages)
         self.bytes += sum(batch.bytes for batch in batches)
         self._batches += batches
+        self._end = end  # not earlier: an exception of a signal handler must not leave a position behind the messages
         return [batch for batch in batches if self._is_next(batch)]
 
     def begin(self, batch: Batch) -> bool:

@@ -15,6 +15,7 @@ from model.retry_topics import dead_letter_topic_of, retry_topic_of
 from wakeroll.connection import Connection, close_producer
 from wakeroll.errors import WakerollError
 from wakeroll.failure_topics import MAX_MESSAGE_BYTES
+from wakeroll.held_locks import free
 from wakeroll.origin import Origin, headers_with
 
 log = logging.getLogger("wakeroll")
@@ -104,10 +105,12 @@ class SendBack:
 
     def close(self) -> None:
         """Give up messages that are not stored yet: their queue's offset is not committed beyond them."""
+        free(self._changed)
         with self._changed:
             self._closed = True
             self._changed.notify()
-        if self._thread is not None:
+        free(self._changed)
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:

@@ -30,14 +30,20 @@ _CANCELLED = "a task of run() was cancelled: the handler, or a library that it u
 class Workers(Protocol):
     """Call the handler, a bounded number of times at once."""
 
+    def start(self) -> None:
+        """Start the threads."""
+
     def wake(self) -> None:
         """Note that batches were added. Any thread may call it."""
 
     def replace(self, batch: Batch, /) -> None:
         """Let another worker take the place of the one whose call is overdue."""
 
-    def close(self) -> None:
-        """End the workers, after `Dispatch.close`; a thread whose handler does not return ends when it does."""
+    def end(self) -> None:
+        """Let the workers end, after `Dispatch.close`; a thread whose handler does not return ends when it does."""
+
+    def join(self) -> None:
+        """Wait for the threads that have nothing more to do, at most `JOIN_S` seconds."""
 
 
 def is_async(handler: Handler) -> bool:
@@ -45,8 +51,8 @@ def is_async(handler: Handler) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
-def start_workers(handler: Handler, count: int, dispatch: Dispatch, on_failure: OnFailure, name: str) -> Workers:
-    """Start workers of the kind that the handler needs.
+def workers_for(handler: Handler, count: int, dispatch: Dispatch, on_failure: OnFailure, name: str) -> Workers:
+    """Return workers of the kind that the handler needs; they are not started.
 
     Args:
         handler: a function, or an ``async`` function.
@@ -71,8 +77,11 @@ class _Threads:
         self._name = name
         self._most = 2 * count
         """Most threads, with those whose calls are overdue: each holds memory until its call returns."""
+        self._count = count
         self._threads: list[threading.Thread] = []
-        for _ in range(count):
+
+    def start(self) -> None:
+        for _ in range(self._count):
             self._start()
 
     def wake(self) -> None:
@@ -84,10 +93,14 @@ class _Threads:
         if len(self._threads) < self._most:
             self._start()
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """Do nothing: the threads end after `Dispatch.close`."""
+
+    def join(self) -> None:
         deadline = time.monotonic() + JOIN_S
         for thread in self._threads:
-            thread.join(max(deadline - time.monotonic(), 0.0))
+            if thread.is_alive():
+                thread.join(max(deadline - time.monotonic(), 0.0))
 
     def _start(self) -> None:
         name = f"{self._name}-{len(self._threads) + 1}"
@@ -96,25 +109,28 @@ class _Threads:
 
     def _work(self) -> None:
         handler, dispatch = self._handler, self._dispatch
+        batch: Batch | None = None
         finished: Batch | None = None
-        while (batch := dispatch.next(finished, wait=True)) is not None:
-            finished = None
-            result: object
-            try:
-                result = handler(batch.messages.copy())  # an application may take its list apart
-            except Exception as problem:
-                result = problem
-            except BaseException as problem:  # SystemExit, too, is raised again where the application waits
-                dispatch.end(problem, batch)
-                continue
-            if batch.is_overdue:
-                return  # another thread has taken this one's place
-            if result is None:
-                finished = batch
-                continue
-            self._on_failure(batch, result)
-            if batch.is_overdue:
-                return
+        try:
+            while (batch := dispatch.next(finished, wait=True)) is not None:
+                finished = None
+                result: object
+                try:
+                    result = handler(batch.messages.copy())  # an application may take its list apart
+                except Exception as problem:
+                    result = problem
+                if batch.is_overdue:
+                    return  # another thread has taken this one's place
+                if result is None:
+                    finished = batch
+                    continue
+                self._on_failure(batch, result)
+                if batch.is_overdue:
+                    return
+        except BaseException as problem:
+            # SystemExit, too, is raised again where the application waits. The code of a result or of an exception,
+            # such as its __str__, may raise anything.
+            dispatch.end(problem, batch)
 
 
 class _Tasks:
@@ -132,7 +148,8 @@ class _Tasks:
         self._count = count
         self._dispatch = dispatch
         self._on_failure = on_failure
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """None before `start`."""
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         """Those that take batches."""
@@ -141,7 +158,12 @@ class _Tasks:
         self._calls: dict[Batch, asyncio.Task[None]] = {}
         """Batch at work -> the task that handles it."""
         self._is_closed = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._name = name
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._loop = loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=lambda: self._run(loop), name=self._name, daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
@@ -151,16 +173,20 @@ class _Tasks:
         """Cancel the call, and start another task."""
         self._call(self._replace, batch)
 
-    def close(self) -> None:
+    def end(self) -> None:
         self._call(self._is_closed.set)
-        self._thread.join(JOIN_S)
+
+    def join(self) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join(JOIN_S)
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the loop was closed: `_run` has reported that
-            self._loop.call_soon_threadsafe(function, *arguments)
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop was closed: `_run` has reported that
+                self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
             try:
                 runner.run(self._work_until_closed())
             except (KeyboardInterrupt, SystemExit) as problem:  # a task that the handler started may raise it
@@ -185,8 +211,12 @@ class _Tasks:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._replaced.discard(task)
-        if task.cancelled() and not self._is_closed.is_set():
+        if self._is_closed.is_set():
+            return
+        if task.cancelled():
             self._dispatch.end(WakerollError(_CANCELLED))
+        elif (problem := task.exception()) is not None:
+            self._dispatch.end(problem)
 
     def _replace(self, batch: Batch) -> None:
         if self._is_closed.is_set():
@@ -207,7 +237,7 @@ class _Tasks:
             batch = dispatch.next(finished, wait=False)
             finished = None
             if batch is None:
-                idle = self._loop.create_future()
+                idle = asyncio.get_running_loop().create_future()
                 self._idle.append(idle)
                 await idle
                 continue
@@ -233,8 +263,11 @@ class _Tasks:
                 return  # another task takes this one's place
             if result is None:
                 finished = batch
-            else:
+                continue
+            try:
                 self._on_failure(batch, result)
+            except BaseException as problem:  # of the code of a result or of an exception, such as its __str__
+                dispatch.end(problem, batch)
 
     def _wake_next(self) -> None:
         if self._idle and self._dispatch.is_ready:

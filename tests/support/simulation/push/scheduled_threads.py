@@ -111,6 +111,7 @@ class Scheduler:
         threads = SimpleNamespace(
             Thread=make_thread,
             Lock=of(ScheduledLock),
+            RLock=of(ScheduledLock),
             Condition=of(ScheduledCondition),
             Event=of(ScheduledEvent),
         )
@@ -177,6 +178,10 @@ class ScheduledLock:
     ) -> None:
         self.give()
 
+    def release(self) -> None:
+        """Refuse: it is called by threads that do not hold the lock."""
+        raise RuntimeError("no exception comes between a block and its end in a simulated world")
+
     def take(self) -> None:
         while self._is_held and not self._scheduler.is_over:
             assert self._scheduler.current is not None
@@ -206,6 +211,9 @@ class ScheduledCondition:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.give()
+
+    def release(self) -> None:
+        self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         scheduler = self._scheduler

@@ -1,0 +1,19 @@
+"""Locks that an exception has left to a thread."""
+
+from contextlib import suppress
+from typing import Protocol
+
+
+class _Lock(Protocol):
+    def release(self) -> object: ...
+
+
+def free(lock: _Lock) -> None:
+    """Release a reentrant lock, or a condition with one, as often as this thread holds it.
+
+    An exception of a signal handler may come between the end of a ``with`` block and the release. Call it where this
+    thread must not hold the lock.
+    """
+    with suppress(RuntimeError):  # this thread does not hold it
+        while True:
+            lock.release()
