@@ -134,7 +134,7 @@ class Reader:
         """Read every queue from the first message on that is not processed.
 
         Call it after an exception that came at an unknown place, such as that of a signal handler: messages may have
-        been read that nobody received, and these fields and Kafka's client may differ. What was processed is certain.
+        been read that nobody received, and the fields here and Kafka's client may differ. Only `reached` is certain.
         It may be interrupted too, and called again.
         """
         free(self._pausing)

@@ -64,9 +64,9 @@ def test_run_asks_again_before_the_first_message(broker):
     with Consumer("billing", ["orders"], broker.bootstrap, consume_from="first", on_assigned=stored) as consumer:
         stored.seek = consumer.seek
         with pytest.raises(ConnectionError):
-            consumer.run(handle)
+            consumer.run(handle, on_error="raise")
         assert offsets == []
-        consumer.run(handle)
+        consumer.run(handle, on_error="raise")
     assert offsets == [7, 8, 9]
     assert stored.calls == [[ORDERS]] * 2
     assert broker.committed("billing") == {ORDERS: 10}
@@ -83,7 +83,7 @@ def test_run_asks_again_for_the_queues_of_a_poll_that_failed(broker):
         stored.seek = consumer.seek
         with pytest.raises(ConnectionError):
             wait_until(lambda: consumer.poll(0.1), "the queue is assigned")
-        consumer.run(handle, batch_size=1, workers=1)
+        consumer.run(handle, batch_size=1, workers=1, on_error="raise")
     assert offsets[0] == 7
 
 
