@@ -10,7 +10,7 @@ All times are ms of a monotonic clock of this process that also runs while the m
 
 from typing import Any, Literal
 
-from model.lease_log import AnyLeaseRecord, Claim, Lease, Release, Renewal
+from model.lease_log import AnyLeaseRecord, Claim, Lease, LogId, Release, Renewal
 
 MARGIN = 0.1
 """Part of the lease by which a holder stops earlier than others may claim."""
@@ -24,7 +24,7 @@ State = Literal["waiting", "held", "doubtful", "lost", "ended"]
 class Contender:
     """The view of one process on one lease. It acts on records only after it has read them in the log."""
 
-    def __init__(self, name: str, holder: str, lease_ms: int, now_ms: int, *, first: int = 0) -> None:
+    def __init__(self, name: str, holder: str, lease_ms: int, now_ms: int, *, first: int = 0, log: LogId = "") -> None:
         """Begin to wait.
 
         Args:
@@ -33,13 +33,16 @@ class Contender:
             lease_ms: duration of the lease.
             now_ms: now.
             first: offset of the first record that the log still has.
+            log: id of the topic of the log; empty if it is not known.
         """
-        self.lease = Lease(name, first)
+        self.lease = Lease(name, first, log)
         self._holder = holder
         self._lease_ms = lease_ms
         self._is_complete = first == 0
         """Whether the log has all records, so that a lease without records was never held."""
         self._number = 0
+        self._returned = 0
+        """Number of the last own record that was read in the log, and was valid."""
         self._sent_ms: dict[int, int] = {}
         """Number of an own record that was not read in the log yet -> when it was sent."""
         self._term: int | None = None
@@ -54,10 +57,12 @@ class Contender:
         """Whether a record of the lease was read, or the brokers were lost, since the last call of `next_record`."""
         self._seen_ms = now_ms
         self._is_ended = False
+        self._is_cut_off = False
+        """Whether this process had the lease in a log that does not exist any more."""
 
     def read(self, offset: int, record: AnyLeaseRecord) -> None:
         """Process the next record of the log; records of other leases have no effect."""
-        if record.lease != self.lease.name:
+        if record.lease != self.lease.name or self.lease.is_foreign(record):
             return
         is_valid = self.lease.read(offset, record)
         self._is_disturbed = True
@@ -66,9 +71,39 @@ class Contender:
         sent_ms = self._sent_ms.pop(record.number, None)
         if not is_valid or sent_ms is None:
             return
+        self._returned = max(self._returned, record.number)
         if self._term is None:
             self._term, self._due_ms = offset, sent_ms + self._lease_ms // RENEWALS_PER_LEASE
         self._until_ms = max(self._until_ms, sent_ms + round(self._lease_ms * (1 - MARGIN)))
+
+    def begin_again(self, first: int, log: LogId) -> None:
+        """Note that the log was replaced, or has lost its last records; the next one to read has the offset `first`.
+
+        Nobody can tell what the others have read of the log before. So its holder has lost the lease, and the others
+        wait until they have read nothing for the duration of a lease.
+        """
+        self._is_cut_off = self._is_cut_off or self._term is not None
+        self.lease = Lease(self.lease.name, first, log)
+        self._is_complete = False
+        self._sent_ms.clear()
+        self._silent_ms, self._is_disturbed = 0, True
+
+    @property
+    def sent(self) -> int:
+        """Number of the last record that this process was given to append; 0 before the first."""
+        return self._number
+
+    def has_proved(self, sent: int) -> bool:
+        """Return whether a record after this one (see `sent`) was read in the log, and this process has the lease.
+
+        Then no claim that was appended before that record has taken the lease from it. No clock decides that.
+        """
+        return self._returned > sent and self._term is not None and not self.is_lost
+
+    def renew_now(self) -> None:
+        """Let the next record be due at once."""
+        if self._term is not None:
+            self._due_ms = self._seen_ms
 
     def disturbed(self) -> None:
         """Note that the brokers cannot be reached: the silence of the holder counts from the end of the disturbance."""
@@ -107,7 +142,7 @@ class Contender:
     @property
     def is_lost(self) -> bool:
         """Whether this process had the lease, and another one has claimed it since."""
-        return self._term is not None and self.lease.term > self._term
+        return self._term is not None and (self._is_cut_off or self.lease.term > self._term)
 
     def is_held(self, now_ms: int) -> bool:
         """Return whether this process may act now."""
@@ -142,4 +177,5 @@ class Contender:
     def _fields(self, now_ms: int) -> dict[str, Any]:
         self._number += 1
         self._sent_ms[self._number] = now_ms
-        return {"lease": self.lease.name, "holder": self._holder, "number": self._number, "lease_ms": self._lease_ms}
+        fields = {"lease": self.lease.name, "holder": self._holder, "number": self._number, "lease_ms": self._lease_ms}
+        return fields | {"log": self.lease.log}

@@ -6,6 +6,9 @@ new term of the lease. The holder appends renewals with its term. A record of an
 
 So all readers agree, whatever they have read before, and no clock decides. Clocks say only when a process may claim,
 and until when a holder may act: see `model.lease_contender`.
+
+If the topic is deleted and created again, offsets begin again. So a record names the topic's id, and readers ignore the
+records of processes that still believe in the topic before. `model.turn_number` orders the terms of both.
 """
 
 from typing import Annotated
@@ -19,16 +22,24 @@ Holder = Annotated[
 ]
 DurationMs = Annotated[int, Meta(ge=1, description="duration of the lease after its last record (ms)")]
 Term = Annotated[int, Meta(ge=0, description="offset of the claim by which the holder has the lease")]
+LogId = Annotated[
+    str,
+    Meta(
+        max_length=255,
+        description="id of the topic in which the process has read the log; empty if it does not know one",
+    ),
+]
 Number = Annotated[int, Meta(ge=0, description="number of the record among those of its process")]
 
 
-class LeaseRecord(Struct, kw_only=True, frozen=True, tag_field="type"):
+class LeaseRecord(Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
     """The fields of every record of a lease."""
 
     lease: LeaseName
     holder: Holder
     number: Number
     lease_ms: DurationMs
+    log: LogId = ""
 
 
 class Claim(LeaseRecord, kw_only=True, frozen=True, tag="claim"):
@@ -58,9 +69,10 @@ decode = msgspec.json.Decoder(AnyLeaseRecord).decode
 class Lease:
     """The state of one lease after some records of the log."""
 
-    def __init__(self, name: str, first: int = 0) -> None:
-        """Begin before the first record; `first` is its offset."""
+    def __init__(self, name: str, first: int = 0, log: LogId = "") -> None:
+        """Begin before the first record; `first` is its offset, `log` the id of its topic."""
         self.name = name
+        self.log = log
         self._first = first
         self.term = -1
         """Offset of the newest valid claim; -1 if none is known."""
@@ -73,9 +85,13 @@ class Lease:
         self.last = -1
         """Offset of the last record of this lease, valid or not; -1 before the first."""
 
+    def is_foreign(self, record: AnyLeaseRecord) -> bool:
+        """Return whether the process that appended a record has read another log, whose topic was deleted."""
+        return bool(self.log and record.log) and record.log != self.log
+
     def read(self, offset: int, record: AnyLeaseRecord) -> bool:
-        """Apply the next record of the log; return whether it is valid. Records of other leases are ignored."""
-        if record.lease != self.name:
+        """Apply the next record of the log; return whether it is valid. Those of other leases and logs are ignored."""
+        if record.lease != self.name or self.is_foreign(record):
             return False
         before, self.last = self.last, offset
         match record:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -13,23 +13,19 @@ from pipeline.ledger.tables import highest_positions, path_of
 from pipeline.operators.decision_comparer import DecisionComparer, Difference, Seen
 from pipeline.operators.ledger_rows import ReadDecision
 from pipeline.sinks.arrow_sink import ArrowSink
-from pipeline.storage.place import Folder, Place
+from pipeline.storage.place import Folder
 
 log = logging.getLogger("wakeroll.run")
-
-Options = Callable[[Place], Mapping[str, str]]
-"""Returns the options of the next append to a table."""
 
 
 class Divergences:
     """Finds decisions that differ from those with the same identity, and appends them to their table."""
 
-    def __init__(self, spark: SparkSession, warehouse: Folder, options: Options | None = None) -> None:
-        """Begin without decisions; `options` returns those of an append, if it needs any."""
+    def __init__(self, spark: SparkSession, warehouse: Folder, sink: ArrowSink) -> None:
+        """Begin without decisions."""
         self._spark = spark
         self._warehouse = warehouse
-        self._options = options
-        self._sink = ArrowSink()
+        self._sink = sink
         self._comparer = DecisionComparer()
         self._stored: dict[tuple[object, ...], int] | None = None
         """Partition -> highest offset in the table; read before the first append."""
@@ -95,9 +91,7 @@ class Divergences:
             for one in decisions
             if (one.row.partition, one.offset) in kept_of
         ]
-        table = path_of(self._warehouse, DIVERGENCES)
-        found_rows = arrow_table(DIVERGENCES.row, rows)
-        self._sink.append(found_rows, table, None if self._options is None else self._options(table))
+        self._sink.append(arrow_table(DIVERGENCES.row, rows), path_of(self._warehouse, DIVERGENCES))
         for partition, offset in kept_of:
             self._stored[partition,] = max(offset, self._stored.get((partition,), -1))
 

@@ -53,30 +53,33 @@ def start(
         spark: a session.
         settings: settings of the deployment.
         report: receives each step of upkeep.
-        turn: the right to write the tables, if other processes wait for it; None: nobody else can write them.
+        turn: the turn of this process to write the tables, which exist; None: a lock keeps all others away.
         diverged: receives the number of decisions since the start that differ from those of another coordinator.
 
     Raises:
         InvalidUsage: a table conflicts with its declaration, and no migration solves it.
         NotReachable: no broker answered.
+        Fenced: another process has taken the turn, although it has no lock.
     """
     connection = settings.connection
-    ensure_tables(spark, settings.warehouse, settings.keep_versions_ms)
+    if turn is None:
+        ensure_tables(spark, settings.warehouse, settings.keep_versions_ms)
+        turn = Turn(settings)
+    turn.forget_earlier()
     topics = (*connection.topics.control, connection.topics.decisions)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", NAME)
-    turn = turn or Turn(settings)
     begin = resume_recording(settings, turn.checkpoint, turn.before)
     archived = records(spark, connection, topics, settings.max_offsets_per_batch, begin, more=["headers"])
     # A task that reads several Kafka partitions costs less than a task for each of them. The executors of a cluster may
     # not be there yet, so their cores do not count.
     tasks = max(spark.sparkContext.defaultParallelism, settings.state_partitions)
-    write = writer(spark, settings.warehouse, connection.topics, turn, diverged)
+    write = writer(spark, settings.warehouse, connection.topics, turn.number, diverged)
     upkeep = Upkeep(spark, settings, report)
 
     def write_and_look_after(batch: DataFrame, batch_id: int) -> None:
         turn.confirm()
         write(batch, batch_id)
-        turn.confirm()  # if another process has the turn by now, it drops these appends, and reads the batch itself
+        turn.confirm()  # if another process has the turn by now, it reads the batch itself
         upkeep.step()
 
     return (
@@ -94,7 +97,7 @@ def writer(
     spark: SparkSession,
     warehouse: Folder,
     topics: Topics,
-    turn: Turn | None = None,
+    number: int | None = None,
     diverged: Callable[[int], None] | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that writes a batch: Spark reads its records in one job, and Python derives and appends rows.
@@ -104,22 +107,20 @@ def writer(
     checkpoint. Decisions of an older era than the shard's current one are dropped too: another coordinator made them.
     Each table has its own positions, so all tables stay correct after a crash between two commits.
 
-    If several processes may write, the positions are read after `turn` has excluded all earlier ones.
+    `number` is that of the turn of this process. The turn has excluded all earlier processes already, so the positions
+    that are read here include their rows. None: the tables have no fences.
     """
-    options = None if turn is None else turn.options(spark, warehouse)
     newest = {table.name: newest_of(table, highest_positions(spark, warehouse, table)) for table in RECORDED}
-    sink = ArrowSink()
+    sink = ArrowSink(number)
     stale: set[str] = set()
-    divergences = Divergences(spark, warehouse, options)
+    divergences = Divergences(spark, warehouse, sink)
 
     def append_new(table: Table, rows: Iterable[PlacedRow]) -> None:
         seen = newest[table.name]
         fresh = [one for one in rows if one.position > seen.get(one.stream, NOWHERE)]
         if not fresh:
             return
-        path = path_of(warehouse, table)
-        found = arrow_table(table.row, [one.row for one in fresh])
-        sink.append(found, path, None if options is None else options(path))
+        sink.append(arrow_table(table.row, [one.row for one in fresh]), path_of(warehouse, table))
         for one in fresh:
             seen[one.stream] = max(one.position, seen.get(one.stream, NOWHERE))
 

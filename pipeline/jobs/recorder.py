@@ -8,6 +8,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipeline.jobs import record
 from pipeline.jobs.catch_up import catch_up
 from pipeline.jobs.record_turn import Turn
+from pipeline.ledger.tables import ensure_tables
 from pipeline.metrics.run_metrics import RunMetrics
 from pipeline.recovery.checkpoint_state import furthest, has_batches
 from pipeline.recovery.snapshots import take_snapshots
@@ -34,23 +35,29 @@ class Recorder:
         self._metrics = metrics
         self._locks = locks
         self._turn: Turn | None = None
+        """The turn of this process; None before it is taken."""
+        self._is_begun = False
         self._snapshot_due_ms = started_ms + min(settings.snapshot_interval_ms, _FIRST_SNAPSHOT_MS)
 
     @property
     def is_due(self) -> bool:
         """Whether it is the turn of this process to begin."""
-        return self._turn is None and self._locks.has_turn()
+        return not self._is_begun and self._locks.has_turn()
 
     def start(self) -> StreamingQuery:
         """Start the query, after single batches while the records that wait are too large.
 
         Raises:
             InvalidUsage, JobFailed: as `pipeline.jobs.record.start`.
+            LeaseLost, Fenced: it is the turn of another process.
             NotReachable: no broker answered; it may be called again.
         """
         self._metrics.begin_writing()
         settings, tables = self._settings, self._metrics.tables
-        turn = Turn(settings, self._locks.turn_lease)
+        if self._turn is None:
+            ensure_tables(self._spark, settings.warehouse, settings.keep_versions_ms)
+            self._turn = Turn(settings, self._locks.turn_lease)
+        turn = self._turn
         topics = settings.connection.topics
 
         def begin(its: Settings) -> StreamingQuery:
@@ -61,7 +68,7 @@ class Recorder:
 
         catch_up(settings, turn.checkpoint, (*topics.control, topics.decisions), begin, waits)
         query = begin(settings)
-        self._turn = turn
+        self._is_begun = True
         return query
 
     def take_snapshots_if_due(self, source: Settings | None) -> None:
@@ -73,12 +80,12 @@ class Recorder:
         Args:
             source: settings of the coordinator; None: the one that is furthest in the log.
         """
-        if self._turn is None or now_ms() < self._snapshot_due_ms:
+        if self._turn is None or not self._is_begun or now_ms() < self._snapshot_due_ms:
             return
         source = source or furthest(self._settings)
         if not any(has_batches(source, query) for query in queries_of(source)) or not self._turn.is_confirmed():
             return
         self._snapshot_due_ms = now_ms() + self._settings.snapshot_interval_ms
-        shards = take_snapshots(self._spark, source, self._turn.fence)
+        shards = take_snapshots(self._spark, source, self._turn.number)
         self._metrics.tables.took_snapshots(shards)
         log.info("snapshots of %d shards", shards)

@@ -21,6 +21,7 @@ from model.records import shard_of
 from model.resharding import CannotSplit, check_number, split
 from model.shard import Shard
 from pipeline.jobs.last_records import decide_last
+from pipeline.jobs.record_turn import Turn
 from pipeline.kafka.control_topics import InvalidTopics
 from pipeline.kafka.log_spans import Span
 from pipeline.kafka.topic_admin import PATIENCE_S, Cluster, Racks
@@ -71,12 +72,15 @@ def reshard(spark: SparkSession, settings: Settings, partitions: int, metadata_m
     published = 0
     with ExitStack() as stack:
         of_machines = _of_machines(settings)
-        for number, its in enumerate(of_machines):
+        locks = [
             stack.enter_context(process_locks(its, [COORDINATE] if number else [COORDINATE, RECORD]))
+            for number, its in enumerate(of_machines)
+        ]
         due = [its for its in of_machines if not _is_done(its, partitions)]
         for its in due:
             _refuse_unready(its)
         ensure_tables(spark, settings.warehouse, settings.keep_versions_ms)
+        turn = Turn(settings, locks[0].turn_lease)
         _grow(settings, partitions)
         for its in due:
             ends, count = _divide(spark, its, partitions, metadata_ms)
@@ -86,7 +90,7 @@ def reshard(spark: SparkSession, settings: Settings, partitions: int, metadata_m
             grown = structs.replace(its, partitions=partitions)
             adopt(grown)
             if its is of_machines[-1]:
-                replace_snapshots(spark, grown)
+                replace_snapshots(spark, grown, turn.number)
     return Resharded(positions, published)
 
 

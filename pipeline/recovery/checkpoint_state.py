@@ -116,9 +116,17 @@ def clear_states(spark: SparkSession, checkpoint: Place) -> None:
 
 def recordings(settings: Settings) -> list[str]:
     """Return the names of the checkpoints that `record` may have: ``record``, and one per turn, the latest last."""
-    names = small_files.names(settings.checkpoints_folder)
-    terms = (name.removeprefix(f"{RECORD}.") for name in names if name.startswith(f"{RECORD}."))
-    return [RECORD, *(f"{RECORD}.{term}" for term in sorted(int(term) for term in terms if term.isdigit()))]
+    turns = (name for name in small_files.names(settings.checkpoints_folder) if number_of_recording(name) >= 0)
+    return [RECORD, *sorted(turns, key=number_of_recording)]
+
+
+def number_of_recording(name: str) -> int:
+    """Return the number of the turn that has a checkpoint: 17 for ``record.17``; -1 for other names.
+
+    Numbers of earlier releases are terms of a lease, which are lower than those of `model.turn_number`.
+    """
+    prefix, _, number = name.partition(".")
+    return int(number) if prefix == RECORD and number.isascii() and number.isdigit() else -1
 
 
 def latest_recording(settings: Settings) -> str:

@@ -21,16 +21,21 @@ from pipeline.recovery.initial_state import creator_of, place_of, read_restore
 from pipeline.runtime.deciding_queries import queries_of, topics_of
 from pipeline.settings import Settings
 from pipeline.sinks.arrow_sink import ArrowSink
-from pipeline.sinks.table_fence import TableFence
 from wakeroll.errors import InvalidUsage
 
 
-def take_snapshots(spark: SparkSession, settings: Settings, fence: TableFence | None = None) -> int:
+def take_snapshots(spark: SparkSession, settings: Settings, number: int | None = None) -> int:
     """Append the state of each shard that has changed since its last snapshot; return the number of these shards.
 
     The initial state of a restored shard is appended once too: a replay of its era starts there.
 
+    Args:
+        spark: a session.
+        settings: settings of the coordinator.
+        number: number of the turn of this process, which has raised its fence; None: there are no fences.
+
     Raises:
+        Fenced: another process writes the tables.
         InvalidUsage: there is no checkpoint with a committed batch.
     """
     path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
@@ -43,12 +48,16 @@ def take_snapshots(spark: SparkSession, settings: Settings, fence: TableFence | 
 
     moved = [(shard, shard.offset, body) for shard, body in read_states(spark, settings) if is_new(shard, shard.offset)]
     begun = [(shard, offset, shard.body()) for shard, offset in _begun(settings) if is_new(shard, offset)]
-    _append(settings, [*begun, *moved], fence)
+    _append(settings, [*begun, *moved], number)
     return len(moved)
 
 
-def replace_snapshots(spark: SparkSession, settings: Settings) -> None:
-    """Append the initial states of all shards, instead of the states after the same records."""
+def replace_snapshots(spark: SparkSession, settings: Settings, number: int | None = None) -> None:
+    """Append the initial states of all shards, instead of the states after the same records.
+
+    Raises:
+        Fenced: as `take_snapshots`.
+    """
     begun = [(shard, offset, shard.body()) for shard, offset in _begun(settings)]
     same = [
         (f.col("topic") == shard.topic) & (f.col("partition") == shard.partition) & (f.col("offset") == offset)
@@ -57,10 +66,10 @@ def replace_snapshots(spark: SparkSession, settings: Settings) -> None:
     if same:
         path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
         DeltaTable.forPath(spark, path).delete(reduce(or_, same))
-        _append(settings, begun, None)
+        _append(settings, begun, number)
 
 
-def _append(settings: Settings, states: Iterable[tuple[Shard, int, bytes]], fence: TableFence | None) -> None:
+def _append(settings: Settings, states: Iterable[tuple[Shard, int, bytes]], number: int | None) -> None:
     # Not with Spark, which copies a state several times in the driver's heap.
     rows = [
         SnapshotRow(
@@ -76,9 +85,7 @@ def _append(settings: Settings, states: Iterable[tuple[Shard, int, bytes]], fenc
     ]
     if rows:
         with APPENDING:
-            table = path_of(settings.warehouse, SNAPSHOTS)
-            options = None if fence is None else fence.options(table)
-            ArrowSink().append(arrow_table(SnapshotRow, rows), table, options)
+            ArrowSink(number).append(arrow_table(SnapshotRow, rows), path_of(settings.warehouse, SNAPSHOTS))
 
 
 def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +17,7 @@ from model.lease_contender import Contender, State
 from model.lease_log import AnyLeaseRecord, decode, encode
 from model.records import UNREADABLE
 from pipeline.failure_log import Trouble
+from pipeline.kafka.topic_admin import Cluster, Racks
 from wakeroll.connection import Connection, take
 from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.monotonic_clock import now_ms
@@ -27,6 +28,8 @@ log = logging.getLogger("wakeroll.run")
 _ANSWER_S = 30.0
 _LONGEST_POLL_S = 0.25
 _AT_ONCE = 1_000
+_LOOK_S = 2.0
+"""Longest wait for the id of the topic (s)."""
 _RELEASE_S = 3.0
 """Longest wait for the acknowledgement of a release (s); without it, others wait until the lease expires."""
 
@@ -42,11 +45,12 @@ class LeaseLost(WakerollError):
 class ProcessLease:
     """One lease that this process has or waits for. For any thread."""
 
-    def __init__(self, name: str, contender: Contender, changed: threading.Condition) -> None:
+    def __init__(self, name: str, contender: Contender, changed: threading.Condition, look: Callable[[], bool]) -> None:
         """Use `LeaseKeeper`."""
         self.name = name
         self._contender = contender
         self._changed = changed
+        self._look = look
 
     @property
     def state(self) -> State:
@@ -56,9 +60,18 @@ class ProcessLease:
 
     @property
     def term(self) -> int:
-        """Number of the period in which this process has the lease: later holders have higher ones; -1 before."""
+        """Number of the period in which this process has the lease: later holders have higher ones; -1 before.
+
+        They begin again if the topic is created again: see `model.turn_number`.
+        """
         with self._changed:
             return self._contender.term
+
+    @property
+    def log(self) -> str:
+        """Id of the topic in which the lease is; empty if the brokers have no such ids."""
+        with self._changed:
+            return self._contender.lease.log
 
     @property
     def holder(self) -> str:
@@ -85,6 +98,25 @@ class ProcessLease:
                 self._raise_if_gone(state)
                 self._changed.wait(_LONGEST_POLL_S)
 
+    def prove(self) -> None:
+        """Return if this process has the lease in the log that exists now; wait for the brokers.
+
+        After it returns, no other process had claimed the lease before the call. Unlike `confirm`, this needs no
+        assumption about clocks: a record that was appended after the call has returned.
+
+        Raises:
+            LeaseLost: as `confirm`.
+        """
+        with self._changed:
+            sent = self._contender.sent
+            self._contender.renew_now()
+            while not self._contender.has_proved(sent):
+                self._raise_if_gone(self._contender.state(now_ms()))
+                self._changed.wait(_LONGEST_POLL_S)
+        while not self._look():
+            self.raise_if_lost()
+        self.raise_if_lost()
+
     def is_confirmed(self) -> bool:
         """Return whether this process has the lease; False at once while its renewals do not return.
 
@@ -103,8 +135,10 @@ class ProcessLease:
 
     def _raise_if_gone(self, state: State) -> None:
         if state == "lost":
+            holder = self._contender.lease.holder
+            to = f" to {_shown(holder)}" if holder else ", whose topic was deleted or has lost records"
             raise LeaseLost(
-                f"this process has lost the lease {self.name!r} to {_shown(self._contender.lease.holder)}: it "
+                f"this process has lost the lease {self.name!r}{to}: it "
                 "was suspended, or did not reach the brokers, for longer than lease_ms; start it again, and it waits"
             )
         if state == "ended":
@@ -133,6 +167,10 @@ class LeaseKeeper:
         self._stop = threading.Event()
         self._read = -1
         """Offset up to which the log was read."""
+        self._log = ""
+        """Id of the topic that is read; empty if the brokers have no such ids."""
+        self._is_doubtful = False
+        """Whether a record of another log was read, so the topic may have been created again."""
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
         self._trouble = Trouble(log, "leases can be renewed again")
 
@@ -148,10 +186,12 @@ class LeaseKeeper:
         sends = {"enable.idempotence": False, "message.timeout.ms": self._lease_ms}
         self._producer = self._connection.producer(**sends, **quiet)
         try:
+            self._log = self._id_of_topic(_ANSWER_S)
             first, end = ends_of(self._consumer, self._place, _ANSWER_S)
             self._assign(first)
             self._contenders = {
-                name: Contender(name, self._holder, self._lease_ms, now_ms(), first=first) for name in self._names
+                name: Contender(name, self._holder, self._lease_ms, now_ms(), first=first, log=self._log)
+                for name in self._names
             }
             deadline_s = time.monotonic() + _ANSWER_S
             while self._read < end - 1:
@@ -184,7 +224,7 @@ class LeaseKeeper:
 
     def __getitem__(self, name: str) -> ProcessLease:
         """Return one of the leases, inside the `with` block."""
-        return ProcessLease(name, self._contenders[name], self._changed)
+        return ProcessLease(name, self._contenders[name], self._changed, self._look)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -196,6 +236,8 @@ class LeaseKeeper:
 
     def _contend(self) -> None:
         self._hear()
+        if self._is_doubtful:
+            self._look()
         with self._changed:
             for contender in self._contenders.values():
                 self._append(contender.next_record(now_ms(), self._read))
@@ -223,14 +265,57 @@ class LeaseKeeper:
         except UNREADABLE:
             return  # it is of another version
         for contender in self._contenders.values():
+            self._is_doubtful |= contender.lease.is_foreign(record)
             contender.read(offset, record)
 
     def _read_again(self) -> None:
-        """Continue at the first record that the log still has: records were deleted before they were read."""
-        first, _ = self._consumer.get_watermark_offsets(self._place, _ANSWER_S)
+        """Continue at the first record that the log has, which ends before or begins after what was read of it."""
+        first, end = self._consumer.get_watermark_offsets(self._place, _ANSWER_S)
+        self._is_doubtful = True
+        if end <= self._read:
+            self._begin_again(first)
+            return
         for contender in self._contenders.values():
             contender.lease.skip(first)
         self._assign(first)
+
+    def _begin_again(self, first: int) -> None:
+        """Read another log, or one that has lost its last records."""
+        log.warning("the topic %s was created again, or has lost records: leases begin again", self._place.topic)
+        for contender in self._contenders.values():
+            contender.begin_again(first, self._log)
+        self._assign(first)
+        self._changed.notify_all()
+
+    def _look(self) -> bool:
+        """Compare the id of the topic with that of the log that was read; return False if the brokers do not answer."""
+        try:
+            found = self._id_of_topic(_LOOK_S)
+            with self._changed:
+                if found != self._log:
+                    self._log = found
+                    self._begin_again(0)
+                self._is_doubtful = False
+        except WakerollError as problem:
+            self._trouble.began(f"leases cannot be renewed: {problem}; retrying")
+            return False
+        return True
+
+    def _id_of_topic(self, patience_s: float) -> str:
+        """Return the id of the topic of the leases.
+
+        Raises:
+            NotReachable: no broker answers, or there is no such topic.
+            LoginFailed: the brokers reject the login.
+        """
+        cluster = Cluster(self._connection, patience_s=patience_s, stop=self._stop)
+        until_s = time.monotonic() + patience_s
+        while True:
+            found = cluster.racks([self._place.topic])[self._place.topic]
+            if isinstance(found, Racks) and found:
+                return found.topic_id
+            if time.monotonic() > until_s or self._stop.wait(_LONGEST_POLL_S):
+                raise NotReachable(f"the brokers do not know the topic {self._place.topic}")
 
     def _assign(self, first: int) -> None:
         self._read = first - 1

@@ -1,18 +1,13 @@
 """The sink of the ledger: it appends Arrow tables to Delta tables without Spark."""
 
 import threading
-from collections.abc import Mapping
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
 
+from pipeline.sinks.table_fence import APPLICATION, HOOKS, opened, refuse_other
 from pipeline.storage.place import Folder, Place
-
-# `pipeline.ledger.maintenance` cleans the log.
-_HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-
-# Of a store that does not answer. By default ten requests fail, within a few seconds.
-_RETRIES = {"max_retries": "1000", "retry_timeout": "60s"}
 
 
 class ArrowSink:
@@ -21,12 +16,18 @@ class ArrowSink:
     It keeps the state of each table's log, so an append reads only the log entries that are new.
     """
 
-    def __init__(self) -> None:
-        """Begin; each table is opened by its first append."""
+    def __init__(self, number: int | None = None) -> None:
+        """Begin; each table is opened by its first append.
+
+        Args:
+            number: number of the turn of this process, which has raised its fence on the tables; None: there are no
+                fences.
+        """
+        self._number = number
         self._lock = threading.Lock()
         self._tables: dict[Place, DeltaTable] = {}
 
-    def append(self, rows: pa.Table, path: Folder, options: Mapping[str, str] | None = None) -> None:
+    def append(self, rows: pa.Table, path: Folder) -> None:
         """Append rows to a table, as one file and one commit; NOT NULL and CHECK constraints are enforced.
 
         The caller must prevent duplicate rows; it knows the highest position in the table.
@@ -34,22 +35,28 @@ class ArrowSink:
         Args:
             rows: the rows; their columns are matched by name.
             path: folder of the table.
-            options: those of `pipeline.sinks.table_fence`, if the table has a fence. If another process has raised its
-                fence since, nothing is appended, as with Spark's writer.
 
         Raises:
-            deltalake.exceptions.DeltaError: a row breaks a constraint, or another process has raised its fence at the
-                same time.
+            Fenced: the table has the fence of another writer. The rows were not appended; or they were, and another
+                writer has raised its fence since.
+            deltalake.exceptions.DeltaError: a row breaks a constraint, or the store did not accept the commit.
         """
-        table = self._newest(Place.of(path))
-        commit = None
-        if options:
-            application, number = options["txnAppId"], int(options["txnVersion"])
-            last = table.transaction_version(application)
-            if last is not None and last >= number:
-                return
-            commit = CommitProperties(app_transactions=[Transaction(application, number)])
-        write_deltalake(table, rows, mode="append", commit_properties=commit, post_commithook_properties=_HOOKS)
+        place = Place.of(path)
+        table = self._newest(place)
+        if self._number is None:
+            write_deltalake(table, rows, mode="append", post_commithook_properties=HOOKS)
+            return
+        refuse_other(table, place, self._number)
+        commit = CommitProperties(app_transactions=[Transaction(APPLICATION, self._number)])
+        try:
+            write_deltalake(table, rows, mode="append", commit_properties=commit, post_commithook_properties=HOOKS)
+        except DeltaError:
+            refuse_other(opened(place), place, self._number)
+            raise
+        # If this process was suspended before its commit, the versions after the one that it had read may have been
+        # deleted from the log meanwhile. Then its commit succeeds as an old version, and no reader ever sees its rows.
+        table.update_incremental()
+        refuse_other(table, place, self._number)
 
     def _newest(self, path: Place) -> DeltaTable:
         """Return a table in its newest version."""
@@ -58,8 +65,7 @@ class ArrowSink:
         if known is not None:
             known.update_incremental()
             return known
-        location, options = path.for_deltalake()
-        table = DeltaTable(location, storage_options=None if options is None else options | _RETRIES)
+        table = opened(path)
         with self._lock:
             self._tables[path] = table
         return table

@@ -1,72 +1,174 @@
-"""Fences on Delta tables: the process that raised the newest fence may append, and no earlier one.
+"""Fences on Delta tables: the writer with the highest number may append, and no other.
 
 A process that is suspended between the check of its lease and its append appends after it wakes up, when another
 process has the lease already. So the storage itself must refuse it. Delta keeps one number per application
-(`txnAppId`) in its log, and drops an append whose number (`txnVersion`) is not above it. A fence is such a number, a
-multiple of `_STEP`; the appends behind it count up from there. If two appends meet, the second one to commit fails.
+(`txnAppId`) in a table's log. A fence is such a number: that of a turn (`model.turn_number`). Every append carries the
+number of its writer. `pipeline.sinks.arrow_sink` appends only to a table whose number is its own, and of two commits
+with a number that meet, Delta refuses the second one.
 
-This holds where a commit of Delta is atomic: on object storage with conditional writes, on HDFS, and among the threads
-of one process. On NFS two commits at the same instant can both succeed.
+The log of the table that is named first also stores the generation of each log of leases.
+
+This holds where a commit of Delta is atomic: on object storage with conditional writes, on HDFS, and on a local disk.
+On NFS two commits at the same instant can both succeed.
 """
 
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
-from pyspark.sql import SparkSession
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
 
-from pipeline.sinks.delta_sink import append
+from model.turn_number import generation_of
 from pipeline.storage.place import Place
+from pipeline.storage.small_files import StorageFailed
 from wakeroll.errors import WakerollError
 
-_APPLICATION = "wakeroll.record"
-_STEP = 2**32
-"""Distance of two fences: more appends than a process ever makes."""
+_Found = TypeVar("_Found")
+
+APPLICATION = "wakeroll.record"
+"""Application whose number is the fence. Earlier releases counted it up in steps of 2**32."""
+_GENERATIONS = "wakeroll.leases"
+"""Application whose number is the newest generation of a log of leases; with the id of a log, that of the log."""
+_ATTEMPTS = 50
+"""Commits of others that may get ahead of a fence; an earlier writer makes one per batch."""
+
+HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""`pipeline.ledger.maintenance` cleans the log."""
+# Of a store that does not answer. By default ten requests fail, within a few seconds.
+_RETRIES = {"max_retries": "1000", "retry_timeout": "60s"}
 
 
 class Fenced(WakerollError):
-    """Another process raised a fence at the same time; the message names the table."""
+    """A later writer has raised its fence on a table, so nothing was appended; the message names the table."""
 
 
-class TableFence:
-    """The fence of one process on some tables. For any thread."""
+def opened(place: Place) -> DeltaTable:
+    """Open a table in its newest version.
 
-    def __init__(self, spark: SparkSession, tables: Iterable[Place]) -> None:
-        """Raise the fence on each table: after this call, appends of earlier processes have no effect.
+    Raises:
+        deltalake.exceptions.TableNotFoundError: there is none.
+    """
+    location, options = place.for_deltalake()
+    return DeltaTable(location, storage_options=None if options is None else options | _RETRIES)
 
-        A later read of the tables includes all appends of earlier processes.
+
+def refuse_other(table: DeltaTable, place: Place, number: int) -> None:
+    """Reject an append to a table whose fence is not that of the writer.
+
+    Raises:
+        Fenced: the fence is higher, or the table was replaced since this writer has raised its own.
+    """
+    found = number_in(table)
+    if found > number:
+        raise Fenced(
+            f"another process writes {place}: its fence is {found}, that of this process {number}; this process was "
+            "suspended, or did not reach the brokers, for longer than lease_ms; start it again, and it waits"
+        )
+    if found < number:
+        raise Fenced(
+            f"{place} has the fence {found}, but this process has raised it to {number}: the table was replaced, or "
+            "lost its newest versions; start this process again"
+        )
+
+
+def number_in(table: DeltaTable) -> int:
+    """Return the fence of a table; -1 if it has none."""
+    found = table.transaction_version(APPLICATION)
+    return -1 if found is None else found
+
+
+class Fences:
+    """The fences on the tables of a deployment."""
+
+    def __init__(self, tables: Sequence[Place]) -> None:
+        """Prepare; nothing is read yet.
+
+        Args:
+            tables: the tables, which exist; in the same order in every process.
+        """
+        self._tables = tuple(tables)
+
+    def highest(self) -> int:
+        """Return the highest fence of all tables; -1 if there is none."""
+        return max(self._each(lambda place: number_in(opened(place))), default=-1)
+
+    def generation(self, log: str) -> int | None:
+        """Return the generation of a log of leases; None if it is not known yet."""
+        return opened(self._tables[0]).transaction_version(_of(log)) if self._tables else None
+
+    def register(self, log: str, above: int) -> bool:
+        """Store a new generation of a log of leases, above this one and all that were stored.
+
+        Returns:
+            Whether it was stored; False if another process has stored one at the same time.
+        """
+        table = opened(self._tables[0])
+        newest = table.transaction_version(_GENERATIONS)
+        generation = max(above, -1 if newest is None else newest) + 1
+        return _commit(table, {_GENERATIONS: generation, _of(log): generation})
+
+    def next_generation(self) -> int:
+        """Return a generation above those of all fences and all logs."""
+        stored = opened(self._tables[0]).transaction_version(_GENERATIONS) if self._tables else None
+        return max(generation_of(self.highest()), -1 if stored is None else stored) + 1
+
+    def raise_to(self, number: int) -> None:
+        """Raise the fence on each table: after this call, no writer with a lower number can append.
+
+        A later read of the tables includes all appends of such writers.
 
         Raises:
-            Fenced: another process raised a fence at the same time.
+            Fenced: a table has this fence or a higher one already.
+            StorageFailed: the store did not answer.
         """
-        self._lock = threading.Lock()
-        paths = list(tables)
-        with ThreadPoolExecutor(len(paths)) as threads:
-            self._numbers = dict(zip(paths, threads.map(partial(_raise, spark), paths), strict=True))
+        self._each(partial(_raise, number=number))
 
-    def options(self, table: Place) -> Mapping[str, str]:
-        """Return the options of the next append to a table."""
-        with self._lock:
-            self._numbers[table] += 1
-            return _options(self._numbers[table])
+    def _each(self, do: Callable[[Place], _Found]) -> list[_Found]:
+        if not self._tables:
+            return []
+        with ThreadPoolExecutor(len(self._tables)) as threads:
+            return list(threads.map(do, self._tables))
 
 
-def _raise(spark: SparkSession, path: Place) -> int:
-    """Append no rows with the next fence as number; return it."""
-    fence = (_number(spark, path) // _STEP + 1) * _STEP
-    append(spark.read.format("delta").load(path.for_spark()).limit(0), path, _options(fence))
-    if (found := _number(spark, path)) != fence:
-        raise Fenced(f"another process writes {path}: its fence is {found}, that of this process {fence}")
-    return fence
+def _raise(place: Place, number: int) -> None:
+    """Raise the fence on one table.
+
+    A commit is read again: in a log that another process has cleaned meanwhile, a commit of a process that was
+    suspended succeeds with the number of an old version, and has no effect.
+    """
+    is_ours = False
+    for _ in range(_ATTEMPTS):
+        table = opened(place)
+        found = number_in(table)
+        if is_ours and found == number:
+            return
+        if found >= number:
+            raise Fenced(f"another process writes {place}: its fence is {found}, that of this process {number}")
+        is_ours = _commit(table, {APPLICATION: number})
+    raise StorageFailed(
+        f"cannot raise the fence on {place}: other processes have committed {_ATTEMPTS} times meanwhile"
+    )
 
 
-def _number(spark: SparkSession, path: Place) -> int:
-    """Return the number of the last append, as the newest version of the table has it; 0 if there is none."""
-    log = spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
-    found = log.forTableWithSnapshot(spark._jsparkSession, path.for_spark())._2().transactions().get(_APPLICATION)
-    return int(found.get()) if found.isDefined() else 0
+def _commit(table: DeltaTable, numbers: Mapping[str, int]) -> bool:
+    """Commit numbers of applications, without rows; return False if another one of these was committed meanwhile."""
+    numbered = [Transaction(application, number) for application, number in numbers.items()]
+    try:
+        table.create_write_transaction(
+            [],
+            "append",
+            table.schema(),
+            commit_properties=CommitProperties(app_transactions=numbered),
+            post_commithook_properties=HOOKS,
+        )
+    except CommitFailedError:
+        return False
+    except (DeltaError, OSError) as error:
+        raise StorageFailed(f"cannot write to {table.table_uri}: {error}") from error
+    return True
 
 
-def _options(number: int) -> Mapping[str, str]:
-    return {"txnAppId": _APPLICATION, "txnVersion": str(number)}
+def _of(log: str) -> str:
+    return f"{_GENERATIONS}.{log}"

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from pipeline.kafka.control_topics import ensure_lease_topic
+from pipeline.kafka.topic_admin import Cluster
 from pipeline.runtime.lease_keeper import LeaseKeeper, LeaseLost
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics
@@ -71,3 +72,49 @@ def test_who_only_asks_whether_it_has_the_lease_never_waits_for_a_broker(connect
         wait_until(lambda: lease.state == "doubtful", "the lease is in doubt")
 
         assert not lease.is_confirmed()
+
+
+def create_again(connection: Connection) -> None:
+    """Delete the topic of the leases, and create it again."""
+    cluster, topic = Cluster(connection), connection.topics.leases
+    before = cluster.racks([topic])[topic].topic_id
+    admin = connection.admin()
+    admin.delete_topics([topic])[topic].result()
+
+    def is_another() -> bool:
+        ensure_lease_topic(connection)
+        return cluster.racks([topic])[topic].topic_id not in (before, "")
+
+    wait_until(is_another, "the topic exists again")
+
+
+def test_a_topic_that_is_created_again_ends_the_leases_in_the_one_before(connection):
+    """Its terms begin again: a process of the log before must not take a lease from one that has it in the new log."""
+    with keeper(connection, "a@one:1") as first:
+        lease = first["record"]
+        wait_until(lease.is_confirmed, "the lease is held")
+        lease.prove()
+        first._stop.set()  # it is suspended
+        first._thread.join()
+        create_again(connection)
+        with keeper(connection, "b@two:2") as second:
+            wait_until(lambda: second["record"].state == "held", "the second one has the lease")
+            assert second["record"].log != lease.log
+            first._stop.clear()
+            wait_until(lambda: first._contend() or lease.state == "lost", "the first one notices")
+            with pytest.raises(LeaseLost, match="has lost the lease 'record'"):
+                lease.prove()
+            first._stop.set()
+            second["record"].confirm()
+            second["record"].prove()
+
+
+def test_a_holder_proves_its_lease_in_the_topic_that_exists(connection):
+    """It was suspended after its claim; nobody has claimed the lease in the new topic yet."""
+    with keeper(connection, "a@one:1", 300_000) as first:
+        lease = first["record"]
+        wait_until(lease.is_confirmed, "the lease is held")
+        create_again(connection)
+
+        with pytest.raises(LeaseLost, match="whose topic was deleted or has lost records"):
+            lease.prove()

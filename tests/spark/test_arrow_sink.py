@@ -1,17 +1,24 @@
 """The sink of `record` writes tables that Spark created, and Spark maintains what it has written."""
 
+import shutil
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 from msgspec import structs
 
 from model.rows import EVENTS, EventRow
+from pipeline.jobs.record_turn import Turn
 from pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from pipeline.ledger.maintenance import clean, compact, session_for_upkeep
 from pipeline.ledger.tables import ensure_tables, highest_positions, path_of
+from pipeline.recovery.checkpoint_state import number_of_recording
+from pipeline.settings import Settings
+from pipeline.sinks import arrow_sink
 from pipeline.sinks.arrow_sink import ArrowSink
-from pipeline.sinks.table_fence import TableFence
+from pipeline.sinks.table_fence import Fenced, Fences
+from pipeline.storage import small_files
 from pipeline.storage.place import Place
 
 pytestmark = pytest.mark.spark
@@ -80,17 +87,21 @@ def test_an_idle_sink_continues_when_the_log_entries_after_its_last_append_are_d
 
 
 def test_a_writer_that_another_one_replaced_appends_nothing(spark, table):
-    """It may have been suspended between the check of its lease and its append."""
-    sink, later = ArrowSink(), ArrowSink()
-    first = TableFence(spark, [table])
-    sink.append(rows(1), table, first.options(table))
-    sink.append(rows(2), table, first.options(table))
-    late = first.options(table)
-    second = TableFence(spark, [table])
+    """It may have been suspended between the check of its lease and its append. It is told: its batch is not done."""
+    fences = Fences([table])
+    fences.raise_to(7)
+    sink, later = ArrowSink(7), ArrowSink(9)
+    sink.append(rows(1), table)
+    sink.append(rows(2), table)
+    fences.raise_to(9)
 
-    sink.append(rows(3), table, late)
-    later.append(rows(4), table, second.options(table))
-    sink.append(rows(5), table, first.options(table))
+    with pytest.raises(Fenced, match="its fence is 9, that of this process 7"):
+        sink.append(rows(3), table)
+    later.append(rows(4), table)
+    with pytest.raises(Fenced):
+        sink.append(rows(5), table)
+    with pytest.raises(Fenced):
+        fences.raise_to(8)
 
     assert offsets_in(spark, table) == [1, 2, 4]
     assert highest_positions(spark, table.parent, EVENTS) == {("t", 0): 4}
@@ -98,18 +109,77 @@ def test_a_writer_that_another_one_replaced_appends_nothing(spark, table):
 
 def test_an_append_fails_if_a_fence_is_raised_while_it_commits(spark, table, monkeypatch):
     """Both had read the same version of the table."""
-    sink = ArrowSink()
-    first = TableFence(spark, [table])
-    sink.append(rows(1), table, first.options(table))
-    newest = ArrowSink._newest
+    fences = Fences([table])
+    fences.raise_to(7)
+    sink = ArrowSink(7)
+    sink.append(rows(1), table)
+    write = arrow_sink.write_deltalake
 
-    def overtaken(of: ArrowSink, path: Place) -> DeltaTable:
-        known = newest(of, path)
-        TableFence(spark, [path])
-        return known
+    def overtaken(known: DeltaTable, *args: object, **named: object) -> None:
+        fences.raise_to(8)
+        write(known, *args, **named)
 
-    monkeypatch.setattr(ArrowSink, "_newest", overtaken)
-    with pytest.raises(CommitFailedError, match="Concurrent transaction"):
-        sink.append(rows(2), table, first.options(table))
+    monkeypatch.setattr(arrow_sink, "write_deltalake", overtaken)
+    with pytest.raises(Fenced):
+        sink.append(rows(2), table)
 
+    assert offsets_in(spark, table) == [1]
+
+
+def test_an_append_to_a_version_that_the_log_does_not_have_any_more_is_refused(spark, table, monkeypatch):
+    """The writer was suspended before its commit; meanwhile another one has written, and upkeep has cleaned the log."""
+    fences = Fences([table])
+    fences.raise_to(7)
+    sink, write = ArrowSink(7), arrow_sink.write_deltalake
+
+    def overtaken(known: DeltaTable, *args: object, **named: object) -> None:
+        monkeypatch.setattr(arrow_sink, "write_deltalake", write)
+        fences.raise_to(8)
+        later = ArrowSink(8)
+        for offset in range(10, 120):
+            later.append(rows(offset), table)
+        for version in range(99):
+            (table.path / "_delta_log" / f"{version:020}.json").unlink()
+        write(known, *args, **named)
+
+    monkeypatch.setattr(arrow_sink, "write_deltalake", overtaken)
+    with pytest.raises(Fenced):
+        sink.append(rows(2), table)
+
+    assert offsets_in(spark, table) == list(range(10, 120))
+
+
+def test_a_table_that_was_replaced_takes_no_rows_of_an_earlier_writer(spark, table):
+    """The new table has no fence yet: the writer must not take that for its own."""
+    fences = Fences([table])
+    fences.raise_to(7)
+    sink = ArrowSink(7)
+    sink.append(rows(1), table)
+    shutil.rmtree(table.path)
+    ensure_tables(spark, table.parent)
+
+    with pytest.raises(Fenced, match="the table was replaced"):
+        ArrowSink(7).append(rows(2), table)
+
+    assert offsets_in(spark, table) == []
+
+
+def test_a_fence_of_an_earlier_release_is_below_that_of_the_next_turn(spark, tmp_path):
+    """Earlier releases counted it up by Spark's writer, in steps of 2**32, and named checkpoints after terms."""
+    settings = Settings(home=str(tmp_path), checkpoints=str(tmp_path / "checkpoints"))
+    ensure_tables(spark, settings.warehouse)
+    table = path_of(settings.warehouse, EVENTS)
+    for step in (1, 2):
+        empty = spark.read.format("delta").load(table.for_spark()).limit(0)
+        numbered = {"txnAppId": "wakeroll.record", "txnVersion": str(step * 2**32)}
+        empty.write.format("delta").mode("append").options(**numbered).save(table.for_spark())
+    small_files.write(settings.checkpoint("record.4200").child("offsets", "0"), b"v1\n{}\n{}")
+    small_files.write(settings.checkpoint("record.4200").child("sources", "0", "0"), b"v1\n{}\n{}")
+
+    turn = Turn(settings)
+    ArrowSink(turn.number).append(rows(1), table)
+
+    assert turn.number > 2 * 2**32
+    assert turn.number > number_of_recording("record.4200")
+    assert turn.before == "record.4200"
     assert offsets_in(spark, table) == [1]

@@ -8,22 +8,18 @@ import pytest
 from msgspec import structs
 from pyspark.sql import SparkSession
 
-from model.rows import EVENTS
 from pipeline.jobs import coordinate, record
 from pipeline.jobs.era_watch import EraWatch, LaterEra
-from pipeline.ledger.tables import ensure_tables, highest_positions, open_views, path_of
+from pipeline.ledger.tables import open_views
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.recovery.checkpoint_state import furthest
 from pipeline.recovery.replica_start import join
 from pipeline.recovery.restore_plan import prepare_restore
 from pipeline.recovery.snapshots import take_snapshots
 from pipeline.settings import Settings
-from pipeline.sinks.delta_sink import append
-from pipeline.sinks.table_fence import TableFence
 from tests.support.systems.deployment import Log, deploy, replayed, told, written
 from tests.support.systems.replicas import coordinator, log_of, publications, replica_of
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
-from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import add_key, new_key
 
@@ -171,30 +167,6 @@ def test_a_replica_notices_a_new_era_and_joins_it(spark, broker, tmp_path):
     assert set(eras.values()) == {2}
     for query in queries:
         query.stop()
-
-
-def test_a_writer_that_another_one_replaced_appends_nothing(spark, tmp_path):
-    """It may have been suspended between the check of its lease and its append."""
-    warehouse = tmp_path / "ware house"
-    ensure_tables(spark, warehouse)
-    table = path_of(warehouse, EVENTS)
-
-    def rows(offset: int):
-        return spark.createDataFrame([("t", 0, offset, 1, None, b"{}", "tick")], spark.read.format("delta").load(table.for_spark()).schema)  # fmt: skip # noqa: E501
-
-    first = TableFence(spark, [table])
-    append(rows(1), table, first.options(table))
-    append(rows(2), table, first.options(table))
-    late = first.options(table)
-    second = TableFence(spark, [table])
-
-    append(rows(3), table, late)
-    append(rows(4), table, second.options(table))
-    append(rows(5), table, first.options(table))
-
-    assert sorted(row.offset for row in spark.read.format("delta").load(table.for_spark()).collect()) == [1, 2, 4]
-    assert highest_positions(spark, warehouse, EVENTS) == {("t", 0): 4}
-    assert Topics().leases == "wakeroll.leases"
 
 
 def test_a_standby_whose_turn_comes_while_no_broker_answers_goes_on(tmp_path):
