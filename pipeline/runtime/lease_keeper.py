@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from model.lease_contender import Contender, State
 from model.lease_log import AnyLeaseRecord, decode, encode
 from model.records import UNREADABLE
 from pipeline.failure_log import Trouble
 from pipeline.kafka.topic_admin import Cluster, Racks
-from wakeroll.connection import Connection, take
+from wakeroll.connection import Connection, close_producer
 from wakeroll.errors import NotReachable, WakerollError
+from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.partition_offsets import ends_of
 
@@ -169,8 +170,10 @@ class LeaseKeeper:
         """Offset up to which the log was read."""
         self._log = ""
         """Id of the topic that is read; empty if the brokers have no such ids."""
-        self._is_doubtful = False
-        """Whether a record of another log was read, so the topic may have been created again."""
+        self._is_replaced = False
+        """Whether the topic has another log now, which was not read yet."""
+        self._watch = TopicWatch(connection)
+        self._quiet = {"error_cb": self._note_error, "log_level": 0, "reconnect.backoff.max.ms": 1_000}
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
         self._trouble = Trouble(log, "leases can be renewed again")
 
@@ -180,15 +183,18 @@ class LeaseKeeper:
         Raises:
             NotReachable: no broker answers.
         """
-        quiet = {"error_cb": self._note_error, "log_level": 0, "reconnect.backoff.max.ms": 1_000}
-        self._consumer = self._connection.consumer(**{"fetch.wait.max.ms": 100, **quiet})
-        # A renewal that arrives twice does no harm, and one that arrives too late has no effect.
-        sends = {"enable.idempotence": False, "message.timeout.ms": self._lease_ms}
-        self._producer = self._connection.producer(**sends, **quiet)
+        self._reader = LogReader(
+            lambda: self._connection.consumer(**{"fetch.wait.max.ms": 100, **self._quiet}),
+            self._watch,
+            lambda _place, first: self._skip_to(first),
+        )
+        self._producer = self._make_producer()
         try:
             self._log = self._id_of_topic(_ANSWER_S)
-            first, end = ends_of(self._consumer, self._place, _ANSWER_S)
-            self._assign(first)
+            first, end = ends_of(self._reader.consumer, self._place, _ANSWER_S)
+            self._read = first - 1
+            self._reader.begin({(self._place.topic, self._place.partition): first})
+            self._reader.identify(self._place.topic, self._log)
             self._contenders = {
                 name: Contender(name, self._holder, self._lease_ms, now_ms(), first=first, log=self._log)
                 for name in self._names
@@ -199,10 +205,10 @@ class LeaseKeeper:
                     raise NotReachable(f"cannot read {self._place.topic} to its end within {_ANSWER_S:g} s")
                 self._hear()
         except KafkaException as problem:
-            self._consumer.close()
+            self._reader.close()
             raise NotReachable(f"cannot read {self._place.topic}: {problem.args[0].str()}") from None
-        except NotReachable:
-            self._consumer.close()
+        except WakerollError:
+            self._reader.close()
             raise
         self._thread.start()
         return self
@@ -217,10 +223,8 @@ class LeaseKeeper:
             for contender in self._contenders.values():
                 self._append(contender.end(now_ms()))
             self._changed.notify_all()
-        if self._producer.flush(_RELEASE_S):
-            self._producer.purge()
-            self._producer.flush(1)
-        self._consumer.close()
+        close_producer(self._producer, _RELEASE_S)
+        self._reader.close()
 
     def __getitem__(self, name: str) -> ProcessLease:
         """Return one of the leases, inside the `with` block."""
@@ -230,14 +234,12 @@ class LeaseKeeper:
         while not self._stop.is_set():
             try:
                 self._contend()
-            except (KafkaException, BufferError) as problem:
+            except (KafkaException, BufferError, WakerollError) as problem:
                 self._trouble.began(f"leases cannot be renewed: {problem}; retrying")
                 self._stop.wait(_LONGEST_POLL_S)
 
     def _contend(self) -> None:
         self._hear()
-        if self._is_doubtful:
-            self._look()
         with self._changed:
             for contender in self._contenders.values():
                 self._append(contender.next_record(now_ms(), self._read))
@@ -245,13 +247,19 @@ class LeaseKeeper:
         self._producer.poll(0)
 
     def _hear(self) -> None:
-        messages = take(self._consumer, _AT_ONCE, min(_LONGEST_POLL_S, self._lease_ms / 10_000))
+        if self._is_replaced:
+            self._begin_again()
+        try:
+            messages = self._reader.take(_AT_ONCE, min(_LONGEST_POLL_S, self._lease_ms / 10_000))
+        except LogReplaced as problem:
+            log.warning("%s; leases begin again", problem)
+            self._cut_off()
+            self._begin_again()
+            return
         with self._changed:
             for message in messages:
                 if (error := message.error()) is None:
                     self._note(message)
-                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    self._read_again()
                 else:
                     self._note_error(error)
 
@@ -265,40 +273,52 @@ class LeaseKeeper:
         except UNREADABLE:
             return  # it is of another version
         for contender in self._contenders.values():
-            self._is_doubtful |= contender.lease.is_foreign(record)
+            if contender.lease.is_foreign(record):
+                self._watch.hurry()
             contender.read(offset, record)
 
-    def _read_again(self) -> None:
-        """Continue at the first record that the log has, which ends before or begins after what was read of it."""
-        first, end = self._consumer.get_watermark_offsets(self._place, _ANSWER_S)
-        self._is_doubtful = True
-        if end <= self._read:
-            self._begin_again(first)
-            return
-        for contender in self._contenders.values():
-            contender.lease.skip(first)
-        self._assign(first)
+    def _skip_to(self, first: int) -> None:
+        """Note that the records before `first` were deleted before they were read."""
+        self._read = first - 1
+        with self._changed:
+            for contender in self._contenders.values():
+                contender.lease.skip(first)
 
-    def _begin_again(self, first: int) -> None:
-        """Read another log, or one that has lost its last records."""
-        log.warning("the topic %s was created again, or has lost records: leases begin again", self._place.topic)
-        for contender in self._contenders.values():
-            contender.begin_again(first, self._log)
-        self._assign(first)
-        self._changed.notify_all()
+    def _cut_off(self) -> None:
+        """Note that the log is not the one that was read: whoever had a lease has lost it, and the others wait."""
+        with self._changed:
+            self._is_replaced = True
+            for contender in self._contenders.values():
+                contender.begin_again(0, "")
+            self._changed.notify_all()
+
+    def _begin_again(self) -> None:
+        """Read the log that exists now.
+
+        Raises:
+            KafkaException, NotReachable: no broker answers.
+            LoginFailed: the brokers reject the login.
+        """
+        log_id = self._id_of_topic(_LOOK_S)
+        self._reader.renew({(self._place.topic, self._place.partition): OFFSET_BEGINNING})
+        self._reader.identify(self._place.topic, log_id)
+        first, _ = ends_of(self._reader.consumer, self._place, _ANSWER_S)
+        close_producer(self._producer, 0)  # like a consumer, it may take the new topic for outdated metadata
+        self._producer = self._make_producer()
+        with self._changed:
+            self._log, self._read, self._is_replaced = log_id, first - 1, False
+            for contender in self._contenders.values():
+                contender.begin_again(first, log_id)
 
     def _look(self) -> bool:
         """Compare the id of the topic with that of the log that was read; return False if the brokers do not answer."""
         try:
             found = self._id_of_topic(_LOOK_S)
-            with self._changed:
-                if found != self._log:
-                    self._log = found
-                    self._begin_again(0)
-                self._is_doubtful = False
         except WakerollError as problem:
             self._trouble.began(f"leases cannot be renewed: {problem}; retrying")
             return False
+        if found != self._log:
+            self._cut_off()
         return True
 
     def _id_of_topic(self, patience_s: float) -> str:
@@ -317,9 +337,10 @@ class LeaseKeeper:
             if time.monotonic() > until_s or self._stop.wait(_LONGEST_POLL_S):
                 raise NotReachable(f"the brokers do not know the topic {self._place.topic}")
 
-    def _assign(self, first: int) -> None:
-        self._read = first - 1
-        self._consumer.assign([TopicPartition(self._place.topic, self._place.partition, first)])
+    def _make_producer(self) -> Producer:
+        # A renewal that arrives twice does no harm, and one that arrives too late has no effect.
+        sends = {"enable.idempotence": False, "message.timeout.ms": self._lease_ms}
+        return self._connection.producer(**sends, **self._quiet)
 
     def _append(self, record: AnyLeaseRecord | None) -> None:
         if record is not None:

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.kafka.control_topics import ensure_lease_topic
 from pipeline.kafka.topic_admin import Cluster
+from pipeline.local.broker import EmbeddedBroker
 from pipeline.runtime.lease_keeper import LeaseKeeper, LeaseLost
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics
@@ -118,3 +119,24 @@ def test_a_holder_proves_its_lease_in_the_topic_that_exists(connection):
 
         with pytest.raises(LeaseLost, match="whose topic was deleted or has lost records"):
             lease.prove()
+
+
+def test_a_standby_waits_in_the_topic_that_was_created_again(tmp_path):
+    """The brokers were restarted before, so the new topic has lower leader epochs, which Kafka's clients ignore."""
+    with EmbeddedBroker(tmp_path / "broker") as its:
+        connection = Connection(its.bootstrap)
+        ensure_lease_topic(connection)
+        its.stop()
+        its.start()
+        with keeper(connection, "a@one:1") as first, keeper(connection, "b@two:2") as second:
+            leases = first["record"], second["record"]
+            wait_until(lambda: [one.state for one in leases].count("held") == 1, "one has the lease")
+            holder, standby = sorted(leases, key=lambda one: one.state != "held")
+            before = holder.log
+
+            create_again(connection)
+
+            wait_until(lambda: holder.state == "lost", "the holder notices")
+            wait_until(lambda: standby.state == "held", "the standby has the lease")
+            standby.prove()
+            assert standby.log not in (before, "")
