@@ -277,14 +277,17 @@ class Consumer:
         (logger ``wakeroll``) shows which of both happened. A call that does not return blocks only its queue or key,
         but the offsets of its queue are not committed beyond its messages.
 
-        When the handler raises an `Exception`, or returns `Retry`, the messages of the call are stored in the topic
-        ``retry.<group>`` and delivered again later, to any member that runs a handler: after 10 s, 30 s, 1 to 10
-        minutes and up to 2 hours. After 16 retries, or when the handler returns `DeadLetter`, they are stored in
-        ``dlq.<group>`` (see ``wakeroll dlq``). `origin_of` returns where a message comes from. A message counts as
-        processed when it is stored there, so none is lost; if this process dies in between, it is both stored and
-        delivered again. In a group that is ``orderly`` or broadcasts, messages wait in place instead, for a second by
-        default, and the process does not remember the attempts when it ends. In order, messages of the call after a
-        retried one come again with it, also those that the handler returned as `DeadLetter`.
+        Messages that the handler returns in a `Retry` are stored in the topic ``retry.<group>`` and delivered again
+        later, to any member that runs a handler: after 10 s, 30 s, 1 to 10 minutes and up to 2 hours. After 16 retries,
+        or when the handler returns `DeadLetter`, they are stored in ``dlq.<group>`` (see ``wakeroll dlq``). `origin_of`
+        returns where a message comes from. A message counts as processed when it is stored there, so none is lost; if
+        this process dies in between, it is both stored and delivered again. When the handler raises an `Exception` in a
+        call with one message, that message is retried. In a call with several, nobody knows which one failed: each is
+        handled again in a call of its own, at once, and only those that fail alone are retried.
+
+        In a group that is ``orderly`` or broadcasts, messages wait in place instead, for a second by default, and the
+        process does not remember the attempts when it ends. In order, messages of the call after a retried one come
+        again after it, also those that the handler returned as `DeadLetter` or as `Retry`; their attempts do not count.
 
         >>> def handle(messages):
         ...     for message in messages:
@@ -305,7 +308,7 @@ class Consumer:
                 ``queued.max.messages.kbytes``), and as much for a fetch from each broker.
             on_error: ``retry``, or ``raise``: an exception of the handler ends this method, and nothing is retried.
             max_retries: retries of a message before it is a dead letter; None: 16, or without limit if ``orderly``.
-            handle_timeout: seconds after which the messages of a call that does not return count as failed. An
+            handle_timeout: seconds after which a call that does not return counts as failed, as if it had raised. An
                 ``async`` call is cancelled; the result of any other call does not count any more, and another thread
                 takes its place. Without effect if messages wait in place.
             stop_timeout: seconds that calls may take to return after `stop`, or after a call has raised; at most a day.

@@ -18,7 +18,7 @@ from wakeroll import DeadLetter, Retry, WakerollError, origin_of
 from wakeroll.push.dispatch import Dispatch
 from wakeroll.push.failure_handling import RetryRules
 from wakeroll.push.limits import PushLimits
-from wakeroll.push.queue_work import QueueWork
+from wakeroll.push.queue_work import Part, QueueWork
 from wakeroll.push.workers import workers_for
 from wakeroll.retry_clock import SYSTEM_CLOCK
 
@@ -254,7 +254,7 @@ def test_a_batch_that_waits_for_its_next_attempt_does_not_hide_another_one():
         work.begin(batch)
     work.fail(first)
 
-    assert work.put_back(first, [keyed[5]])
+    assert len(work.divide(first, [Part([keyed[5]], 2)])) == 1
     assert work.position == 1
     work.finish(second)
     assert work.position == 5

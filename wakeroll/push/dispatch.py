@@ -3,11 +3,11 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import Message
 
-from wakeroll.push.queue_work import Batch, QueueWork
+from wakeroll.push.queue_work import Batch, Part, QueueWork
 from wakeroll.retry_clock import RetryClock
 
 
@@ -163,13 +163,26 @@ class Dispatch:
                 if self._ready and self._idle:
                     self._work.notify()
 
-    def wait_again(self, batch: Batch, messages: list[Message]) -> bool:
-        """Let these messages of a failed batch wait for another attempt; see `QueueWork.put_back`."""
+    def divide(self, batch: Batch, parts: Sequence[Part], *, at_once: bool) -> list[Batch]:
+        """Replace a failed batch by others; see `QueueWork.divide`.
+
+        Args:
+            batch: failed.
+            parts: of the batch.
+            at_once: whether to hand out the new batches now, before all others; otherwise they wait for `put_back`.
+
+        Returns:
+            The new batches that wait for nothing but that.
+        """
         with self.lock:
-            will_be = batch.work.put_back(batch, messages)
+            ready = batch.work.divide(batch, parts)
+            if at_once:
+                self._ready.extendleft(reversed(ready))
+                if self._idle:
+                    self._work.notify()
             self.advanced.add(batch.work)
             self._progress.notify_all()
-            return will_be
+            return ready
 
     def end(self, problem: BaseException, batch: Batch | None = None) -> None:
         """End the hand-out because of an error, which a batch has caused if one is named.

@@ -17,7 +17,7 @@ from wakeroll.monotonic_clock import now_ms
 from wakeroll.origin import Origin, origin_of
 from wakeroll.push.dispatch import Dispatch
 from wakeroll.push.outcomes import Failed, failed_in
-from wakeroll.push.queue_work import Batch
+from wakeroll.push.queue_work import Batch, Part
 from wakeroll.push.send_back import Letter, SendsBack, new_trace_id
 from wakeroll.retry_clock import RetryClock
 
@@ -99,7 +99,11 @@ class FailureHandling:
         except Exception as problem:  # of the handler's result; this is a worker's thread, which must go on
             self._dispatch.end(problem, batch)
             return
-        if self._dispatch.fail(batch):
+        if not self._dispatch.fail(batch):
+            return
+        if isinstance(result, BaseException):
+            self._call_failed(batch, failed)
+        else:
             self._handle(batch, failed)
 
     def handle_overdue(self) -> list[Batch]:
@@ -111,7 +115,7 @@ class FailureHandling:
         for batch in (batch for batch, is_failed in late if is_failed):
             error = f"the call did not return within {timeout_s:g} s"
             log.warning("%s, offsets %d to %d: %s", batch.work.give.queue, batch.first, batch.last, error)
-            self._handle(batch, [Failed(message, 0, False, error) for message in batch.messages])
+            self._call_failed(batch, [Failed(message, 0, False, error) for message in batch.messages])
         return [batch for batch, _ in late]
 
     @property
@@ -136,37 +140,78 @@ class FailureHandling:
         free(self._lock)
         self.report.free_lock()
 
+    def _call_failed(self, batch: Batch, failed: Sequence[Failed]) -> None:
+        """Process a call that failed as a whole, as by an exception.
+
+        Nobody knows which of several messages was the cause. So each is handled again in a call of its own, at once,
+        and only the attempts of those that fail alone count.
+        """
+        if len(failed) == 1:
+            self._handle(batch, failed)
+            return
+        self._log.note_call(batch, failed[0].error)
+        alone = [Part([message], batch.attempt) for message in batch.messages]
+        self._dispatch.divide(batch, alone, at_once=True)
+
     def _handle(self, batch: Batch, failed: Sequence[Failed]) -> None:
+        counted = self._counted(failed)
         letters: list[Letter] = []
         in_place: list[tuple[Message, int]] = []
-        for one in failed:
+        for one in counted:
             origin = origin_of(one.message)
             attempt = batch.attempt if self._rules.in_place else origin.attempt
             is_dead = one.is_hopeless or self._rules.is_last(attempt)
-            if is_dead and in_place and self._rules.is_orderly:
-                continue  # it comes again after the one before it; after a hand-over it would be a dead letter twice
             level = 0 if is_dead else one.level or self._level_after(attempt)
             self._note(origin, attempt, level, one.error)
             if self._rules.in_place and not is_dead:
                 in_place.append((one.message, level))
             else:
                 letters.append(self._letter(one, origin, attempt, level))
-        if not letters:
-            self._retry_in_place(batch, in_place)
-            return
-        self._sender.send(letters, lambda: self._retry_in_place(batch, in_place))
+        parts = self._parts(batch, [message for message, _ in in_place], failed[len(counted) :])
+        delay_s = max((DELAYS_S[level - 1] for _, level in in_place), default=0)
+        if letters:
+            self._sender.send(letters, lambda: self._go_on(batch, parts, delay_s))
+        else:
+            self._go_on(batch, parts, delay_s)
 
-    def _retry_in_place(self, batch: Batch, failed: list[tuple[Message, int]]) -> None:
-        if not failed:
+    def _counted(self, failed: Sequence[Failed]) -> Sequence[Failed]:
+        """Return the messages whose attempt counts: in order, those after a failed one have only waited behind it."""
+        if self._rules.is_orderly:
+            for at, one in enumerate(failed):
+                if not one.is_hopeless:
+                    return failed[: at + 1]
+        return failed
+
+    def _parts(self, batch: Batch, in_place: list[Message], behind: Sequence[Failed]) -> list[Part]:
+        """Return what the handler receives again in place.
+
+        Args:
+            batch: its call has ended.
+            in_place: messages whose next attempt follows here.
+            behind: messages that failed after the last one whose attempt counts.
+        """
+        again = batch.attempt + 1
+        if not self._rules.is_orderly:
+            return [Part(in_place, again)] if in_place else []
+        if in_place:  # those after it must come after it, also those that the handler did process
+            [first] = in_place
+            after = batch.messages[batch.messages.index(first) + 1 :]
+            return [Part([first], again), *([Part(after, 1)] if after else [])]
+        if behind:  # the one before them is dead
+            return [Part(batch.messages[batch.messages.index(behind[0].message) :], 1)]
+        return []
+
+    def _go_on(self, batch: Batch, parts: list[Part], delay_s: int) -> None:
+        """Let the parts of a batch be handled again after a delay; without parts, it is processed."""
+        if not parts:
             self._dispatch.finish(batch)
             return
-        messages = [message for message, _ in failed]
-        if self._rules.is_orderly:  # those after the first failed one must come after it again
-            messages = batch.messages[batch.messages.index(messages[0]) :]
-        delay_s = max(DELAYS_S[level - 1] for _, level in failed)
+        if not delay_s:
+            self._dispatch.divide(batch, parts, at_once=True)
+            return
         with self._lock:  # `next_due_ms` must not miss a batch that waits already
-            if self._dispatch.wait_again(batch, messages):
-                self._waiting.append((self._clock.now_ms() + delay_s * 1_000, batch))
+            due_ms = self._clock.now_ms() + delay_s * 1_000
+            self._waiting += [(due_ms, part) for part in self._dispatch.divide(batch, parts, at_once=False)]
 
     def _level_after(self, attempt: int) -> int:
         return IN_PLACE_LEVEL if self._rules.in_place else level_after(attempt)
@@ -228,7 +273,7 @@ class _FailureLog:
     def __init__(self) -> None:
         self._next_ms = 0
         self._silent = 0
-        """Retries that were not logged since the last warning."""
+        """Failures that were not logged since the last warning."""
 
     def note(self, origin: Origin, attempt: int, level: int, error: str) -> None:
         if not level:
@@ -236,18 +281,32 @@ class _FailureLog:
                 "message %d of %s is a dead letter after attempt %d: %s", origin.offset, origin.queue, attempt, error
             )
             return
-        now = now_ms()
-        if now < self._next_ms:
-            self._silent += 1
-            return
-        more = f"; and {self._silent} others since the last such line" if self._silent else ""
-        log.warning(
-            "message %d of %s failed at attempt %d; retried after %d s: %s%s",
+        self._warn(
+            "message %d of %s failed at attempt %d; retried after %d s: %s",
             origin.offset,
             origin.queue,
             attempt,
             DELAYS_S[level - 1],
             error,
-            more,
         )
+
+    def note_call(self, batch: Batch, error: str) -> None:
+        """Report a call of several messages that failed as a whole."""
+        self._warn(
+            "a call with the %d messages %d to %d of %s failed; each is handled again alone, which tells which of them "
+            "fail: %s",
+            len(batch.messages),
+            batch.first,
+            batch.last,
+            batch.work.give.queue,
+            error,
+        )
+
+    def _warn(self, sentence: str, *values: object) -> None:
+        now = now_ms()
+        if now < self._next_ms:
+            self._silent += 1
+            return
+        more = f"; and {self._silent} others since the last such line" if self._silent else ""
+        log.warning(sentence + "%s", *values, more)
         self._next_ms, self._silent = now + LOG_EVERY_MS, 0

@@ -2,7 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from confluent_kafka import Message
 
@@ -30,7 +30,7 @@ class Batch:
 
     __slots__ = ("attempt", "bytes", "first", "is_overdue", "lane", "last", "messages", "state", "work")
 
-    def __init__(self, work: "QueueWork", lane: int | None, messages: list[Message]) -> None:
+    def __init__(self, work: "QueueWork", lane: int | None, messages: list[Message], attempt: int = 1) -> None:
         """Create a batch; `lane`: batches of one lane are handled one after the other, None: it waits for nobody."""
         self.work = work
         self.lane = lane
@@ -39,10 +39,18 @@ class Batch:
         self.last = offset_of(messages[-1])
         self.bytes = sum(map(len, messages))
         self.state: State = "waiting"
-        self.attempt = 1
-        """Number of this attempt; counted here only for messages that are retried in place."""
+        self.attempt = attempt
+        """Number of this attempt, the same for all its messages; counted here only if they are retried in place."""
         self.is_overdue = False
         """Whether its call took too long, so that its result does not count any more."""
+
+
+class Part(NamedTuple):
+    """Messages of a failed batch that the handler receives again in a call of their own."""
+
+    messages: list[Message]
+    attempt: int
+    """Number of that attempt, as in `Batch`."""
 
 
 class QueueWork:
@@ -74,6 +82,8 @@ class QueueWork:
         """Number of batches that the handler has now, or that failed."""
         self.is_stopped = False
         """Whether no messages are added any more."""
+        self._is_halted = False
+        """Whether no batch may begin any more."""
         self.until_ms = NEVER_MS
         """When the queue must be released, by the SDK's clock: no batch begins from then on."""
         self._end = start
@@ -165,24 +175,38 @@ class QueueWork:
         batch.state = "failed"
         return True
 
-    def put_back(self, batch: Batch, messages: list[Message]) -> bool:
-        """Let these messages of a failed batch wait for another attempt; return whether there will be one here.
+    def divide(self, batch: Batch, parts: Sequence[Part]) -> list[Batch]:
+        """Replace a failed batch by one batch per part; its messages that are in no part are processed.
 
-        There is none in a queue that was stopped.
+        The new batches are handled in the place of the old one: those of a lane one after the other, before all that
+        wait for the lane.
+
+        Args:
+            batch: failed.
+            parts: at least one, in order of offset.
+
+        Returns:
+            The new batches that may be handled now. There are none if the parts are left to others: a queue that was
+            stopped does not retry, and in order, nothing after the parts was handled.
         """
-        batch.first = offset_of(messages[0])  # those before it are processed
-        self._batches = deque(sorted(self._batches, key=_first))
-        if self.is_stopped:
+        new = [Batch(self, batch.lane, part.messages, part.attempt) for part in parts]
+        if self._is_halted or (self.is_stopped and (self._orderly or any(part.attempt > 1 for part in parts))):
+            batch.first = new[0].first  # those before it are processed
+            self._batches = deque(sorted(self._batches, key=_first))
             self.abandon(batch)
-            return False
+            return []
         self.running -= 1
-        batch.state = "waiting"
-        batch.attempt += 1
-        size = sum(map(len, messages))
-        self.messages -= len(batch.messages) - len(messages)
-        self.bytes -= batch.bytes - size
-        batch.messages, batch.bytes = messages, size
-        return True
+        batch.state = "finished"
+        self.messages += sum(len(part.messages) for part in parts) - len(batch.messages)
+        self.bytes += sum(one.bytes for one in new) - batch.bytes
+        others = (one for one in self._batches if one is not batch)
+        self._batches = deque(sorted([*others, *new], key=_first))
+        if self._orderly:
+            self._begun = new[0].first  # when it stops, the parts need not be handled here
+        if batch.lane is None:
+            return new
+        self._waiting[batch.lane].extendleft(reversed(new[1:]))
+        return new[:1]
 
     def abandon(self, batch: Batch) -> None:
         """Note that a batch that began is not processed, and will not be here; neither will those after it."""
@@ -219,7 +243,7 @@ class QueueWork:
 
     def halt(self) -> None:
         """Let no further batch begin."""
-        self.is_stopped = True
+        self.is_stopped = self._is_halted = True
         for batch in self._batches:
             if batch.state == "waiting":
                 batch.state = "abandoned"

@@ -21,13 +21,18 @@ class Mutant:
     rule: str
     """The sentence that it breaks."""
     module: str
-    """Below `model`."""
+    """Below `model`, or in `wakeroll` with its full name."""
     old: str
     """What stands there once ..."""
     new: str
     """... and what stands there instead."""
     world: Mapping[str, Any]
-    """The arguments of `draw` beside the seed: faults that show it soon."""
+    """The arguments of `draw` beside the seed, or what is drawn in other simulations: faults that show it soon."""
+
+    @property
+    def full_module(self) -> str:
+        """The module's full name."""
+        return self.module if self.module.startswith("wakeroll.") else f"model.{self.module}"
 
 
 @contextmanager
@@ -37,7 +42,7 @@ def alive(mutant: Mutant) -> Iterator[None]:
     Raises:
         AssertionError: the text does not stand in the module, or more than once, or nothing changes by it.
     """
-    module = import_module(f"model.{mutant.module}")
+    module = import_module(mutant.full_module)
     changed = [(function, function.__code__, code) for function, code in _changes(module, mutant)]
     assert changed, f"mutant {mutant.name!r} changes no function"
     try:
@@ -53,7 +58,7 @@ def _changes(module: ModuleType, mutant: Mutant) -> Iterator[tuple[FunctionType,
     """Yield the functions that do something else in the mutant, and what."""
     source = inspect.getsource(module)
     found = source.count(mutant.old)
-    where = f"model/{mutant.module.replace('.', '/')}.py"
+    where = f"{mutant.full_module.replace('.', '/')}.py"
     assert found == 1, f"mutant {mutant.name!r}: {mutant.old!r} stands {found} times in {where}; once is right"
     mutated = dict(vars(module))
     exec(compile(source.replace(mutant.old, mutant.new), module.__file__ or "", "exec"), mutated)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -42,13 +42,19 @@ REVOKE_TIMEOUT_S = 10.0
 SESSION_TIMEOUT_S = 20.0
 SLACK_S = 3.0
 """How much longer than its timeout `run` may take to return."""
-CALM_S = 900.0
+CALM_S = 3_600.0
 """How long the messages may take to end when no faults happen any more."""
 SLICE_S = 0.25
 WALL_MS = 1_700_000_000_000
 
 Place = tuple[int, int]
 """Queue number and offset of a message in its own topic."""
+
+
+def place_of(message: Message) -> Place:
+    """Return where a message was first delivered from."""
+    origin = origin_of(message)
+    return origin.partition, origin.offset
 
 
 class Crash(BaseException):
@@ -74,13 +80,15 @@ class Plan:
     fails: float
     """Part of the attempts that fail."""
     stop_timeout_s: float
+    poison: float = 0.0
+    """Part of the messages that no call can process: each that has one of them raises."""
 
     @classmethod
     def draw(cls, seed: int) -> "Plan":
         rng = Random(seed)
         orderly = rng.random() < 0.35
         prefetch = rng.choice([4, 20, 100])
-        return cls(
+        plan = cls(
             seed=seed,
             orderly=orderly,
             rough=rng.random() < 0.65,
@@ -100,6 +108,12 @@ class Plan:
             fails=rng.choice([0.0, 0.1, 0.4]),
             stop_timeout_s=rng.choice([4.0, 40.0]),
         )
+        # What was added later is drawn last, so that seeds of before are still the same worlds.
+        plan.poison = rng.choice([0.0, 0.05, 0.25])
+        if not orderly and rng.random() < 0.2:
+            plan.rules = replace(plan.rules, in_place=True)
+            plan.rough = True
+        return plan
 
 
 @dataclass(eq=False)
@@ -107,6 +121,7 @@ class Call:
     """A call of a handler."""
 
     client: "SimulatedClient"
+    places: list[Place]
     lanes: set[tuple[Queue, bytes | None]]
     since_s: float
     is_excused: bool = False
@@ -129,7 +144,10 @@ class PushWorld(SimulatedCoordinator):
         self.dead_places: Counter[Place] = Counter()
         self.stored: Counter[tuple[Place, int]] = Counter()
         """Place and attempt -> how often it is in the retry topic."""
-        self.begun: set[Place] = set()
+        self.failures: Counter[Place] = Counter()
+        """How often each message failed by itself: alone in a call, or named by its handler."""
+        self.hopeless: set[Place] = set()
+        """Messages that a handler called dead letters."""
         self.calls: list[Call] = []
         self.faults: list[AssertionError] = []
         self.is_calm = False
@@ -252,6 +270,9 @@ class PushWorld(SimulatedCoordinator):
     def _freeze(self) -> None:
         if client := self._any():
             self.happened["freeze"] += 1
+            for call in self.calls:
+                if call.client is client:
+                    self.note_failed_call(call.places)  # it may be overdue when the client goes on
             client.freeze(self.rng.choice([1.0, 8.0, 30.0]))
 
     def _cut(self) -> None:
@@ -280,7 +301,7 @@ class PushWorld(SimulatedCoordinator):
     def _hang(self) -> None:
         if client := self._any():
             self.happened["call that does not return"] += 1
-            client.hangs_s = self.rng.choice([6.0, 15.0, 30.0 if self.plan.orderly else NEVER_S])
+            client.hangs_s = self.rng.choice([6.0, 15.0, 30.0 if self.plan.rules.in_place else NEVER_S])
 
     # --- the topics ---
 
@@ -298,12 +319,16 @@ class PushWorld(SimulatedCoordinator):
         self.messages[queue].append(message)
         origin = origin_of(message)
         place = origin.partition, origin.offset
+        most = self.plan.rules.max_retries
+        assert most is not None
+        failures = self.failures[place]
         if topic == dead_letter_topic_of(GROUP):
+            assert place in self.hopeless or failures > most, f"{place} is dead, and failed {failures} times"
+            assert place in self.hopeless or origin.attempt == most + 1, f"{place} is dead at attempt {origin.attempt}"
             self.dead_places[place] += 1
         else:
-            most = self.plan.rules.max_retries
-            assert most is not None
             assert 2 <= origin.attempt <= most + 1, f"attempt {origin.attempt} of {place}"
+            assert origin.attempt - 1 <= failures, f"{place} failed {failures} times; attempt {origin.attempt} is next"
             self.stored[place, origin.attempt] += 1
 
     def append(self, event: AnyEvent) -> None:
@@ -319,7 +344,7 @@ class PushWorld(SimulatedCoordinator):
     def _is_ended(self, message: Message) -> bool:
         """Return whether a message of any topic needs no further attempt from where it is."""
         origin = origin_of(message)
-        place = origin.partition, origin.offset
+        place = place_of(message)
         return (
             place in self.processed
             or place in self.dead_places
@@ -374,7 +399,7 @@ class PushWorld(SimulatedCoordinator):
         )
         for message in messages:
             self._check_order(queue, message, messages)
-        call = Call(client, lanes, now_s)
+        call = Call(client, [place_of(message) for message in messages], lanes, now_s)
         self.calls.append(call)
         return call
 
@@ -389,6 +414,27 @@ class PushWorld(SimulatedCoordinator):
                 assert is_with_it or self._is_ended(earlier), (
                     f"{queue} {message.offset()} (of a call from {first}) begins before {earlier.offset()} has ended"
                 )
+
+    def is_poison(self, place: Place) -> bool:
+        """Return whether no call can process a message."""
+        return Random(f"{self.plan.seed} {place}").random() < self.plan.poison
+
+    def note_failed_call(self, places: list[Place]) -> None:
+        """Note that a call failed, and that nobody knows by which of its messages, unless it has only one."""
+        if len(places) == 1:
+            self.failures[places[0]] += 1
+
+    def note_failed(self, outcomes: list[Retry | DeadLetter]) -> None:
+        """Note what a handler returns; in order, what stands behind a message that is retried does not count."""
+        for outcome in outcomes:
+            assert outcome.messages is not None
+            if isinstance(outcome, DeadLetter):
+                self.hopeless.update(map(place_of, outcome.messages))
+            elif self.plan.orderly:
+                self.failures[place_of(outcome.messages[0])] += 1
+                return
+            else:
+                self.failures.update(map(place_of, outcome.messages))
 
     def note_processed(self, place: Place) -> None:
         self.processed[place] += 1
@@ -513,8 +559,10 @@ class SimulatedClient:
             except WakerollError as problem:
                 if "cannot store" not in str(problem):  # what ends `run` when the retry topic is missing
                     raise
-            self._stopping = False
-            for call in world.calls:  # they took longer than the stop timeout: their messages are delivered again
+            # Calls that took longer than the stop timeout: their messages are delivered again.
+            world.repeats_allowed |= world.scheduler.now_s >= self._stopped_s + plan.stop_timeout_s
+            self._stopping, self._stopped_s = False, NEVER_S
+            for call in world.calls:
                 call.is_excused |= call.client is self
             if self._leaving:
                 break
@@ -552,18 +600,19 @@ class SimulatedClient:
             world.scheduler.sleep(rng.choice([0.0, 0.01, 0.2, 1.0]))
             if self.hangs_s and not world.is_calm:
                 seconds, self.hangs_s = self.hangs_s, 0.0
+                world.note_failed_call(call.places)
                 world.scheduler.sleep(seconds)
             if self.crashes:
                 self.crashes = False
                 raise Crash
             outcomes: list[Retry | DeadLetter] = []
             will = rng.random()
-            if not world.is_calm and will < plan.fails / 3:
+            if any(map(world.is_poison, call.places)) or (not world.is_calm and will < plan.fails / 3):
+                world.note_failed_call(call.places)
                 raise LookupError("no such order")
             for message in batch:
                 messages.pop(0)  # an application may take its list apart
-                origin = origin_of(message)
-                place = origin.partition, origin.offset
+                place = place_of(message)
                 draw = rng.random() if not world.is_calm else 1.0
                 if draw < plan.fails / 2 and plan.orderly and not world.repeats_allowed:
                     # Those after it would come again anyway.
@@ -576,6 +625,7 @@ class SimulatedClient:
                 else:
                     with world.judging():
                         world.note_processed(place)
+            world.note_failed(outcomes)
             return outcomes or None
         finally:
             if call in world.calls:

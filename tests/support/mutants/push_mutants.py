@@ -1,0 +1,54 @@
+"""Small breakages of push consumption, each with the worlds that show it soon."""
+
+from tests.support.mutants.mutant import Mutant
+from wakeroll.push.failure_handling import RetryRules
+from wakeroll.push.limits import PushLimits
+
+M = Mutant
+FAILURES, QUEUE = "wakeroll.push.failure_handling", "wakeroll.push.queue_work"
+MIXED = {"poison": 0.1, "limits": PushLimits(2, 3, 20, 10_000)}
+SHARED = {
+    **MIXED,
+    "orderly": False,
+    "rough": False,
+    "keys": 7,
+    "messages": 60,
+    "fails": 0.4,
+    "clients": 3,
+    "rules": RetryRules(in_place=False, max_retries=1, handle_timeout=60.0),
+}
+IN_ORDER = {
+    **MIXED,
+    "orderly": True,
+    "fails": 0.4,
+    "rules": RetryRules(in_place=True, max_retries=1, handle_timeout=60.0, is_orderly=True),
+}
+DEAD_AT_ONCE = {**IN_ORDER, "rules": RetryRules(in_place=True, max_retries=0, handle_timeout=60.0, is_orderly=True)}
+NARROW = {**IN_ORDER, "limits": PushLimits(2, 3, 4, 10_000)}
+
+MUTANTS = (
+    M("a call fails for all its messages", "After an exception, only a message that fails alone has failed.", FAILURES,
+      "        if len(failed) == 1:\n", "        if True:\n", SHARED),
+    M("the call was an attempt", "A call of several messages that failed as a whole is no attempt.", FAILURES,
+      "alone = [Part([message], batch.attempt) for", "alone = [Part([message], batch.attempt + 1) for", IN_ORDER),
+    M("waiting is an attempt", "A message that waited behind a failed one has no attempt more.", FAILURES,
+      "([Part(after, 1)] if after else [])", "([Part(after, again)] if after else [])", IN_ORDER),
+    M("all that are named have failed", "In order, what is named behind a failed message has waited for it.", FAILURES,
+      "                    return failed[: at + 1]", "                    return failed", IN_ORDER),
+    M("behind a dead letter nothing comes again", "What waited behind a dead letter is handled.", FAILURES,
+      "        if behind:", "        if False:", DEAD_AT_ONCE),
+    M("those behind do not wait", "In order, messages after a failed one come after it.", FAILURES,
+      "return [Part([first], again), *([Part(after, 1)] if after else [])]", "return [Part([first], again)]", IN_ORDER),
+    M("one attempt too few", "A message is dead after `max_retries` retries, and not before.", FAILURES,
+      "attempt > most", "attempt >= most", SHARED),
+    M("alone, and all at once", "Messages of a lane are handled one after the other.", QUEUE,
+      "        if batch.lane is None:\n            return new\n", "        if True:\n            return new\n", SHARED),
+    M("alone, after the others", "They are handled before all that wait for their lane.", QUEUE,
+      "self._waiting[batch.lane].extendleft(reversed(new[1:]))", "self._waiting[batch.lane].extend(new[1:])", SHARED),
+    M("left to others", "Without order, a stopped queue still handles the messages of a failed call.", QUEUE,
+      "(self._orderly or any(part.attempt > 1 for part in parts))", "True", SHARED),
+    M("in any order of offset", "The position is that of the oldest message that is not processed.", QUEUE,
+      "deque(sorted([*others, *new], key=_first))", "deque([*others, *new])", SHARED),
+    M("uncounted", "What is read and not processed is counted.", QUEUE,
+      "        self.messages += sum(len(part.messages) for part in parts) - len(batch.messages)\n", "", NARROW),
+)  # fmt: skip
