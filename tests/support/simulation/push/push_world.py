@@ -479,9 +479,14 @@ class SimulatedClient:
             subscriptions=subscriptions, consume_from="first", orderly=world.plan.orderly, strategy="SPREAD"
         )
         client = Client(GROUP, client_id, preferences, commit_interval_ms=self._rng.choice([100, 2_000]))
+
+        def consumer(**_: Any) -> SimulatedConsumer:
+            return SimulatedConsumer(world.scheduler, world.messages, self._rng)
+
         connection: Any = SimpleNamespace(
             topics=Topics(),
-            consumer=lambda **_: SimulatedConsumer(world.scheduler, world.messages, self._rng),
+            consumer=consumer,
+            message_consumer=consumer,
             producer=lambda **_: SimulatedProducer(world.scheduler, self._store, self._rng, self.send_faults),
         )
         self.reader = Reader(connection)
