@@ -12,8 +12,9 @@ from model.decision_order import order_of, without_era
 from model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
 from model.partitioner import partition_of
 from model.records import UNREADABLE
-from wakeroll.connection import Connection, take
+from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
+from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 from wakeroll.login_errors import denied, is_denied
 from wakeroll.partition_offsets import Positions, ends_of
 
@@ -32,22 +33,23 @@ _decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
 class DecisionLog:
     """A reader of the decisions about a group. It returns each decision once, although delivery is at least once.
 
-    Decisions of an older era that follow one of a newer era are skipped.
+    Decisions of an older era that follow one of a newer era are skipped. If the topic is created again, or loses its
+    tail, meanwhile, the present log is read from its start, and its decisions have an order of their own.
 
     Methods raise KafkaException when the broker does not answer in time. For one thread.
     """
 
-    def __init__(self, consumer: Consumer, at: TopicPartition, group_id: str, timeout: float) -> None:
+    def __init__(self, reader: LogReader, at: TopicPartition, group_id: str, timeout: float) -> None:
         """Prepare to read; call `from_the_start` or `from_now_on` to begin.
 
         Args:
-            consumer: has `auto.offset.reset` set to earliest: if the oldest records are deleted during the reading, it
-                continues with the remaining ones.
+            reader: its clients have `auto.offset.reset` set to earliest: if the oldest records are deleted during the
+                reading, they continue with the remaining ones.
             at: the partition of the decisions topic for the group.
             group_id: the group.
             timeout: seconds to wait for the broker.
         """
-        self._consumer = consumer
+        self._reader = reader
         self._at = at
         self._key = group_id.encode()
         self._timeout = timeout
@@ -57,10 +59,20 @@ class DecisionLog:
         self._seen: dict[str, tuple[int, int]] = {}
         """Shard without its era -> place of the newest decision read; see `model.decision_order`. Rejections may be of
         other shards than the group's."""
+        self._is_replaced = False
 
     @classmethod
-    def of_group(cls, connection: Connection, consumer: Consumer, group_id: str, timeout: float) -> Self:
+    def of_group(
+        cls, connection: Connection, consumer: Consumer, group_id: str, timeout: float, *, is_lasting: bool = False
+    ) -> Self:
         """Find the partition of a group's decisions; see `DecisionLog`.
+
+        Args:
+            connection: the brokers.
+            consumer: an `operators_consumer`, which the caller closes after the log.
+            group_id: the group.
+            timeout: seconds to wait for the broker.
+            is_lasting: whether the log is followed for long, so that its topic is looked at now and then.
 
         Raises:
             NotReachable: there is no topic of decisions.
@@ -70,7 +82,9 @@ class DecisionLog:
         at = _partition_of(consumer, topic, group_id.encode(), timeout)
         if at is None:
             raise NotReachable(f"no topic {topic} at {connection.bootstrap}; is the control plane running?")
-        return cls(consumer, at, group_id, timeout)
+        watch = TopicWatch(connection) if is_lasting else None
+        reader = LogReader(connection.operators_consumer, watch, borrowed=consumer)
+        return cls(reader, at, group_id, timeout)
 
     def follow_the_group(self) -> None:
         """Query whether `wakeroll reshard` has given the group another partition; if so, continue there.
@@ -82,7 +96,7 @@ class DecisionLog:
             NotReachable: no broker answers in time.
             KafkaException: the same.
         """
-        at = _partition_of(self._consumer, self._at.topic, self._key, self._timeout)
+        at = _partition_of(self._reader.consumer, self._at.topic, self._key, self._timeout)
         if at is not None and at.partition not in (self._at.partition, self._ahead and self._ahead.partition):
             self._ahead = at
             self._assign(self._next)
@@ -120,7 +134,11 @@ class DecisionLog:
         Raises:
             AccessDenied: the principal may not read the decisions.
         """
-        messages = take(self._consumer, BATCH, min(timeout, SLICE_S))
+        try:
+            messages = self._reader.take(BATCH, min(timeout, SLICE_S))
+        except LogReplaced as problem:
+            self._start_over(problem)
+            return []
         said: list[Said] = []
         is_ahead = False
         for message in messages:
@@ -129,6 +147,21 @@ class DecisionLog:
             else:
                 is_ahead |= message.error() is None and message.key() == self._key
         return said + self._go_ahead() if is_ahead else said
+
+    def was_replaced(self) -> bool:
+        """Return whether the log turned out to be another one since the last call: decisions may be missing."""
+        was, self._is_replaced = self._is_replaced, False
+        return was
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._reader.close()
+
+    def _start_over(self, problem: LogReplaced) -> None:
+        log.warning("%s; reading it from its start", problem)
+        self._seen.clear()
+        self._ahead, self._is_replaced, self._next = None, True, 0
+        self._reader.renew({(self._at.topic, self._at.partition): OFFSET_BEGINNING})
 
     def _go_ahead(self) -> list[Said]:
         """Continue in the new partition; return the rest of the old one, which was decided earlier."""
@@ -153,13 +186,13 @@ class DecisionLog:
 
     def _assign(self, offset: int) -> None:
         """Read the partition from an offset on, and the one ahead from its start."""
-        places = [TopicPartition(self._at.topic, self._at.partition, offset)]
+        places = {(self._at.topic, self._at.partition): offset}
         if self._ahead is not None:
-            places.append(TopicPartition(self._ahead.topic, self._ahead.partition, OFFSET_BEGINNING))
-        self._consumer.assign(places)
+            places[self._ahead.topic, self._ahead.partition] = OFFSET_BEGINNING
+        self._reader.begin(places)
 
     def _ends(self) -> tuple[int, int]:
-        return ends_of(self._consumer, self._at, self._timeout)
+        return ends_of(self._reader.consumer, self._at, self._timeout)
 
     def _read(self, message: Message) -> list[Said]:
         """Return the decision about this group, if it is one; ignore records of unknown formats, of other versions."""

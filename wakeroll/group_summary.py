@@ -70,6 +70,10 @@ class History:
             case _:
                 pass
 
+    def forget_members(self) -> None:
+        """Note that decisions are missing: members may have joined or left without being known."""
+        self.members, self._is_complete = None, False
+
     def _count(self, membership: Membership) -> None:
         members = self.members or set()
         match membership.change:

@@ -63,11 +63,12 @@ class TopicWatch:
 
         Args:
             connection: the brokers.
-            is_regular: query every `LOOK_MS`; else only the ids, and only after `hurry`.
+            is_regular: query at once, to know the ids of the start, and then every `LOOK_MS`; else only the ids, and
+                only after `hurry`.
         """
         self._connection = connection
         self._is_regular = is_regular
-        self._due_ms = now_ms() + LOOK_MS if is_regular else _NEVER_MS
+        self._due_ms = 0 if is_regular else _NEVER_MS
         self._admin: AdminClient | None = None
         self._asked: Mapping[Place, int] = {}
         self._ids: Mapping[str, Future[TopicDescription]] = {}
@@ -128,6 +129,7 @@ class LogReader:
         connect: Callable[[], Consumer],
         watch: TopicWatch | None = None,
         on_gap: Callable[[Place, int], object] = lambda _place, _first: None,
+        borrowed: Consumer | None = None,
     ) -> None:
         """Create the client; `begin` says where to read.
 
@@ -136,11 +138,13 @@ class LogReader:
             watch: queries ids and ends of the topics; None: the caller calls `look`.
             on_gap: is called with a partition and its first offset when the reader continues there, because earlier
                 records were deleted before they were read. With `auto.offset.reset`, Kafka's client does it instead.
+            borrowed: the first client of Kafka, if the caller has one; the caller closes it.
         """
         self._connect = connect
         self._watch = watch
         self._on_gap = on_gap
-        self.consumer = connect()
+        self._borrowed = borrowed
+        self.consumer = connect() if borrowed is None else borrowed
         """The present client, for queries too."""
         self._positions: dict[Place, LogPosition] = {}
         self._identities: dict[str, TopicIdentity] = {}
@@ -172,6 +176,8 @@ class LogReader:
             LogReplaced: a partition does not have the log any more that was read. Nothing of this call was returned.
                 Call `renew` to read the present log.
         """
+        self._resolve_refused()  # the caller has processed all records before them
+        self._ask_now_and_then()
         messages, now = take(self.consumer, most, timeout), now_ms()
         taken = []
         for message in messages:
@@ -183,8 +189,6 @@ class LogReader:
             if error is None and position is not None:
                 self._raise_if(place, position.read(message.offset() or 0, message.leader_epoch(), now))
             taken.append(message)
-        self._resolve_refused()
-        self._ask_now_and_then()
         return taken
 
     def look(self, place: Place, first: int, end: int) -> None:
@@ -211,13 +215,17 @@ class LogReader:
 
     def close(self) -> None:
         """Stop reading."""
-        self.consumer.close()
+        if self.consumer is not self._borrowed:
+            self.consumer.close()
 
     def _assign(self) -> None:
         self.consumer.assign([TopicPartition(*place, offset) for place, offset in self.positions().items()])
 
     def _reconnect(self) -> None:
-        self.consumer.close()
+        if self.consumer is self._borrowed:
+            self.consumer.unassign()
+        else:
+            self.consumer.close()
         self.consumer = self._connect()
 
     def _resolve_refused(self) -> None:

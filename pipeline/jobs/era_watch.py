@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message
 
 from pipeline.failure_log import Trouble
 from pipeline.recovery.decided_eras import ends_of_decisions, header_of
 from pipeline.settings import Settings
-from wakeroll.connection import take
 from wakeroll.errors import WakerollError
+from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 
 log = logging.getLogger("wakeroll.run")
 
@@ -39,9 +39,10 @@ class EraWatch:
         """
         self._replica = settings.replica
         self._topic = settings.connection.topics.decisions
-        self._consumer = settings.connection.consumer(**{"auto.offset.reset": "earliest", "log_level": 0})
+        connection, quiet = settings.connection, {"auto.offset.reset": "earliest", "log_level": 0}
         ends = ends_of_decisions(settings)
-        self._consumer.assign([TopicPartition(self._topic, number, end) for number, (_, end) in ends.items()])
+        self._reader = LogReader(lambda: connection.consumer(**quiet), TopicWatch(connection))
+        self._reader.begin({(self._topic, number): end for number, (_, end) in ends.items()})
         self._eras: Mapping[str, int] = {}
         self._later = ""
         self._stop = threading.Event()
@@ -62,7 +63,7 @@ class EraWatch:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._consumer.close()
+        self._reader.close()
 
     def raise_if_later(self) -> None:
         """Raise `LaterEra` if another coordinator has published a decision of a later era."""
@@ -71,7 +72,7 @@ class EraWatch:
 
     def _run(self) -> None:
         while not self._stop.is_set() and not self._later:
-            for message in take(self._consumer, _AT_ONCE, _SLICE_S):
+            for message in self._taken():
                 if (error := message.error()) is not None:
                     if error.code() != KafkaError._PARTITION_EOF:
                         self._trouble.began(f"the eras of other coordinators cannot be read: {error.str()}; retrying")
@@ -84,3 +85,12 @@ class EraWatch:
                         f"{self._eras[header.shard]}: start it again, and it joins the new era"
                     )
                     return
+
+    def _taken(self) -> list[Message]:
+        """Return the next records. Eras only grow, so those of a topic that was created again are compared alike."""
+        try:
+            return self._reader.take(_AT_ONCE, _SLICE_S)
+        except LogReplaced as problem:
+            log.warning("%s; its eras are read from its start", problem)
+            self._reader.renew(dict.fromkeys(self._reader.positions(), OFFSET_BEGINNING))
+            return []

@@ -85,6 +85,10 @@ class DecisionFeed:
                 pass
         return True
 
+    def forget_order(self) -> None:
+        """Take the next decisions, whatever their eras and numbers: the topic has another log than before."""
+        self._newest.clear()
+
     def of(self, group_id: str) -> GroupHistory:
         """Return the decisions about a group; empty if there are none."""
         if group_id not in self._groups:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import msgspec
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, Message
 
 from model.config import MAX_RECORD_BYTES
 from model.decisions import AnyDecision
@@ -22,9 +22,10 @@ from pipeline.live.ledger_reader import first_follower, newest_snapshots
 from pipeline.live.live_model import LiveModel
 from pipeline.live.shard_follower import ShardFollower
 from pipeline.storage.place import Folder
-from wakeroll.connection import Connection, take
+from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import NotReachable, WakerollError
+from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,6 @@ _SLICE_S = 0.2
 _RETRY_S = 1.0
 _AFTER_FAILURE_S = 5.0
 _AT_ONCE = 2_000
-_RESTARTED = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 
 _decode = msgspec.json.Decoder(AnyDecision).decode
@@ -83,26 +83,23 @@ class KafkaFollower(threading.Thread):
         self._beat = beat
         self._stop_requested = threading.Event()
         self._cluster = Cluster(connection, patience_s=PROBE_S, stop=self._stop_requested)
-        self._consumer = connection.consumer(
-            **{
-                "message.max.bytes": MAX_RECORD_BYTES,
-                "queued.max.messages.kbytes": 16 * 1024,
-                "reconnect.backoff.max.ms": 1_000,
-                "topic.metadata.refresh.interval.ms": 10_000,
-                "fetch.wait.max.ms": 200,
-                "log_level": 0,
-                "error_cb": lambda _: None,
-            }
-        )
+        settings = {
+            "message.max.bytes": MAX_RECORD_BYTES,
+            "queued.max.messages.kbytes": 16 * 1024,
+            "reconnect.backoff.max.ms": 1_000,
+            "topic.metadata.refresh.interval.ms": 10_000,
+            "fetch.wait.max.ms": 200,
+            "log_level": 0,
+            "error_cb": lambda _: None,
+        }
+        self._reader = LogReader(lambda: connection.consumer(**settings), TopicWatch(connection), self._restart)
         self._next: dict[ControlPartition, int] = {}
         """Topic and partition -> offset of the next record to read; of the decisions too."""
         self._ends: dict[ControlPartition, int] = {}
         """End offsets at the start."""
         self._starts: dict[ControlPartition, int] = {}
-        self._ids: dict[str, str] = {}
-        """Topic -> its id, which changes if it is recreated."""
         self._is_recreated = False
-        """Whether a control topic was recreated, so that snapshots are of a log that is gone."""
+        """Whether a control topic was recreated, or lost its tail, so that snapshots are of a log that is gone."""
         self._has_grown = False
         """Whether the number of partitions has changed since the start."""
         self._heard_s = time.monotonic()
@@ -127,6 +124,9 @@ class KafkaFollower(threading.Thread):
                     self._begin()
                     self._hear()
                     self._probe()
+                except LogReplaced as problem:
+                    log.warning("%s; the logs are read from their starts", problem)
+                    self._start_over()
                 except WakerollError as problem:
                     self._in_trouble(str(problem))
                     self._stop_requested.wait(_RETRY_S)
@@ -148,7 +148,7 @@ class KafkaFollower(threading.Thread):
                     self._heal(now_s)
                     self._tidy(now_s)
         finally:
-            self._consumer.close()
+            self._reader.close()
 
     @property
     def is_caught_up(self) -> bool:
@@ -212,11 +212,7 @@ class KafkaFollower(threading.Thread):
             if not racks:
                 raise NotReachable(f"there is no topic {topic}; `wakeroll up` and `wakeroll run` create it")
             numbers[topic] = len(racks)
-            if self._ids.setdefault(topic, racks.topic_id) != racks.topic_id:
-                log.warning("the topic %s was deleted and created again; its log is read from the start", topic)
-                self._ids[topic] = racks.topic_id
-                self._is_recreated = True
-                self._forget_places()
+            self._reader.identify(topic, racks.topic_id)
         if len(set(numbers.values())) > 1:
             found = ", ".join(f"{topic} has {number}" for topic, number in numbers.items())
             raise NotReachable(f"the control topics have different numbers of partitions: {found}")
@@ -232,33 +228,36 @@ class KafkaFollower(threading.Thread):
         for offsets in (self._next, self._ends, self._starts):
             offsets.clear()
 
+    def _start_over(self) -> None:
+        """Forget what is known, so that `_begin` begins again with the present logs, whose decisions count from 1."""
+        self._is_recreated = True
+        self._forget_places()
+        self._reader.renew({})
+        with self._model.lock:
+            self._model.feed.forget_order()
+
     def _put(self, follower: ShardFollower, first: int) -> None:
         self._model.put_shard(follower)
         self._next[follower.place] = max(follower.next_offset, first)
 
     def _assign(self) -> None:
-        self._consumer.assign([TopicPartition(*place, offset) for place, offset in self._next.items()])
+        self._reader.begin(self._next)
 
     # --- the log ---
 
     def _hear(self) -> None:
-        messages = take(self._consumer, _AT_ONCE, _SLICE_S)
+        messages = self._reader.take(_AT_ONCE, _SLICE_S)
         if not messages:
             return
         now_s = time.monotonic()
-        restarted: list[ControlPartition] = []
         with self._model.lock:
             for message in messages:
                 error = message.error()
                 if error is None:
                     self._heard_s = now_s
                     self._read(message, now_s)
-                elif error.code() in _RESTARTED:
-                    restarted.append(_place(message))
                 elif error.code() in _GONE:
                     self._looked_s = -LOOK_S  # the next probe finds out
-        for place in dict.fromkeys(restarted):
-            self._restart(place)
 
     def _read(self, message: Message, now_s: float) -> None:
         place, offset, value = _place(message), message.offset(), message.value()
@@ -285,17 +284,9 @@ class KafkaFollower(threading.Thread):
         if follower.tick_heard_s == now_s:
             follower.tick_heard_s = now_s - max(now_ms() - at_ms, 0) / 1_000
 
-    def _restart(self, place: ControlPartition) -> None:
-        """Continue in a partition whose log does not have the next record: it was deleted, or the topic recreated."""
-        first, end = self._cluster.all_offsets([place])[place]
-        log.warning(
-            "%s-%s continues at %d: the log has records %d to %d, expected %d",
-            *place,
-            first,
-            first,
-            end,
-            self._next[place],
-        )
+    def _restart(self, place: ControlPartition, first: int) -> None:
+        """Continue in a partition whose next records were deleted."""
+        log.warning("%s-%s continues at %d: the log has no record %d", *place, first, self._next[place])
         follower = self._model.shards.get(place)
         if follower is None:
             self._next[place] = first
@@ -303,7 +294,6 @@ class KafkaFollower(threading.Thread):
             body, era = follower.shard.body(), follower.progress.era
             with self._model.lock:
                 self._put(self._learner(place, body, era, first), first)
-        self._assign()
 
     def _learner(self, place: ControlPartition, body: bytes, era: int, first: int) -> ShardFollower:
         return ShardFollower(place, self._model.partitions, self._signatures, body=body, learns_era=era, first=first)

@@ -23,9 +23,10 @@ from model.records import UNREADABLE
 from pipeline.failure_log import Trouble
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.metrics.observer_metrics import ObserverMetrics
-from wakeroll.connection import Connection, take
+from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 from wakeroll.kafka_groups import KafkaGroups
+from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 
 log = logging.getLogger(__name__)
 
@@ -63,17 +64,16 @@ class OffsetMirror:
         self._metrics = metrics
         self._cluster = Cluster(connection, patience_s=_ANSWER_S, stop=stop)
         self._kafka = KafkaGroups(connection, _ANSWER_S)
-        self._consumer = connection.consumer(
-            **{
-                "group.id": self._own_group,
-                # If the oldest decisions were deleted meanwhile, the remaining ones have newer offsets.
-                "auto.offset.reset": "earliest",
-                "message.max.bytes": MAX_RECORD_BYTES,
-                "queued.max.messages.kbytes": 16 * 1024,
-                "log_level": 0,
-                "error_cb": lambda _: None,
-            }
-        )
+        settings = {
+            "group.id": self._own_group,
+            # If the oldest decisions were deleted meanwhile, the remaining ones have newer offsets.
+            "auto.offset.reset": "earliest",
+            "message.max.bytes": MAX_RECORD_BYTES,
+            "queued.max.messages.kbytes": 16 * 1024,
+            "log_level": 0,
+            "error_cb": lambda _: None,
+        }
+        self._reader = LogReader(lambda: connection.consumer(**settings), TopicWatch(connection))
         self._newest: dict[tuple[int, str], tuple[int, int]] = {}
         """Partition and shard without its era -> place of the newest offset read; see `model.decision_order`.
         Partitions are read in any order."""
@@ -101,12 +101,25 @@ class OffsetMirror:
                         due_s = time.monotonic() + WRITE_EVERY_S  # also if Kafka does not answer
                         self._write()
                     self._silence.ended()
+                except LogReplaced as problem:
+                    self._start_over(problem)
                 except NotReachable as problem:
                     if not self._stop.is_set():
                         self._silence.began(f"offsets are not mirrored: {problem}; retrying")
                         self._stop.wait(_SLICE_S)
         finally:
-            self._consumer.close()
+            self._reader.close()
+
+    def _start_over(self, problem: LogReplaced) -> None:
+        """Read the present log from its start. Offsets that were read and not written yet are still written."""
+        log.warning("%s; its decisions are mirrored from its start", problem)
+        self._newest.clear()
+        self._committed = {}
+        self._read = dict.fromkeys(self._read, 0)
+        for of_group in self._pending.values():
+            for queue, (offset, partition, _) in of_group.items():
+                of_group[queue] = (offset, partition, 0)
+        self._reader.renew({(self._topic, partition): OFFSET_BEGINNING for partition in self._read})
 
     def _begin(self) -> None:
         """Begin to read at the committed position, or at the oldest decision; do nothing if it was done."""
@@ -117,13 +130,13 @@ class OffsetMirror:
             raise NotReachable(f"there is no topic {self._topic}; `wakeroll run` creates it")
         partitions = [TopicPartition(self._topic, number) for number in sorted(racks)]
         try:
-            places = self._consumer.committed(partitions, timeout=_ANSWER_S)
+            places = self._reader.consumer.committed(partitions, timeout=_ANSWER_S)
         except KafkaException as problem:
             raise NotReachable(f"cannot read the position of the mirror: {problem.args[0].str()}") from None
         for place in places:
             if place.offset < 0:
                 place.offset = OFFSET_BEGINNING
-        self._consumer.assign(places)
+        self._reader.begin({(self._topic, place.partition): place.offset for place in places})
         self._read = {place.partition: max(place.offset, 0) for place in places}
 
     def _hear(self) -> bool:
@@ -131,7 +144,7 @@ class OffsetMirror:
 
         Offsets of a backlog may be older than those that another mirror, or this one before a restart, has written.
         """
-        messages = take(self._consumer, _AT_ONCE, _SLICE_S)
+        messages = self._reader.take(_AT_ONCE, _SLICE_S)
         errors = [error for message in messages if (error := message.error()) is not None]
         for message in messages:
             if message.error() is None:
@@ -145,7 +158,7 @@ class OffsetMirror:
         unread = 0
         for partition, offset in self._read.items():
             place = TopicPartition(self._topic, partition)
-            unread += max(self._consumer.get_watermark_offsets(place, cached=True)[1] - offset, 0)
+            unread += max(self._reader.consumer.get_watermark_offsets(place, cached=True)[1] - offset, 0)
         return unread
 
     def _note(self, message: Message) -> None:
@@ -212,7 +225,7 @@ class OffsetMirror:
         if positions == self._committed:
             return
         try:
-            self._consumer.commit(
+            self._reader.consumer.commit(
                 offsets=[TopicPartition(self._topic, *position) for position in positions.items()], asynchronous=False
             )
         except KafkaException as problem:

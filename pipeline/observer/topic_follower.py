@@ -10,8 +10,9 @@ from confluent_kafka import KafkaException, TopicPartition
 from model.config import MAX_RECORD_BYTES
 from pipeline.failure_log import Trouble
 from pipeline.kafka.topic_admin import Cluster
-from wakeroll.connection import Connection, take
+from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
+from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 
 log = logging.getLogger(__name__)
 
@@ -32,17 +33,16 @@ class Follower(Generic[_Said]):
         self._understand = understand
         self._partitions = 0
         self._trouble = Trouble(log, f"{self._topic} can be read again")
-        self._consumer = connection.consumer(
-            **{
-                # Lost records do no harm, because later ones repeat them: a heartbeat, a pull.
-                "auto.offset.reset": "latest",
-                "message.max.bytes": MAX_RECORD_BYTES,
-                "queued.max.messages.kbytes": 16 * 1024,
-                "reconnect.backoff.max.ms": 1_000,
-                "log_level": 0,
-                "error_cb": lambda _: None,
-            }
-        )
+        settings = {
+            # Lost records do no harm, because later ones repeat them: a heartbeat, a pull.
+            "auto.offset.reset": "latest",
+            "message.max.bytes": MAX_RECORD_BYTES,
+            "queued.max.messages.kbytes": 16 * 1024,
+            "reconnect.backoff.max.ms": 1_000,
+            "log_level": 0,
+            "error_cb": lambda _: None,
+        }
+        self._reader = LogReader(lambda: connection.consumer(**settings), TopicWatch(connection))
 
     def follow(self, partitions: int, cluster: Cluster) -> None:
         """Start to read all partitions, unless it already does.
@@ -57,7 +57,7 @@ class Follower(Generic[_Said]):
         since_ms = int(time.time() * 1000) - LOOK_BACK_MS
         asked = [TopicPartition(self._topic, partition, since_ms) for partition in range(partitions)]
         try:
-            starts = self._consumer.offsets_for_times(asked, timeout=_ANSWER_S)
+            starts = self._reader.consumer.offsets_for_times(asked, timeout=_ANSWER_S)
         except KafkaException as error:
             raise NotReachable(f"cannot read the start offsets of {self._topic}: {error.args[0].str()}") from None
         for start in starts:
@@ -65,12 +65,22 @@ class Follower(Generic[_Said]):
                 raise NotReachable(f"partition {start.partition} of {self._topic} has no leader yet")
             if start.offset < 0:
                 start.offset = ends[self._topic, start.partition][1]
-        self._consumer.assign(starts)
+        self._reader.begin({(self._topic, start.partition): start.offset for start in starts})
         self._partitions = partitions
 
     def hear(self, timeout_s: float) -> Iterator[_Said]:
-        """Wait up to `timeout_s` for records; yield the parsed values of at most a thousand."""
-        for message in take(self._consumer, _AT_ONCE, timeout_s):
+        """Wait up to `timeout_s` for records; yield the parsed values of at most a thousand.
+
+        If the topic was created again, or lost its tail, the next `follow` starts to read it like the first one.
+        """
+        try:
+            messages = self._reader.take(_AT_ONCE, timeout_s)
+        except LogReplaced as problem:
+            log.warning("%s; reading it again", problem)
+            self._reader.renew({})
+            self._partitions = 0
+            return
+        for message in messages:
             error = message.error()
             if error is not None:
                 self._trouble.began(f"cannot read {self._topic}: {error.str()}")
@@ -81,4 +91,4 @@ class Follower(Generic[_Said]):
 
     def close(self) -> None:
         """Stop reading."""
-        self._consumer.close()
+        self._reader.close()

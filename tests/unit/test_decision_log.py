@@ -7,6 +7,7 @@ from confluent_kafka import Message, TopicPartition
 from model.decisions import AnyDecision, Membership, Rejected
 from model.replay import encode_decision
 from wakeroll.decision_log import DecisionLog
+from wakeroll.log_reader import LogReader
 
 
 class Partition:
@@ -26,13 +27,18 @@ class Partition:
         return taken
 
 
+def log_of(decisions: Sequence[AnyDecision]) -> DecisionLog:
+    reader = LogReader(lambda: Partition(decisions))
+    return DecisionLog(reader, TopicPartition("wakeroll.decisions", 1), "billing", timeout=1)
+
+
 def read(*places: tuple[int, int]) -> list[tuple[str, int]]:
     """Return shard and seq of what is told of decisions with these eras and seqs."""
     decisions = [
         Membership(shard=f"groups-1.{era}", seq=seq, group_id="billing", client_id="a", change="joined", epoch=1)
         for era, seq in places
     ]
-    log = DecisionLog(Partition(decisions), TopicPartition("wakeroll.decisions", 1), "billing", timeout=1)
+    log = log_of(decisions)
     return [(decision.shard, decision.seq) for decision in log.wait(0)]
 
 
@@ -54,6 +60,6 @@ def test_a_rejection_by_another_shard_hides_nothing():
     """Pulls of the group are decided by shards of queues, which count by themselves."""
     rejected = Rejected(shard="queues-2.7", seq=900, group_id="billing", rule="bounds", detail="")
     joined = Membership(shard="groups-1.1", seq=1, group_id="billing", client_id="a", change="joined", epoch=1)
-    log = DecisionLog(Partition([rejected, joined]), TopicPartition("wakeroll.decisions", 1), "billing", timeout=1)
+    log = log_of([rejected, joined])
 
     assert log.wait(0) == [rejected, joined]

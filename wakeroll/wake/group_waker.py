@@ -79,7 +79,7 @@ class GroupWaker:
         self._connection = connection
         try:
             with connection.answering(timeout):
-                self._log = DecisionLog.of_group(connection, self._consumer, group_id, timeout)
+                self._log = DecisionLog.of_group(connection, self._consumer, group_id, timeout, is_lasting=True)
                 self._log.from_the_start()
                 self._history = History.of(self._log.until_now())
                 self._refuse_broadcasting()
@@ -130,6 +130,10 @@ class GroupWaker:
         for decision in self._log.wait(SLICE_S):
             self._learn(decision)
             self._is_stale, self._heard = True, time.monotonic()
+        if self._log.was_replaced():
+            self._history.forget_members()
+            self._group.has_members(None, now_ms())
+            self._is_stale = True
         self._refuse_broadcasting()
         self._look_after_workers()
         self._refresh()
@@ -325,4 +329,5 @@ class GroupWaker:
         self._watch_nothing()
         self._lease.close(LEAVE_S)  # its thread passes answers to the puller
         self._puller.close(LEAVE_S)
+        self._log.close()
         self._consumer.close()
