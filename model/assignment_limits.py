@@ -14,6 +14,10 @@ _encode = msgspec.json.Encoder().encode
 _LONGEST_START = Start(policy="timestamp", ms=2**53)
 _NAMELESS = AssignedQueue(Queue("", "", 2**31 - 1), 2**63 - 1, _LONGEST_START)
 _WITHOUT_NAMES_BYTES = len(_encode(_NAMELESS)) + len(",")
+_WITH_LEADER_EPOCH = AssignedQueue(Queue("", "", 2**31 - 1), 2**53, Start(offset=2**63 - 1, leader_epoch=2**31 - 1))
+UNCOUNTED_BYTES = len(_encode(_WITH_LEADER_EPOCH)) + len(",") - _WITHOUT_NAMES_BYTES
+"""Bytes by which a queue may exceed its counted size because of a leader epoch. They are not counted: the number of
+queues that fit must stay the same when a log is decided again. `decision_sizes` adds them."""
 
 MAX_QUEUE_BYTES = _WITHOUT_NAMES_BYTES + 249 + 2 * 255
 """Most bytes of one queue in an assignment: the longest topic, and the longest broker with each character escaped."""
@@ -22,7 +26,7 @@ ALWAYS_FIT = config.MAX_SHARE_BYTES // MAX_QUEUE_BYTES
 
 
 def bytes_of(queue: Queue) -> int:
-    """Return the most bytes that a queue takes in an assignment, for any epoch and start."""
+    """Return the most bytes that a queue takes in an assignment, for any epoch and start; see `UNCOUNTED_BYTES`."""
     return _WITHOUT_NAMES_BYTES + len(queue.topic) + 2 * len(queue.broker)
 
 

@@ -66,7 +66,7 @@ def resubscribe(turn: Turn, client_id: str, left: Collection[str]) -> Outcome:
     group, now_ms = turn.group, turn.moment.now_ms
     if unused := set(left).difference(group.topics):
         group.idle_topics |= dict.fromkeys(sorted(unused), now_ms)
-        group.remind(now_ms + config.FORGET_MS)
+        group.remind(now_ms + turn.forget_ms)
     return _give(turn, client_id)
 
 
@@ -86,7 +86,7 @@ def leave(turn: Turn, client_id: str, how: How) -> Outcome:
     own.left_ms = turn.moment.now_ms
     if not own.offsets and not own.awaited:
         del group.own_offsets[client_id]
-    group.remind(turn.moment.now_ms + config.FORGET_MS)
+    group.remind(turn.moment.now_ms + turn.forget_ms)
     return NOTHING
 
 
@@ -145,9 +145,20 @@ def committed(group: Group, client_id: str) -> Mapping[Queue, int]:
     return {} if own is None else own.offsets
 
 
-def commit(turn: Turn, client_id: str, queue: Queue, offset: int) -> None:
+def leader_epochs(group: Group, client_id: str) -> Mapping[Queue, int]:
+    """Return the leader epochs of the client's offsets."""
+    own = group.own_offsets.get(client_id)
+    return {} if own is None else own.leader_epochs
+
+
+def is_doubted(turn: Turn, queue: Queue) -> bool:
+    """Return False: routes are not compared with the offsets of single clients."""
+    return False
+
+
+def commit(turn: Turn, client_id: str, queue: Queue, offset: int, leader_epoch: int | None) -> None:
     """Store a commit as the offset of its client."""
-    own_offsets.commit(turn.group.own_offsets[client_id], queue, offset)
+    own_offsets.commit(turn.group.own_offsets[client_id], queue, offset, leader_epoch)
 
 
 def wrong_reset(turn: Turn, event: Reset) -> str:

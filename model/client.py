@@ -176,6 +176,25 @@ class Client:
             self._holding.start(give, offset)
         return self._commit(now_ms, starts_only=True)
 
+    def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
+        """Note that the messages of this assignment have another leader epoch from this offset on; None: not known."""
+        self._holding.note_leader_epoch(give, offset, leader_epoch)
+
+    def leader_epoch_at(self, give: Give, offset: int) -> int | None:
+        """Return the leader epoch of the message of an assignment before this offset; None if not known."""
+        return self._holding.leader_epoch_at(give, offset)
+
+    def go_back(self, give: Give, offset: int, leader_epoch: int | None, now_ms: int) -> list[Output]:
+        """Continue at this offset, because the log of the queue lost its messages from there on; commit that at once.
+
+        `leader_epoch`: lower bound of that of all messages from there on, above that of all lost ones; None if not
+        known.
+        """
+        silent = self._if_silent(now_ms)
+        if silent or not self._holding.go_back(give, offset, leader_epoch):
+            return silent
+        return self._commit(now_ms, [give.queue])
+
     def done(self, give: Give, offset: int) -> bool:
         """Note that the application has processed all messages of this assignment of a queue below `offset`.
 
@@ -237,6 +256,7 @@ class Client:
             outputs += self._commit(now_ms, starts_only=not self._commits_itself)
         if now_ms >= self._sent_ms + self.heartbeat_ms:
             outputs.append(self._heartbeat(now_ms))
+            self._holding.repeat_lost_commits()
         return outputs
 
     def give_up(self) -> list[Output]:

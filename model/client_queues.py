@@ -28,6 +28,21 @@ class _ClientQueue(Struct):
     """The offset to commit in any case: the first offset, or one committed since; None until reading began."""
     done: int | None = None
     """The application has processed all messages below this offset; None until reading began."""
+    leader_epochs: list[tuple[int, int | None]] = []
+    """Offset -> leader epoch of the messages from there on, None if not known; by offset. The first entry is where
+    reading began, with the leader epoch of the message before it."""
+    since_epoch: int | None = None
+    """Acknowledged commits count from this leader epoch on, because the log lost its tail; None if it has not."""
+    lost_end: int | None = None
+    """Commits up to this offset are repeated, because the log lost its tail there and no leader epoch tells the
+    coordinator; None if there is no need."""
+
+    def leader_epoch_at(self, offset: int) -> int | None:
+        """Return the leader epoch of the message before an offset; None if not known."""
+        known = [epoch for begin, epoch in self.leader_epochs if begin < offset]
+        if known:
+            return known[-1]
+        return self.leader_epochs[0][1] if self.leader_epochs else None
 
 
 class Aligned(Struct, frozen=True):
@@ -87,7 +102,7 @@ class Holding:
             if offset is None or held.outdated:
                 continue
             if held.acknowledged is None or (not starts_only and offset > held.acknowledged):
-                news.append(CommittedOffset(queue=queue, offset=offset))
+                news.append(CommittedOffset(queue=queue, offset=offset, leader_epoch=held.leader_epoch_at(offset)))
         return sorted(news, key=lambda entry: entry.queue)
 
     # --- assignments ---
@@ -136,6 +151,46 @@ class Holding:
         held = self._by(give)
         if held is not None:
             held.least = held.done = offset
+            held.leader_epochs = [(offset, give.start.leader_epoch if offset == give.start.offset else None)]
+
+    def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
+        """Note that the messages of this assignment have another leader epoch from this offset on."""
+        held = self._by(give)
+        if held is not None:
+            held.leader_epochs = [entry for entry in held.leader_epochs if entry[0] < offset]
+            held.leader_epochs.append((offset, leader_epoch))
+
+    def leader_epoch_at(self, give: Give, offset: int) -> int | None:
+        """Return the leader epoch of the message of an assignment before this offset; None if not known."""
+        held = self._by(give)
+        return None if held is None else held.leader_epoch_at(offset)
+
+    def go_back(self, give: Give, offset: int, leader_epoch: int | None) -> bool:
+        """Note that the log lost its tail from this offset on; return whether messages behind it had been processed.
+
+        They are gone, and the log has other ones at their offsets, of this leader epoch or a later one: it is above
+        that of the last lost message. With it the commit that goes back differs from all earlier ones. None: not known.
+        """
+        held = self._by(give)
+        if held is None or held.done is None:
+            return False
+        kept = [entry for entry in held.leader_epochs if entry[0] < offset]
+        if held.done <= offset and (held.acknowledged or 0) <= offset:
+            held.leader_epochs = kept or [(offset, held.leader_epoch_at(offset))]
+            return False
+        if leader_epoch is None:
+            held.lost_end = max(held.done, held.acknowledged or 0, held.lost_end or 0)
+        held.least = held.done = offset
+        held.acknowledged = None
+        held.since_epoch = leader_epoch
+        held.leader_epochs = [(offset, leader_epoch)]
+        return True
+
+    def repeat_lost_commits(self) -> None:
+        """Repeat commits that the coordinator accepts only once it knows that the log lost its tail."""
+        for held in self._held.values():
+            if held.lost_end is not None:
+                held.acknowledged = None
 
     def finish(self, give: Give, offset: int) -> bool:
         """Note that all messages below are processed; return whether the client still has this assignment."""
@@ -149,8 +204,12 @@ class Holding:
         """Note that these offsets, committed in that epoch, are acknowledged."""
         for entry in offsets:
             held = self._held.get(entry.queue)
-            if held is not None and epoch >= held.given:
-                held.least = held.acknowledged = max(held.acknowledged or 0, entry.offset)
+            if held is None or epoch < held.given or _is_before(entry.leader_epoch, held.since_epoch):
+                continue
+            held.least = held.acknowledged = max(held.acknowledged or 0, entry.offset)
+            held.leader_epochs = _from(held.leader_epochs, entry.offset)
+            if held.lost_end is not None and entry.offset > held.lost_end:
+                held.lost_end = None
 
     def forget_acknowledged(self, *, readable_only: bool = False) -> None:
         """Treat no offset as committed any more."""
@@ -162,3 +221,14 @@ class Holding:
         held = self._held.get(give.queue)
         # Called before each message: mostly `give` is the very object that is stored.
         return held if held is not None and (held.give is give or held.give == give) else None
+
+
+def _is_before(leader_epoch: int | None, since: int | None) -> bool:
+    """Return whether a commit was made before the log lost its tail, when leader epoch `since` began."""
+    return since is not None and (leader_epoch is None or leader_epoch < since)
+
+
+def _from(leader_epochs: list[tuple[int, int | None]], offset: int) -> list[tuple[int, int | None]]:
+    """Leave out the entries that no commit behind this offset needs."""
+    passed = sum(1 for begin, _ in leader_epochs if begin < offset)
+    return leader_epochs[max(passed - 1, 0) :]

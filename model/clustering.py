@@ -5,7 +5,7 @@ This module implements `modes.Sharing`.
 
 from collections.abc import Collection, Mapping
 
-from model import claims, handover, ownership, releases, shared_offsets
+from model import claims, doubtful_commits, handover, ownership, releases, shared_offsets
 from model.decisions import How, Start, Trigger
 from model.events import Heartbeat, Reset
 from model.group import Group, Member
@@ -87,9 +87,19 @@ def committed(group: Group, client_id: str) -> Mapping[Queue, int]:
     return group.offsets
 
 
-def commit(turn: Turn, client_id: str, queue: Queue, offset: int) -> None:
+def leader_epochs(group: Group, client_id: str) -> Mapping[Queue, int]:
+    """Return the leader epochs of the group's offsets."""
+    return group.leader_epochs
+
+
+def is_doubted(turn: Turn, queue: Queue) -> bool:
+    """Return whether a route contradicts the group's offset."""
+    return doubtful_commits.is_contradicted(turn, queue)
+
+
+def commit(turn: Turn, client_id: str, queue: Queue, offset: int, leader_epoch: int | None) -> None:
     """Store a commit as the offset of the group."""
-    shared_offsets.commit(turn, queue, offset)
+    shared_offsets.commit(turn, queue, offset, leader_epoch)
 
 
 def wrong_reset(turn: Turn, event: Reset) -> str:

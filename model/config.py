@@ -87,7 +87,7 @@ MAX_RIVALS = 4
 DUPLICATE_EVERY_MS = 300_000
 """A duplicate client_id is reported at most once in this time, ms."""
 FORGET_MS = 7 * 24 * 3_600_000
-"""An empty group, and offsets of a topic that its group no longer uses, are forgotten after this (as in Kafka), ms."""
+"""Default of `forget_after_ms`: that of Kafka's offsets.retention.minutes, ms."""
 ERA_EPOCHS = 2**32
 """Epochs per era: those of era E begin at (E - 1) * 2**32, so an epoch shows its era."""
 KEEP_ROUTE_MS = 3_600_000
@@ -265,6 +265,15 @@ class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
             description="maximum length of the different expressions of held pulls per shard (characters)",
         ),
     ] = 1024 * 1024
+    forget_after_ms: Annotated[
+        int,
+        Meta(
+            ge=3_600_000,
+            le=366 * 24 * 3_600_000,
+            description="time after which an empty group, a client that left a broadcasting group, and a topic that "
+            "its group no longer uses are forgotten with their offsets, from feature level 3 on (ms)",
+        ),
+    ] = FORGET_MS
 
 
 DEFAULT_LIMITS = Limits()

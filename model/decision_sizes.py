@@ -7,8 +7,9 @@ from typing import get_args
 import msgspec
 from msgspec import inspect
 
-from model import config
+from model import assignment_limits, config
 from model.decisions import AnyDecision, Rejected
+from model.queue import Queue
 
 _encode = msgspec.json.Encoder().encode
 
@@ -47,7 +48,9 @@ _ITEMS: Mapping[str, int] = {
 }
 """Name of a list -> its most items. Queues that the client owns count in `queues` even if they are in `revoke`."""
 
-_BYTES: Mapping[str, int] = {"queues": config.MAX_SHARE_BYTES}
+_MOST_QUEUES = config.MAX_SHARE_BYTES // assignment_limits.bytes_of(Queue("t", "", 0))
+
+_BYTES: Mapping[str, int] = {"queues": config.MAX_SHARE_BYTES + _MOST_QUEUES * assignment_limits.UNCOUNTED_BYTES}
 """Name of a list -> the most bytes of its items, for lists that are bounded by bytes."""
 
 

@@ -58,6 +58,10 @@ class Start(Struct, frozen=True, omit_defaults=True):
         int | None,
         Meta(description="time of the first message to read (epoch ms); null unless the policy is timestamp"),
     ] = None
+    leader_epoch: Annotated[
+        int | None,
+        Meta(description="leader epoch that was committed with the offset; null if none was, or below feature level 3"),
+    ] = None
 
 
 class AssignedQueue(Struct, frozen=True):
@@ -196,11 +200,20 @@ class Offset(Decision, kw_only=True, tag="offset"):
     epoch: Annotated[int, Meta(description="epoch in which the client committed")]
     metadata: Annotated[str, Meta(description="text that the application stored with the offset")] = ""
     reset_by: Annotated[
-        str | None, Meta(description="operator or `route` that reset the offset; null for a commit")
+        str | None,
+        Meta(
+            description="operator or `route` that reset the offset; `log` if its owner went back because the log lost "
+            "its tail; null for any other commit"
+        ),
     ] = None
     mode: Annotated[
         Mode, Meta(description="clustering: the offset of the group; broadcasting: the offset of this client alone")
     ] = "clustering"
+    leader_epoch: Annotated[
+        int | UnsetType | None,
+        Meta(description="leader epoch that was committed with the offset; absent if none was"),
+    ] = UNSET
+    """Present from feature level 3 on, if it is known."""
 
 
 class LockAnswer(Decision, kw_only=True, tag="lock"):
@@ -280,6 +293,9 @@ class Rejected(Decision, kw_only=True, tag="rejected"):
 AnyDecision = (
     Assignment | Fenced | Membership | Rebalance | Handover | Offset | LockAnswer | FailedMessages | Wake | Rejected
 )
+
+BY_THE_LOG = "log"
+"""Author, as `reset_by` names it, of the commit of an owner that went back because the log lost its tail."""
 
 TO_A_CLIENT = (Assignment, Fenced, LockAnswer, Wake, Rejected)
 """Kinds that also go to a client's inbox, if the client is known."""

@@ -19,6 +19,15 @@ def is_too_far(turn: Turn, queue: Queue, offset: int) -> bool:
     return end is not None and offset > end + turn.limits.max_growth
 
 
+def is_contradicted(turn: Turn, queue: Queue) -> bool:
+    """Return whether a route since the last commit shows that the queue ends below it; False below feature level 3.
+
+    Then a smaller offset counts: its owner noticed that the log lost its tail, and went back.
+    """
+    doubt = turn.group.doubts.get(queue)
+    return turn.level >= 3 and doubt is not None and doubt.routes > 0
+
+
 def _end(turn: Turn, queue: Queue) -> int | None:
     """Return the end of a queue by its newest route; None if the route does not give it."""
     routed = turn.routes.detail(queue)

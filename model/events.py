@@ -110,6 +110,17 @@ class CommittedOffset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: Annotated[str, Meta(max_length=4_096, description="text that the application stores with the offset")] = (
         ""
     )
+    leader_epoch: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=2**31 - 1,
+                description="Kafka's leader epoch of the message before the offset; absent if not known",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class Commit(Event, frozen=True, kw_only=True, tag="commit"):

@@ -151,6 +151,8 @@ class Doubt(Struct, array_like=True):
     """Committed offset before that one; -1 if none."""
     routes: int = 0
     """Number of consecutive routes that contradict the commit."""
+    smallest: int = -1
+    """The smallest end in those routes; -1 before the first one, and below feature level 3."""
 
 
 class Loss(Struct, array_like=True, frozen=True):
@@ -213,6 +215,8 @@ class OwnOffsets(Struct, array_like=True):
     awaited: list[str] = []
     """Topics of the client that did not exist when it subscribed them, sorted; they start at their first messages.
     Empty below feature level 3."""
+    leader_epochs: dict[Queue, int] = {}
+    """Queue -> leader epoch that was committed with its offset; empty below feature level 3."""
 
 
 class QueueLock(Struct, array_like=True):
@@ -301,6 +305,8 @@ class Group(Struct, array_like=True, kw_only=True):
     probed_ms: int = -1
     """The shard's clock when a member was last sent its assignment only to learn what is published, or last failed to
     show its own; -1 never."""
+    leader_epochs: dict[Queue, int] = {}
+    """Queue -> leader epoch that was committed with its offset; empty below feature level 3."""
 
     @property
     def is_blank(self) -> bool:

@@ -36,7 +36,7 @@ from model import (
     shared_offsets,
     topic_changes,
 )
-from model.config import BEATS_PER_SESSION, DEFAULT_LIMITS, FORGET_MS, NEVER_MS, PROFILES, Limits
+from model.config import BEATS_PER_SESSION, DEFAULT_LIMITS, NEVER_MS, PROFILES, Limits
 from model.decisions import AnyDecision, Cause, Rebalance, Rejected, Trigger
 from model.events import Commit, Configure, Failures, GroupEvent, Heartbeat, Reset, Route, Tick, Unregister
 from model.group import IF_DIFFERENT, Group
@@ -86,7 +86,7 @@ def step(
         assignments.send(turn, handled.send | retargeted.send | assigned, handled.claims)
     own_offsets.forget_surplus(turn)
     if is_tick:
-        group.due_ms = _next_due_ms(group)
+        group.due_ms = _next_due_ms(turn)
     return turn.decisions
 
 
@@ -157,7 +157,7 @@ def _configure(turn: Turn, event: Configure) -> Outcome:
         for revocation in member.revoking.values():
             revocation.timeout_ms = max(revocation.timeout_ms, settings.revoke_timeout_ms)
         member.sent_epoch = -1  # the assignment carries the session timeout, so it must be sent again
-    group.remind(_next_due_ms(group))  # shorter durations bring deadlines forward
+    group.remind(_next_due_ms(turn))  # shorter durations bring deadlines forward
     conflicts.review_all(turn)
     return Outcome(triggers=("config",))
 
@@ -219,9 +219,9 @@ def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
     return combined(sharing.follow_target(turn), sending(assignments.without_settings(group)))
 
 
-def _next_due_ms(group: Group) -> int:
+def _next_due_ms(turn: Turn) -> int:
     """Return when a tick must look at the group next, by the shard's clock."""
-    settings = group.settings
+    group, settings = turn.group, turn.group.settings
     due = [NEVER_MS]
     due += [group.session_ends_ms(member) for member in group.members.values()]
     # In an ordered group too: its oldest member may leave, and then the timeouts apply.
@@ -230,12 +230,12 @@ def _next_due_ms(group: Group) -> int:
         due.append(group.loss.ends_ms)
     due += [ended.until_ms for ended in islice(group.ended.values(), 1)]  # the others are due later
     due += [held.until_ms for held in group.locks.values()]
-    due += [own.left_ms + FORGET_MS for own in group.own_offsets.values() if own.left_ms >= 0]
-    due.append(topic_changes.next_due_ms(group))
+    due += [own.left_ms + turn.forget_ms for own in group.own_offsets.values() if own.left_ms >= 0]
+    due.append(topic_changes.next_due_ms(turn))
     if group.pending:
         due.append(group.retargeted_ms + settings.settle_ms)
     if group.stale:
         due.append(group.checked_ms + settings.rebalance_interval_ms)
     if group.emptied_ms >= 0:
-        due.append(group.emptied_ms + FORGET_MS)
+        due.append(group.emptied_ms + turn.forget_ms)
     return min(due)

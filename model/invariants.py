@@ -16,6 +16,7 @@ from msgspec import Struct
 from model import config
 from model.decision_order import era_of
 from model.decisions import (
+    BY_THE_LOG,
     AnyDecision,
     Assignment,
     Cause,
@@ -93,7 +94,7 @@ def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> li
     - A hand-over changes something: a free queue is assigned, an owned one is freed or passed on.
     - An assignment lists the queues that its client owns, with the epochs of their hand-overs; others are in `revoke`.
     - A reset assigns the queue to its owner again, in its own epoch.
-    - A commit is the owner's, made in the epoch of the queue's assignment or a later one.
+    - A commit is the owner's, made in the epoch of the queue's assignment or a later one; also one that goes back.
     """
     found: list[str] = []
     groups: dict[str, dict[Queue, _LastHandover]] = {}
@@ -108,7 +109,7 @@ def broken_ownership(decisions: Iterable[AnyDecision], whole: bool = True) -> li
             owner = decision.to or decision.from_
             claimed = decision.how == "first"
             groups[decision.group_id][decision.queue] = _LastHandover(decision.to, owner, decision.epoch, claimed)
-        elif isinstance(decision, Offset) and decision.reset_by is not None:
+        elif isinstance(decision, Offset) and decision.reset_by not in (None, BY_THE_LOG):
             queues = groups.setdefault(decision.group_id, {})
             if whole or decision.queue in queues:
                 held = queues.setdefault(decision.queue, _LastHandover())

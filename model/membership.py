@@ -13,7 +13,7 @@ from model import (
     rounds,
     topic_changes,
 )
-from model.config import DEAF_SESSIONS, FORGET_MS, SESSION_TIMEOUT_MS, WAITING_MS
+from model.config import DEAF_SESSIONS, SESSION_TIMEOUT_MS, WAITING_MS
 from model.decisions import Change, FencedReason, How, Membership, Rejected
 from model.events import Heartbeat, Unregister
 from model.group import EndedInstance, Group, GroupSettings, Loss, Member
@@ -83,7 +83,7 @@ def unregister(turn: Turn, event: Unregister) -> Outcome:
 def expire(turn: Turn) -> Outcome:
     """Remove the members that were silent for longer than their sessions; forget instances that ended long ago.
 
-    An empty group is forgotten after `FORGET_MS`.
+    An empty group is forgotten after `Turn.forget_ms`.
     """
     group, now_ms = turn.group, turn.moment.now_ms
     judged_ms = turn.moment.judged_ms
@@ -102,7 +102,7 @@ def expire(turn: Turn) -> Outcome:
     while group.ended and now_ms >= next(iter(group.ended.values())).until_ms:
         del group.ended[next(iter(group.ended))]
     own_offsets.forget_old(turn)
-    if group.emptied_ms >= 0 and now_ms - group.emptied_ms >= FORGET_MS:
+    if group.emptied_ms >= 0 and now_ms - group.emptied_ms >= turn.forget_ms:
         _forget(turn)
     return combined(*outcomes)
 
@@ -299,7 +299,7 @@ def _note_if_empty(turn: Turn) -> None:
     group = turn.group
     if not group.members:
         group.emptied_ms = turn.moment.now_ms
-        group.remind(group.emptied_ms + FORGET_MS)
+        group.remind(group.emptied_ms + turn.forget_ms)
         turn.say(Membership(group_id=group.group_id, client_id="", change="emptied", epoch=group.epoch))
 
 

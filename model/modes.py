@@ -60,8 +60,14 @@ class Sharing(Protocol):
     def committed(self, group: Group, client_id: str) -> Mapping[Queue, int]:
         """Return the committed offsets that commits of a client advance, as they are at any later time."""
 
-    def commit(self, turn: Turn, client_id: str, queue: Queue, offset: int) -> None:
-        """Store a valid commit."""
+    def leader_epochs(self, group: Group, client_id: str) -> Mapping[Queue, int]:
+        """Return the leader epochs of the committed offsets, as far as they are known."""
+
+    def is_doubted(self, turn: Turn, queue: Queue) -> bool:
+        """Return whether the newest routes show that a queue ends below its committed offset."""
+
+    def commit(self, turn: Turn, client_id: str, queue: Queue, offset: int, leader_epoch: int | None) -> None:
+        """Store a valid commit, and the leader epoch if it is known."""
 
     def wrong_reset(self, turn: Turn, event: Reset) -> str:
         """Return why a reset sets too many offsets; empty if it does not."""

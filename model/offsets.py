@@ -1,7 +1,9 @@
 """Committed offsets: commits, which only the owner of a queue can make and which never go back, and resets."""
 
-from model import assignment_limits, config, doubtful_commits, learning, own_offsets
-from model.decisions import Offset, Rebalance, Rejected
+from msgspec import UNSET
+
+from model import assignment_limits, config, doubtful_commits, leader_epochs, learning, own_offsets
+from model.decisions import BY_THE_LOG, Offset, Rebalance, Rejected
 from model.events import Commit, CommittedOffset, Reset
 from model.modes import Sharing, offsets_of, sharing_of
 from model.queue import Queue
@@ -14,19 +16,25 @@ def commit(turn: Turn, event: Commit) -> None:
 
     It must not be below the epoch of the queue's assignment. Kafka has the same rule, one epoch per partition: a commit
     for a queue that its owner kept stays valid in later epochs. Invalid commits are rejected, queue by queue, in one
-    decision. An offset that is not above the committed one is ignored.
+    decision. An offset that is not above the committed one is ignored, unless the log has lost its tail.
     """
     group = turn.group
     bad = []
+    has_leader_epochs = turn.level >= 3
     sharing = sharing_of(group)
     committed = sharing.committed(group, event.client_id)
+    known = sharing.leader_epochs(group, event.client_id)
     learnt = _learnt(turn, event, sharing) if group.is_learning else None
     for entry in event.offsets:
         wrong = _wrong(turn, event, entry, sharing, learnt)
         if wrong:
             bad.append(f"{entry.queue}: {wrong}")
-        elif entry.offset > committed.get(entry.queue, -1):
-            sharing.commit(turn, event.client_id, entry.queue, entry.offset)
+            continue
+        before, leader_epoch = committed.get(entry.queue, -1), entry.leader_epoch if has_leader_epochs else None
+        is_news = leader_epochs.is_news(entry.offset, leader_epoch, before, known.get(entry.queue))
+        if is_news or (leader_epoch is None and entry.offset < before and sharing.is_doubted(turn, entry.queue)):
+            sharing.commit(turn, event.client_id, entry.queue, entry.offset, leader_epoch)
+            goes_back = entry.offset < before
             turn.say(
                 Offset(
                     group_id=group.group_id,
@@ -34,8 +42,10 @@ def commit(turn: Turn, event: Commit) -> None:
                     client_id=event.client_id,
                     offset=entry.offset,
                     epoch=event.epoch,
-                    metadata=entry.metadata,
+                    metadata=f"the log lost its tail; committed before: {before}" if goes_back else entry.metadata,
+                    reset_by=BY_THE_LOG if goes_back else None,
                     mode=group.mode,
+                    leader_epoch=UNSET if leader_epoch is None else leader_epoch,
                 )
             )
     if bad:
@@ -75,7 +85,7 @@ def begin_reset(turn: Turn, queues: int, note: str) -> None:
     group.epoch += 1
     if not group.members:  # an empty group is forgotten a week after the last change by an operator
         group.emptied_ms = turn.moment.now_ms
-        group.remind(group.emptied_ms + config.FORGET_MS)
+        group.remind(group.emptied_ms + turn.forget_ms)
     strategy, size = offsets_of(group).describe_reset(group, queues)
     turn.say(
         Rebalance(

@@ -5,7 +5,7 @@ They are kept when the client leaves, and when the group changes its mode.
 
 from collections.abc import Collection, Iterable
 
-from model import config, learning
+from model import leader_epochs, learning
 from model.decisions import Start
 from model.group import Group, OwnOffsets
 from model.queue import Queue
@@ -18,7 +18,7 @@ def start(group: Group, client_id: str, queue: Queue) -> Start:
     """Return where a member starts a queue: at its own committed offset, else by its consume_from."""
     own, member = group.own_offsets[client_id], group.members[client_id]
     if queue in own.offsets:
-        return Start(offset=own.offsets[queue])
+        return Start(offset=own.offsets[queue], leader_epoch=own.leader_epochs.get(queue))
     return Start(policy="first") if queue in own.added else member.first_start
 
 
@@ -63,9 +63,10 @@ def note_absence(own: OwnOffsets, topic: str) -> None:
 # --- commits and resets ---
 
 
-def commit(own: OwnOffsets, queue: Queue, offset: int) -> None:
+def commit(own: OwnOffsets, queue: Queue, offset: int, leader_epoch: int | None = None) -> None:
     """Store a commit of the client."""
     own.offsets[queue] = offset
+    leader_epochs.note(own.leader_epochs, queue, leader_epoch)
     own.added.pop(queue, None)
 
 
@@ -78,6 +79,7 @@ def reset(turn: Turn, queue: Queue, offset: int, client_id: str, why: str, by: s
     group = turn.group
     own = group.own_offsets[client_id]
     own.offsets[queue] = offset
+    own.leader_epochs.pop(queue, None)
     own.reset_epochs[queue] = group.epoch
     learning.note_reset(turn, queue)
     own.added.pop(queue, None)
@@ -95,7 +97,7 @@ def reset(turn: Turn, queue: Queue, offset: int, client_id: str, why: str, by: s
 def forget_old(turn: Turn) -> None:
     """Forget the offsets of clients that left more than a week ago."""
     group, now_ms = turn.group, turn.moment.now_ms
-    for name in [name for name, own in group.own_offsets.items() if 0 <= own.left_ms <= now_ms - config.FORGET_MS]:
+    for name in [name for name, own in group.own_offsets.items() if 0 <= own.left_ms <= now_ms - turn.forget_ms]:
         del group.own_offsets[name]
 
 
@@ -116,7 +118,7 @@ def forget_topics(group: Group, topics: Collection[str]) -> None:
     for own in group.own_offsets.values():
         _forget_given(own, topics)
         own.awaited = [topic for topic in own.awaited if topic not in topics]
-        for kept in (own.added, own.offsets, own.reset_epochs):
+        for kept in (own.added, own.offsets, own.reset_epochs, own.leader_epochs):
             for queue in [queue for queue in kept if queue.topic in topics]:
                 del kept[queue]
 

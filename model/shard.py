@@ -227,6 +227,12 @@ class Shard:
         """Return the groups, or the keys of the queues, of this shard, sorted."""
         return self._entities.names()
 
+    def _look_at_all(self, now_ms: int) -> None:
+        """Let the next tick, or this one, look at every entity: its deadlines may have become earlier."""
+        for name in self.names():
+            self._deadlines.set(name, now_ms)
+        self._state.next_due_ms = now_ms
+
     def _numbered(self, decisions: list[AnyDecision], record: Record, cause: Cause) -> list[AnyDecision]:
         """Fill in the headers of the decisions on a record."""
         state = self._state
@@ -244,6 +250,8 @@ class Shard:
         """Run the machine on the entities that are due."""
         state = self._state
         if tick.limits is not None and tick.limits != state.limits:
+            if tick.limits.forget_after_ms != state.limits.forget_after_ms and state.level >= 3:
+                self._look_at_all(moment.now_ms)
             state.limits = tick.limits
             self._routine.end_all()
         decisions = [one for name in self._due(moment.now_ms) for one in self._step(name, tick, moment, cause)]
@@ -257,6 +265,8 @@ class Shard:
             feature_levels.require_known(level, f"{self._name}, from offset {self._state.offset} on,")
             self._state.level = level
             self._routine.end_all()
+            if level >= 3 and self._state.limits.forget_after_ms != config.FORGET_MS:
+                self._look_at_all(self._state.clock.now_ms)
 
     def _may_skip(self, record: Record) -> bool:
         """Return whether a listed heartbeat is routine now: no era begins, and no signature is needed."""

@@ -5,7 +5,7 @@ They are kept when the owner changes, and when the group changes its mode.
 
 from collections.abc import Iterable
 
-from model import doubtful_commits, learning
+from model import doubtful_commits, leader_epochs, learning
 from model.decisions import Start
 from model.group import Group
 from model.queue import Queue
@@ -20,7 +20,7 @@ def start(group: Group, client_id: str, queue: Queue) -> Start:
     The retry topic starts at its first message, as with RocketMQ.
     """
     if queue in group.offsets:
-        return Start(offset=group.offsets[queue])
+        return Start(offset=group.offsets[queue], leader_epoch=group.leader_epochs.get(queue))
     # A message of the retry topic must not be skipped, even if it is older than the first consumer of its queue.
     from_first = queue in group.added or is_retry_topic(queue.topic, group.group_id)
     return Start(policy="first") if from_first else group.members[client_id].first_start
@@ -45,21 +45,27 @@ def start_at_first(group: Group, topic: str, queues: Iterable[Queue]) -> None:
             group.added[queue] = group.epoch
 
 
-def commit(turn: Turn, queue: Queue, offset: int) -> None:
+def commit(turn: Turn, queue: Queue, offset: int, leader_epoch: int | None) -> None:
     """Store a commit of the queue's owner."""
+    if offset < turn.group.offsets.get(queue, -1):
+        turn.group.doubts.pop(queue, None)  # it was about the offset that the log has lost
     doubtful_commits.note_commit(turn, queue, offset)
     turn.group.offsets[queue] = offset
+    leader_epochs.note(turn.group.leader_epochs, queue, leader_epoch)
     turn.group.added.pop(queue, None)
 
 
-def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> frozenset[str]:
+def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str, leader_epoch: int | None = None) -> frozenset[str]:
     """Set the offset of a queue, and assign the queue to its owner again, unless it is revoked.
+
+    `leader_epoch`: of the offset; None if not known.
 
     Returns:
         The owner, if it must be sent its assignment.
     """
     group = turn.group
     group.offsets[queue] = offset
+    leader_epochs.note(group.leader_epochs, queue, leader_epoch)
     group.reset_epochs[queue] = group.epoch
     learning.note_reset(turn, queue)
     group.added.pop(queue, None)
@@ -73,5 +79,5 @@ def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str) -> frozenset
             member.reset[queue] = group.epoch
         else:
             member.revoking[queue].was_reset = True
-    turn.say_reset(queue, offset, owner or "", "clustering", why, by)
+    turn.say_reset(queue, offset, owner or "", "clustering", why, by, leader_epoch)
     return frozenset((owner,)) if owner is not None and starts_again else frozenset()

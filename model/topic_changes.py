@@ -4,7 +4,7 @@ A route may be late or repeated, so one alone proves nothing about an end offset
 recorded as a reset by the route.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from model import config, own_offsets, shared_offsets
 from model.events import Route, RoutedQueue
@@ -42,9 +42,16 @@ def follow(turn: Turn, route: Route) -> Outcome:
             continue
         doubt = group.doubts.setdefault(queue, Doubt(committed))
         doubt.routes += 1
+        if turn.level >= 3:
+            end = routed.max_offset
+            doubt.smallest = end if doubt.smallest < 0 else min(doubt.smallest, end)
         if doubt.routes > 1:
             wrong.append((queue, _sure(doubt, routed, bool(route.topic_id))))
-    return _set_right(turn, wrong, f"{topic} ends below committed offsets") if wrong else NOTHING
+    if not wrong:
+        return NOTHING
+    # A client that knows the leader epoch of the lost offset finds where the new log begins, even below this offset.
+    kept = {queue: group.leader_epochs[queue] for queue, _ in wrong if queue in group.leader_epochs}
+    return _set_right(turn, wrong, f"{topic} ends below committed offsets", kept)
 
 
 def review(turn: Turn, topics: Iterable[str]) -> Outcome:
@@ -79,7 +86,7 @@ def forget(turn: Turn) -> None:
     """Forget the state of topics that were deleted long ago, and of topics that the group has not used for long."""
     group, now_ms = turn.group, turn.moment.now_ms
     gone = [name for name, at_ms in group.gone_topics.items() if now_ms - at_ms >= config.GONE_TOPIC_MS]
-    idle = [name for name, at_ms in group.idle_topics.items() if now_ms - at_ms >= config.FORGET_MS]
+    idle = [name for name, at_ms in group.idle_topics.items() if now_ms - at_ms >= turn.forget_ms]
     topics = {*gone, *idle} - set(group.topics)
     if topics:
         _forget(group, topics)
@@ -92,12 +99,13 @@ def note_idle(turn: Turn) -> None:
     kept = {queue.topic for queue in group.offsets} | {queue.topic for queue in group.freed} | set(group.consumed)
     group.idle_topics = {name: group.idle_topics.get(name, now_ms) for name in sorted(kept - used)}
     if group.idle_topics:
-        group.remind(min(group.idle_topics.values()) + config.FORGET_MS)
+        group.remind(min(group.idle_topics.values()) + turn.forget_ms)
 
 
-def next_due_ms(group: Group) -> int:
+def next_due_ms(turn: Turn) -> int:
     """Return when `forget` next has work to do, by the shard's clock."""
-    due = [at_ms + config.FORGET_MS for at_ms in group.idle_topics.values()]
+    group = turn.group
+    due = [at_ms + turn.forget_ms for at_ms in group.idle_topics.values()]
     due += [at_ms + config.GONE_TOPIC_MS for name, at_ms in group.gone_topics.items() if name in group.idle_topics]
     return min(due, default=config.NEVER_MS)
 
@@ -141,8 +149,11 @@ def _is_another(group: Group, route: Route, known_id: str) -> bool:
 
 
 def _sure(doubt: Doubt, routed: RoutedQueue, is_same_topic: bool) -> int:
-    """Return the offset to continue from: the last certain commit if the queue has it, else one that loses nothing."""
-    end = routed.max_offset or 0
+    """Return the offset to continue from: the last certain commit if the queue has it, else one that loses nothing.
+
+    The queue may have grown again since it was truncated, so the smallest end that was seen since counts.
+    """
+    end = (routed.max_offset or 0) if doubt.smallest < 0 else doubt.smallest
     if routed.min_offset <= doubt.offset <= end:
         return doubt.offset
     return end if is_same_topic and doubt.offset > end else routed.min_offset
@@ -184,17 +195,19 @@ def _start_over(turn: Turn, route: Route) -> Outcome:
     return combined(*outcomes)
 
 
-def _set_right(turn: Turn, offsets: list[tuple[Queue, int]], why: str) -> Outcome:
+def _set_right(
+    turn: Turn, offsets: list[tuple[Queue, int]], why: str, kept: Mapping[Queue, int] | None = None
+) -> Outcome:
     begin_reset(turn, len(offsets), f"{why}; offsets set: {len(offsets)}")
     clients: set[str] = set()
     for queue, offset in offsets:
-        clients |= shared_offsets.reset(turn, queue, offset, why, BY)
+        clients |= shared_offsets.reset(turn, queue, offset, why, BY, (kept or {}).get(queue))
     return sending(clients)
 
 
 def _forget(group: Group, topics: Collection[str]) -> None:
     """Forget all state of these topics."""
-    for kept in (group.offsets, group.freed, group.added, group.reset_epochs, group.doubts):
+    for kept in (group.offsets, group.freed, group.added, group.reset_epochs, group.doubts, group.leader_epochs):
         for queue in [queue for queue in kept if queue.topic in topics]:
             del kept[queue]
     own_offsets.forget_topics(group, topics)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from model import config, feature_levels
 from model.broadcast_room import BroadcastRoom
@@ -111,6 +111,11 @@ class Turn:
         self.decisions: list[AnyDecision] = []
 
     @property
+    def forget_ms(self) -> int:
+        """How long offsets are kept that nobody uses, ms."""
+        return self.limits.forget_after_ms if self.level >= 3 else config.FORGET_MS
+
+    @property
     def subscribed(self) -> set[str]:
         """Topics that members subscribe; a member that joins in this turn adds its topics."""
         if self._subscribed is None:
@@ -152,7 +157,16 @@ class Turn:
             )
         )
 
-    def say_reset(self, queue: Queue, offset: int, client_id: str, mode: Mode, why: str, by: str) -> None:
+    def say_reset(
+        self,
+        queue: Queue,
+        offset: int,
+        client_id: str,
+        mode: Mode,
+        why: str,
+        by: str,
+        leader_epoch: int | None = None,
+    ) -> None:
         """Record that `by` reset an offset: of the group (`client_id`: the owner, or empty), or of one client."""
         self.say(
             Offset(
@@ -164,5 +178,6 @@ class Turn:
                 metadata=why,
                 reset_by=by,
                 mode=mode,
+                leader_epoch=UNSET if leader_epoch is None else leader_epoch,
             )
         )

@@ -162,6 +162,8 @@ class Consumer:
         self._fetcher = Fetcher(connection, group_id, client_id, subscriptions, self._filters)
         client = Client(group_id, client_id, preferences, commit_interval_ms)
         self._control = Control(client, inbox, outbox, self._fetcher.hear)
+        self._reader.on_leader_epoch = self._control.note_leader_epoch
+        self._reader.leader_epoch_at = self._control.leader_epoch_at
         self._process = OwnProcess("Consumer")
         self._poller: threading.Thread | None = None
         self._closer: threading.Thread | None = None
@@ -628,6 +630,7 @@ class Consumer:
             return None
         read = self._reader.poll(min(timeout, SLICE_S))
         if read is None:
+            self._follow_moves()
             return None
         give, message = read
         offset = message.offset()
@@ -645,6 +648,18 @@ class Consumer:
             return None
         self._handed = place
         return message
+
+    def _follow_moves(self) -> None:
+        """Apply moves of positions without a message. The application has processed all delivered messages."""
+        moves, self._reader.moves = self._reader.moves, []
+        for move in moves:
+            if not self._control.may_hand_out(move.give):
+                continue  # a message before it may have been withheld
+            if move.is_back:
+                self._control.go_back(move.give, move.offset, move.leader_epoch)
+            else:
+                self._control.done(move.give, move.offset)
+            self._reader.reach((move.give, move.offset))
 
     def _follow(self) -> None:
         """Apply assignments and revocations to the reader. The application has processed all delivered messages."""

@@ -109,6 +109,21 @@ class Control:
         with self._lock:
             return self._client.done(give, offset)
 
+    def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
+        """Report that the messages of an assignment have another leader epoch from this offset on; None: not known."""
+        with self._lock:
+            self._client.note_leader_epoch(give, offset, leader_epoch)
+
+    def leader_epoch_at(self, give: Give, offset: int) -> int | None:
+        """Return the leader epoch of the message of an assignment before this offset; None if not known."""
+        with self._lock:
+            return self._client.leader_epoch_at(give, offset)
+
+    def go_back(self, give: Give, offset: int, leader_epoch: int | None) -> None:
+        """Report that the log of a queue lost its messages from this offset on; see `Client.go_back`."""
+        with self._lock:
+            self._do(self._client.go_back(give, offset, leader_epoch, now_ms()))
+
     def commit(self, timeout: float) -> bool:
         """Commit processed messages; return whether Kafka acknowledged them within `timeout` seconds."""
         deadline = time.monotonic() + timeout

@@ -2,20 +2,22 @@
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from model.client_actions import Give
 from model.queue import Queue
 from wakeroll.connection import Connection, take
 from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
 from wakeroll.held_locks import free
+from wakeroll.lost_positions import LostPositions, Position
 from wakeroll.start_offsets import StartOffsets
 
 log = logging.getLogger("wakeroll")
@@ -38,12 +40,29 @@ QUEUED_KIB = 16 * 1024
 """How much Kafka's client reads ahead, of all queues together (KiB). It fetches when it has less, and then as much from
 each broker: `fetch.max.bytes` follows this setting. Measured with 64 queues: with the default of 64 MiB, which allows
 fetches of 50 MiB, a consumer takes 100 MiB more, and its messages per second are the same."""
+MEND_AGAIN_S = 1.0
+"""How long to wait until Kafka is asked again where to continue in queues whose position is lost (s)."""
 FETCH_SETTINGS = {
     "fetch.wait.max.ms": FETCH_WAIT_MS,
     "fetch.queue.backoff.ms": FETCH_BACKOFF_MS,
     "queued.max.messages.kbytes": QUEUED_KIB,
+    "enable.partition.eof": True,
 }
-"""librdkafka's settings of a consumer that reads messages."""
+"""librdkafka's settings of a consumer that reads messages. The end of a partition is an offset behind records that are
+never delivered, such as the markers of transactions."""
+
+
+class Move(NamedTuple):
+    """A position that moved without a message."""
+
+    give: Give
+    """Assignment of the queue."""
+    offset: int
+    """The new position."""
+    is_back: bool = False
+    """Whether the log lost its tail from there on; otherwise nothing before the position is left to deliver."""
+    leader_epoch: int | None = None
+    """If the log lost its tail: lower bound of the leader epoch of all messages from there on; None if not known."""
 
 
 class Reader:
@@ -58,6 +77,21 @@ class Reader:
         self._consumer = connection.message_consumer(**FETCH_SETTINGS)
         self._connect(connection.topics.inbox)
         self._start_offsets = StartOffsets(connection, self._note)
+        self._lost_positions = LostPositions(connection, self._note)
+        self.moves: list[Move] = []
+        """Positions that moved without a message since the caller last took them, in order."""
+        self.on_leader_epoch: Callable[[Give, int, int | None], object] = lambda _give, _offset, _leader_epoch: None
+        """Called with the offset from which on the messages of a queue have another leader epoch; None: not known."""
+        self.leader_epoch_at: Callable[[Give, int], int | None] = lambda _give, _offset: None
+        """Returns the leader epoch of the message before a position; None if not known."""
+        self._leader_epochs: dict[tuple[str | None, int | None], int | None] = {}
+        """Leader epoch of the last message of each queue, by topic and partition."""
+        self._unproven: dict[Queue, int] = {}
+        """Queues that were assigned at a position with a leader epoch, and the position: until the first message comes,
+        the log may be another one. Kafka's client does not validate where an assignment begins."""
+        self._lost: set[Queue] = set()
+        """Queues of which Kafka no longer has the position."""
+        self._mend_at = 0.0
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}
         """Assignments by topic and partition, looked up for each message."""
@@ -90,6 +124,11 @@ class Reader:
         """Whether there is no queue to read."""
         return not self._reading
 
+    @property
+    def is_mending(self) -> bool:
+        """Whether the position of a queue is lost, and Kafka must be asked where to continue."""
+        return bool(self._lost)
+
     def start(self, gives: list[Give]) -> list[tuple[Give, int]]:
         """Read these queues too; return those whose start offset was found, with that offset, sorted by queue.
 
@@ -105,13 +144,13 @@ class Reader:
             begun = {give.queue.topic for give, _ in found if give.start.offset is None}
             others = {give.queue.topic for give, _ in found if len(self._reading) <= FEW_QUEUES} - read
             self._learn_partitions(begun | others if len(found) <= FEW_QUEUES else begun & read)
-            self._consumer.incremental_assign(
-                [TopicPartition(give.queue.topic, give.queue.queue_id, offset) for give, offset in found]
-            )
+            self._consumer.incremental_assign([_start_of(give, offset) for give, offset in found])
             for give, offset in found:
-                self._reached[give.queue] = give, offset
-                self._positions[give.queue] = offset
-                self._gives[give.queue.topic, give.queue.queue_id] = self._reading[give.queue] = give
+                queue, epoch = give.queue, give.start.leader_epoch if offset == give.start.offset else None
+                self._reached[queue] = give, offset
+                self._positions[queue] = offset
+                self._note_start(queue, epoch)
+                self._gives[queue.topic, queue.queue_id] = self._reading[queue] = give
         return sorted(found, key=lambda start: start[0].queue)
 
     def assigned(self) -> dict[Queue, Give]:
@@ -142,6 +181,11 @@ class Reader:
         self._full.clear()
         self._gives = {(queue.topic, queue.queue_id): give for queue, give in reading.items()}
         self._positions = {queue: self.reached(give) for queue, give in reading.items()}
+        self.moves = []
+        self._lost.clear()
+        self._unproven.clear()
+        for queue, give in reading.items():
+            self._note_start(queue, self.leader_epoch_at(give, self._positions[queue]))
         self._consumer.assign(
             [TopicPartition(queue.topic, queue.queue_id, offset) for queue, offset in self._positions.items()]
         )
@@ -162,7 +206,10 @@ class Reader:
                 self._paused = self._paused.difference(stopped)
                 for queue in stopped:
                     del self._gives[queue.topic, queue.queue_id], self._positions[queue], self._reading[queue]
+                    self._leader_epochs.pop((queue.topic, queue.queue_id), None)
+                    self._is_found(queue)
                     self._reached.pop(queue, None)
+            self.moves = [move for move in self.moves if move.give.queue in self._reading]
         return stopped
 
     def poll(self, timeout: float) -> tuple[Give, Message] | None:
@@ -171,16 +218,22 @@ class Reader:
         Raises:
             WakerollError: Kafka's client has failed permanently.
         """
-        self._do_what_others_ask()
+        if self._lost or self._asked or self._stops_changed:
+            self._do_what_is_asked()
+            if self.moves:
+                return None  # the caller must know of them before the next message
         message = self._consumer.poll(timeout)
         if message is None:
             return None
-        give = self._gives.get((message.topic(), message.partition()))
-        error = message.error()
-        if error is not None:
-            self._handle(error, message.topic(), give)
+        place = (message.topic(), message.partition())
+        give = self._gives.get(place)
+        if message.error() is not None:
+            self._refuse_fatal([message])
+            self._handle(message)
             return None
         if give is None:
+            return None
+        if message.leader_epoch() != self._leader_epochs[place] and not self._is_proven(give, [message]):
             return None
         self._positions[give.queue] = (message.offset() or 0) + 1
         return give, message
@@ -193,20 +246,30 @@ class Reader:
         Raises:
             WakerollError: Kafka's client has failed permanently.
         """
-        self._do_what_others_ask()
+        if self._lost or self._asked or self._stops_changed:
+            self._do_what_is_asked()
+            if self.moves:
+                return []  # the caller must know of them before the next messages
         messages = take(self._consumer, most, timeout)
+        others: list[Message] = []
         if any(map(Message.error, messages)):
-            for message in messages:
-                if (error := message.error()) is not None:
-                    self._handle(error, message.topic(), self._gives.get((message.topic(), message.partition())))
+            others = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
+            self._refuse_fatal(others)
         runs = []
         for partition, some in groupby(messages, Message.partition):
             for topic, run in groupby(some, Message.topic):
                 give = self._gives.get((topic, partition))
-                if give is not None:
-                    runs.append((give, list(run)))
-                    self._positions[give.queue] = (runs[-1][1][-1].offset() or 0) + 1
+                if give is None:
+                    continue
+                of_queue = list(run)
+                last = of_queue[-1]
+                if last.leader_epoch() != self._leader_epochs[topic, partition] and not self._is_proven(give, of_queue):
+                    continue
+                runs.append((give, of_queue))
+                self._positions[give.queue] = (last.offset() or 0) + 1
+        for message in others:  # an end of a queue comes after its messages
+            self._handle(message)
         return runs
 
     def hold_back(self, queues: list[Queue]) -> None:
@@ -286,6 +349,9 @@ class Reader:
         ]
         if offsets:
             self._move(offsets)
+            for one in offsets:
+                queue = Queue(one.topic, "", one.partition)
+                self._note_start(queue, self.leader_epoch_at(self._reading[queue], one.offset))
 
     def close(self) -> None:
         """Stop reading everything."""
@@ -307,7 +373,10 @@ class Reader:
             result.cancel()
             raise NotReachable(f"the consumer did not poll within {timeout:g} s") from None
 
-    def _do_what_others_ask(self) -> None:
+    def _do_what_is_asked(self) -> None:
+        """Mend positions, and do what other threads ask for."""
+        if self._lost and time.monotonic() >= self._mend_at:
+            self._mend()
         if self._stops_changed:
             self._stop_or_go_on()
         while self._asked:
@@ -349,28 +418,100 @@ class Reader:
                 self._note(problem.args[0], topic)
                 return
 
-    def _handle(self, error: KafkaError, topic: str | None, give: Give | None) -> None:
-        if error.fatal():
-            raise WakerollError(f"Kafka's client failed: {error.str()}; close this Consumer and create a new one")
-        if error.code() == KafkaError._AUTO_OFFSET_RESET and give is not None:
-            # Reading messages twice is better than losing them.
-            queue = give.queue
-            log.warning("the offset in %s no longer exists (%s); reading from the first message", queue, error.str())
-            self._move([TopicPartition(queue.topic, queue.queue_id, OFFSET_BEGINNING)])
+    def _refuse_fatal(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if (error := message.error()) is not None and error.fatal():
+                raise WakerollError(f"Kafka's client failed: {error.str()}; close this Consumer and create a new one")
+
+    def _handle(self, message: Message) -> None:
+        """Process an event that is no message: the end of a queue, or an error."""
+        error, give = message.error(), self._gives.get((message.topic(), message.partition()))
+        assert error is not None, "a message without an error is delivered"
+        if error.code() == KafkaError._PARTITION_EOF:
+            if give is not None and (end := message.offset() or 0) > self._positions[give.queue]:
+                self._positions[give.queue] = end
+                self.moves.append(Move(give, end))
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET and give is not None:
+            self._lost.add(give.queue)
         else:
-            self._note(error, topic)
+            self._note(error, message.topic())
+
+    def _is_proven(self, give: Give, messages: list[Message]) -> bool:
+        """Return whether these messages, of which some have a new leader epoch, belong to the log that was read.
+
+        The first message behind a committed offset has another leader epoch than the one before it if there was an
+        election in between. The log may have lost its tail in that, and have grown past the offset since.
+        """
+        queue = give.queue
+        place = queue.topic, queue.queue_id
+        if self._unproven.pop(queue, None) == self._positions[queue]:
+            self._lost.add(queue)
+        if queue in self._lost:
+            return False
+        for message in messages:
+            if (leader_epoch := message.leader_epoch()) != self._leader_epochs[place]:
+                self._leader_epochs[place] = leader_epoch
+                self.on_leader_epoch(give, message.offset() or 0, leader_epoch)
+        return True
+
+    def _mend(self) -> None:
+        """Continue in queues whose position is lost: at the first message, or where the log lost its tail."""
+        self._mend_at = time.monotonic() + MEND_AGAIN_S
+        positions = {
+            queue: Position(self._positions[queue], self._leader_epochs[queue.topic, queue.queue_id])
+            for queue in self._lost
+        }
+        for queue, (offset, reason) in self._lost_positions.find(positions).items():
+            before, leader_epoch = positions[queue]
+            self._move([TopicPartition(queue.topic, queue.queue_id, offset)])
+            match reason:
+                case "expired":
+                    log.warning("the messages %d to %d of %s were deleted unread", before, offset - 1, queue)
+                    self.moves.append(Move(self._reading[queue], offset))
+                case "truncated":
+                    log.warning("%s lost its messages from %d on; continuing there, not at %d", queue, offset, before)
+                    # Those that it has now, or will have, are of later leaders.
+                    leader_epoch = None if leader_epoch is None else leader_epoch + 1
+                    self.moves.append(Move(self._reading[queue], offset, True, leader_epoch))
+                case "valid":
+                    pass
+            self._leader_epochs[queue.topic, queue.queue_id] = leader_epoch
 
     def _move(self, offsets: list[TopicPartition]) -> None:
         """Read these partitions from these offsets on."""
         self._consumer.incremental_unassign(offsets)
         self._consumer.incremental_assign(offsets)
-        self._positions.update((Queue(one.topic, "", one.partition), max(one.offset, 0)) for one in offsets)
+        for one in offsets:
+            queue = Queue(one.topic, "", one.partition)
+            self._positions[queue] = one.offset
+            self._leader_epochs[queue.topic, queue.queue_id] = None
+            self._is_found(queue)
+
+    def _note_start(self, queue: Queue, leader_epoch: int | None) -> None:
+        """Note the leader epoch of the message before the position at which a queue is assigned; None if not known."""
+        self._leader_epochs[queue.topic, queue.queue_id] = leader_epoch
+        if leader_epoch is not None:
+            self._unproven[queue] = self._positions[queue]
+
+    def _is_found(self, queue: Queue) -> None:
+        """Note that nobody needs to look for the position of a queue any more."""
+        self._unproven.pop(queue, None)
+        self._lost.discard(queue)
+        self._lost_positions.forget(queue)
 
     def _note(self, error: KafkaError, topic: str | None) -> None:
         """Log each kind of Kafka error once per topic; Kafka's client retries by itself."""
         if (topic, error.code()) not in self._noted:
             self._noted.add((topic, error.code()))
             log.warning("Kafka reports an error for %s: %s", topic or "its connection", error.str())
+
+
+def _start_of(give: Give, offset: int) -> TopicPartition:
+    """Return where an assignment begins, for Kafka's client; with the leader epoch if that was committed."""
+    leader_epoch = give.start.leader_epoch if offset == give.start.offset else None
+    return TopicPartition(
+        give.queue.topic, give.queue.queue_id, offset, leader_epoch=-1 if leader_epoch is None else leader_epoch
+    )
 
 
 def _partitions(queues: Iterable[Queue]) -> list[TopicPartition]:

@@ -70,5 +70,9 @@ def wake(
         raise InvalidUsage("--timeout is for --exec")
     starter = CommandStarter(command, timeout) if command is not None else HttpStarter(http or "", lease)
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
-    rules = WakeRules(most_workers=workers, longest_backoff_ms=round(longest_backoff * 1_000))
+    rules = WakeRules(
+        most_workers=workers,
+        longest_backoff_ms=round(longest_backoff * 1_000),
+        longest_sleep_ms=settings.forget_after_ms // 2,
+    )
     GroupWaker(settings.connection, group, starter, topics=topic or (), rules=rules).run(StopSignals().asked)

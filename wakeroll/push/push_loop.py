@@ -21,7 +21,7 @@ from wakeroll.push.queue_work import Batch, QueueWork, offset_of
 from wakeroll.push.send_back import SendsBack
 from wakeroll.push.workers import Handler, workers_for
 from wakeroll.queue_starts import OnQueues, QueueStarts
-from wakeroll.reader import Reader
+from wakeroll.reader import Move, Reader
 from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
 from wakeroll.topic_filters import TopicFilters
 
@@ -89,6 +89,8 @@ class PushLoop:
         self._leaving: dict[Queue, _Leaving] = {}
         """Queues that were revoked or lost, while the handler is at work on their messages."""
         self._paused: dict[Queue, QueueWork] = {}
+        self._returning: dict[Queue, Move] = {}
+        """Queues whose log lost its tail, while the handler is at work on their messages."""
         self._largest = 0
         """Bytes of the largest message so far; 0 if there was none."""
         self._clock = clock
@@ -212,6 +214,7 @@ class PushLoop:
             until = NEVER_MS if self._orderly else now + round(control.revoke_timeout_s * 1_000 * GIVE_UP_AT)
             for queue in self._starts.ended():
                 self._paused.pop(queue, None)
+                self._returning.pop(queue, None)
                 self._delayed.drop(queue)
                 # In this order, because `_end` must know of all work, whenever an exception comes.
                 self._leaving[queue] = _Leaving(self._work.get(queue), now, until)
@@ -230,13 +233,16 @@ class PushLoop:
 
     def _take(self) -> None:
         """Read messages, and let the workers have those that may be handled now."""
-        self._is_read = True
+        self._go_on_where_settled()
+        self._is_read = not self._returning
         if self._reader.is_idle:
             self._control.changed.wait(SLICE_S)
             return
         touched, delayed = [], []
         for give, messages in self._reader.take(self._limits.most_at_once(self._largest), SLICE_S):
             self._is_read = False
+            if give.queue in self._returning:
+                continue  # they are read again
             work = self._work.get(give.queue)
             if work is None:
                 work = self._work[give.queue] = self._new_work(give, offset_of(messages[0]))
@@ -248,6 +254,9 @@ class PushLoop:
             self._dispatch.add(work, self._filters.select(give.queue.topic, messages), end)
             self._largest = max(self._largest, work.largest)
             touched.append(work)
+        if self._reader.moves or self._reader.is_mending:
+            self._is_read = False
+            self._follow_moves()
         self._workers.wake()
         with self._dispatch.lock:
             full = [work for work in touched if self._is_full(work)]
@@ -256,6 +265,49 @@ class PushLoop:
         if delayed:
             self._reader.hold_back([work.give.queue for work in delayed])
             self._paused |= {work.give.queue: work for work in delayed}
+
+    def _follow_moves(self) -> None:
+        """Apply moves of positions without a message."""
+        moves, self._reader.moves = self._reader.moves, []
+        for move in moves:
+            give, work = move.give, self._work.get(move.give.queue)
+            if move.is_back and work is not None:
+                self._return(move, work)
+            elif work is not None:
+                if give.queue not in self._delayed and give.queue not in self._returning:
+                    self._dispatch.add(work, [], move.offset)
+            elif self._control.may_hand_out(give):
+                if move.is_back:
+                    self._control.go_back(give, move.offset, move.leader_epoch)
+                else:
+                    self._control.done(give, move.offset)
+                self._reader.reach((give, move.offset))
+
+    def _return(self, move: Move, work: QueueWork) -> None:
+        """Continue a queue at an earlier offset when the calls that are at work on it have returned."""
+        queue = move.give.queue
+        self._delayed.drop(queue)
+        with self._dispatch.lock:
+            work.stop()
+        self._paused.pop(queue, None)
+        self._reader.hold_back([queue])
+        self._returning[queue] = move
+
+    def _go_on_where_settled(self, *, all_of_them: bool = False) -> None:
+        """Read queues on whose log lost its tail, and on which no call is at work."""
+        for queue, move in list(self._returning.items()):
+            with self._dispatch.lock:
+                work = self._work[queue]
+                if not (work.is_settled or all_of_them):
+                    continue
+                position = work.position
+            self.report()
+            del self._returning[queue], self._work[queue]
+            self._control.go_back(move.give, move.offset, move.leader_epoch)
+            place = move.give, min(position, move.offset)
+            self._reader.reach(place)
+            self._reader.set_back([place])
+            self._reader.go_on([queue])
 
     def _retry(self) -> None:
         """Let the workers have messages whose next attempt is due, and process calls that take too long."""
@@ -362,6 +414,7 @@ class PushLoop:
 
     def _set_back(self) -> None:
         """Set the reader back to what is not processed."""
+        self._go_on_where_settled(all_of_them=True)
         self._reader.go_on(list(self._paused))
         self._paused.clear()
         self._reader.set_back([(work.give, work.position) for work in self._work.values()])

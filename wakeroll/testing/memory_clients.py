@@ -52,7 +52,7 @@ class MemoryClient:
         partitions = self._log.topics.get(topic)
         if partitions is None:
             return SimpleNamespace(topic=topic, partitions={}, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-        found = {number: SimpleNamespace(id=number, error=None) for number in range(len(partitions))}
+        found = {number: SimpleNamespace(id=number, error=None, leader=0) for number in range(len(partitions))}
         return SimpleNamespace(topic=topic, topic_id="", partitions=found, error=None)
 
     def _partition(self, at: TopicPartition) -> Partition:

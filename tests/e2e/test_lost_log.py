@@ -1,0 +1,216 @@
+"""A real broker whose log loses its tail or its head, or ends with records that are never delivered."""
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from confluent_kafka import Message, TopicPartition
+
+from model import feature_levels
+from model.events import Level
+from model.signing import DEV_KEYS
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.local.broker import EmbeddedBroker
+from pipeline.spark.jars import ensure_jars
+from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.waiting import wait_until
+from wakeroll import Consumer, Queue
+from wakeroll.connection import Connection, close_producer
+from wakeroll.keys import key_to_sign, new_signer
+
+pytestmark = pytest.mark.e2e
+
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedBroker, Coordinator]]:
+    """A broker that tests may kill, with a control plane at the newest level."""
+    ensure_jars()
+    # The index of a log that was cut by hand is made again at the start.
+    with EmbeddedBroker(tmp_path_factory.mktemp("lossy")) as broker:
+        connection = Connection(broker.bootstrap)
+        ensure_topics(connection)
+        coordinator = Coordinator(connection)
+        coordinator.start()
+        raise_level(coordinator)
+        yield broker, coordinator
+        coordinator.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def newest(plane: tuple[EmbeddedBroker, Coordinator]) -> Coordinator:
+    return plane[1]
+
+
+def raise_level(coordinator: Coordinator) -> None:
+    newest = feature_levels.NEWEST
+    coordinator.everywhere(Level(level=newest, by="test"), new_signer(key_to_sign(DEV_KEYS, "operator")))
+    wait_until(lambda: set(coordinator.levels.values()) == {newest}, "the level is raised")
+
+
+def send(coordinator: Coordinator, topic: str, name: str, count: int) -> list[str]:
+    """Store messages, each in a batch of its own; return their values."""
+    producer = coordinator.connection.producer()
+    values = [f"{name}{number}" for number in range(count)]
+    for value in values:
+        producer.produce(topic, value, partition=0)
+        assert producer.flush(PATIENCE_S) == 0
+    close_producer(producer, PATIENCE_S)
+    return values
+
+
+def consumer_of(coordinator: Coordinator, topic: str, **settings: object) -> Consumer:
+    bootstrap = coordinator.connection.bootstrap
+    return Consumer(f"group-{topic}", [topic], bootstrap, consume_from="first", commit_interval=0.1, **settings)
+
+
+def read(consumer: Consumer, count: int) -> list[str]:
+    """Poll until so many messages came; return them and those that come right behind them."""
+    found: list[str] = []
+
+    def poll() -> None:
+        if (message := consumer.poll(0.2)) is not None:
+            found.append(text_of(message))
+
+    wait_until(lambda: len(found) >= count, f"{count} messages are delivered", patience_s=PATIENCE_S, between=poll)
+    poll()
+    return found
+
+
+def text_of(message: Message) -> str:
+    return (message.value() or b"").decode()
+
+
+def committed(coordinator: Coordinator, topic: str) -> dict[int, int]:
+    return coordinator.offsets(f"group-{topic}", topic)
+
+
+def await_commit(
+    coordinator: Coordinator, topic: str, offset: int, between: Callable[[], object] | None = None
+) -> None:
+    """Wait until an offset is committed."""
+    wait_until(
+        lambda: committed(coordinator, topic) == {0: offset},
+        f"offset {offset} of {topic} is committed",
+        patience_s=PATIENCE_S,
+        between=between,
+        state=lambda: committed(coordinator, topic),
+    )
+
+
+def cut(folder: Path, batches: int) -> None:
+    """Keep so many batches of a partition's log, as after a power failure."""
+    log = folder / "00000000000000000000.log"
+    data, at = log.read_bytes(), 0
+    while at < len(data):
+        base, length = struct.unpack(">qi", data[at : at + 12])
+        if base == batches:
+            break
+        at += 12 + length
+    os.truncate(log, at)
+    for index in folder.glob("*index"):
+        index.unlink()
+
+
+def test_consumers_continue_where_a_log_lost_its_tail(plane):
+    """Live ones and those that were away: no message of before is repeated, and none of the new ones is lost."""
+    broker, coordinator = plane
+    new = {"live": 5, "live-grown": 60, "away-few": 5, "away-grown": 60}
+    consumers = {}
+    for topic in new:
+        coordinator.topic(1, topic, is_pulled=False)
+        old = send(coordinator, topic, "old", 30)
+        consumers[topic] = consumer_of(coordinator, topic)
+        assert read(consumers[topic], 30) == old
+        assert consumers[topic].commit(PATIENCE_S)
+        if topic.startswith("away"):
+            consumers[topic].close()
+    broker.kill()
+    for topic in new:
+        cut(broker.folder / "records" / f"{topic}-0", 20)
+    broker.start()
+    values = {topic: send(coordinator, topic, "new", count) for topic, count in new.items()}
+
+    for topic, count in new.items():
+        if topic.startswith("away"):
+            consumers[topic] = consumer_of(coordinator, topic)
+        assert read(consumers[topic], count) == values[topic], topic
+        assert consumers[topic].commit(PATIENCE_S)
+        await_commit(coordinator, topic, 20 + count)
+        consumers[topic].close()
+
+
+def test_the_committed_offset_passes_messages_that_expired(newest):
+    """The queue is empty then, and so must be its lag."""
+    topic = newest.topic(1)
+    old = send(newest, topic, "old", 10)
+    with consumer_of(newest, topic) as consumer:
+        assert read(consumer, 10) == old
+        consumer.pause([(topic, 0)])
+        consumer.poll(0)
+        send(newest, topic, "lost", 10)
+        admin = newest.connection.admin()
+        [deleted] = admin.delete_records([TopicPartition(topic, 0, 20)]).values()
+        deleted.result(PATIENCE_S)
+        consumer.resume([(topic, 0)])
+
+        def poll() -> None:
+            assert consumer.poll(0.1) is None
+
+        wait_until(
+            lambda: committed(newest, topic) == {0: 20}, "the offset is committed", patience_s=PATIENCE_S, between=poll
+        )
+        assert consumer.position((topic, 0)) == 20
+        assert consumer.lag() == {Queue(topic, "", 0): 0}
+
+
+@pytest.mark.parametrize("pushes", [False, True], ids=["poll", "run"])
+def test_the_committed_offset_passes_the_markers_of_transactions_and_what_was_aborted(newest, pushes):
+    topic = newest.topic(1)
+    producer = newest.connection.producer(**{"transactional.id": topic})
+    producer.init_transactions(PATIENCE_S)
+    for value, succeeds in (("first", True), ("aborted", False), ("second", True), ("aborted again", False)):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        producer.flush(PATIENCE_S)
+        if succeeds:
+            producer.commit_transaction(PATIENCE_S)
+        else:
+            producer.abort_transaction(PATIENCE_S)
+    close_producer(producer, PATIENCE_S)
+
+    seen: list[str] = []
+    with consumer_of(newest, topic) as consumer:
+        if pushes:
+            consume_until_committed(newest, consumer, topic, 8, seen)
+        else:
+            await_commit(
+                newest,
+                topic,
+                8,
+                lambda: seen.extend(text_of(message) for message in [consumer.poll(0.1)] if message is not None),
+            )
+        assert consumer.lag() == {Queue(topic, "", 0): 0}
+    assert seen == ["first", "second"]
+
+
+def consume_until_committed(
+    coordinator: Coordinator, consumer: Consumer, topic: str, end: int, seen: list[str]
+) -> None:
+    """Run a handler until an offset is committed."""
+
+    def handle(messages: list[Message]) -> None:
+        seen.extend(map(text_of, messages))
+
+    def stop() -> None:
+        await_commit(coordinator, topic, end)
+        consumer.stop()
+
+    stopper = Thread(target=stop)
+    stopper.start()
+    consumer.run(handle)
+    stopper.join()

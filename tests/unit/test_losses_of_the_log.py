@@ -1,0 +1,294 @@
+"""Consumers of a queue whose log loses its tail or its head, or has records that are never delivered."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Message
+
+from wakeroll import Consumer, Queue
+from wakeroll.testing import MemoryBroker
+from wakeroll.testing.member_thread import Member
+
+GROUP, ORDERS = "billing", "orders"
+QUEUE = Queue(ORDERS, "", 0)
+
+
+@pytest.fixture
+def broker() -> Iterator[MemoryBroker]:
+    """A broker with one queue."""
+    with MemoryBroker() as broker:
+        broker.create_topic(ORDERS)
+        yield broker
+
+
+@pytest.fixture
+def old_broker() -> Iterator[MemoryBroker]:
+    """A broker without leader epochs, with one queue."""
+    with MemoryBroker(leader_epochs=False) as broker:
+        broker.create_topic(ORDERS)
+        yield broker
+
+
+def text_of(message: Message) -> str:
+    return (message.value() or b"").decode()
+
+
+def send(broker: MemoryBroker, name: str, count: int) -> list[str]:
+    """Send messages to the queue, and return their values."""
+    values = [f"{name}{number}" for number in range(count)]
+    for value in values:
+        broker.send(ORDERS, value, queue=0)
+    return values
+
+
+def join(broker: MemoryBroker, seen: list[str], **arguments: object) -> Member:
+    def handle(messages: list[Message]) -> None:
+        seen.extend(map(text_of, messages))
+
+    return broker.join(GROUP, [ORDERS], handle, **arguments)
+
+
+def consume(broker: MemoryBroker) -> list[str]:
+    """Let a member handle what there is, and leave."""
+    seen: list[str] = []
+    member = join(broker, seen)
+    broker.run_until_done()
+    member.stop()
+    return seen
+
+
+def polled(consumer: Consumer) -> list[str]:
+    """Poll until nothing more comes for a while."""
+    found: list[str] = []
+    quiet = 0
+    while quiet < 5:
+        message = consumer.poll(0.1)
+        quiet += message is None
+        if message is not None:
+            found.append(text_of(message))
+    return found
+
+
+# --- the tail is lost ---
+
+
+@pytest.mark.parametrize("new", [1, 9], ids=["shorter", "longer"])
+def test_a_member_at_work_continues_where_the_log_was_cut(broker, new):
+    """Neither is a message repeated nor a new one lost, also if the log has grown past the position."""
+    seen: list[str] = []
+    send(broker, "old", 10)
+    join(broker, seen)
+    broker.run_until_done()
+    seen.clear()
+    broker.truncate(QUEUE, 6)
+    values = send(broker, "new", new)
+    broker.run_until_done()
+
+    assert seen == values
+    assert broker.committed(GROUP) == {QUEUE: 6 + new}
+
+
+@pytest.mark.parametrize("new", [1, 9], ids=["shorter", "longer"])
+def test_a_member_that_polls_continues_where_the_log_was_cut(broker, new):
+    send(broker, "old", 10)
+    with Consumer(GROUP, [ORDERS], broker.bootstrap, consume_from="first", commit_interval=0.02) as consumer:
+        assert len(polled(consumer)) == 10
+        broker.truncate(QUEUE, 6)
+        values = send(broker, "new", new)
+
+        assert polled(consumer) == values
+        assert consumer.position(QUEUE) == 6 + new
+        assert consumer.commit()
+        assert consumer.committed(QUEUE) == 6 + new
+    assert broker.committed(GROUP) == {QUEUE: 6 + new}
+
+
+@pytest.mark.parametrize("new", [1, 9], ids=["shorter", "longer"])
+def test_a_member_that_was_away_continues_where_the_log_was_cut(broker, new):
+    """The leader epoch of the committed offset shows that the messages behind it are other ones."""
+    send(broker, "old", 10)
+    assert len(consume(broker)) == 10
+    broker.truncate(QUEUE, 6)
+    values = send(broker, "new", new)
+
+    assert consume(broker) == values
+    assert broker.committed(GROUP) == {QUEUE: 6 + new}
+    assert consume(broker) == []
+
+
+def test_a_log_that_has_grown_to_the_very_same_length_is_noticed_with_the_next_message(broker):
+    send(broker, "old", 10)
+    assert len(consume(broker)) == 10
+    broker.truncate(QUEUE, 6)
+    values = send(broker, "new", 4)
+    seen: list[str] = []
+    join(broker, seen)
+    broker.run_until_done()
+    values += send(broker, "more", 1)
+    broker.run_until_done()
+
+    assert seen == values
+
+
+def test_an_election_without_a_loss_repeats_nothing(broker):
+    send(broker, "old", 5)
+    assert len(consume(broker)) == 5
+    broker.elect(QUEUE)
+    values = send(broker, "new", 5)
+
+    assert consume(broker) == values
+
+
+def test_a_log_may_be_cut_again_and_again(broker):
+    expected: list[str] = []
+    seen: list[str] = []
+    expected += send(broker, "first", 10)
+    join(broker, seen)
+    broker.run_until_done()
+    for name, end in (("second", 8), ("third", 5), ("fourth", 0)):
+        broker.truncate(QUEUE, end)
+        expected += send(broker, name, 4)
+        broker.run_until_done()
+
+    assert seen == expected
+    assert broker.committed(GROUP) == {QUEUE: 4}
+
+
+def test_a_commit_goes_back_with_the_log_so_that_a_crash_repeats_only_the_last_messages(broker):
+    send(broker, "old", 10)
+    seen: list[str] = []
+    member = join(broker, seen)
+    broker.run_until_done()
+    broker.truncate(QUEUE, 6)
+    send(broker, "new", 2)
+    broker.run_until_done()
+    member.crash()
+    values = send(broker, "more", 1)
+
+    assert broker.committed(GROUP) == {QUEUE: 8}
+    assert consume(broker) == values
+
+
+def test_calls_at_work_end_before_the_queue_goes_back(broker):
+    """A call has messages that were lost meanwhile; what it processes is not repeated, and nothing new is skipped."""
+    send(broker, "old", 10)
+    seen: list[str] = []
+    began, may_end = threading.Event(), threading.Event()
+
+    def handle(messages: list[Message]) -> None:
+        began.set()
+        assert may_end.wait(30)
+        seen.extend(map(text_of, messages))
+
+    broker.join(GROUP, [ORDERS], handle, workers=1, batch_size=8)
+    broker.wait_until(began.is_set)
+    broker.truncate(QUEUE, 6)
+    values = send(broker, "new", 9)
+    may_end.set()
+    broker.run_until_done()
+
+    assert [value for value in seen if value.startswith("new")] == values
+    assert len(seen) == len(set(seen))
+    assert broker.committed(GROUP) == {QUEUE: 15}
+
+
+def test_without_leader_epochs_the_smallest_end_counts_that_was_seen(old_broker):
+    """Never the first message again: the member noticed the loss before new messages came."""
+    seen: list[str] = []
+    send(old_broker, "old", 10)
+    join(old_broker, seen)
+    old_broker.run_until_done()
+    seen.clear()
+    old_broker.truncate(QUEUE, 6)
+    old_broker.run_until_done()
+    values = send(old_broker, "new", 9)
+    old_broker.run_until_done()
+
+    assert seen == values
+    assert old_broker.committed(GROUP) == {QUEUE: 15}
+
+
+# --- the head is gone ---
+
+
+def test_the_committed_offset_passes_messages_that_expired(broker):
+    """Otherwise the lag of an empty queue would stay until its next message."""
+    send(broker, "old", 10)
+    with Consumer(GROUP, [ORDERS], broker.bootstrap, consume_from="first", commit_interval=0.02) as consumer:
+        assert polled(consumer)
+        consumer.pause([QUEUE])
+        consumer.poll(0)
+        send(broker, "lost", 10)
+        broker.expire(QUEUE, 20)
+        consumer.resume([QUEUE])
+
+        assert polled(consumer) == []
+        assert consumer.position(QUEUE) == 20
+        assert consumer.lag() == {QUEUE: 0}
+        assert consumer.commit()
+    assert broker.committed(GROUP) == {QUEUE: 20}
+
+
+def test_a_member_that_was_away_continues_at_the_first_message_that_is_left(broker):
+    send(broker, "old", 10)
+    assert len(consume(broker)) == 10
+    send(broker, "lost", 10)
+    broker.expire(QUEUE, 20)
+
+    assert consume(broker) == []
+    assert broker.committed(GROUP) == {QUEUE: 20}
+    assert consume(broker) == []
+
+
+# --- what is never delivered ---
+
+
+def test_committed_offsets_pass_what_is_never_delivered(broker):
+    """Markers of transactions at the end of a queue are no lag."""
+    seen: list[str] = []
+    values = send(broker, "old", 3)
+    join(broker, seen)
+    broker.send_marker(QUEUE)
+    broker.run_until_done()
+    assert broker.committed(GROUP) == {QUEUE: 4}
+
+    values += send(broker, "new", 1)
+    broker.send_marker(QUEUE)
+    broker.send_marker(QUEUE)
+    broker.run_until_done()
+
+    assert seen == values
+    assert broker.committed(GROUP) == {QUEUE: 7}
+
+
+def test_a_member_that_polls_commits_behind_markers_when_everything_before_is_processed(broker):
+    values = send(broker, "old", 2)
+    broker.send_marker(QUEUE)
+    with Consumer(GROUP, [ORDERS], broker.bootstrap, consume_from="first", commit_interval=None) as consumer:
+        first, second = (consumer.poll(5) for _ in values)
+        assert first is not None
+        assert second is not None
+        assert consumer.position(QUEUE) == 2
+        assert polled(consumer) == []
+        assert consumer.position(QUEUE) == 3
+        assert consumer.commit()
+    assert broker.committed(GROUP) == {QUEUE: 3}
+
+
+def test_a_message_at_work_holds_the_markers_behind_it_back(broker):
+    may_end = threading.Event()
+
+    def handle(_messages: list[Message]) -> None:
+        assert may_end.wait(30)
+
+    send(broker, "old", 1)
+    broker.send_marker(QUEUE)
+    member = broker.join(GROUP, [ORDERS], handle, commit_interval=0.02)
+    broker.wait_until(lambda: member.calls)
+    broker.wait_until(lambda: member.consumer.position(QUEUE) == 0)
+    assert broker.committed(GROUP) == {QUEUE: 0}
+    may_end.set()
+    broker.run_until_done()
+
+    assert broker.committed(GROUP) == {QUEUE: 2}

@@ -1,0 +1,147 @@
+"""Where to continue in queues whose log no longer has what was read: it lost its first messages, or its last ones.
+
+These queries have a Kafka client of their own, as those of `start_offsets`. It is a client that Kafka's own rule moves
+to the point where two branches of a log part: a consumer with another `auto.offset.reset` than ``error``.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from model.queue import Queue
+from wakeroll.connection import Connection, take
+from wakeroll.partition_offsets import Positions
+
+ANSWER_S = 2.0
+"""How long to wait for the answers (s); queues without one are asked for again later."""
+SLICE_S = 0.05
+FETCH_KIB = 64
+"""How much to fetch of a queue (KiB): only the offset of the first message is needed."""
+MOST_AT_ONCE = 1_000
+"""Most messages and errors that are taken from Kafka's client at once."""
+
+
+class Position(NamedTuple):
+    """How far a queue was read."""
+
+    offset: int
+    """Offset of the next message."""
+    leader_epoch: int | None
+    """Leader epoch of the message before it; None if not known."""
+
+
+class Place(NamedTuple):
+    """Where to continue in a queue."""
+
+    offset: int
+    reason: Literal["valid", "expired", "truncated"]
+    """Why: the position exists and belongs to what was read; its message was deleted; or the log lost its tail, and the
+    message before the position with it."""
+
+
+class LostPositions:
+    """Finds where to continue. For one thread."""
+
+    def __init__(self, connection: Connection, note: Callable[[KafkaError, str | None], object]) -> None:
+        """Prepare; `note` is called with each error of Kafka and its topic, if it has one."""
+        self._connection = connection
+        self._note = note
+        self._smallest: dict[Queue, int] = {}
+        """Smallest end that was seen of each queue without a place so far. Its log may grow meanwhile."""
+
+    def find(self, positions: Mapping[Queue, Position]) -> dict[Queue, Place]:
+        """Return where to continue in these queues; leave out those that Kafka does not answer for.
+
+        If the leader epoch is known, and the brokers know leader epochs, a truncated queue continues where its branches
+        part, even if it has grown past the position since. Otherwise it continues at the smallest end that was seen.
+        """
+        client = self._connection.consumer(
+            **{
+                "log_level": 0,
+                "auto.offset.reset": "latest",
+                "enable.partition.eof": True,
+                "fetch.message.max.bytes": FETCH_KIB * 1024,
+            }
+        )
+        try:
+            return self._find(client, positions)
+        except KafkaException as problem:
+            self._note(problem.args[0], None)
+            return {}
+        finally:
+            client.close()
+
+    def forget(self, queue: Queue) -> None:
+        """Forget a queue that needs no answer any more."""
+        self._smallest.pop(queue, None)
+
+    def _find(self, client: Consumer, positions: Mapping[Queue, Position]) -> dict[Queue, Place]:
+        deadline = time.monotonic() + ANSWER_S
+        ranges = Positions(client, ANSWER_S).ranges(positions)
+        found: dict[Queue, Place] = {}
+        unsure: dict[Queue, int] = {}
+        """Queues whose leader epochs must be compared, and the first offset of each."""
+        for queue, (first, end) in ranges.items():
+            position = positions[queue]
+            self._smallest[queue] = min(end, self._smallest.get(queue, end))
+            if position.offset < first:
+                found[queue] = Place(first, "expired")
+            elif position.leader_epoch is None:
+                found[queue] = _place(position, self._smallest[queue], first)
+            else:
+                unsure[queue] = first
+        for queue, branch in self._branches(client, positions, unsure, deadline).items():
+            found[queue] = _place(positions[queue], branch, ranges[queue][0])
+        for queue in found:
+            self.forget(queue)
+        return found
+
+    def _branches(
+        self, client: Consumer, positions: Mapping[Queue, Position], first: Mapping[Queue, int], deadline: float
+    ) -> dict[Queue, int]:
+        """Return where the log parts from what was read, for the queues in `first`; at least the position if nowhere.
+
+        A position beyond the end must not be assigned: Kafka's client could move to the end because of it after it was
+        told to validate the position.
+        """
+        if not first:
+            return {}
+        client.assign([TopicPartition(queue.topic, queue.queue_id, offset) for queue, offset in first.items()])
+        for queue in first:
+            offset, leader_epoch = positions[queue]
+            at = TopicPartition(queue.topic, queue.queue_id, offset, leader_epoch=leader_epoch or 0)
+            _validate(client, at, deadline)
+        found: dict[Queue, int] = {}
+        while len(found) < len(first) and time.monotonic() < deadline:
+            for message in take(client, MOST_AT_ONCE, SLICE_S):
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    self._note(error, message.topic())
+                elif (branch := message.offset()) is not None:
+                    found.setdefault(Queue(message.topic() or "", "", message.partition() or 0), branch)
+        return found
+
+
+def _place(position: Position, end: int, first: int) -> Place:
+    """Return where to continue, given an offset up to which the log has what was read."""
+    if end < position.offset:
+        return Place(max(end, first), "truncated")
+    return Place(position.offset, "valid")
+
+
+def _validate(client: Consumer, at: TopicPartition, deadline: float) -> None:
+    """Let Kafka's client compare a position with the log: it does so for the target of a seek, not for an assignment.
+
+    Raises:
+        KafkaException: the client has not begun to read the partition in time.
+    """
+    while True:
+        try:
+            client.seek(at)
+            return
+        except KafkaException as problem:  # the assignment has not reached the partition yet
+            if problem.args[0].code() != KafkaError._STATE or time.monotonic() > deadline:
+                raise
+        time.sleep(SLICE_S / 10)
