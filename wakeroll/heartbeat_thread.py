@@ -173,6 +173,10 @@ class Control:
 
     def leave(self, timeout: float) -> None:
         """Commit, leave the group and end the thread; wait at most `timeout` seconds for Kafka's acknowledgement."""
+        deadline = time.monotonic() + timeout
+        # Nobody would send these last events again if they were in a partition that `wakeroll reshard` has taken the
+        # group from: the coordinator rejects them there, and the queues would stay with this member for minutes.
+        self._outbox.learn_partitions(max(timeout, 0.0))
         with self._lock:
             outputs = self._client.leave(now_ms())
             if outputs:
@@ -180,7 +184,7 @@ class Control:
                 self._is_leaving = True
             self._do(outputs)
         self._stopping.set()
-        if not self._outbox.flush(timeout):
+        if not self._outbox.flush(max(deadline - time.monotonic(), 0.0)):
             log.warning(
                 "%s left group %s, but Kafka did not acknowledge it; its queues become free when its session ends",
                 self._client.client_id,

@@ -62,6 +62,8 @@ class Inbox:
             ) from None
         self._hearing = Hearing(end, now_ms())
         self._look_due_ms = now_ms() + LOOK_MS
+        self._has_read = False
+        """Whether a record was read since the end offset was queried."""
         self._reader.begin({(self._topic, self._partition): end})
         self._reader.identify(self._topic, topic_id)
 
@@ -75,10 +77,14 @@ class Inbox:
         return [decision for message in messages if (decision := self._read(message)) is not None]
 
     def is_deaf(self, session_timeout_ms: int) -> bool:
-        """Return whether the end was not reached for longer than a session (ms). Query the end every `LOOK_MS`."""
+        """Return whether the end was not reached for longer than a session (ms). Query the end every `LOOK_MS`.
+
+        After an outage it is queried as soon as records come again: until then, the client would drop the queues of
+        each new assignment and join again.
+        """
         now = now_ms()
-        if now >= self._look_due_ms:
-            self._look_due_ms = now + LOOK_MS
+        if now >= self._look_due_ms or (self._has_read and self._hearing.is_deaf(now, session_timeout_ms)):
+            self._look_due_ms, self._has_read = now + LOOK_MS, False
             try:
                 self._look()
             except LogReplaced as problem:
@@ -124,7 +130,7 @@ class Inbox:
         if error is not None:
             log.debug("reading %s-%s: %s", self._topic, self._partition, error)
             return None
-        self._hearing.next_offset = (message.offset() or 0) + 1
+        self._hearing.next_offset, self._has_read = (message.offset() or 0) + 1, True
         if message.key() != self._key:
             return None
         try:

@@ -11,7 +11,7 @@ from model import config
 from model.events import Event
 from wakeroll.connection import Connection, close_producer
 from wakeroll.login_errors import denied, is_denied
-from wakeroll.topic_partitions import learn_partitions
+from wakeroll.topic_partitions import ANSWER_S, learn_partitions
 
 log = logging.getLogger("wakeroll")
 
@@ -71,11 +71,14 @@ class Outbox:
         except KafkaException as problem:
             self._note(problem.args[0])
 
-    def learn_partitions(self) -> None:
-        """Query the partitions of the groups topic, at most every few seconds; the next events go to the right one."""
+    def learn_partitions(self, timeout: float = ANSWER_S) -> None:
+        """Query the partitions of the groups topic, at most every few seconds; the next events go to the right one.
+
+        It waits at most `timeout` seconds for the answer, or `ANSWER_S` if that is shorter.
+        """
         if time.monotonic() - self._learned_s >= LEARN_S:
             self._learned_s = time.monotonic()
-            learn_partitions(self._producer, self._connection.topics.groups)
+            learn_partitions(self._producer, self._connection.topics.groups, timeout)
 
     def serve(self) -> None:
         """Run the callbacks of completed deliveries, without waiting."""

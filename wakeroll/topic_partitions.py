@@ -10,9 +10,12 @@ ANSWER_S = 2.0
 """How long to wait for the answer (s); an answer that is later counts too."""
 
 
-def learn_partitions(producer: Producer, topic: str) -> None:
-    """Make a producer query the partitions of a topic: by itself it learns of new ones only every five minutes."""
+def learn_partitions(producer: Producer, topic: str, timeout: float = ANSWER_S) -> None:
+    """Make a producer query the partitions of a topic: by itself it learns of new ones only every five minutes.
+
+    It waits at most `timeout` seconds for the answer, or `ANSWER_S` if that is shorter.
+    """
     try:
-        producer.list_topics(topic, ANSWER_S)
+        producer.list_topics(topic, min(timeout, ANSWER_S))
     except KafkaException as problem:
         log.debug("the partitions of %s cannot be queried: %s", topic, problem.args[0])

@@ -1,7 +1,7 @@
 """Worlds from many seeds: ``python -m tests.simulation.simulate --seeds 1000 [--from 0] [--only polling]``.
 
-Each seed is a world of groups, and one of long polling.  Exits with 1 and the story of the first failing world; else
-prints how often each fault happened.
+Each seed is a world of groups, one of long polling, and one of the ring (the public classes of the SDK).  Exits with 1
+and the story of the first failing world; else prints how often each fault happened.
 """
 
 import argparse
@@ -11,8 +11,9 @@ from collections import Counter
 
 from tests.support.simulation.groups.group_simulation import GROUPS
 from tests.support.simulation.polling.polling_simulation import POLLING
+from tests.support.simulation.ring.ring_simulation import RING
 
-SIMULATIONS = {"groups": GROUPS, "polling": POLLING}
+SIMULATIONS = {"groups": GROUPS, "polling": POLLING, "ring": RING}
 
 
 def main() -> int:
@@ -20,7 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many (default %(default)s)")
     parser.add_argument("--from", type=int, default=0, dest="first", help="first seed (default %(default)s)")
-    parser.add_argument("--only", choices=SIMULATIONS, action="append", help="worlds of this kind (default: of both)")
+    parser.add_argument("--only", choices=SIMULATIONS, action="append", help="worlds of this kind (default: of all)")
     options = parser.parse_args()
     names = options.only or list(SIMULATIONS)
     began, happened = time.monotonic(), {name: Counter[str]() for name in names}

@@ -1,0 +1,161 @@
+"""What a seed has drawn: the groups, the topics and the steps of a world."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+GRACEFUL = ("join", "leave", "stop", "pause", "resume", "produce", "hang briefly")
+"""Steps after which nothing may be repeated."""
+ROUGH = (
+    "kill",
+    "freeze",
+    "cut off",
+    "brokers away",
+    "coordinator away",
+    "observer away",
+    "repeat a batch",
+    "slow network",
+    "failed sends",
+    "crash of a handler",
+    "hang",
+    "reset offsets",
+    "configure",
+    "resend letters",
+    "drop letters",
+    "reshard",
+    "set the wall clock",
+)
+"""Steps that break something, or that an operator makes."""
+ENABLED = (*GRACEFUL, *ROUGH)
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """A group of a world."""
+
+    group_id: str
+    topics: tuple[str, ...]
+    tags: tuple[str, ...]
+    """Tags that its members want; none: they want all messages."""
+    orderly: bool
+    strategy: str
+    kinds: tuple[str, ...]
+    """Kinds of its processes."""
+    members: int
+    fails: float
+    max_retries: int
+    handle_timeout_s: float
+    session_timeout_ms: int
+    heartbeat_ms: int
+    revoke_timeout_ms: int
+
+    @property
+    def subscriptions(self) -> Mapping[str, str]:
+        """Topic -> filter, as `Consumer` takes them."""
+        return dict.fromkeys(self.topics, " || ".join(self.tags) or "*")
+
+    def wants(self, tag: str) -> bool:
+        """Return whether a member wants a message with this tag."""
+        return not self.tags or tag in self.tags
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happens."""
+
+    after_s: float
+    """How long after the step before (s)."""
+    name: str
+    draw: int
+    """Seed of what else it draws."""
+
+
+@dataclass(frozen=True)
+class RingPlan:
+    """A world."""
+
+    seed: int
+    is_rough: bool
+    topics: Mapping[str, int]
+    """Topic -> number of its queues."""
+    messages: int
+    groups: tuple[GroupPlan, ...]
+    partitions: int
+    """Number of partitions of the control topics."""
+    switches_at_locks: float
+    pace_s: float
+    """How long a batch of the coordinator takes (s)."""
+    faults: tuple[Step, ...]
+    """The steps, in order."""
+
+    def without(self, *faults: object) -> "RingPlan":
+        """Return the plan without these steps."""
+        return replace(self, faults=tuple(one for one in self.faults if not any(one is other for other in faults)))
+
+
+def draw(seed: int, *, only: tuple[str, ...] = (), **given: Any) -> RingPlan:
+    """Draw a world.
+
+    Args:
+        seed: the same seed is the same world.
+        only: names of steps; others do not happen.
+        given: fields of the plan, or of each group, that are not drawn.
+    """
+    rng = Random(f"ring {seed}")
+    is_rough = bool(given.pop("is_rough", rng.random() < 0.75))
+    topics = {"orders": rng.choice([1, 2, 4]), "returns": rng.choice([1, 2])}
+    session_ms = rng.choice([10_000, 20_000, 45_000])
+    shared = {
+        "strategy": rng.choice(["AVG", "SPREAD", "AVG_BY_CIRCLE"]),
+        "session_timeout_ms": session_ms,
+        "heartbeat_ms": min(session_ms // 3, rng.choice([2_000, 10_000])),
+        "revoke_timeout_ms": rng.choice([5_000, 10_000, 30_000]),
+        "handle_timeout_s": rng.choice([8.0, 60.0]),
+        "max_retries": rng.choice([0, 1, 2, 3]),
+    }
+    orderly = rng.random() < 0.3
+    groups = [
+        GroupPlan(
+            group_id="billing",
+            topics=("orders",) if rng.random() < 0.5 else ("orders", "returns"),
+            tags=rng.choice([(), (), ("paid",), ("paid", "refunded")]),
+            orderly=orderly,
+            kinds=("run",),
+            members=rng.choice([1, 2, 3]),
+            fails=rng.choice([0.0, 0.1, 0.4]),
+            **shared,
+        )
+    ]
+    if rng.random() < 0.6:
+        groups.append(
+            GroupPlan(
+                group_id="audit",
+                topics=("orders",),
+                tags=rng.choice([(), ("refunded",)]),
+                orderly=rng.random() < 0.5,
+                kinds=rng.choice([("poll",), ("poll", "async"), ("async",)]),
+                members=rng.choice([1, 2]),
+                fails=rng.choice([0.0, 0.2]),
+                **shared,
+            )
+        )
+    names = [name for name in (ENABLED if is_rough else GRACEFUL) if not only or name in only]
+    steps = tuple(
+        Step(rng.choice([0.0, 0.3, 2.0, 12.0]), rng.choice(names), rng.getrandbits(32))
+        for _ in range(rng.choice([4, 8, 16]))
+    )
+    plan = RingPlan(
+        seed=seed,
+        is_rough=is_rough,
+        topics=topics,
+        messages=rng.choice([10, 30, 60]),
+        groups=tuple(groups),
+        partitions=rng.choice([1, 2]),
+        switches_at_locks=rng.choice([0.0, 0.02, 0.2]),
+        pace_s=rng.choice([0.05, 0.5, 1.5]),
+        faults=steps,
+    )
+    own = {name: value for name, value in given.items() if name in RingPlan.__dataclass_fields__}
+    of_groups = {name: value for name, value in given.items() if name not in own}
+    return replace(plan, **own, groups=tuple(replace(one, **of_groups) for one in plan.groups))

@@ -1,0 +1,275 @@
+"""What may happen in a world. Each step returns in words what it did, or nothing if it did not apply."""
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.support.simulation.ring.ring_processes import ConsumerProcess, RunProcess
+from wakeroll import Admin, DeadLetters, WakerollError
+from wakeroll.operator_requests import RequestUnanswered
+
+if TYPE_CHECKING:
+    from tests.support.simulation.ring.ring_plan import GroupPlan
+    from tests.support.simulation.ring.ring_world import RingWorld
+
+Do = Callable[["RingWorld", Random], str]
+
+OUTAGES_S = (2.0, 20.0, 90.0, 300.0)
+"""How long parts of the control plane or the brokers may be away (s)."""
+
+
+def _member(world: "RingWorld", rng: Random) -> ConsumerProcess | None:
+    members = world.members()
+    return rng.choice(members) if members else None
+
+
+def _group(world: "RingWorld", rng: Random) -> "GroupPlan":
+    return rng.choice(world.plan.groups)
+
+
+def _join(world: "RingWorld", rng: Random) -> str:
+    process = world.join(_group(world, rng), rng)
+    return "" if process is None else process.name
+
+
+def _leave(world: "RingWorld", rng: Random) -> str:
+    member = _member(world, rng)
+    if member is None or len(world.members(member.group)) < 2:
+        return ""
+    member.leave()
+    return member.name
+
+
+def _stop(world: "RingWorld", rng: Random) -> str:
+    member = _member(world, rng)
+    if not isinstance(member, RunProcess):
+        return ""
+    member.stop()
+    return member.name
+
+
+def _pause(world: "RingWorld", rng: Random) -> str:
+    member = _member(world, rng)
+    if member is None or member.consumer is None or not (queues := member.consumer.assignment()):
+        return ""
+    queue = rng.choice(queues)
+    member.consumer.pause([queue])
+    return f"{member.name} {queue}"
+
+
+def _resume(world: "RingWorld", rng: Random) -> str:
+    member = _member(world, rng)
+    if member is None or member.consumer is None or not (queues := member.consumer.assignment()):
+        return ""
+    member.consumer.resume(queues)
+    return member.name
+
+
+def _produce(world: "RingWorld", rng: Random) -> str:
+    messages = rng.choice([3, 10])
+    world.produce(messages)
+    return f"{messages} more messages"
+
+
+def _hang_briefly(world: "RingWorld", rng: Random) -> str:
+    return _hang(world, rng, 2.0)
+
+
+def _hang(world: "RingWorld", rng: Random, seconds: float = 0.0) -> str:
+    member = _member(world, rng)
+    if member is None:
+        return ""
+    member.hangs_s = seconds or rng.choice([6.0, 15.0, 60.0])
+    return f"the next call of {member.name} takes {member.hangs_s:g} s"
+
+
+def _kill(world: "RingWorld", rng: Random) -> str:
+    member = _member(world, rng)
+    if member is None:
+        return ""
+    member.kill()
+    return member.name
+
+
+def _freeze(world: "RingWorld", rng: Random) -> str:
+    member = _member(world, rng)
+    if member is None:
+        return ""
+    now_s, seconds = world.scheduler.now_s, rng.choice([1.0, 8.0, 30.0, 120.0])
+    world.truth.frozen[member.name].append((now_s, now_s + seconds))
+    world.scheduler.freeze(member.name, now_s + seconds)
+    return f"{member.name} for {seconds:g} s"
+
+
+def _cut(world: "RingWorld", rng: Random) -> str:
+    member = _member(world, rng)
+    if member is None:
+        return ""
+    now_s, seconds = world.scheduler.now_s, rng.choice([1.0, 10.0, 30.0, 120.0])
+    world.truth.cut[member.name].append((now_s, now_s + seconds))
+    member.network.cut_until_s = max(member.network.cut_until_s, now_s + seconds)
+    return f"{member.name} for {seconds:g} s"
+
+
+def _brokers_away(world: "RingWorld", rng: Random) -> str:
+    now_s, seconds = world.scheduler.now_s, rng.choice(OUTAGES_S)
+    world.truth.cut[""].append((now_s, now_s + seconds))
+    world.log.down_until_s = max(world.log.down_until_s, now_s + seconds)
+    return f"for {seconds:g} s"
+
+
+def _coordinator_away(world: "RingWorld", rng: Random) -> str:
+    seconds = rng.choice(OUTAGES_S)
+    world.coordinator.away_until_s = max(world.coordinator.away_until_s, world.scheduler.now_s + seconds)
+    world.coordinator.most = rng.choice([3, 20, 1_000])
+    return f"for {seconds:g} s, then {world.coordinator.most} records a batch"
+
+
+def _observer_away(world: "RingWorld", rng: Random) -> str:
+    seconds = rng.choice(OUTAGES_S)
+    world.observer.away_until_s = max(world.observer.away_until_s, world.scheduler.now_s + seconds)
+    return f"for {seconds:g} s"
+
+
+def _repeat_a_batch(world: "RingWorld", _rng: Random) -> str:
+    world.coordinator.repeat_the_last_batch()
+    return "the coordinator continues from its checkpoint"
+
+
+def _slow_network(world: "RingWorld", rng: Random) -> str:
+    process = rng.choice(world.processes)
+    process.network.longest_s = rng.choice([0.5, 3.0])
+    return f"of {process.name}: {process.network.longest_s:g} s"
+
+
+def _failed_sends(world: "RingWorld", rng: Random) -> str:
+    process = rng.choice(world.processes)
+    network = process.network
+    network.full, network.fatal = rng.choice([0.0, 0.2]), rng.choice([0.0, 0.1])
+    network.loses_acknowledgements = rng.choice([0.0, 0.2])
+    return f"of {process.name}"
+
+
+def _crash(world: "RingWorld", rng: Random) -> str:
+    member = _member(world, rng)
+    if not isinstance(member, RunProcess):
+        return ""
+    member.crashes = True
+    return member.name
+
+
+def _reset(world: "RingWorld", rng: Random) -> str:
+    group = _group(world, rng)
+    where = rng.choice(["first", "first", "last"])
+
+    def work(address: str) -> None:
+        try:
+            with Admin(address) as admin:
+                plan = admin.plan_reset(group.group_id, where, topic="orders")
+                outcome = admin.reset(plan, by="ring", timeout=rng.choice([5.0, 30.0]))
+        except RequestUnanswered:
+            world.say("   the reset is recorded, and not answered")
+        except WakerollError as problem:
+            world.say(f"   no reset: {problem}")
+        else:
+            wanted = {(one.queue, one.offset) for one in plan.offsets}
+            found = {(offset.queue, offset.offset) for offset in outcome.offsets.values()}
+            if wanted != found:
+                world.truth.find("reset", f"wanted {wanted}, and the answer has {found}")
+            world.say(f"   the offsets are reset in epoch {outcome.rebalance.epoch}")
+
+    world.do("reset", work)
+    return f"{group.group_id} to the {where}"
+
+
+def _configure(world: "RingWorld", rng: Random) -> str:
+    group = _group(world, rng)
+    strategy = rng.choice(["AVG", "SPREAD", "AVG_BY_CIRCLE"])
+
+    def work(address: str) -> None:
+        try:
+            with Admin(address) as admin:
+                rebalance = admin.configure(group.group_id, by="ring", strategy=strategy)
+        except RequestUnanswered:
+            world.say("   the settings are recorded, and not answered")
+        except WakerollError as problem:
+            world.say(f"   no settings: {problem}")
+        else:
+            if rebalance.clients and rebalance.strategy != strategy:
+                world.truth.find("configure", f"asked for {strategy}, and the answer has {rebalance.strategy}")
+
+    world.do("configure", work)
+    return f"{group.group_id} by {strategy}"
+
+
+def _letters(world: "RingWorld", rng: Random, how: str) -> str:
+    group = world.plan.groups[0]
+
+    def work(address: str) -> None:
+        of_group = world.truth.groups[group.group_id]
+        try:
+            with DeadLetters(group.group_id, address) as letters:
+                numbers = [letter.number for letter in letters.open()]
+                chosen = [number for number in numbers if rng.random() < 0.5]
+                if not chosen:
+                    return
+                if how == "resend":
+                    of_group.resent.update(chosen)
+                    letters.resend(chosen, to_origin=group.orderly)
+                else:
+                    of_group.dropped.update(chosen)
+                    letters.drop(chosen)
+        except WakerollError as problem:
+            world.say(f"   letters: {problem}")
+
+    world.do(how, work)
+    return group.group_id
+
+
+def _resend(world: "RingWorld", rng: Random) -> str:
+    return _letters(world, rng, "resend")
+
+
+def _drop(world: "RingWorld", rng: Random) -> str:
+    return _letters(world, rng, "drop")
+
+
+def _reshard(world: "RingWorld", rng: Random) -> str:
+    if world.coordinator.partitions > 2:
+        return ""
+    partitions = world.coordinator.partitions * rng.choice([2, 3])
+    world.coordinator.reshard(partitions)
+    return f"to {partitions} partitions"
+
+
+def _set_the_wall_clock(world: "RingWorld", rng: Random) -> str:
+    world.clock.wall_shift_s += rng.choice([-7_200, -5, 5, 7_200])
+    return f"by {world.clock.wall_shift_s:g} s in all"
+
+
+STEPS: dict[str, Do] = {
+    "join": _join,
+    "leave": _leave,
+    "stop": _stop,
+    "pause": _pause,
+    "resume": _resume,
+    "produce": _produce,
+    "hang briefly": _hang_briefly,
+    "kill": _kill,
+    "freeze": _freeze,
+    "cut off": _cut,
+    "brokers away": _brokers_away,
+    "coordinator away": _coordinator_away,
+    "observer away": _observer_away,
+    "repeat a batch": _repeat_a_batch,
+    "slow network": _slow_network,
+    "failed sends": _failed_sends,
+    "crash of a handler": _crash,
+    "hang": _hang,
+    "reset offsets": _reset,
+    "configure": _configure,
+    "resend letters": _resend,
+    "drop letters": _drop,
+    "reshard": _reshard,
+    "set the wall clock": _set_the_wall_clock,
+}

@@ -1,0 +1,292 @@
+"""The true state of a world: what is in the log, what applications handled, and what must never be."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+from confluent_kafka import Message
+
+from model.decisions import AnyDecision, Offset
+from model.events import Heartbeat
+from model.queue import Queue
+from model.retry_topics import dead_letter_topic_of, has_failed_messages, retry_topic_of
+from tests.support.simulation.ring.ring_kafka import RingLog
+from wakeroll.connection import Topics
+from wakeroll.headers import TAGS_HEADER, pairs_of, texts_of
+from wakeroll.origin import Origin, origin_of
+from wakeroll.testing.memory_log import Stored, message_of
+
+Place = tuple[str, int, int]
+"""Topic, partition and offset of a message where it was first delivered from."""
+
+LONG_CALL_S = 4.0
+"""A process without brokers may have a message of a queue that is another's if it handles it for longer than this."""
+MOST_JOINS = 4
+JOINS_S = 8.0
+"""A client joins no more often than `MOST_JOINS` times in this time (s)."""
+GROUPS = Topics().groups
+
+_decode_beat = msgspec.json.Decoder(Heartbeat).decode
+
+
+class Finding(AssertionError):
+    """A claim that does not hold."""
+
+    def __init__(self, rule: str, says: str) -> None:
+        super().__init__(f"{rule}: {says}")
+        self.rule = rule
+
+
+@dataclass(eq=False)
+class Call:
+    """A message or a batch that an application handles."""
+
+    process: str
+    group_id: str
+    queue: Queue
+    places: list[Place]
+    began_s: float
+    frozen_until_s: float
+    """Until when the process was frozen at the begin."""
+
+
+@dataclass
+class GroupTruth:
+    """What is true of one group."""
+
+    wants: Callable[[str], bool]
+    """Whether the group's members want a message with this tag."""
+    max_retries: int | None
+    revoke_timeout_s: float
+    handle_timeout_s: float
+    topics: tuple[str, ...]
+    handled: Counter[Place] = field(default_factory=Counter)
+    """Place -> how often an application has handled the message since the last reset before it."""
+    attempts: dict[Place, int] = field(default_factory=dict)
+    """Place -> highest attempt that is in the retry topic."""
+    dead: dict[Place, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Place -> numbers of its dead letters."""
+    ended: set[Place] = field(default_factory=set)
+    """Places of messages that were handled, or became dead letters, at any time."""
+    highest: dict[Place, int] = field(default_factory=dict)
+    """Place -> highest attempt that was ever in the retry topic."""
+    skipped: dict[Queue, int] = field(default_factory=dict)
+    """Queue -> offset to which an operator has skipped."""
+    committed: dict[Queue, int] = field(default_factory=dict)
+    resent: set[int] = field(default_factory=set)
+    """Numbers of letters that an operator has sent again."""
+    dropped: set[int] = field(default_factory=set)
+
+
+class Truth:
+    """Judges as the world goes on; the first finding ends it."""
+
+    def __init__(self, log: RingLog) -> None:
+        self.log = log
+        self.groups: dict[str, GroupTruth] = {}
+        self.calls: list[Call] = []
+        self.findings: list[Finding] = []
+        self.acknowledged: dict[tuple[str, int, int], bytes] = {}
+        """Where Kafka has acknowledged a message of a producer -> its value."""
+        self.frozen: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        """Process -> begin and end of its suspensions."""
+        self.cut: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        """Process -> begin and end of each time without brokers; the name "" is all processes."""
+        self.repeats_allowed = True
+        self.overlaps_allowed = False
+        """Whether the coordinator has lost its state, which opens a window of the protocol."""
+        self._seen: dict[str, int] = {}
+        self._instances: set[str] = set()
+        self._joins: dict[str, list[float]] = defaultdict(list)
+        log.listeners.append(self._stored)
+
+    def find(self, rule: str, says: str) -> None:
+        """Note that a claim does not hold."""
+        self.findings.append(Finding(rule, f"at {self.log.scheduler.now_s:.2f} s: {says}"))
+
+    # --- what applications do ---
+
+    def begin(self, process: str, group_id: str, queue: Queue, messages: list[Message]) -> Call:
+        """Note that an application begins to handle messages of a queue."""
+        scheduler = self.log.scheduler
+        now_s = scheduler.now_s
+        places = [_place(origin_of(message)) for message in messages]
+        call = Call(process, group_id, queue, places, now_s, scheduler.frozen_until_s(process))
+        for message in messages:
+            if not self.groups[group_id].wants(tag_of(message)):
+                self.find("filter", f"{process} receives {_place(origin_of(message))}, which it does not want")
+        for other in self._others(call):
+            if not (self._is_excused(other, now_s) or self._is_excused(call, now_s) or self.overlaps_allowed):
+                self.find(
+                    "two readers",
+                    f"{process} begins {queue} {places}, and {other.process} handles {other.places} "
+                    f"since {other.began_s:.2f} s",
+                )
+        self.calls.append(call)
+        return call
+
+    def end(self, call: Call, handled: list[Message]) -> None:
+        """Note that a call has ended, and which of its messages are handled."""
+        if call in self.calls:
+            self.calls.remove(call)
+        group = self.groups[call.group_id]
+        for message in handled:
+            place = _place(origin_of(message))
+            group.handled[place] += 1
+            group.ended.add(place)
+            if not self.repeats_allowed and group.handled[place] > 1:
+                self.find("repeat", f"{call.process} handles {place} again in a world without faults")
+
+    def forget_calls(self, process: str) -> None:
+        """Forget the calls of a process that was killed."""
+        self.calls = [call for call in self.calls if call.process != process]
+
+    def _others(self, call: Call) -> list[Call]:
+        """Return the calls of other processes that have messages of the same queue."""
+        return [
+            other
+            for other in self.calls
+            if (other.group_id, other.queue) == (call.group_id, call.queue) and other.process != call.process
+        ]
+
+    def _is_excused(self, call: Call, now_s: float) -> bool:
+        """Return whether another member may read the queue of a call that is not over; see docs/protocol.md."""
+        group = self.groups[call.group_id]
+        lasts_s = now_s - call.began_s
+        if lasts_s >= 0.9 * group.revoke_timeout_s - 0.3 or lasts_s >= group.handle_timeout_s:
+            return True  # the window "timeout"
+        if call.frozen_until_s >= call.began_s:
+            return True
+        if _overlaps(self.frozen[call.process], call.began_s - 0.01, now_s):
+            return True  # the window "paused"
+        cuts = [*self.cut[call.process], *self.cut[""]]
+        return lasts_s > LONG_CALL_S and _overlaps(cuts, call.began_s - 60.0, now_s)
+
+    # --- what the control plane decides ---
+
+    def hear(self, decision: AnyDecision) -> None:
+        """Judge a decision."""
+        shard = decision.shard
+        if decision.seq <= self._seen.get(shard, 0):
+            return
+        self._seen[shard] = decision.seq
+        if isinstance(decision, Offset) and decision.group_id in self.groups and decision.mode == "clustering":
+            self._offset(decision, self.groups[decision.group_id])
+
+    def _offset(self, decision: Offset, group: GroupTruth) -> None:
+        queue, offset = decision.queue, decision.offset
+        if decision.reset_by is not None:
+            before = group.committed.get(queue, 0)
+            again = {*group.handled, *group.attempts, *group.dead}
+            for place in again:
+                if place[:2] == (queue.topic, queue.queue_id) and place[2] >= offset:
+                    for known in (group.handled, group.attempts, group.dead):
+                        known.pop(place, None)
+            if offset > before:
+                group.skipped[queue] = max(group.skipped.get(queue, 0), offset)
+        else:
+            partition = self.log.topics[queue.topic][queue.queue_id]
+            begin = max(group.committed.get(queue, 0), partition.first)
+            for record in partition.records[begin:offset]:
+                if not self.is_ended(group, queue, record):
+                    self.find(
+                        "committed unhandled",
+                        f"{decision.client_id} commits {queue} at {offset}, and {record.offset} is not handled",
+                    )
+                    break
+        group.committed[queue] = offset
+
+    def is_ended(self, group: GroupTruth, queue: Queue, record: Stored) -> bool:
+        """Return whether a record needs nothing more from where it is."""
+        message = message_of(queue.topic, queue.queue_id, record)
+        if queue.topic in group.topics and not group.wants(tag_of(message)):
+            return True
+        origin = origin_of(message)
+        place = _place(origin)
+        if has_failed_messages(queue.topic) and (place in group.ended or group.highest.get(place, 0) > origin.attempt):
+            return True  # also after a reset of the message's own queue
+        return (
+            bool(group.handled[place])
+            or place in group.dead
+            or group.attempts.get(place, 0) > origin.attempt
+            or origin.offset < group.skipped.get(origin.queue, 0)
+            or record.offset < group.skipped.get(queue, 0)
+        )
+
+    # --- the log ---
+
+    def _stored(self, topic: str, number: int, record: Stored) -> None:
+        if topic == GROUPS and b'"type":"heartbeat"' in (record.value or b""):
+            self._beaten(record.value or b"")
+        if not has_failed_messages(topic):
+            return
+        for group_id, group in self.groups.items():
+            message = message_of(topic, number, record)
+            if topic == dead_letter_topic_of(group_id) and (place := _origin_place(message)) is not None:
+                group.dead[place].append(record.offset)
+                group.ended.add(place)
+            elif topic == retry_topic_of(group_id):
+                origin = origin_of(message)
+                for known in (group.attempts, group.highest):
+                    known[_place(origin)] = max(known.get(_place(origin), 0), origin.attempt)
+                most = group.max_retries
+                if most is not None and origin.attempt > most + 1:
+                    self.find("attempts", f"attempt {origin.attempt} of {_place(origin)}")
+
+    def _beaten(self, value: bytes) -> None:
+        """Judge whether a client joins again and again."""
+        beat = _decode_beat(value)
+        joins = self._joins[beat.client_id]
+        if beat.instance_id in self._instances:
+            return
+        self._instances.add(beat.instance_id)
+        joins.append(self.log.scheduler.now_s)
+        if len(joins) > MOST_JOINS and joins[-1] - joins[-1 - MOST_JOINS] < JOINS_S:
+            self.find("storm", f"{beat.client_id} has joined {MOST_JOINS + 1} times within {JOINS_S:g} s")
+
+    # --- the end ---
+
+    def left(self, group_id: str) -> list[Place]:
+        """Return the messages that a group wants, and has neither handled nor given up."""
+        group = self.groups[group_id]
+        found = []
+        for topic in group.topics:
+            for number, partition in enumerate(self.log.topics[topic]):
+                queue = Queue(topic, "", number)
+                for record in partition.records[partition.first :]:
+                    place = topic, number, record.offset
+                    if not (
+                        group.handled[place]
+                        or place in group.dead
+                        or record.offset < group.skipped.get(queue, 0)
+                        or not group.wants(tag_of(message_of(topic, number, record)))
+                    ):
+                        found.append(place)
+        return found
+
+    def check_acknowledged(self) -> None:
+        """Judge whether each acknowledged message is in the log, where Kafka has said."""
+        for (topic, number, offset), value in self.acknowledged.items():
+            records = self.log.topics[topic][number].records
+            if offset >= len(records) or records[offset].value != value:
+                self.find("acknowledged", f"{topic}-{number} at {offset} is not the message that was acknowledged")
+
+
+def tag_of(message: Message) -> str:
+    """Return the tag of a message."""
+    return texts_of(pairs_of(message)).get(TAGS_HEADER) or ""
+
+
+def _place(origin: Origin) -> Place:
+    return origin.topic, origin.partition, origin.offset
+
+
+def _origin_place(message: Message) -> Place | None:
+    """Return where a dead letter comes from; None if it is a mark."""
+    names = [name for name, _ in message.headers() or ()]
+    return None if "wakeroll-settled" in names else _place(origin_of(message))
+
+
+def _overlaps(spans: list[tuple[float, float]], begin_s: float, end_s: float) -> bool:
+    return any(begin < end_s and end > begin_s for begin, end in spans)

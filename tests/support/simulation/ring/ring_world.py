@@ -1,0 +1,382 @@
+"""A world of the ring, made from one seed: what its processes do to each other, and what must hold whatever happens."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+from typing import Any, cast
+
+from model.events import Configure
+from model.retry_topics import dead_letter_topic_of, retry_topic_of
+from tests.support.simulation.ring.ring_coordinator import METADATA_MS, RingCoordinator, RingObserver
+from tests.support.simulation.ring.ring_kafka import Network, RingAdmin, RingConsumer, RingLog, RingProducer
+from tests.support.simulation.ring.ring_plan import GroupPlan, RingPlan
+from tests.support.simulation.ring.ring_processes import (
+    CLOSE_S,
+    AsyncProcess,
+    ConsumerProcess,
+    PollProcess,
+    Process,
+    ProducerProcess,
+    RunProcess,
+)
+from tests.support.simulation.ring.ring_steps import STEPS
+from tests.support.simulation.ring.ring_truth import Finding, GroupTruth, Truth
+from tests.support.simulation.ring.virtual_modules import VirtualClock, stand_ins
+from tests.support.simulation.ring.virtual_threads import Scheduler, VirtualThread
+from wakeroll.kafka_clients import KafkaClients, register, unregister
+
+CALM_S = 1_800.0
+"""How long the messages may take to end when no faults happen any more."""
+KINDS: dict[str, type[ConsumerProcess]] = {"run": RunProcess, "poll": PollProcess, "async": AsyncProcess}
+MOST_MEMBERS = 4
+GONE_S = METADATA_MS / 1_000 + 60.0
+"""How much longer than a session a member that is gone may stay in its group, after `wakeroll reshard` (s)."""
+LONGEST_CALL_S = 90.0
+"""How long a call of a handler may take that began before the end (s)."""
+
+
+class RingWorld:
+    """The log, the control plane, the processes, and the truth about them."""
+
+    def __init__(self, plan: RingPlan) -> None:
+        """Prepare; `run` lives through the history."""
+        self.plan = plan
+        self.scheduler = Scheduler(Random(f"{plan.seed} threads"), plan.switches_at_locks)
+        self.began_s = self.scheduler.now_s
+        self.clock = VirtualClock(self.scheduler)
+        self.happened: Counter[str] = Counter()
+        self.story: list[str] = []
+        self.processes: list[Process] = []
+        self.is_calm = False
+        self._addresses: list[str] = []
+        self._numbers: Counter[str] = Counter()
+        self.log: RingLog
+        self.truth: Truth
+        self.coordinator: RingCoordinator
+        self.observer: RingObserver
+
+    def run(self) -> "RingWorld":
+        """Live through the history.
+
+        Raises:
+            Finding: a claim does not hold.
+            BaseException: what else ended the world.
+        """
+        uuids = Random(f"{self.plan.seed} uuids")
+        self.scheduler.on_problem = self._ended
+        try:
+            with _logged(self), stand_ins(self.scheduler, self.clock, uuids):
+                self.scheduler.run(self._history)
+        finally:
+            for address in self._addresses:
+                unregister(address)
+        return self
+
+    def say(self, text: str) -> None:
+        """Add a line to the story."""
+        self.story.append(f"{self.scheduler.now_s - self.began_s:9.2f}s  {text}")
+
+    def now_ms(self) -> int:
+        """Return the brokers' clock (epoch ms)."""
+        return round((1_767_225_600 + self.scheduler.now_s) * 1_000)
+
+    def new_address(self, network: Network) -> str:
+        """Return an address by which a process reaches the brokers."""
+        address = f"ring-{self.plan.seed}:{len(self._addresses) + 1}"
+        self._addresses.append(address)
+        self.log.networks[address] = network
+        register(
+            address,
+            KafkaClients(
+                cast(Any, partial(RingProducer, self.log, self.now_ms)),
+                cast(Any, partial(RingConsumer, self.log, self.now_ms)),
+                cast(Any, partial(RingAdmin, self.log, self.now_ms)),
+            ),
+        )
+        return address
+
+    # --- processes ---
+
+    def join(self, group: GroupPlan, rng: Random) -> ConsumerProcess | None:
+        """Start one more member of a group, unless it has enough."""
+        if len(self.members(group)) >= MOST_MEMBERS:
+            return None
+        self._numbers[group.group_id] += 1
+        process = KINDS[rng.choice(group.kinds)](self, f"{group.group_id}-{self._numbers[group.group_id]}", group)
+        self.processes.append(process)
+        process.start()
+        return process
+
+    def members(self, group: GroupPlan | None = None) -> list[ConsumerProcess]:
+        """Return the processes of a group, or of all, that are well."""
+        return [
+            process
+            for process in self.processes
+            if isinstance(process, ConsumerProcess) and process.is_well and group in (None, process.group)
+        ]
+
+    def produce(self, messages: int) -> None:
+        """Start a producer."""
+        self._numbers["producer"] += 1
+        process = ProducerProcess(self, f"producer-{self._numbers['producer']}", tuple(self.plan.topics), messages)
+        self.processes.append(process)
+        process.start()
+
+    def note_departure(self, process: ConsumerProcess, began_s: float) -> None:
+        """Note that a member has left, in a `close` that began then and that nothing has disturbed."""
+        network, now_s = process.network, self.scheduler.now_s
+        is_calm = network == Network(process.name, cut_until_s=network.cut_until_s, cuts=network.cuts)
+        ends_s = [end for name in (process.name, "") for _, end in self.truth.cut[name]]
+        if is_calm and max([*ends_s, self.coordinator.resharded_s + 1.0]) < began_s - 1.0:
+            self._departures.append((process, now_s, self.coordinator.ends()))
+
+    def _check_departures(self) -> None:
+        """Judge whether members that have left are gone, once their last events are decided."""
+        for departure in list(self._departures):
+            process, at_s, ends = departure
+            if not self.coordinator.has_decided(ends):
+                continue
+            self._departures.remove(departure)
+            if process.name in self._members_left(process.group) and self.coordinator.resharded_s < at_s - 2.0:
+                self.truth.find("leave forgotten", f"{process.name} has left, and is still a member")
+
+    def do(self, name: str, work: Callable[[str], object]) -> VirtualThread:
+        """Let a process of its own do some work, which receives its address."""
+        self._numbers[name] += 1
+        process = f"{name}-{self._numbers[name]}"
+        network = Network(process)
+        address = self.new_address(network)
+        thread = VirtualThread(self.scheduler, lambda: work(address), process, process=process)
+        thread.start()
+        self._helpers.append(thread)
+        return thread
+
+    # --- the history ---
+
+    def _history(self) -> None:
+        plan, scheduler = self.plan, self.scheduler
+        self.log = RingLog(scheduler, Random(f"{plan.seed} network"), self.now_ms)
+        self.truth = Truth(self.log)
+        self.truth.repeats_allowed = plan.is_rough
+        self._helpers: list[VirtualThread] = []
+        self._departures: list[tuple[ConsumerProcess, float, dict[tuple[str, int], int]]] = []
+        self.coordinator = RingCoordinator(self.log, scheduler, self.now_ms, plan.partitions)
+        self.coordinator.pace_s = plan.pace_s
+        self.coordinator.listeners.append(self.truth.hear)
+        for topic, queues in plan.topics.items():
+            self.log.create(topic, queues)
+        for group in plan.groups:
+            self._add(group)
+        self.coordinator.start()
+        self.observer = RingObserver(self.log, scheduler, self.coordinator, Random(f"{plan.seed} observer"))
+        self.produce(plan.messages)
+        rng = Random(f"{plan.seed} members")
+        for group in plan.groups:
+            for _ in range(group.members):
+                self.join(group, rng)
+        scheduler.sleep(rng.choice([0.0, 2.0, 8.0]))
+        for step in plan.faults:
+            scheduler.sleep(step.after_s)
+            self._raise_a_finding()
+            done = STEPS[step.name](self, Random(step.draw))
+            if done:
+                self.happened[step.name] += 1
+                self.say(f"-- {step.name}: {done}")
+        self._calm_down()
+        self._finish()
+        self._leave()
+        self._check_the_end()
+        self._raise_a_finding()
+
+    def _add(self, group: GroupPlan) -> None:
+        self.coordinator.append(
+            self.coordinator.topics.groups,
+            group.group_id.encode(),
+            Configure(
+                group_id=group.group_id,
+                heartbeat_ms=group.heartbeat_ms,
+                session_timeout_ms=group.session_timeout_ms,
+                revoke_timeout_ms=group.revoke_timeout_ms,
+                rebalance_interval_ms=1_000,
+                settle_ms=0,
+            ),
+        )
+        self.truth.groups[group.group_id] = GroupTruth(
+            wants=group.wants,
+            max_retries=group.max_retries if "run" in group.kinds else None,
+            revoke_timeout_s=group.revoke_timeout_ms / 1_000,
+            handle_timeout_s=group.handle_timeout_s,
+            topics=group.topics,
+        )
+
+    def _raise_a_finding(self) -> None:
+        self._check_departures()
+        for finding in self.truth.findings:
+            raise finding
+
+    def _ended(self, thread: VirtualThread, problem: BaseException) -> None:
+        """Note an exception that has ended a thread: nothing may end so but what the world raises."""
+        if not isinstance(problem, Finding) and thread.name != "driver":
+            self.truth.find("a thread ended", f"{thread.name} ({thread.process}): {problem!r}")
+            self.truth.findings[-1].__cause__ = problem
+
+    def _calm_down(self) -> None:
+        now_s = self.scheduler.now_s
+        self.say("-- no more faults")
+        self.is_calm = True
+        self.log.down_until_s = min(self.log.down_until_s, now_s)
+        self.coordinator.away_until_s = self.observer.away_until_s = 0.0
+        for process in self.processes:
+            if not process.is_killed:
+                process.network.calm_down(now_s)
+
+    def _finish(self) -> None:
+        """Wait until all messages have ended, and all offsets are committed."""
+        scheduler = self.scheduler
+        until_s = scheduler.now_s + CALM_S
+        rng = Random(f"{self.plan.seed} calm")
+        while True:
+            self._raise_a_finding()
+            for group in self.plan.groups:
+                if not self.members(group):
+                    self.join(group, rng)
+            for member in self.members():
+                if member.consumer is not None:
+                    _resume(member)
+            if self._is_complete():
+                return
+            if scheduler.now_s > until_s:
+                left = {group.group_id: self.truth.left(group.group_id) for group in self.plan.groups}
+                behind = {group.group_id: self._behind(group) for group in self.plan.groups}
+                raise Finding("lost", f"after {CALM_S:g} s without faults: not handled {left}, not committed {behind}")
+            scheduler.sleep(1.0)
+
+    def _is_complete(self) -> bool:
+        if not all(process.is_done for process in self.processes if isinstance(process, ProducerProcess)):
+            return False
+        if any(thread.is_alive() for thread in self._helpers):
+            return False
+        return not any(self.truth.left(group.group_id) or self._behind(group) for group in self.plan.groups)
+
+    def _behind(self, group: GroupPlan) -> dict[str, tuple[int, int]]:
+        """Return queue -> committed offset and end, where they differ."""
+        state = self.coordinator.group(group.group_id)
+        offsets = {} if state is None else {(at.topic, at.queue_id): offset for at, offset in state.offsets.items()}
+        topics = [*group.topics, *([retry_topic_of(group.group_id)] if "run" in group.kinds else [])]
+        found = {}
+        for topic in topics:
+            for number, partition in enumerate(self.log.topics.get(topic, ())):
+                known = offsets.get((topic, number), 0)
+                if known != partition.end and partition.end:
+                    found[f"{topic}-{number}"] = (known, partition.end)
+        return found
+
+    def _leave(self) -> None:
+        """Let all processes end, and judge how long it takes."""
+        frozen = [self.scheduler.frozen_until_s(one.name) for one in self.processes if not one.is_killed]
+        began_s = max([self.scheduler.now_s, *frozen])
+        well = [process for process in self.processes if not process.is_killed]
+        for process in well:
+            process.leave()
+        bound_s = 45.0 + CLOSE_S + 30.0
+        while any(process.thread.is_alive() for process in well):
+            self._raise_a_finding()
+            if self.scheduler.now_s > began_s + bound_s:
+                names = [process.name for process in well if process.thread.is_alive()]
+                raise Finding("no end", f"{names} do not end within {bound_s:g} s")
+            self.scheduler.sleep(0.5)
+        ends_s = self.scheduler.now_s + LONGEST_CALL_S
+        while self._threads_left() and self.scheduler.now_s < ends_s:
+            self.scheduler.sleep(1.0)
+        self.scheduler.sleep(2.0)
+        ends = self.coordinator.ends()
+        while not self.coordinator.has_decided(ends):
+            self.scheduler.sleep(1.0)
+
+    def _members_left(self, group: GroupPlan) -> list[str]:
+        state = self.coordinator.group(group.group_id)
+        return [] if state is None else sorted(state.members)
+
+    def _threads_left(self) -> list[str]:
+        """Return the threads of processes that have ended; a call of a handler that hangs keeps its thread."""
+        ours = {process.name for process in self.processes if not process.is_killed}
+        return [
+            thread.name
+            for thread in self.scheduler.threads
+            if thread.process in ours and not thread.is_finished and not thread.is_spare
+        ]
+
+    def _check_the_end(self) -> None:
+        truth = self.truth
+        if left := self._threads_left():
+            truth.find("threads left", f"{left}")
+        ends_s = self.scheduler.now_s
+        if self.plan.is_rough:  # a leave may be lost, as one that Kafka did not acknowledge; then the session ends
+            ends_s += max(group.session_timeout_ms for group in self.plan.groups) / 1_000 + GONE_S
+        for group in self.plan.groups:
+            while (members := self._members_left(group)) and self.scheduler.now_s < ends_s:
+                self.scheduler.sleep(5.0)
+            if members:
+                truth.find("members left", f"{members} of {group.group_id}")
+            if not self.plan.is_rough:
+                self._check_nothing_repeated(group)
+            self._check_letters(group)
+        truth.check_acknowledged()
+
+    def _check_nothing_repeated(self, group: GroupPlan) -> None:
+        of_group = self.truth.groups[group.group_id]
+        twice = {place: numbers for place, numbers in of_group.dead.items() if len(numbers) > 1}
+        if twice:
+            self.truth.find("repeat", f"{group.group_id}: dead letters in a world without faults: {twice}")
+
+    def _check_letters(self, group: GroupPlan) -> None:
+        """Judge whether each letter is open, was sent again, or was dropped by an operator."""
+        of_group = self.truth.groups[group.group_id]
+        topic = self.log.topics.get(dead_letter_topic_of(group.group_id))
+        if topic is None:
+            return
+        stored = {number for numbers in of_group.dead.values() for number in numbers}
+        gone = {number for number in stored if number < topic[0].first} - of_group.resent - of_group.dropped
+        if gone:
+            self.truth.find("letters lost", f"{group.group_id}: {sorted(gone)} were deleted, and nobody settled them")
+
+
+def _resume(member: ConsumerProcess) -> None:
+    consumer = member.consumer
+    assert consumer is not None
+    reading = consumer.assignment()
+    if reading:
+        consumer.resume(reading)
+
+
+class _StoryHandler(logging.Handler):
+    """Adds what wakeroll logs to the story."""
+
+    def __init__(self, world: RingWorld) -> None:
+        super().__init__(logging.INFO)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        process = getattr(self._world.scheduler.current, "process", "")
+        self._world.say(f"   {process} [{record.levelname.lower()}] {record.getMessage()}")
+
+
+@contextmanager
+def _logged(world: RingWorld) -> Iterator[None]:
+    handler = _StoryHandler(world)
+    loggers = [logging.getLogger(name) for name in ("wakeroll", "pipeline")]
+    before = [(one.level, one.propagate) for one in loggers]
+    for one in loggers:
+        one.addHandler(handler)
+        one.setLevel(logging.INFO)
+        one.propagate = False
+    try:
+        yield
+    finally:
+        for one, (level, propagate) in zip(loggers, before, strict=True):
+            one.removeHandler(handler)
+            one.setLevel(level)
+            one.propagate = propagate
