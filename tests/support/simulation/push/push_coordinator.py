@@ -109,6 +109,9 @@ class SimulatedOutbox:
         if on_delivered is not None:
             self._acknowledged.append(on_delivered)
 
+    def learn_partitions(self, _timeout: float) -> None:
+        pass
+
     def serve(self) -> None:
         while self._acknowledged:
             self._acknowledged.popleft()()
