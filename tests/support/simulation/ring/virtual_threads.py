@@ -297,6 +297,8 @@ class VirtualLock:
         return True
 
     def release(self) -> None:
+        if not self._is_held:
+            raise RuntimeError("release unlocked lock")
         self._is_held = False
         if self._waiting:
             self._waiting.popleft().wake_s = self._scheduler.now_s
@@ -311,7 +313,8 @@ class VirtualLock:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
+        if self._is_held or not self._scheduler.is_over:  # at the end of the world, locks are not taken any more
+            self.release()
 
 
 class VirtualRLock(VirtualLock):
@@ -332,6 +335,8 @@ class VirtualRLock(VirtualLock):
         return True
 
     def release(self) -> None:
+        if self.owner is None or (self.owner is not self._scheduler.current and not self._scheduler.is_over):
+            raise RuntimeError("cannot release un-acquired lock")
         self.depth -= 1
         if self.depth <= 0:
             self.owner = None
@@ -359,7 +364,7 @@ class VirtualCondition:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lock.release()
+        self._lock.__exit__(kind, problem, trace)
 
     def wait(self, timeout: float | None = None) -> bool:
         scheduler, lock = self._scheduler, self._lock
