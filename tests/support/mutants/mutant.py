@@ -21,11 +21,7 @@ class Mutant:
     rule: str
     """The sentence that it breaks."""
     module: str
-<<<<<<< HEAD
     """Below `model`, or in `wakeroll` with its full name."""
-=======
-    """Below its package."""
->>>>>>> 5229f31 (Simulate the ring: the SDK's public classes under a seed's control)
     old: str
     """What stands there once ..."""
     new: str

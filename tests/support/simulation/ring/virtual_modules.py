@@ -5,6 +5,7 @@ later is under the seed's control too. An architecture test of the project does 
 """
 
 import asyncio
+import queue
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from tests.support.simulation.ring.virtual_threads import (
     VirtualEvent,
     VirtualFuture,
     VirtualLock,
+    VirtualQueue,
     VirtualRLock,
     VirtualThread,
     wait_for_all,
@@ -124,6 +126,7 @@ def _others(scheduler: Scheduler, clock: VirtualClock, rng: Random) -> tuple[dic
         futures.ThreadPoolExecutor: of(VirtualPool),
         futures.Future: new_future,
         futures.wait: wait,
+        queue.SimpleQueue: of(VirtualQueue),
     }
     return others, values
 

@@ -424,6 +424,23 @@ class VirtualEvent:
             return bool(self._changed.wait_for(lambda: self._is_set, timeout))
 
 
+class VirtualQueue:
+    """`queue.SimpleQueue`."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._items: deque[Any] = deque()
+        self._changed = VirtualCondition(scheduler, VirtualLock(scheduler))
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        self._changed.notify()
+
+    def get(self) -> Any:
+        with self._changed:
+            self._changed.wait_for(lambda: self._items)
+        return self._items.popleft()
+
+
 class VirtualFuture(Future[Any]):
     """`concurrent.futures.Future`, whose result is awaited in virtual time."""
 
