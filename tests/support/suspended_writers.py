@@ -35,6 +35,7 @@ from pipeline.sinks import arrow_sink, table_fence
 from pipeline.sinks.arrow_sink import ArrowSink
 from pipeline.sinks.table_fence import Fenced
 from pipeline.storage import small_files
+from pipeline.storage.place import Place
 
 LEASE_MS = 10_000
 STEP_MS = 250
@@ -88,8 +89,7 @@ class World:
 
     def rows(self) -> pa.Table:
         """Return the rows that were recorded, in the order of their offsets."""
-        files = DeltaTable(str(path_of(self.settings.warehouse, EVENTS))).file_uris()
-        return pa.concat_tables([_NO_ROWS, *(pq.ParquetFile(file).read() for file in files)]).sort_by("offset")
+        return rows_in(path_of(self.settings.warehouse, EVENTS))
 
 
 class Lease:
@@ -280,6 +280,12 @@ class Writer:
             EventRow,
             [EventRow(topic=TOPIC, partition=0, offset=at, at_ms=1, key=by, value=b"", type=None) for at in written],
         )
+
+
+def rows_in(events: Place) -> pa.Table:
+    """Return the rows of a table `events`, in the order of their offsets."""
+    files = DeltaTable(str(events)).file_uris()
+    return pa.concat_tables([_NO_ROWS, *(pq.ParquetFile(file).read() for file in files)]).sort_by("offset")
 
 
 def offsets(end: int) -> bytes:

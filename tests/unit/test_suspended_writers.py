@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.jobs.record_turn import Turn
 from pipeline.recovery.checkpoint_state import recordings
-from pipeline.sinks import table_fence
+from pipeline.sinks import arrow_sink, table_fence
 from pipeline.storage import small_files
 from tests.support.suspended_writers import InTurn, World, Writer, offsets, suspended_later
 
@@ -66,13 +67,24 @@ DISASTERS = {
 }
 
 
-def steps_of(world: World) -> tuple[list[int], list[int]]:
-    """Return the steps of a writer before which it can be suspended: all, and the first one of each line."""
+def lines_of(world: World) -> list[str]:
+    """Return the lines of a writer that nobody suspends, as they are executed."""
     alone = Writer(world, "alone")
     assert alone.run()
-    firsts = {line: step for step, line in reversed([*enumerate(alone.lines, 1)])}
+    return alone.lines
+
+
+def first_in(file: str, lines: list[str]) -> int:
+    """Return the first step in a file."""
+    return next(step for step, line in enumerate(lines, 1) if line.startswith(file))
+
+
+def steps_of(world: World) -> tuple[list[int], list[int]]:
+    """Return the steps of a writer before which it can be suspended: all, and the first one of each line."""
+    lines = lines_of(world)
+    firsts = {line: step for step, line in reversed([*enumerate(lines, 1)])}
     assert len(firsts) > 60
-    return [*range(1, len(alone.lines) + 1)], sorted(firsts.values())
+    return [*range(1, len(lines) + 1)], sorted(firsts.values())
 
 
 def suspend_one(worlds: Iterator[World], disaster: str, steps: list[int], *, clock_stands: bool) -> None:
@@ -106,6 +118,35 @@ def test_a_writer_whose_lease_was_in_another_topic_harms_nobody(worlds: Iterator
     _, firsts = steps_of(next(worlds))
 
     suspend_one(worlds, "the topic is created again", firsts[1::3], clock_stands=True)
+
+
+def take_the_next_number(turn: Turn, _: object) -> int:
+    """Raise the fence to the number after the one in the table, as earlier releases did."""
+    number = turn._fences.highest() + 1
+    turn._fences.raise_to(number)
+    return number
+
+
+def test_the_exploration_finds_a_fence_that_the_last_one_raises(
+    worlds: Iterator[World], monkeypatch: pytest.MonkeyPatch
+):
+    """The slow writer raises its fence between two appends of the next one."""
+    monkeypatch.setattr(Turn, "_leased", take_the_next_number)
+    lines = lines_of(next(worlds))
+    before_fence, before_append = first_in("record_turn.py", lines), first_in("arrow_sink.py", lines)
+
+    with pytest.raises(AssertionError, match=r"suspended before record_turn\.py"):
+        wake_in_between(worlds, "", [before_fence], [before_append], clock_stands=True)
+
+
+def test_the_exploration_finds_a_sink_that_does_not_look_at_the_fence(
+    worlds: Iterator[World], monkeypatch: pytest.MonkeyPatch
+):
+    """The slow writer appends rows that the next one has appended too."""
+    monkeypatch.setattr(arrow_sink, "refuse_other", lambda *_: None)
+
+    with pytest.raises(AssertionError, match=r"suspended before arrow_sink\.py"):
+        suspend_one(worlds, "", [first_in("arrow_sink.py", lines_of(next(worlds)))], clock_stands=True)
 
 
 def test_the_turns_of_a_new_topic_follow_those_of_the_topic_before(worlds: Iterator[World]):
@@ -153,6 +194,51 @@ def test_a_writer_that_is_suspended_at_any_step_harms_nobody(
     suspend_one(worlds, disaster, every, clock_stands=clock_stands)
 
 
+def wake_in_between(
+    worlds: Iterator[World], disaster: str, steps: list[int], others: list[int], *, clock_stands: bool
+) -> None:
+    """Suspend a writer before each of these steps; it wakes up when the next one is before each of the others."""
+    for step in steps:
+        for other in others:
+            world = next(worlds)
+            slow = Writer(world, "slow")
+            with suspended_later(slow):
+                assert not slow.run(step)
+                at, go_on = slow.at, pause(world, slow, clock_stands=clock_stands)
+                DISASTERS[disaster](world)
+                world.source += 2
+                quick = Writer(world, "quick")
+                with suspended_later(quick):
+                    quick.run(other)
+                    until = quick.at
+                    go_on()
+                    assert slow.run()
+                    assert quick.run()
+                try:
+                    check(world, max(slow, quick, key=lambda one: (one.lease.log, one.lease.term)).name)
+                except AssertionError as wrong:
+                    raise AssertionError(
+                        f"suspended before {at}, until the next one was before {until}: {wrong}"
+                    ) from wrong
+
+
+def test_a_writer_that_wakes_up_while_the_next_one_takes_its_turn_harms_nobody(worlds: Iterator[World]):
+    _, firsts = steps_of(next(worlds))
+
+    wake_in_between(worlds, "", firsts[::12], firsts[::12], clock_stands=True)
+
+
+@pytest.mark.operate
+@pytest.mark.parametrize("clock_stands", [False, True], ids=["", "its clock stands still"])
+@pytest.mark.parametrize("disaster", ["", "the topic is created again"])
+def test_a_writer_that_wakes_up_at_any_line_of_the_next_one_harms_nobody(
+    worlds: Iterator[World], disaster: str, clock_stands: bool
+):
+    _, firsts = steps_of(next(worlds))
+
+    wake_in_between(worlds, disaster, firsts[::4], firsts[2::4], clock_stands=clock_stands)
+
+
 @pytest.mark.operate
 @pytest.mark.parametrize("clock_stands", [False, True], ids=["", "their clocks stand still"])
 @pytest.mark.parametrize("disaster", ["", "the topic is created again"])
@@ -162,8 +248,8 @@ def test_two_writers_that_are_suspended_harm_nobody(
 ):
     """The second one takes over from the first, and the third from the second; they wake up in either order."""
     _, steps = steps_of(next(worlds))
-    for one in steps:
-        for other in steps[:: max(1, len(steps) // 10)]:
+    for one in steps[::4]:
+        for other in steps[:: len(steps) // 10]:
             world = next(worlds)
             with ExitStack() as sleepers:
                 slow = Writer(world, "slow")
