@@ -50,7 +50,7 @@ select shard, era, seq, at_ms, cause, group_id, client_id, said.`instance_id` as
 
 {%- set query -%}
 with reports as (
-    select at_ms, explode(from_json(cast(value as string), 'struct<queues:array<struct<topic:string,broker:string,queue_id:int,max_offset:bigint>>>').queues) as said
+    select at_ms, explode(from_json(cast(value as string), 'struct<queues:array<struct<topic:string,broker:string,queue_id:int,max_offset:bigint,min_offset:bigint>>>').queues) as said
     from ledger.events
     where type = 'route' and partition = 0
 ),
@@ -63,15 +63,27 @@ arrivals as (
 
 reported as (
     -- The JSON omits an offset of 0 and an empty broker.
-    select said.topic, said.broker, said.queue_id, coalesce(said.max_offset, 0) as end_offset, at_ms
+    select
+        said.topic,
+        said.broker,
+        said.queue_id,
+        coalesce(said.max_offset, 0) as end_offset,
+        coalesce(said.min_offset, 0) as first_offset,
+        at_ms
     from reports
     union all
-    select said.queue.topic, said.queue.broker, said.queue.queue_id, coalesce(said.next_offset, 0), at_ms
+    select said.queue.topic, said.queue.broker, said.queue.queue_id, coalesce(said.next_offset, 0), null, at_ms
     from arrivals
 ),
 
 final as (
-    select topic, coalesce(broker, '') as broker, queue_id, max(end_offset) as end_offset, at_ms
+    select
+        topic,
+        coalesce(broker, '') as broker,
+        queue_id,
+        max(end_offset) as end_offset,
+        max(first_offset) as first_offset,
+        at_ms
     from reported
     where topic is not null and queue_id is not null and end_offset >= 0
     group by topic, coalesce(broker, ''), queue_id, at_ms
@@ -319,7 +331,8 @@ left join causes
 -- How far behind is each group?  One row per (group_id, topic, broker, queue_id, client_id).
 --
 -- client_id is null unless the group broadcasts: then each client has offsets of its own.  "Now" is the newest log time
--- in the tables.  lag_ms is the age of the oldest report of an end offset that is above the committed offset.
+-- in the tables.  Messages that were deleted unread are no lag.  lag_ms is the age of the oldest report of an end offset
+-- that is above the first unread one.
 with clock as (select max(at_ms) as as_of_ms from ledger.events),
 
 ends as (
@@ -328,7 +341,8 @@ ends as (
         broker,
         queue_id,
         -- The newest end offset, not the largest: a topic may be truncated.
-        max_by(end_offset, at_ms) as end_offset
+        max_by(end_offset, at_ms) as end_offset,
+        coalesce(max_by(first_offset, case when first_offset is not null then at_ms end), 0) as first_offset
     from ledger.end_offsets
     group by topic, broker, queue_id
 ),
@@ -349,7 +363,8 @@ behind as (
     select
         committed.*,
         ends.end_offset,
-        greatest(ends.end_offset - committed.committed_offset, 0) as lag_messages
+        greatest(committed.committed_offset, ends.first_offset) as unread_offset,
+        greatest(ends.end_offset - greatest(committed.committed_offset, ends.first_offset), 0) as lag_messages
     from committed
     inner join ends using (topic, broker, queue_id)
 ),
@@ -364,7 +379,7 @@ waiting as (
         min(end_offsets.at_ms) as since_ms
     from behind
     inner join ledger.end_offsets using (topic, broker, queue_id)
-    where behind.lag_messages > 0 and end_offsets.end_offset > behind.committed_offset
+    where behind.lag_messages > 0 and end_offsets.end_offset > behind.unread_offset
     group by behind.group_id, behind.topic, behind.broker, behind.queue_id, behind.client_id
 ),
 

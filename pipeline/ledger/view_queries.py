@@ -83,12 +83,13 @@ _COLUMNS = tuple(
 
 
 class _RoutedEnd(Struct):
-    """The fields of a `model.events.RoutedQueue` that say where it ends."""
+    """The fields of a `model.events.RoutedQueue` that say where it begins and ends."""
 
     topic: str
     broker: str
     queue_id: QueueId
     max_offset: int
+    min_offset: int
 
 
 class _Routed(Struct):
@@ -129,15 +130,27 @@ arrivals as (
 
 reported as (
     -- The JSON omits an offset of 0 and an empty broker.
-    select said.topic, said.broker, said.queue_id, coalesce(said.max_offset, 0) as end_offset, at_ms
+    select
+        said.topic,
+        said.broker,
+        said.queue_id,
+        coalesce(said.max_offset, 0) as end_offset,
+        coalesce(said.min_offset, 0) as first_offset,
+        at_ms
     from reports
     union all
-    select said.queue.topic, said.queue.broker, said.queue.queue_id, coalesce(said.next_offset, 0), at_ms
+    select said.queue.topic, said.queue.broker, said.queue.queue_id, coalesce(said.next_offset, 0), null, at_ms
     from arrivals
 ),
 
 final as (
-    select topic, coalesce(broker, '') as broker, queue_id, max(end_offset) as end_offset, at_ms
+    select
+        topic,
+        coalesce(broker, '') as broker,
+        queue_id,
+        max(end_offset) as end_offset,
+        max(first_offset) as first_offset,
+        at_ms
     from reported
     where topic is not null and queue_id is not null and end_offset >= 0
     group by topic, coalesce(broker, ''), queue_id, at_ms

@@ -24,9 +24,11 @@ class EndHistory:
     dated too early, by at most the distance of the moments: 60 s where only routes report the end.
     """
 
-    __slots__ = ("_ends", "_times")
+    __slots__ = ("_ends", "_times", "first")
 
     def __init__(self) -> None:
+        self.first = 0
+        """Offset of the first message that is not deleted, as far as routes have shown it."""
         self._times = array("q")
         self._ends = array("q")
 

@@ -256,7 +256,7 @@ class LiveModel:
                 self._dirty[name] = _ALL
         for routed in route.queues:
             if routed.max_offset is not None:
-                self._note_end(routed.queue, routed.max_offset, at_ms)
+                self._note_end(routed.queue, routed.max_offset, at_ms, routed.min_offset)
 
     def _note_operator(self, group_id: str, record: Record) -> None:
         """Remember who made an accepted request."""
@@ -278,11 +278,15 @@ class LiveModel:
         if held is not None and held.end.reported:
             self._note_end(held.queue, held.end.believed(follower.shard.now_ms), record.timestamp_ms)
 
-    def _note_end(self, queue: Queue, end: int, at_ms: int) -> None:
+    def _note_end(self, queue: Queue, end: int, at_ms: int, first: int | None = None) -> None:
+        """Take the end of a queue, and its first offset if that is known."""
         history = self.ends.get(queue)
         if history is None:
             history = self.ends[queue] = EndHistory()
-        if history.note(end, at_ms):
+        is_other = first is not None and first != history.first
+        if first is not None:
+            history.first = first
+        if history.note(end, at_ms) or is_other:
             for name in self._readers.get(queue.topic, ()):
                 queues = self._dirty.setdefault(name, set())
                 if queues is not _ALL:

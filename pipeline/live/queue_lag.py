@@ -31,7 +31,8 @@ class QueueLag:
         self.first_end: int | None = None
         """The end when the queue was first seen without a committed offset."""
         self.lag: int | None = None
-        """Messages between the committed offset and the end; None if one of them is not known."""
+        """Messages between the committed offset, or the first one that is not deleted, and the end; None if it is not
+        known."""
         self.behind: Behind | None = None
         """Since when messages wait; None if none does."""
         self.moved_ms = now_ms
@@ -56,10 +57,11 @@ class QueueLag:
         if committed is None:
             self.first_end = end if self.first_end is None else min(self.first_end, end)
             return
-        self.lag = max(0, end - committed)
+        unread = committed if history is None else max(committed, history.first)
+        self.lag = max(0, end - unread)
         if self.lag_when_moved < 0:
             self.lag_when_moved = self.lag
-        self.behind = history.behind(committed) if history is not None and self.lag else None
+        self.behind = history.behind(unread) if history is not None and self.lag else None
         if self.lag == 0:
             self.not_fallen_ms = None
         if is_fresh or self.lag == 0 or now_ms - self.sampled_ms >= 12 * SAMPLE_MS:

@@ -63,10 +63,10 @@ class Story:
         self._lives = count(1)
         self._pulls = count(1)
 
-    def route(self, topic: str, queues: int, *, ends: int = 0) -> None:
-        """Let the observer tell of a topic; each of its queues has so many messages."""
+    def route(self, topic: str, queues: int, *, ends: int = 0, first: int = 0) -> None:
+        """Let the observer tell of a topic; each of its queues has the messages from `first` on, up to `ends`."""
         routed = [
-            RoutedQueue(topic=topic, broker="", queue_id=number, min_offset=0, max_offset=ends)
+            RoutedQueue(topic=topic, broker="", queue_id=number, min_offset=first, max_offset=ends)
             for number in range(queues)
         ]
         self.append(Route(topic=topic, queues=routed, version=str(queues)))

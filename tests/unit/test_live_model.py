@@ -83,6 +83,22 @@ def test_the_lag_is_counted_from_the_ends_of_the_newest_routes(model):
     assert billing.queues == 10
 
 
+def test_messages_that_were_deleted_unread_are_no_lag():
+    """Otherwise a group that was away for longer than the retention would have a lag that no consumer can reduce."""
+    story = Story()
+    story.route("orders", 1, ends=100)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(5)
+    story.commit("billing", 20)
+    lags = []
+    for first in (0, 60, 100):
+        story.route("orders", 1, ends=100, first=first)
+        [billing] = follow(a_model(), story).groups_view(0.0).groups
+        lags.append(billing.lag_messages)
+
+    assert lags == [80, 40, 0]
+
+
 def test_every_published_decision_agrees_with_the_models(model):
     assert [one.name for one in model.shards.values() if one.progress.is_different] == []
     assert sum(one.progress.pending for one in model.shards.values()) == 0

@@ -1,6 +1,7 @@
 -- How far behind is each group?  One row per (group_id, topic, broker, queue_id, offset_owner).
 --
--- "Now" is the newest log time in the tables, so an older copy of the tables yields the values of its time.
+-- "Now" is the newest log time in the tables, so an older copy of the tables yields the values of its time.  Messages that
+-- were deleted unread are no lag.
 with current_offsets as (select * from {{ ref('stg_current_offsets') }}),
 
 offsets as (select * from {{ ref('stg_offsets') }}),
@@ -17,7 +18,8 @@ ends as (
         broker,
         queue_id,
         -- The newest end offset, not the largest: a topic may be truncated.
-        max_by(end_offset, seen_at) as end_offset
+        max_by(end_offset, seen_at) as end_offset,
+        coalesce(max_by(first_offset, case when first_offset is not null then seen_at end), 0) as first_offset
     from queues
     group by topic, broker, queue_id
 ),
@@ -26,7 +28,10 @@ behind as (
     select
         current_offsets.*,
         ends.end_offset,
-        greatest(ends.end_offset - current_offsets.committed_offset, 0) as lag_messages
+        greatest(current_offsets.committed_offset, ends.first_offset) as unread_offset,
+        greatest(
+            ends.end_offset - greatest(current_offsets.committed_offset, ends.first_offset), 0
+        ) as lag_messages
     from current_offsets
     inner join ends using (topic, broker, queue_id)
 ),
@@ -42,7 +47,7 @@ waiting as (
         min(queues.seen_at) as waiting_since
     from behind
     inner join queues using (topic, broker, queue_id)
-    where behind.lag_messages > 0 and queues.end_offset > behind.committed_offset
+    where behind.lag_messages > 0 and queues.end_offset > behind.unread_offset
     group by behind.group_id, behind.topic, behind.broker, behind.queue_id, behind.offset_owner
 ),
 

@@ -1,4 +1,4 @@
--- Which end offsets did the observer and the producers report?  One row per (topic, broker, queue_id, seen_at).
+-- Which first and end offsets did the observer and the producers report?  One row per (topic, broker, queue_id, seen_at).
 --
 -- A route is published to every partition; its copies make one row.
 with events as (select * from {{ ref('stg_events') }}),
@@ -7,7 +7,13 @@ routes as (
     select
         event_at,
         {{ parsed('value', {
-            'queues': [{'topic': 'string', 'broker': 'string', 'queue_id': 'int', 'max_offset': 'bigint'}],
+            'queues': [{
+                'topic': 'string',
+                'broker': 'string',
+                'queue_id': 'int',
+                'max_offset': 'bigint',
+                'min_offset': 'bigint',
+            }],
         }) }} as said
     from events
     where type = 'route'
@@ -38,6 +44,7 @@ seen as (
         queue.queue_id,
         -- An offset of zero is omitted in the JSON.
         coalesce(queue.max_offset, 0) as end_offset,
+        coalesce(queue.min_offset, 0) as first_offset,
         event_at as seen_at
     from routed
     union all
@@ -46,6 +53,7 @@ seen as (
         said.queue.broker,
         said.queue.queue_id,
         said.next_offset as end_offset,
+        cast(null as bigint) as first_offset,
         event_at as seen_at
     from arrivals
 ),
@@ -56,6 +64,7 @@ final as (
         coalesce(broker, '') as broker,
         queue_id,
         max(end_offset) as end_offset,
+        max(first_offset) as first_offset,
         seen_at
     from seen
     -- A record that is no valid event names no queue.

@@ -1,7 +1,8 @@
 -- How far behind is each group?  One row per (group_id, topic, broker, queue_id, client_id).
 --
 -- client_id is null unless the group broadcasts: then each client has offsets of its own.  "Now" is the newest log time
--- in the tables.  lag_ms is the age of the oldest report of an end offset that is above the committed offset.
+-- in the tables.  Messages that were deleted unread are no lag.  lag_ms is the age of the oldest report of an end offset
+-- that is above the first unread one.
 with clock as (select max(at_ms) as as_of_ms from events),
 
 ends as (
@@ -10,7 +11,8 @@ ends as (
         broker,
         queue_id,
         -- The newest end offset, not the largest: a topic may be truncated.
-        max_by(end_offset, at_ms) as end_offset
+        max_by(end_offset, at_ms) as end_offset,
+        coalesce(max_by(first_offset, case when first_offset is not null then at_ms end), 0) as first_offset
     from end_offsets
     group by topic, broker, queue_id
 ),
@@ -31,7 +33,8 @@ behind as (
     select
         committed.*,
         ends.end_offset,
-        greatest(ends.end_offset - committed.committed_offset, 0) as lag_messages
+        greatest(committed.committed_offset, ends.first_offset) as unread_offset,
+        greatest(ends.end_offset - greatest(committed.committed_offset, ends.first_offset), 0) as lag_messages
     from committed
     inner join ends using (topic, broker, queue_id)
 ),
@@ -46,7 +49,7 @@ waiting as (
         min(end_offsets.at_ms) as since_ms
     from behind
     inner join end_offsets using (topic, broker, queue_id)
-    where behind.lag_messages > 0 and end_offsets.end_offset > behind.committed_offset
+    where behind.lag_messages > 0 and end_offsets.end_offset > behind.unread_offset
     group by behind.group_id, behind.topic, behind.broker, behind.queue_id, behind.client_id
 ),
 
