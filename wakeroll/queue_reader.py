@@ -119,7 +119,7 @@ class QueueReader:
     def _take(self, offset: int, most: int) -> Read | None:
         """Return received messages from `offset` on, or wait one slice for them; None if nothing arrived."""
         messages: list[Message] = []
-        found = False
+        found = is_lost = False
         for message in take(self._consumer, most, SLICE_S):
             error, at = message.error(), message.offset()
             if error is None:
@@ -130,11 +130,13 @@ class QueueReader:
                 assert at is not None, "the end of a partition is an offset"
                 offset, found, self._end = at, True, at
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                self._end = 0  # messages were deleted after the end was read: query it again
+                # Messages were deleted after the end was read, or the log lost its tail: query the end again. Kafka's
+                # client does not read on by itself.
+                self._end, is_lost = 0, True
             else:
                 self._note(error)
         self._next = offset
-        if offset >= self._end:
+        if offset >= self._end or is_lost:
             self._leave()
         return Read(messages, offset) if found else None
 

@@ -209,6 +209,17 @@ def test_without_leader_epochs_the_smallest_end_counts_that_was_seen(old_broker)
     assert old_broker.committed(GROUP) == {QUEUE: 15}
 
 
+def test_a_fetch_reads_on_in_a_log_that_was_cut_and_has_grown(broker):
+    """Its offset is the application's. It must not wait for Kafka's client, which reads no further by itself."""
+    send(broker, "old", 10)
+    with Consumer(GROUP, [ORDERS], broker.bootstrap, consume_from="first") as consumer:
+        assert len(consumer.fetch(QUEUE, 0, 0, max_messages=9).messages) == 9
+        broker.truncate(QUEUE, 6)
+        values = send(broker, "new", 9)
+
+        assert list(map(text_of, consumer.fetch(QUEUE, 9, 0).messages)) == values[3:]
+
+
 # --- the head is gone ---
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from model.config import ERA_EPOCHS
-from model.decisions import Assignment, Handover, Membership, Offset, Rebalance
+from model.decisions import BY_THE_LOG, Assignment, Handover, Membership, Offset, Rebalance
 from model.events import Heartbeat
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Evidence, Page
@@ -78,7 +78,7 @@ def _misses_its_queue(handover: Handover, told: Assignment | None) -> bool:
 
 def _misses_its_reset(roll: Roll, offset: Offset, told: dict[tuple[str, str], Assignment], page: Page) -> bool:
     """Whether the owner of a queue that was reset is not given it again; one that must give it up need not be."""
-    if offset.reset_by is None or not offset.client_id or offset.mode == "broadcasting":
+    if offset.reset_by in (None, BY_THE_LOG) or not offset.client_id or offset.mode == "broadcasting":
         return False
     if any(isinstance(one, Handover) and one.queue == offset.queue for one in page.decisions):
         return False  # it goes to somebody else in the same moment
