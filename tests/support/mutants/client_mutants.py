@@ -8,6 +8,9 @@ from tests.support.mutants.mutant_worlds import AWAY, COMING, ECHO, RESET, SMALL
 M = Mutant
 
 MUTANTS = (
+    M("an inbox that was created again counts as read", "An inbox that ends before the position has another log.",
+      "wakeroll.log_position", "        if end < self.next_offset:", "        if False:",
+      {**SMALL, "session_ms": 10_000, "chaos_ms": 240_000, "only": ("storm",) * 6 + ("new inbox", "crash") * 2}),
     M("client hands out after Take", "What is asked back is handed out no more.",
       "client_queues", "        return held is not None and not held.draining", "        return held is not None", COMING),
     M("receipt without draining", "What drains is still held, and a heartbeat says so.", "client",

@@ -9,6 +9,7 @@ from model.decisions import Assignment
 from model.events import Commit, GroupEvent, Heartbeat, Subscription, Unregister
 from model.queue import Queue
 from tests.support.simulation.groups.client_producer import Producer
+from wakeroll.log_position import LogPosition
 
 if TYPE_CHECKING:
     from tests.support.simulation.groups.group_world import World
@@ -57,7 +58,7 @@ class Process:
         self.lives = 0
         self.past_lives: list[str] = []
         """All its lives, the present one last."""
-        self._heard = len(world.inbox.get(self.client_id, ()))
+        self._inbox = LogPosition(self._end_of_inbox(), 0)
         self._timer_ms = -1
 
     # --- what happens to it ---
@@ -146,12 +147,25 @@ class Process:
         if self.world.now_ms - self._unheard_since_ms > self.client.session_timeout_ms:
             self._do(self.client.give_up())  # as the SDK's thread that watches the inbox
         self._unheard_since_ms = config.NEVER_MS
-        inbox = self.world.inbox.get(self.client_id, [])
-        while self.alive and self._heard < len(inbox):
-            decision = inbox[self._heard]
-            self._heard += 1
+        while self.alive and self._inbox.next_offset < self._end_of_inbox():
+            offset = self._inbox.next_offset
+            decision = self.world.inbox[self.client_id][self.world.inbox_begins.get(self.client_id, 0) + offset]
+            self._inbox.read(offset, None, self.world.now_ms)
             if not (isinstance(decision, Assignment) and self.world.now_ms < self.skips_until_ms):
                 self._do(self.client.hear(decision, self.now_ms))
+
+    def watch_inbox(self) -> None:
+        """Compare the position with the end of the inbox, as the SDK does every 5 s."""
+        if self.world.now_ms < max(self.deaf_until_ms, self.unheard_until_ms, self.cut_until_ms):
+            self.world.after(5_000, self.when_awake, self.watch_inbox)
+        elif self._inbox.look(0, self._end_of_inbox(), self.world.now_ms):
+            self._inbox = LogPosition(0, self.world.now_ms)
+            self._do(self.client.start_over())
+            self.hear()
+
+    def _end_of_inbox(self) -> int:
+        begin = self.world.inbox_begins.get(self.client_id, 0)
+        return len(self.world.inbox.get(self.client_id, ())) - begin
 
     def take_acknowledgement(self, send: Send) -> None:
         """Kafka has what was sent."""

@@ -235,6 +235,7 @@ _TO_THE_WORLD: Mapping[str, Effect] = {
     "truncated": lambda world, fault: world.truncate(fault.who, fault.amount),
     "old route": _delay_route,
     "late": lambda world, fault: world.delay_inbox(fault.length_ms, fault.amount),
+    "new inbox": lambda world, _fault: world.recreate_inbox(),
     "echo": lambda world, fault: world.echo_inbox(fault.length_ms, fault.amount),
     "dark": _darken,
     "no ticks": _end_ticks,

@@ -138,6 +138,7 @@ KINDS = {
         length_ms=one_of(2_000, 20_000),
         amount=one_of(500, 2_000, 8_000),
     ),
+    "new inbox": Kind("the inbox is deleted and created again, and what nobody has read is lost", "world"),
     "echo": Kind(
         "what is published in a while comes once more, after newer decisions: from an executor taken for dead",
         "world",

@@ -35,6 +35,8 @@ class World(AnyWorld[Plan]):
         self.seen = Seen()
         self.inbox: dict[str, list[AnyDecision]] = {}
         """client_id -> all decisions that were ever published to it."""
+        self.inbox_begins: dict[str, int] = {}
+        """client_id -> number of its decisions that were in an inbox that was deleted."""
         self.observer = Observer(self)
         self.operator = Operator(self)
         self.ends: dict[Queue, int] = {}
@@ -117,6 +119,12 @@ class World(AnyWorld[Plan]):
     def delay_inbox(self, length_ms: int, later_ms: int) -> None:
         """Let what is decided in this time be published later."""
         self._late = self.now_ms + length_ms, later_ms
+
+    def recreate_inbox(self) -> None:
+        """Delete the inbox with all its decisions, and create it again; each process looks at its end within 5 s."""
+        self.inbox_begins = {client_id: len(decisions) for client_id, decisions in self.inbox.items()}
+        for process in self.living():
+            self.after(self.rng.randint(1, 5_000), process.when_awake, process.watch_inbox)
 
     def echo_inbox(self, length_ms: int, later_ms: int) -> None:
         """Let what is published in this time come once more, so much later, whatever was published meanwhile."""
