@@ -1,8 +1,10 @@
 """Assignments: which clients are sent their assignment, and what it contains."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from model import assignment_limits, rounds
+from msgspec import UNSET, structs
+
+from model import assignment_limits, config, differing_filters, offsets_by_filter, rounds
 from model.decisions import AssignedQueue, Assignment
 from model.group import Group
 from model.modes import sharing_of
@@ -27,6 +29,7 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
     group = turn.group
     sharing = sharing_of(group)
     waiting = _waiting(group, client_ids)
+    clustering = group.mode == "clustering"
     for client_id in [name for name in group.members if name in client_ids]:
         member = group.members[client_id]
         revoke = sorted({*member.revoking, *assignment_limits.first_claims(claims.get(client_id, ()), member.owned)})
@@ -37,11 +40,14 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
                 client_id=client_id,
                 instance_id=member.instance_id,
                 epoch=group.epoch,
-                queues=[
-                    AssignedQueue(queue, given, sharing.start(group, client_id, queue))
-                    for queue, given in sorted(member.owned.items())
-                    if queue not in member.revoking
-                ],
+                queues=_bounded(
+                    (
+                        AssignedQueue(queue, given, sharing.start(group, client_id, queue))
+                        for queue, given in sorted(member.owned.items())
+                        if queue not in member.revoking
+                    ),
+                    len(member.owned),
+                ),
                 revoke=revoke,
                 state="unrevoked" if revoke else "unreleased" if waiting[client_id] else "stable",
                 heartbeat_ms=group.settings.heartbeat_ms,
@@ -49,8 +55,24 @@ def send(turn: Turn, client_ids: Collection[str], claims: Mapping[str, Collectio
                 revoke_timeout_ms=group.settings.revoke_timeout_ms,
                 mode=group.mode,
                 round=rounds.sent_in(turn),
+                others=(differing_filters.others(group, member) if group.filters and clustering else []) or UNSET,
             )
         )
+
+
+def _bounded(queues: Iterable[AssignedQueue], count: int) -> list[AssignedQueue]:
+    """Return assigned queues with the progress beyond their offsets as far as there is room for it.
+
+    Without it, messages are delivered again.
+    """
+    bounded, room = [], config.MAX_AHEAD_SENT_BYTES if count <= config.FEW_QUEUES else 0
+    for assigned in queues:
+        if assigned.start.ahead:
+            room -= offsets_by_filter.bytes_of(assigned.start.ahead)
+            if room < 0:
+                assigned = structs.replace(assigned, start=structs.replace(assigned.start, ahead=()))
+        bounded.append(assigned)
+    return bounded
 
 
 def _waiting(group: Group, client_ids: Collection[str]) -> Mapping[str, int]:

@@ -10,7 +10,7 @@ from itertools import islice
 from model import assignment_limits, config, own_offsets
 from model.broadcast_room import held
 from model.decisions import How, Start, Trigger
-from model.events import Heartbeat, Reset
+from model.events import Ahead, Heartbeat, Reset
 from model.group import Group, Member, OwnOffsets
 from model.known_routes import Routes
 from model.queue import Queue
@@ -156,7 +156,14 @@ def is_doubted(turn: Turn, queue: Queue) -> bool:
     return False
 
 
-def commit(turn: Turn, client_id: str, queue: Queue, offset: int, leader_epoch: int | None) -> None:
+def ahead(group: Group, queue: Queue) -> tuple[Ahead, ...]:
+    """Return nothing: no other client's filter matters for the offsets of a client."""
+    return ()
+
+
+def commit(
+    turn: Turn, client_id: str, queue: Queue, offset: int, leader_epoch: int | None, ahead: tuple[Ahead, ...]
+) -> None:
     """Store a commit as the offset of its client."""
     own_offsets.commit(turn.group.own_offsets[client_id], queue, offset, leader_epoch)
 

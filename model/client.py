@@ -10,11 +10,11 @@ from typing import Any
 from msgspec import Struct, structs
 
 from model import config
-from model.client_actions import Dropped, DropReason, EventRefused, Give, Output, Send, Take
+from model.client_actions import Dropped, DropReason, EventRefused, Give, OthersChanged, Output, Send, Take
 from model.client_queues import Holding
 from model.decision_order import order_of, without_era
-from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, Rejected
-from model.events import Commit, Failure, Failures, Heartbeat, Mode, Policy, Subscription, Unregister
+from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, OtherFilter, Rejected
+from model.events import Commit, Failure, Failures, Filter, Heartbeat, Mode, Policy, Subscription, Unregister
 from model.queue import Queue
 
 NEVER_MS = 2**62
@@ -79,7 +79,9 @@ class Client:
         self._leaving = False
         self._was_deaf = False
         """Whether the client could not read its inbox for a session while it had no queues."""
-        self._holding = Holding()
+        self._holding = Holding(self._filter_of)
+        self.others: tuple[OtherFilter, ...] = ()
+        """Filters of other members for topics of this client: a message that one of them wants is kept for it."""
         self._shard = ""
         """Shard and era of the last assignment; a coordinator of another era may have lost commits."""
         self._sent_ms = 0
@@ -194,6 +196,21 @@ class Client:
         if silent or not self._holding.go_back(give, offset, leader_epoch):
             return silent
         return self._commit(now_ms, [give.queue])
+
+    def keep(self, give: Give, offset: int | None) -> None:
+        """Let no commit of this assignment pass an offset, whose message only other members want.
+
+        None: every message that was read is processed, delivered, or wanted by no member.
+        """
+        self._holding.keep(give, offset)
+
+    def keep_all(self, give: Give) -> int | None:
+        """Let no commit of this assignment pass what is committed now, until `keep` is called.
+
+        Returns:
+            The committed offset; None if reading has not begun, or the assignment has ended.
+        """
+        return self._holding.keep_all(give)
 
     def done(self, give: Give, offset: int) -> bool:
         """Note that the application has processed all messages of this assignment of a queue below `offset`.
@@ -371,11 +388,24 @@ class Client:
             for assigned in assignment.queues
             if assigned.queue not in revoke and (assigned.given or not claims or assigned.queue in held)
         )
-        outputs: list[Output] = [Take(aligned.taken)] if aligned.taken else []
+        outputs: list[Output] = []
+        others = tuple(assignment.others or ())
+        if others != self.others:
+            self.others = others
+            outputs.append(OthersChanged(others))
+        if aligned.taken:
+            outputs.append(Take(aligned.taken))
         outputs += self._give(aligned.missing)
         if changed or aligned.changed:
             outputs.append(self._heartbeat(now_ms))
         return outputs
+
+    def _filter_of(self, topic: str) -> Filter:
+        """Return this client's filter of a topic."""
+        for subscription in self._preferences.subscriptions:
+            if subscription.topic == topic:
+                return subscription.expression, subscription.expression_type
+        return "*", "TAG"
 
     def _give(self, queues: Iterable[AssignedQueue]) -> list[Give]:
         return [self._holding.give(assigned, self.instance_id) for assigned in queues]

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from model.decisions import FencedReason, Start
+from model.decisions import FencedReason, OtherFilter, Start
 from model.events import Commit, Failures, Heartbeat, Unregister
 from model.queue import Queue
 
@@ -58,6 +58,12 @@ class Dropped(Struct, frozen=True):
         return self.reason in ("expired", "deaf", "epoch", "silent")
 
 
+class OthersChanged(Struct, frozen=True):
+    """The filters of other members changed: see `Client.others`."""
+
+    others: tuple[OtherFilter, ...]
+
+
 class EventRefused(Struct, frozen=True):
     """The coordinator rejected an event of this client; reported once per rule."""
 
@@ -65,4 +71,4 @@ class EventRefused(Struct, frozen=True):
     detail: str
 
 
-Output = Send | Give | Take | Dropped | EventRefused
+Output = Send | Give | Take | Dropped | OthersChanged | EventRefused

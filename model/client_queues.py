@@ -1,12 +1,13 @@
 """The queues that a client has: which may be read, which drain, and which offsets can be committed."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from model import config, offsets_by_filter
 from model.client_actions import Give
 from model.decisions import AssignedQueue
-from model.events import CommittedOffset
+from model.events import Ahead, CommittedOffset, Filter
 from model.queue import Queue
 
 
@@ -37,6 +38,11 @@ class _ClientQueue(Struct):
     """Commits up to this offset are repeated, because the log lost its tail there and no leader epoch tells the
     coordinator; None if there is no need."""
 
+    kept: int | None = None
+    """Offset of the first message that only other members want: no commit passes it; None if there is none."""
+    ahead: tuple[Ahead, ...] = ()
+    """Progress beyond the committed offset, by filter: as assigned, or as acknowledged since."""
+
     def leader_epoch_at(self, offset: int) -> int | None:
         """Return the leader epoch of the message before an offset; None if not known."""
         known = [epoch for begin, epoch in self.leader_epochs if begin < offset]
@@ -59,9 +65,10 @@ class Aligned(Struct, frozen=True):
 class Holding:
     """Queues that the client has, each by its assignment. Calls about a replaced assignment of a queue are ignored."""
 
-    def __init__(self) -> None:
-        """Begin without queues."""
+    def __init__(self, filter_of: Callable[[str], Filter]) -> None:
+        """Begin without queues; `filter_of` returns the client's filter of a topic."""
         self._held: dict[Queue, _ClientQueue] = {}
+        self._filter_of = filter_of
 
     # --- queries ---
 
@@ -95,15 +102,37 @@ class Holding:
 
         A queue that was assigned again has none: its new start counts, not the progress of the old assignment.
         """
-        news = []
+        news, room = [], config.MAX_AHEAD_SENT_BYTES
         for queue in self._held if queues is None else queues:
             held = self._held[queue]
             offset = held.least if starts_only else held.done
             if offset is None or held.outdated:
                 continue
-            if held.acknowledged is None or (not starts_only and offset > held.acknowledged):
-                news.append(CommittedOffset(queue=queue, offset=offset, leader_epoch=held.leader_epoch_at(offset)))
+            ahead: tuple[Ahead, ...] = ()
+            if held.kept is not None or held.ahead:
+                offset, ahead = self._split(queue, held, offset)
+            if held.acknowledged is None or (
+                not starts_only
+                and (offset > held.acknowledged or (ahead != held.ahead and offset == held.acknowledged))
+            ):
+                room -= offsets_by_filter.bytes_of(ahead)  # beyond it, messages are delivered again, not lost
+                news.append(
+                    CommittedOffset(
+                        queue=queue,
+                        offset=offset,
+                        leader_epoch=held.leader_epoch_at(offset),
+                        ahead=ahead if room >= 0 else (),
+                    )
+                )
         return sorted(news, key=lambda entry: entry.queue)
+
+    def _split(self, queue: Queue, held: _ClientQueue, done: int) -> tuple[int, tuple[Ahead, ...]]:
+        """Return the offset to commit for a queue that is processed up to `done`, and the progress beyond it."""
+        offset = done if held.kept is None else min(done, held.kept)
+        offset = max(offset, held.acknowledged or 0)
+        expression, expression_type = self._filter_of(queue.topic)
+        own = Ahead(expression=expression, expression_type=expression_type, offset=done)
+        return offset, offsets_by_filter.merged(held.ahead, (own,), offset)
 
     # --- assignments ---
 
@@ -131,7 +160,9 @@ class Holding:
     def give(self, assigned: AssignedQueue, instance_id: str) -> Give:
         """Add a queue that the client did not have, for this instance."""
         give = Give(assigned.queue, assigned.start, assigned.given, instance_id)
-        self._held[assigned.queue] = _ClientQueue(give, assigned.given, assigned.start.offset)
+        self._held[assigned.queue] = _ClientQueue(
+            give, assigned.given, assigned.start.offset, ahead=assigned.start.ahead
+        )
         return give
 
     def release(self, queues: Iterable[Queue]) -> list[AssignedQueue]:
@@ -184,6 +215,9 @@ class Holding:
         held.acknowledged = None
         held.since_epoch = leader_epoch
         held.leader_epochs = [(offset, leader_epoch)]
+        held.ahead = ()  # the messages beyond the offset are other ones
+        if held.kept is not None and held.kept >= offset:
+            held.kept = None
         return True
 
     def repeat_lost_commits(self) -> None:
@@ -200,6 +234,20 @@ class Holding:
         held.done = offset
         return True
 
+    def keep(self, give: Give, offset: int | None) -> None:
+        """Let no commit of this assignment pass an offset; None: all that was read may be passed."""
+        held = self._by(give)
+        if held is not None:
+            held.kept = offset
+
+    def keep_all(self, give: Give) -> int | None:
+        """Let no commit pass the offset that is committed now; return it, or None if there is none."""
+        held = self._by(give)
+        if held is None or held.least is None:
+            return None
+        held.kept = held.least
+        return held.kept
+
     def acknowledge(self, offsets: Iterable[CommittedOffset], epoch: int) -> None:
         """Note that these offsets, committed in that epoch, are acknowledged."""
         for entry in offsets:
@@ -210,6 +258,8 @@ class Holding:
             held.leader_epochs = _from(held.leader_epochs, entry.offset)
             if held.lost_end is not None and entry.offset > held.lost_end:
                 held.lost_end = None
+            if held.ahead or entry.ahead:
+                held.ahead = offsets_by_filter.merged(held.ahead, entry.ahead, held.acknowledged)
 
     def forget_acknowledged(self, *, readable_only: bool = False) -> None:
         """Treat no offset as committed any more."""

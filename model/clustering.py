@@ -5,9 +5,9 @@ This module implements `modes.Sharing`.
 
 from collections.abc import Collection, Mapping
 
-from model import claims, doubtful_commits, handover, ownership, releases, shared_offsets
+from model import claims, doubtful_commits, handover, offsets_by_filter, ownership, releases, shared_offsets
 from model.decisions import How, Start, Trigger
-from model.events import Heartbeat, Reset
+from model.events import Ahead, Heartbeat, Reset
 from model.group import Group, Member
 from model.queue import Queue
 from model.target import Target, compute, strategy_of
@@ -97,9 +97,16 @@ def is_doubted(turn: Turn, queue: Queue) -> bool:
     return doubtful_commits.is_contradicted(turn, queue)
 
 
-def commit(turn: Turn, client_id: str, queue: Queue, offset: int, leader_epoch: int | None) -> None:
+def ahead(group: Group, queue: Queue) -> tuple[Ahead, ...]:
+    """Return the group's progress beyond the committed offset of a queue."""
+    return offsets_by_filter.of(group, queue)
+
+
+def commit(
+    turn: Turn, client_id: str, queue: Queue, offset: int, leader_epoch: int | None, ahead: tuple[Ahead, ...]
+) -> None:
     """Store a commit as the offset of the group."""
-    shared_offsets.commit(turn, queue, offset, leader_epoch)
+    shared_offsets.commit(turn, queue, offset, leader_epoch, ahead)
 
 
 def wrong_reset(turn: Turn, event: Reset) -> str:

@@ -97,6 +97,18 @@ ABSENT_ROUTE_MS = 60_000
 30 s) and no group of the shard subscribes it: the topic may exist by now."""
 GONE_TOPIC_MS = 3_600_000
 """State of a deleted topic is forgotten after this, ms: longer than any restart of its brokers."""
+MAX_FILTERS = 8
+"""Most different filters of a topic whose messages and offsets are told apart; further ones count as ``*``, which means
+that messages are kept, and delivered again, rather than lost."""
+FEW_QUEUES = 2_000
+"""Most queues in an assignment that has offsets by filter, and more than one entry for the filters of other members:
+an assignment with more queues has no room for them."""
+MAX_OTHERS_BYTES = 65_536
+"""Most bytes of other members' filters in an assignment, as JSON; instead of more, one entry stands for all topics."""
+MAX_AHEAD_BYTES = 1_048_576
+"""Most bytes of the offsets by filter that a group keeps, as JSON; without one, messages are delivered again."""
+MAX_AHEAD_SENT_BYTES = 65_536
+"""Most bytes of offsets by filter in an assignment or in a commit, as JSON."""
 LAST_RESETS = 16
 """Remembered request ids of resets per group, so that a repeated request has no effect."""
 MAX_CAUSES = 16

@@ -83,12 +83,17 @@ def _differences(turn: Turn, member: Member) -> Iterator[str]:
     for sign, topics, count in (("+", more, len(more)), ("-", lacking, len(others) - len(common))):
         if count:
             yield f"topics differ from those of {group.oldest}: {_named(sign, topics, count)}"
+    kept = (
+        "; messages that only one of them wants are kept for it"
+        if turn.level >= 3 and group.mode == "clustering"
+        else ""
+    )
     for topic in common:
         one, other = mine[topic], others[topic]
         if (one.expression, one.expression_type) != (other.expression, other.expression_type):
             yield (
                 f"filter of {topic}, {one.expression_type} {one.expression!r}, differs from "
-                f"{other.expression_type} {other.expression!r} of {group.oldest}"
+                f"{other.expression_type} {other.expression!r} of {group.oldest}{kept}"
             )
     if group.settings.strategy is None and member.strategy != oldest.strategy:
         yield f"strategy {member.strategy} differs from {oldest.strategy} of {group.oldest}"

@@ -23,6 +23,7 @@ _CHARACTERS: Mapping[str, int] = {
     "client_id": _NAME,
     "detail": config.MAX_DETAIL,
     "error": config.MAX_ERROR,
+    "expression": 4_096,
     "from": _NAME,
     "group_id": _NAME,
     "instance_id": 64,
@@ -41,6 +42,7 @@ _CHARACTERS: Mapping[str, int] = {
 """Name of a text that declares no bound itself -> its most characters."""
 
 _ITEMS: Mapping[str, int] = {
+    "ahead": config.MAX_FILTERS,
     "causes": config.MAX_CAUSES,
     "notes": config.MAX_NOTES,
     "revoke": config.MAX_CLAIMS,
@@ -50,7 +52,11 @@ _ITEMS: Mapping[str, int] = {
 
 _MOST_QUEUES = config.MAX_SHARE_BYTES // assignment_limits.bytes_of(Queue("t", "", 0))
 
-_BYTES: Mapping[str, int] = {"queues": config.MAX_SHARE_BYTES + _MOST_QUEUES * assignment_limits.UNCOUNTED_BYTES}
+_BYTES: Mapping[str, int] = {
+    # With more than `FEW_QUEUES`: one entry without a topic. With fewer, the queues are smaller by far more than this.
+    "others": 128,
+    "queues": config.MAX_SHARE_BYTES + _MOST_QUEUES * assignment_limits.UNCOUNTED_BYTES,
+}
 """Name of a list -> the most bytes of its items, for lists that are bounded by bytes."""
 
 
@@ -98,7 +104,7 @@ def _most(name: str, declared: inspect.Type) -> int:
             tagged = len(f'"{tag_field}":"{tag}",') if tag is not None else 0
             named = sum(len(f'"{field.encode_name}":,') + _most(field.encode_name, field.type) for field in fields)
             return len("{}") + tagged + named
-        case inspect.ListType(item_type=item):
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             return len("[]") + (_BYTES.get(name) or _ITEMS[name] * (_most(name, item) + len(",")))
         case inspect.StrType(pattern=str(pattern)):
             [most] = re.findall(r"\{\d,(\d+)\}\\Z$", pattern)

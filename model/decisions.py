@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from model.events import Mode, Policy
+from model.events import Ahead, FilterType, Mode, Policy
 from model.queue import ClientId, GroupId, InstanceId, Queue
 
 Epoch = Annotated[int, Meta(description="epoch of the group; never decreases")]
@@ -62,6 +62,18 @@ class Start(Struct, frozen=True, omit_defaults=True):
         int | None,
         Meta(description="leader epoch that was committed with the offset; null if none was, or below feature level 3"),
     ] = None
+    ahead: Annotated[
+        tuple[Ahead, ...],
+        Meta(description="messages from the offset on that are processed: those below each of these that match it"),
+    ] = ()
+
+
+class OtherFilter(Struct, frozen=True, omit_defaults=True):
+    """A filter of other members of the group, which differs from the one of this member."""
+
+    topic: Annotated[str, Meta(max_length=255, description="its topic; empty: all topics of the member")] = ""
+    expression: Annotated[str, Meta(max_length=4_096)] = "*"
+    expression_type: FilterType = "TAG"
 
 
 class AssignedQueue(Struct, frozen=True):
@@ -105,6 +117,11 @@ class Assignment(Decision, kw_only=True, tag="assignment"):
         Meta(description="round of the group in which the assignment was sent; absent below feature level 3"),
     ] = UNSET
     """Present from feature level 3 on; heartbeats show it. It proves to the coordinator what was published."""
+    others: Annotated[
+        list[OtherFilter] | UnsetType,
+        Meta(description="other filters that members of the group have for topics of this member; absent if none"),
+    ] = UNSET
+    """Present from feature level 3 on."""
 
 
 class Fenced(Decision, kw_only=True, tag="fenced"):
@@ -214,6 +231,11 @@ class Offset(Decision, kw_only=True, tag="offset"):
         Meta(description="leader epoch that was committed with the offset; absent if none was"),
     ] = UNSET
     """Present from feature level 3 on, if it is known."""
+    ahead: Annotated[
+        tuple[Ahead, ...] | UnsetType,
+        Meta(description="progress beyond the offset, by filter; absent if there is none"),
+    ] = UNSET
+    """Present from feature level 3 on."""
 
 
 class LockAnswer(Decision, kw_only=True, tag="lock"):

@@ -29,6 +29,9 @@ Flat = Plain | list[Plain] | dict[str, Plain]
 StrategyParams = Annotated[dict[str, Plain | list[Flat] | dict[str, Flat]], Meta(max_length=config.MAX_PARAMS)]
 Queues = Annotated[list[Queue], Meta(max_length=config.MAX_QUEUES)]
 Mode = Literal["clustering", "broadcasting"]
+FilterType = Literal["TAG", "SQL92"]
+Filter = tuple[str, FilterType]
+"""An expression and its type: the messages of a topic that a member wants."""
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
@@ -102,6 +105,21 @@ class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
     ] = ""
 
 
+class Ahead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a queue is processed for one filter, beyond its committed offset."""
+
+    expression: Annotated[str, Meta(max_length=4_096, description="the filter: tags or SQL92; * accepts all")] = "*"
+    expression_type: FilterType = "TAG"
+    offset: Annotated[
+        int, Meta(ge=0, le=2**63 - 1, description="every message below it that matches the filter is processed")
+    ]
+
+    @property
+    def filter(self) -> Filter:
+        """The expression and its type."""
+        return self.expression, self.expression_type
+
+
 class CommittedOffset(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The committed offset of one queue."""
 
@@ -121,6 +139,13 @@ class CommittedOffset(Struct, frozen=True, kw_only=True, omit_defaults=True):
         ]
         | None
     ) = None
+    ahead: Annotated[
+        tuple[Ahead, ...],
+        Meta(
+            max_length=config.MAX_FILTERS,
+            description="progress beyond the offset, by filter, while members of the group have different filters",
+        ),
+    ] = ()
 
 
 class Commit(Event, frozen=True, kw_only=True, tag="commit"):

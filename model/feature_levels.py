@@ -16,7 +16,8 @@ CHANGES: Mapping[int, str] = {
     2: "a record in the wrong partition is rejected with the number of the right one and the number of partitions",
     3: "a member is evicted as deaf only when others have received records that were sent after its own; "
     "a topic that did not exist when a group subscribed it, or that was recreated, is consumed from its first message; "
-    "committed offsets have leader epochs and go back with a log that lost its tail; forget_after_ms applies",
+    "committed offsets have leader epochs and go back with a log that lost its tail; forget_after_ms applies; "
+    "members with different filters of a topic keep messages for each other",
 }
 """Level -> what is new in it."""
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from model import config
 from model.config import NEVER_MS
 from model.decisions import Cause, FencedReason, How, Start, Trigger
-from model.events import Heartbeat, Mode, Policy, Subscription
+from model.events import Ahead, Filter, Heartbeat, Mode, Policy, Subscription
 from model.queue import Queue
 from model.shard_load import NOTHING, Load
 
@@ -307,6 +307,13 @@ class Group(Struct, array_like=True, kw_only=True):
     show its own; -1 never."""
     leader_epochs: dict[Queue, int] = {}
     """Queue -> leader epoch that was committed with its offset; empty below feature level 3."""
+    filters: dict[str, list[Filter]] = {}
+    """Topic of which members have different filters -> those filters, each with its type, sorted; as the members were
+    last compared. Empty below feature level 3."""
+    ahead: dict[Queue, tuple[Ahead, ...]] = {}
+    """Queue -> progress beyond its committed offset, by filter; see `offsets_by_filter`."""
+    ahead_bytes: int = 0
+    """Size of `ahead` in JSON, in bytes."""
 
     @property
     def is_blank(self) -> bool:
@@ -396,7 +403,7 @@ class Group(Struct, array_like=True, kw_only=True):
         self.configured_epoch, self.heard_epoch, self.retargeted_ms = self.epoch - 1, -1, -1
         for ended in self.ended.values():
             ended.told_ms = 0  # the last fencing may never have been published
-        self.listed, self.reset_at = {}, {}
+        self.listed, self.reset_at, self.filters = {}, {}, {}
         self.probed_ms = -1
         for own in self.own_offsets.values():
             own.left_ms = now_ms if own.left_ms < 0 else own.left_ms

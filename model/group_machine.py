@@ -23,6 +23,7 @@ from model import (
     assignments,
     config,
     conflicts,
+    differing_filters,
     events,
     failed_messages,
     feature_levels,
@@ -216,7 +217,8 @@ def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
             notes=assignment_limits.first_notes(target.notes),
         )
     )
-    return combined(sharing.follow_target(turn), sending(assignments.without_settings(group)))
+    followed = combined(sharing.follow_target(turn), sending(assignments.without_settings(group)))
+    return combined(followed, sending(differing_filters.review(turn))) if turn.level >= 3 else followed
 
 
 def _next_due_ms(turn: Turn) -> int:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from model import broadcasting, clustering
 from model.decisions import How, Start, Trigger
-from model.events import Heartbeat, Mode, Reset
+from model.events import Ahead, Heartbeat, Mode, Reset
 from model.group import Group, Member
 from model.queue import Queue
 from model.target import Target
@@ -66,8 +66,19 @@ class Sharing(Protocol):
     def is_doubted(self, turn: Turn, queue: Queue) -> bool:
         """Return whether the newest routes show that a queue ends below its committed offset."""
 
-    def commit(self, turn: Turn, client_id: str, queue: Queue, offset: int, leader_epoch: int | None) -> None:
-        """Store a valid commit, and the leader epoch if it is known."""
+    def ahead(self, group: Group, queue: Queue) -> tuple[Ahead, ...]:
+        """Return the progress beyond the committed offset of a queue, by filter; see `offsets_by_filter`."""
+
+    def commit(
+        self,
+        turn: Turn,
+        client_id: str,
+        queue: Queue,
+        offset: int,
+        leader_epoch: int | None,
+        ahead: tuple[Ahead, ...],
+    ) -> None:
+        """Store a valid commit, the leader epoch if it is known, and all progress beyond it."""
 
     def wrong_reset(self, turn: Turn, event: Reset) -> str:
         """Return why a reset sets too many offsets; empty if it does not."""

@@ -2,7 +2,7 @@
 
 from msgspec import UNSET
 
-from model import assignment_limits, config, doubtful_commits, leader_epochs, learning, own_offsets
+from model import assignment_limits, config, doubtful_commits, leader_epochs, learning, offsets_by_filter, own_offsets
 from model.decisions import BY_THE_LOG, Offset, Rebalance, Rejected
 from model.events import Commit, CommittedOffset, Reset
 from model.modes import Sharing, offsets_of, sharing_of
@@ -16,7 +16,8 @@ def commit(turn: Turn, event: Commit) -> None:
 
     It must not be below the epoch of the queue's assignment. Kafka has the same rule, one epoch per partition: a commit
     for a queue that its owner kept stays valid in later epochs. Invalid commits are rejected, queue by queue, in one
-    decision. An offset that is not above the committed one is ignored, unless the log has lost its tail.
+    decision. An offset that is not above the committed one is ignored, unless the log has lost its tail. Its progress
+    for a filter counts.
     """
     group = turn.group
     bad = []
@@ -31,21 +32,32 @@ def commit(turn: Turn, event: Commit) -> None:
             bad.append(f"{entry.queue}: {wrong}")
             continue
         before, leader_epoch = committed.get(entry.queue, -1), entry.leader_epoch if has_leader_epochs else None
-        is_news = leader_epochs.is_news(entry.offset, leader_epoch, before, known.get(entry.queue))
-        if is_news or (leader_epoch is None and entry.offset < before and sharing.is_doubted(turn, entry.queue)):
-            sharing.commit(turn, event.client_id, entry.queue, entry.offset, leader_epoch)
-            goes_back = entry.offset < before
+        offset, epoch_before = entry.offset, known.get(entry.queue)
+        is_news = leader_epochs.is_news(offset, leader_epoch, before, epoch_before)
+        is_news |= leader_epoch is None and offset < before and sharing.is_doubted(turn, entry.queue)
+        goes_back = is_news and offset < before
+        ahead = now_ahead = sharing.ahead(group, entry.queue)
+        if is_news:
+            more = entry.ahead if turn.level >= 3 else ()
+            now_ahead = offsets_by_filter.merged(() if goes_back else ahead, more, offset)
+        elif entry.ahead and turn.level >= 3 and group.mode == "clustering":
+            if leader_epoch is None or epoch_before is None or leader_epoch >= epoch_before:  # else it may be lost
+                now_ahead = offsets_by_filter.merged(ahead, entry.ahead, before)
+            offset, leader_epoch = before, epoch_before
+        if is_news or now_ahead != ahead:
+            sharing.commit(turn, event.client_id, entry.queue, offset, leader_epoch, now_ahead)
             turn.say(
                 Offset(
                     group_id=group.group_id,
                     queue=entry.queue,
                     client_id=event.client_id,
-                    offset=entry.offset,
+                    offset=offset,
                     epoch=event.epoch,
                     metadata=f"the log lost its tail; committed before: {before}" if goes_back else entry.metadata,
                     reset_by=BY_THE_LOG if goes_back else None,
                     mode=group.mode,
                     leader_epoch=UNSET if leader_epoch is None else leader_epoch,
+                    ahead=sharing.ahead(group, entry.queue) or UNSET,
                 )
             )
     if bad:

@@ -2,8 +2,8 @@
 
 from operator import attrgetter
 
-from model import admission, assignment_limits, conflicts, topic_changes
-from model.events import Heartbeat, Subscription
+from model import admission, assignment_limits, conflicts, differing_filters, topic_changes
+from model.events import Filter, Heartbeat, Subscription
 from model.group import Member
 from model.modes import SHARING
 from model.turn import NOTHING, Outcome, Turn, combined
@@ -35,6 +35,7 @@ def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
     member.bytes += more
     reviewed = NOTHING
     changed = wanted.keys() != member.subscriptions.keys()
+    refiltered = turn.level >= 3 and _filters(wanted) != _filters(member.subscriptions)
     if changed:
         difference = assignment_limits.shortened(_difference(member.subscriptions, wanted))
         turn.note(beat.client_id, member, "resubscribed", difference)
@@ -47,15 +48,19 @@ def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
         group.stale = True
         group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
     conflicts.review(turn, beat.client_id)
-    if not changed:
-        return NOTHING
     sharing = SHARING[beat.mode]
+    if not changed:
+        return sharing.concerned("subscription") if refiltered else NOTHING
     return combined(sharing.concerned("subscription"), reviewed, sharing.resubscribe(turn, beat.client_id, left))
 
 
 def are_stored(beat: Heartbeat, member: Member) -> bool:
     """Return whether a heartbeat has the preferences that are stored, in the same order."""
     return _named(member) == _named(beat) and list(member.subscriptions.values()) == beat.subscriptions
+
+
+def _filters(subscriptions: dict[str, Subscription]) -> list[Filter]:
+    return [differing_filters.filter_of(subscription) for _, subscription in sorted(subscriptions.items())]
 
 
 def _newer(known: Subscription | None, shown: Subscription) -> Subscription:

@@ -5,8 +5,9 @@ They are kept when the owner changes, and when the group changes its mode.
 
 from collections.abc import Iterable
 
-from model import doubtful_commits, leader_epochs, learning
+from model import doubtful_commits, leader_epochs, learning, offsets_by_filter
 from model.decisions import Start
+from model.events import Ahead
 from model.group import Group
 from model.queue import Queue
 from model.retry_topics import is_retry_topic
@@ -20,7 +21,11 @@ def start(group: Group, client_id: str, queue: Queue) -> Start:
     The retry topic starts at its first message, as with RocketMQ.
     """
     if queue in group.offsets:
-        return Start(offset=group.offsets[queue], leader_epoch=group.leader_epochs.get(queue))
+        return Start(
+            offset=group.offsets[queue],
+            leader_epoch=group.leader_epochs.get(queue),
+            ahead=offsets_by_filter.of(group, queue),
+        )
     # A message of the retry topic must not be skipped, even if it is older than the first consumer of its queue.
     from_first = queue in group.added or is_retry_topic(queue.topic, group.group_id)
     return Start(policy="first") if from_first else group.members[client_id].first_start
@@ -40,16 +45,16 @@ def note_added(group: Group, target: Target) -> None:
 def start_at_first(group: Group, topic: str, queues: Iterable[Queue]) -> None:
     """Start the queues of a topic that was created after the group subscribed it at their first messages."""
     group.consumed = sorted({*group.consumed, topic})
-    for queue in queues:
-        if queue not in group.offsets:
-            group.added[queue] = group.epoch
+    group.added |= {queue: group.epoch for queue in queues if queue not in group.offsets}
 
 
-def commit(turn: Turn, queue: Queue, offset: int, leader_epoch: int | None) -> None:
-    """Store a commit of the queue's owner."""
+def commit(turn: Turn, queue: Queue, offset: int, leader_epoch: int | None, ahead: tuple[Ahead, ...]) -> None:
+    """Store a commit of the queue's owner; `ahead`: all offsets by filter that the queue has from now on."""
     if offset < turn.group.offsets.get(queue, -1):
         turn.group.doubts.pop(queue, None)  # it was about the offset that the log has lost
     doubtful_commits.note_commit(turn, queue, offset)
+    if ahead or queue in turn.group.ahead:
+        offsets_by_filter.store(turn.group, queue, ahead)
     turn.group.offsets[queue] = offset
     leader_epochs.note(turn.group.leader_epochs, queue, leader_epoch)
     turn.group.added.pop(queue, None)
@@ -68,6 +73,7 @@ def reset(turn: Turn, queue: Queue, offset: int, why: str, by: str, leader_epoch
     leader_epochs.note(group.leader_epochs, queue, leader_epoch)
     group.reset_epochs[queue] = group.epoch
     learning.note_reset(turn, queue)
+    offsets_by_filter.forget(group, (queue,))
     group.added.pop(queue, None)
     group.doubts.pop(queue, None)
     owner = group.owners.get(queue)

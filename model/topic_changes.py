@@ -6,7 +6,7 @@ recorded as a reset by the route.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from model import config, own_offsets, shared_offsets
+from model import config, offsets_by_filter, own_offsets, shared_offsets
 from model.events import Route, RoutedQueue
 from model.group import Doubt, Group
 from model.offsets import begin_reset
@@ -210,6 +210,7 @@ def _forget(group: Group, topics: Collection[str]) -> None:
     for kept in (group.offsets, group.freed, group.added, group.reset_epochs, group.doubts, group.leader_epochs):
         for queue in [queue for queue in kept if queue.topic in topics]:
             del kept[queue]
+    offsets_by_filter.forget(group, [queue for queue in group.ahead if queue.topic in topics])
     own_offsets.forget_topics(group, topics)
     group.consumed = [name for name in group.consumed if name not in topics]
     for names in (group.gone_topics, group.idle_topics, group.topic_ids, group.suspected_ids):

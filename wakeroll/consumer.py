@@ -28,6 +28,7 @@ from wakeroll.fetch import Fetched, Fetcher
 from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
 from wakeroll.keys import client_key_for, read_keys
+from wakeroll.message_selection import MessageSelection
 from wakeroll.outbox import Outbox
 from wakeroll.own_process import OwnProcess
 from wakeroll.push import limits
@@ -178,6 +179,7 @@ class Consumer:
         self._is_in_doubt = False
         """Whether `poll` or `run` ended by an exception, which may have come anywhere, also from a signal handler. Then
         the message of that `poll` reached nobody, and messages may have been read that nobody received."""
+        self._selection = MessageSelection(self._control, self._reader, self._filters)
         self._starts = QueueStarts(self._control, self._reader, on_assigned)
         self._loop: PushLoop | None = None
         """Runs while `run` does."""
@@ -353,7 +355,7 @@ class Consumer:
                     self._control,
                     self._reader,
                     self._starts,
-                    self._filters,
+                    self._selection,
                     handler,
                     push_limits,
                     rules if on_error == "retry" else None,
@@ -479,7 +481,7 @@ class Consumer:
             raise InvalidUsage("seek() was called during run(); call it in on_assigned, or use poll()")
         self._reader.position(named)  # or it raises an error
         self._is_in_doubt = True  # until the reader is there
-        self._reader.seek(named, offset)
+        self._selection.seek(named, offset)
         self._is_in_doubt = False
 
     def put_back(self) -> None:
@@ -497,7 +499,7 @@ class Consumer:
         if self._handed is not None:
             give, next_offset = self._handed
             self._is_in_doubt = True  # until the reader is there
-            self._reader.set_back([(give, next_offset - 1)])
+            self._selection.set_back([(give, next_offset - 1)])
             self._handed = None
             self._is_in_doubt = False
 
@@ -620,6 +622,7 @@ class Consumer:
             self._loop = None
         self._handed = None
         self._reader.recover()
+        self._selection.recover()
         self._control.changed.set()
         self._is_in_doubt = False
 
@@ -641,12 +644,11 @@ class Consumer:
             self._reader.set_back([(give, offset)])
             self._reader.hold_back([give.queue])
             return None
-        place = give, offset + 1
-        if not self._filters.wants(give.queue.topic, message):
-            self._control.done(*place)
-            self._reader.reach(place)
+        if (passed := self._selection.passed(give, message, offset)) is not None:
+            self._control.done(give, passed)
+            self._reader.reach((give, passed))
             return None
-        self._handed = place
+        self._handed = give, offset + 1
         return message
 
     def _follow_moves(self) -> None:
@@ -670,6 +672,7 @@ class Consumer:
         try:
             readable, draining = control.view()
             reader.stop_all_but(readable)
+            self._selection.follow()
             self._tell(self._on_revoked, self._starts.ended())
             control.released(draining)
             self._starts.begin(control.view()[0])

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from model.client import Client
-from model.client_actions import Dropped, EventRefused, Give, Output, Send, Take
-from model.decisions import Rejected, Wake
+from model.client_actions import Dropped, EventRefused, Give, OthersChanged, Output, Send, Take
+from model.decisions import OtherFilter, Rejected, Wake
 from model.events import Commit, Failure, Heartbeat, Subscription
 from model.instance_secrets import provable_id
 from model.queue import Queue
@@ -93,6 +93,21 @@ class Control:
         """Return the committed offsets of this client's queues, as far as it knows them."""
         with self._lock:
             return self._client.commits()
+
+    @property
+    def others(self) -> tuple[OtherFilter, ...]:
+        """Filters of other members for topics of this client."""
+        return self._client.others
+
+    def keep(self, give: Give, offset: int | None) -> None:
+        """Let no commit of this assignment pass an offset; see `Client.keep`."""
+        with self._lock:
+            self._client.keep(give, offset)
+
+    def keep_all(self, give: Give) -> int | None:
+        """Let no commit of this assignment pass what is committed now, and return that; see `Client.keep_all`."""
+        with self._lock:
+            return self._client.keep_all(give)
 
     @property
     def revoke_timeout_s(self) -> float:
@@ -252,6 +267,9 @@ class Control:
                 case Send(event):
                     self._outbox.send(event)
                 case Give() | Take():
+                    self.changed.set()
+                case OthersChanged(others):
+                    self._log.others_changed(others)
                     self.changed.set()
                 case Dropped():
                     self._drop(output)

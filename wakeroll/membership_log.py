@@ -3,9 +3,13 @@
 import logging
 
 from model.client_actions import Dropped, Give, Output, Take
+from model.decisions import OtherFilter
 from wakeroll.name_lists import names_of
 
 log = logging.getLogger("wakeroll")
+
+_NAMED = 8
+"""Filters that a line names at most."""
 
 
 class MembershipLog:
@@ -26,6 +30,21 @@ class MembershipLog:
         for what, queues in (("revoked", revoked), ("assigned", assigned)):
             if queues:
                 log.info("%s: %s queues: %d (%s)", self._who, what, len(queues), names_of(queues))
+
+    def others_changed(self, others: tuple[OtherFilter, ...]) -> None:
+        """Note the filters of other members, which differ from this one's."""
+        if not others:
+            log.info("%s: the members have the same filters; no messages are kept for others", self._who)
+            return
+        named = [f"{other.topic or 'all topics'}: {other.expression_type} {other.expression!r}" for other in others]
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        log.warning(
+            "%s: other members have other filters (%s%s); messages that only they want are kept for them: no commit "
+            "passes the first of these in a queue",
+            self._who,
+            ", ".join(named[:_NAMED]),
+            more,
+        )
 
     def ended(self, dropped: Dropped, why: str) -> None:
         """Note that an instance ended, and its queues with it; `why` is a sentence."""

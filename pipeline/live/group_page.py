@@ -133,8 +133,14 @@ def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]
 
 
 def _note(sources: GroupSources, queue: Queue) -> str:
-    """Return why a queue has no owner; empty if it has one, or the reason is not known."""
+    """Return why a queue has no owner, or for which filters it is ahead of its committed offset; else empty.
+
+    It is also empty if the reason is not known.
+    """
     group, history = sources.group, sources.history
+    if ahead := group.ahead.get(queue):
+        done = ", ".join(f"{one.expression_type} {one.expression!r:.100} to {one.offset}" for one in ahead)
+        return f"processed for {done}; messages from {group.offsets[queue]} on are kept for members with other filters"
     if queue in sources.owners or group.mode == "broadcasting" or not history.rebalances:
         return ""
     last = history.rebalances[-1].decision

@@ -150,6 +150,7 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     is_held: bool
     """Whether its owner waits in a held pull."""
     note: str = ""
+    """Why nobody owns it, or for which filters it is ahead of its committed offset; else empty."""
 
     @property
     def queue(self) -> Queue:

@@ -67,6 +67,7 @@ from model.decisions import (
     Wake,
 )
 from model.events import (
+    Ahead,
     AnyEvent,
     Arrival,
     Cancel,
@@ -375,8 +376,12 @@ class Story:
         given = {"epoch": heard.epoch if heard else -1, "instance_id": instance_id, "metadata": ""}
         given |= {field: value for field, value in _values(options).items() if field in given}
         metadata = given.pop("metadata")
+        ahead = tuple(
+            Ahead(expression=expression, offset=int(offset))
+            for expression, _, offset in (text.rpartition("@") for text in options.pop("ahead", "").split(",") if text)
+        )
         offsets = [
-            CommittedOffset(queue=_queue(queue), offset=int(offset), metadata=metadata)
+            CommittedOffset(queue=_queue(queue), offset=int(offset), metadata=metadata, ahead=ahead)
             for queue, offset in options.items()
             if queue not in ("epoch", "instance_id", "metadata")
         ]
@@ -506,6 +511,7 @@ def _assigned(assignment: Assignment) -> str:
             words.append(f"from {start.offset}")
         elif start.policy != "last":
             words.append(f"from {start.policy}")
+        words += [f"{one.expression} done to {one.offset}" for one in start.ahead]
         shares.append(_names(one.queue for one in same) + (f" ({', '.join(words)})" if words else ""))
     text = ", ".join(shares) or "nothing"
     if assignment.revoke:
@@ -514,6 +520,8 @@ def _assigned(assignment: Assignment) -> str:
         text += f"; {assignment.mode}"
     if assignment.state != "stable":
         text += f"; {assignment.state}"
+    if assignment.others:
+        text += "; others want " + ", ".join(f"{one.topic} {one.expression!r}" for one in assignment.others)
     usual = (config.HEARTBEAT_MS, config.SESSION_TIMEOUT_MS, config.REVOKE_TIMEOUT_MS)
     told = (assignment.heartbeat_ms, assignment.session_timeout_ms, assignment.revoke_timeout_ms)
     if told != usual:
@@ -539,9 +547,15 @@ def _offsets(decisions: list[Offset]) -> Iterator[str]:
     for (client_id, epoch, metadata, reset_by), same in groupby(
         decisions, key=lambda each: (each.client_id, each.epoch, each.metadata, each.reset_by)
     ):
-        far = ", ".join(f"{each.queue} to {each.offset}" for each in same)
+        far = ", ".join(f"{each.queue} to {each.offset}{_ahead(each)}" for each in same)
         by = client_id if reset_by is None else f"{reset_by} for {client_id or 'nobody yet'}"
         yield f"offset {far}: by {by} in epoch {_epoch(epoch)}" + (f", {metadata!r}" if metadata else "")
+
+
+def _ahead(offset: Offset) -> str:
+    if not offset.ahead:
+        return ""
+    return f" ({', '.join(f'{one.expression!r} to {one.offset}' for one in offset.ahead)})"
 
 
 def _wakes(decisions: list[Wake]) -> Iterator[str]:

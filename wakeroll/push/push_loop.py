@@ -11,6 +11,7 @@ from model.retry_topics import retry_topic_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.heartbeat_thread import Control
 from wakeroll.held_locks import free
+from wakeroll.message_selection import MessageSelection
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.name_lists import names_of
 from wakeroll.push.delayed_messages import DelayedMessages
@@ -23,7 +24,6 @@ from wakeroll.push.workers import Handler, workers_for
 from wakeroll.queue_starts import OnQueues, QueueStarts
 from wakeroll.reader import Move, Reader
 from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
-from wakeroll.topic_filters import TopicFilters
 
 log = logging.getLogger("wakeroll")
 
@@ -50,7 +50,7 @@ class PushLoop:
         control: Control,
         reader: Reader,
         starts: QueueStarts,
-        filters: TopicFilters,
+        selection: MessageSelection,
         handler: Handler,
         limits: PushLimits,
         rules: RetryRules | None,
@@ -67,7 +67,7 @@ class PushLoop:
             control: the membership.
             reader: reads the queues; used by the thread of `run` only.
             starts: begins to read new queues.
-            filters: of the topics.
+            selection: selects the messages of each queue.
             handler: receives the messages.
             limits: how much at once.
             rules: how failed messages are retried; None: an exception of the handler ends the loop.
@@ -80,7 +80,7 @@ class PushLoop:
         self._control = control
         self._reader = reader
         self._starts = starts
-        self._filters = filters
+        self._selection = selection
         self._limits = limits
         self._orderly = orderly
         self._on_revoked = on_revoked
@@ -210,6 +210,7 @@ class PushLoop:
         try:
             readable, _ = control.view()
             self._reader.stop_all_but(readable)
+            self._selection.follow()
             now = now_ms()
             until = NEVER_MS if self._orderly else now + round(control.revoke_timeout_s * 1_000 * GIVE_UP_AT)
             for queue in self._starts.ended():
@@ -251,7 +252,7 @@ class PushLoop:
                 delayed.append(work)
                 continue
             end = offset_of(messages[-1]) + 1
-            self._dispatch.add(work, self._filters.select(give.queue.topic, messages), end)
+            self._dispatch.add(work, *self._selection.select(give, messages, end))
             self._largest = max(self._largest, work.largest)
             touched.append(work)
         if self._reader.moves or self._reader.is_mending:
@@ -417,7 +418,7 @@ class PushLoop:
         self._go_on_where_settled(all_of_them=True)
         self._reader.go_on(list(self._paused))
         self._paused.clear()
-        self._reader.set_back([(work.give, work.position) for work in self._work.values()])
+        self._selection.set_back([(work.give, work.position) for work in self._work.values()])
 
 
 class _Leaving:

@@ -29,6 +29,7 @@ from tests.support.simulation.push.simulated_kafka import SendFaults, SimulatedC
 from wakeroll import DeadLetter, Retry, WakerollError, heartbeat_thread, origin_of, queue_starts
 from wakeroll.connection import Topics
 from wakeroll.heartbeat_thread import Control
+from wakeroll.message_selection import MessageSelection
 from wakeroll.push import dispatch, failure_handling, push_loop, queue_work, send_back, workers
 from wakeroll.push.failure_handling import RetryRules
 from wakeroll.push.limits import PushLimits
@@ -494,6 +495,7 @@ class SimulatedClient:
         self._filters = TopicFilters(subscriptions)
         outbox = SimulatedOutbox(world, lambda: self.cut_until_s)
         self._control = Control(client, SimulatedInbox(world, client_id), outbox, lambda _: None)  # type: ignore[arg-type]
+        self._selection = MessageSelection(self._control, self.reader, self._filters)
         self._starts = QueueStarts(self._control, self.reader, self._assigned)
         self._stopping = self._leaving = False
         self._stopped_s = NEVER_S
@@ -547,7 +549,7 @@ class SimulatedClient:
                 self._control,
                 self.reader,
                 self._starts,
-                self._filters,
+                self._selection,
                 self._handle,
                 plan.limits,
                 plan.rules,

@@ -1,0 +1,219 @@
+"""The messages of each queue that a consumer delivers; and those that it keeps, because only other members want them.
+
+While members of a group have different filters of a topic, a message is passed over only if none of them matches. The
+offset of the first message that only others want is the barrier of its queue: no commit passes it, and the next owner
+starts there at the latest. Messages that are processed already, for some filter, are not delivered again.
+"""
+
+from collections.abc import Iterable
+
+from confluent_kafka import Message
+
+from model.client_actions import Give
+from model.decisions import OtherFilter
+from model.filters import FilterError, ParsedSubscription, parse
+from model.queue import Queue
+from wakeroll.headers import wants
+from wakeroll.heartbeat_thread import Control
+from wakeroll.reader import Reader
+from wakeroll.topic_filters import TopicFilters
+
+
+class _Selected:
+    """The messages of one assignment of a queue, as far as they were read."""
+
+    __slots__ = ("ahead", "barrier", "first_kept", "give", "is_plain", "known_below", "next", "others")
+
+    def __init__(self, give: Give, others: list[ParsedSubscription]) -> None:
+        self.give = give
+        self.others = others
+        """Filters of other members."""
+        self.ahead = [
+            (parsed, one.offset) for one in give.start.ahead if (parsed := _parsed(one.expression, one.expression_type))
+        ]
+        """Filters whose messages below an offset are processed."""
+        self.next = 0
+        """Offset after the last message that was read; without meaning if only the consumer's own filter matters."""
+        self.known_below = 0
+        """Messages below this offset were delivered before, and are read again to find those that others want; 0 if no
+        message is read again."""
+        self.first_kept: int | None = None
+        """Offset of the first message that only others want; None if there was none."""
+        self.barrier: int | None = None
+        """Offset that no commit passes, as the client knows it; None if there is none."""
+        self.is_plain = not (self.others or self.ahead)
+        """Whether only the consumer's own filter matters."""
+
+
+class MessageSelection:
+    """Selects the messages of a consumer's queues, by its filters and those of other members. For one thread."""
+
+    def __init__(self, control: Control, reader: Reader, filters: TopicFilters) -> None:
+        """Begin without queues."""
+        self._control = control
+        self._reader = reader
+        self._filters = filters
+        self._others: tuple[OtherFilter, ...] = ()
+        self._queues: dict[Queue, _Selected] = {}
+        self._last: _Selected | None = None
+        """The queue of the last messages: the next ones are mostly of the same queue."""
+
+    def select(self, give: Give, messages: list[Message], end: int) -> tuple[list[Message], int]:
+        """Select messages of a queue.
+
+        Args:
+            give: the assignment of the queue.
+            messages: the next messages of the queue, in order of offset.
+            end: offset after the last of them.
+
+        Returns:
+            The messages to deliver, and the offset up to which all others count as processed for this consumer.
+        """
+        one = self._last
+        if one is None or one.give is not give:
+            one = self._last = self._find(give)
+        if one.is_plain:
+            return self._filters.select(give.queue.topic, messages), end
+        if (first := messages[0].offset() or 0) < one.next:  # the log lost its tail: there are other messages now
+            one.ahead, one.known_below = [], min(one.known_below, first)
+            one.first_kept = None if one.first_kept is None or one.first_kept >= first else one.first_kept
+        delivered = [message for message in messages if self._is_wanted(one, message)]
+        one.next, processed = end, max(end, one.known_below)
+        if end >= one.known_below:
+            one.known_below = 0
+        one.ahead = [(parsed, offset) for parsed, offset in one.ahead if offset > end]
+        self._set_barrier(one)
+        one.is_plain = not (one.others or one.ahead or one.known_below)
+        return delivered, processed
+
+    def passed(self, give: Give, message: Message, offset: int) -> int | None:
+        """Select one message, the next one of its queue.
+
+        Returns:
+            None if it is to be delivered; else the offset up to which all messages count as processed.
+        """
+        one = self._last
+        if one is None or one.give is not give:
+            one = self._last = self._find(give)
+        if one.is_plain:
+            return None if self._filters.wants(give.queue.topic, message) else offset + 1
+        delivered, processed = self.select(give, [message], offset + 1)
+        return None if delivered else processed
+
+    def follow(self) -> None:
+        """Follow a change of the other members' filters.
+
+        Messages that were passed over since the last commit are read again if one of them may want them.
+        """
+        others = self._control.others
+        if others == self._others:
+            return
+        self._others = others
+        reading = set(self._reader.queues)
+        for queue, one in list(self._queues.items()):
+            if queue not in reading:
+                del self._queues[queue]
+                continue
+            now = self._others_of(queue.topic)
+            if now == one.others:
+                continue
+            before, one.others = one.others, now
+            if now and (one.first_kept is not None or any(other not in before for other in now)):
+                self._read_again(one)
+            elif not now:
+                one.first_kept = None
+                self._set_barrier(one)
+            one.is_plain = not (one.others or one.ahead or one.known_below)
+
+    def recover(self) -> None:
+        """Begin again after an exception that came at an unknown place, when the reader has recovered.
+
+        Every queue in which the filters of others matter is read again from its committed offset; what the reader has
+        reached is not delivered again. It may be interrupted too, and called again.
+        """
+        self._last, self._others = None, self._control.others
+        self._queues = {}
+        for queue, give in self._reader.assigned().items():
+            one = _Selected(give, self._others_of(queue.topic))
+            if one.is_plain:
+                self._control.keep(give, None)
+            else:
+                self._read_again(one)
+            self._queues[queue] = one
+
+    def set_back(self, positions: Iterable[tuple[Give, int]]) -> None:
+        """Read queues again from these offsets on: messages from there on were not delivered, or not processed."""
+        wanted = []
+        for give, offset in positions:
+            one = self._queues.get(give.queue)
+            if one is not None and one.give is give and not one.is_plain:
+                one.next = min(one.next, offset)
+                one.known_below = min(one.known_below, offset)
+                offset = one.next  # lower, if it reads again what others may want
+            wanted.append((give, offset))
+        self._reader.set_back(wanted)
+
+    def seek(self, queue: Queue, offset: int) -> None:
+        """Read a queue from an offset on for the application, and deliver all that its filter wants from there on."""
+        self._reader.seek(queue, offset)
+        give = self._control.view()[0].get(queue)
+        if give is not None:
+            one = self._find(give)
+            one.ahead, one.known_below, one.next = [], 0, 0
+            one.is_plain = not one.others
+
+    def _find(self, give: Give) -> _Selected:
+        one = self._queues.get(give.queue)
+        if one is None or one.give is not give:
+            one = self._queues[give.queue] = _Selected(give, self._others_of(give.queue.topic))
+        return one
+
+    def _is_wanted(self, one: _Selected, message: Message) -> bool:
+        """Return whether to deliver a message; note it if only other members want it."""
+        offset = message.offset() or 0
+        is_own = self._filters.wants(one.give.queue.topic, message)
+        if offset < one.known_below and is_own:
+            return False
+        if any(offset < processed and wants(parsed, message) for parsed, processed in one.ahead):
+            return False
+        if is_own:
+            return True
+        if one.first_kept is None and any(wants(parsed, message) for parsed in one.others):
+            one.first_kept = offset
+        return False
+
+    def _read_again(self, one: _Selected) -> None:
+        """Read again what was read since the last commit, to find what the other members want now."""
+        committed = self._control.keep_all(one.give)
+        if committed is None:
+            return
+        one.first_kept, one.barrier = None, committed
+        one.next = self._reader.position(one.give.queue)
+        if committed < one.next:
+            one.known_below, one.next = max(one.known_below, one.next), committed
+            self._reader.set_back([(one.give, committed)])
+        self._set_barrier(one)
+
+    def _set_barrier(self, one: _Selected) -> None:
+        """Let commits pass the messages that are processed, delivered, or wanted by no member."""
+        barrier = one.first_kept
+        if barrier is None and one.next < one.known_below:
+            barrier = one.next
+        if barrier != one.barrier:
+            one.barrier = barrier
+            self._control.keep(one.give, barrier)
+
+    def _others_of(self, topic: str) -> list[ParsedSubscription]:
+        return [
+            parsed
+            for other in self._others
+            if other.topic in (topic, "") and (parsed := _parsed(other.expression, other.expression_type))
+        ]
+
+
+def _parsed(expression: str, expression_type: str) -> ParsedSubscription | None:
+    """Parse a filter of another member; None if it is invalid, because then nobody can deliver by it."""
+    try:
+        return parse(expression, expression_type)
+    except FilterError:
+        return None
