@@ -40,6 +40,8 @@ QUEUED_KIB = 16 * 1024
 """How much Kafka's client reads ahead, of all queues together (KiB). It fetches when it has less, and then as much from
 each broker: `fetch.max.bytes` follows this setting. Measured with 64 queues: with the default of 64 MiB, which allows
 fetches of 50 MiB, a consumer takes 100 MiB more, and its messages per second are the same."""
+GATHER_S = 0.2
+"""How long to wait for the ends of further queues before their positions are compared with the log (s)."""
 MEND_AGAIN_S = 1.0
 """How long to wait until Kafka is asked again where to continue in queues whose position is lost (s)."""
 FETCH_SETTINGS = {
@@ -89,8 +91,8 @@ class Reader:
         self._unproven: dict[Queue, int] = {}
         """Queues that were assigned at a position with a leader epoch, and the position: until the first message comes,
         the log may be another one. Kafka's client does not validate where an assignment begins."""
-        self._lost: set[Queue] = set()
-        """Queues of which Kafka no longer has the position."""
+        self._lost: dict[Queue, bool] = {}
+        """Queues of which Kafka may no longer have the position -> whether its client has stopped reading them."""
         self._mend_at = 0.0
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}
@@ -428,13 +430,26 @@ class Reader:
         error, give = message.error(), self._gives.get((message.topic(), message.partition()))
         assert error is not None, "a message without an error is delivered"
         if error.code() == KafkaError._PARTITION_EOF:
-            if give is not None and (end := message.offset() or 0) > self._positions[give.queue]:
-                self._positions[give.queue] = end
-                self.moves.append(Move(give, end))
+            if give is not None:
+                self._reach_end(give, message.offset() or 0)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET and give is not None:
-            self._lost.add(give.queue)
+            self._lost[give.queue] = True
         else:
             self._note(error, message.topic())
+
+    def _reach_end(self, give: Give, end: int) -> None:
+        """Process the end of a queue, which may be behind records that are never delivered.
+
+        If it is where an assignment began, no message shows whether the log is the one that was read.
+        """
+        queue = give.queue
+        if end > self._positions[queue]:
+            self._positions[queue] = end
+            self.moves.append(Move(give, end))
+        elif self._unproven.pop(queue, None) == end and queue not in self._lost:
+            if not self._lost:
+                self._mend_at = max(self._mend_at, time.monotonic() + GATHER_S)
+            self._lost[queue] = False
 
     def _is_proven(self, give: Give, messages: list[Message]) -> bool:
         """Return whether these messages, of which some have a new leader epoch, belong to the log that was read.
@@ -445,8 +460,9 @@ class Reader:
         queue = give.queue
         place = queue.topic, queue.queue_id
         if self._unproven.pop(queue, None) == self._positions[queue]:
-            self._lost.add(queue)
+            self._lost[queue] = True
         if queue in self._lost:
+            self._lost[queue] = True  # also if only its end was to be compared: these messages are read again
             return False
         for message in messages:
             if (leader_epoch := message.leader_epoch()) != self._leader_epochs[place]:
@@ -463,6 +479,9 @@ class Reader:
         }
         for queue, (offset, reason) in self._lost_positions.find(positions).items():
             before, leader_epoch = positions[queue]
+            if reason == "valid" and not self._lost[queue]:
+                self._is_found(queue)
+                continue
             self._move([TopicPartition(queue.topic, queue.queue_id, offset)])
             match reason:
                 case "expired":
@@ -496,7 +515,7 @@ class Reader:
     def _is_found(self, queue: Queue) -> None:
         """Note that nobody needs to look for the position of a queue any more."""
         self._unproven.pop(queue, None)
-        self._lost.discard(queue)
+        self._lost.pop(queue, None)
         self._lost_positions.forget(queue)
 
     def _note(self, error: KafkaError, topic: str | None) -> None:
