@@ -7,7 +7,7 @@ before all of it is written.
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ from pipeline.recovery.log_gaps import ahead_of, left_in_checkpoint, refuse_shor
 from pipeline.recovery.log_marks import refuse_replaced
 from pipeline.recovery.snapshots import replace_snapshots
 from pipeline.runtime.deciding_queries import COORDINATE, RECORD, partitions_of, query_of, topics_of
-from pipeline.runtime.process_locks import process_locks
+from pipeline.runtime.process_locks import ProcessLocks, process_locks
 from pipeline.runtime.process_name import process_name
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage, NotReachable
@@ -83,7 +83,7 @@ def reshard(spark: SparkSession, settings: Settings, partitions: int, metadata_m
         turn = Turn(settings, locks[0].turn_lease)
         _grow(settings, partitions)
         for its in due:
-            ends, count = _divide(spark, its, partitions, metadata_ms)
+            ends, count = _divide(spark, its, partitions, metadata_ms, locks)
             positions |= ends
             published += count
         for its in of_machines:
@@ -180,7 +180,7 @@ def _is_led(racks: Racks | KafkaError, partitions: int) -> bool:
 
 
 def _divide(
-    spark: SparkSession, settings: Settings, partitions: int, metadata_ms: int
+    spark: SparkSession, settings: Settings, partitions: int, metadata_ms: int, locks: Sequence[ProcessLocks]
 ) -> tuple[dict[ControlPartition, int], int]:
     """Decide the last records of the old number, and divide the states; return the positions, and a count."""
     query = query_of(settings)
@@ -209,6 +209,8 @@ def _divide(
         for number, body in parts.items():
             offset = ends[topic, partition] if number == partition else 0
             beginnings[name_of((topic, number))] = Beginning(offset=offset, era=shard.era, body=body)
+    for its in locks:
+        its.confirm()
     prepare(settings, Restore.of(beginnings))
     set_aside(settings.checkpoint(query))
     return ends, published

@@ -57,7 +57,7 @@ def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool =
     """
     query = query_of(settings)
     with ExitStack() as stack:
-        stack.enter_context(process_locks(settings, [COORDINATE]))
+        locks = stack.enter_context(process_locks(settings, [COORDINATE]))
         notes = restore_tables(settings, stack) or _restore_recording(settings, stack)
         ahead = ahead_of(settings, query) if has_batches(settings) else None
         others: frozenset[ControlPartition] = frozenset()
@@ -75,6 +75,7 @@ def prepare_restore(spark: SparkSession, settings: Settings, *, from_log: bool =
         else:
             raise InvalidUsage(f"{settings.checkpoint(query)} has a state; `wakeroll run` can continue from it")
         plans = _plans(settings, lefts, decided_so_far(settings), others)
+        locks.confirm()
         prepare(settings, restore_of(plans))
         if ahead is not None:
             set_aside(settings.checkpoint(query))

@@ -56,6 +56,15 @@ class ProcessLocks:
         for lease in self._leases:
             lease.raise_if_lost()
 
+    def confirm(self) -> None:
+        """Return if this process has all its leases; while their renewals do not return, wait for them.
+
+        Raises:
+            LeaseLost: another process has one of them.
+        """
+        for lease in self._leases:
+            lease.confirm()
+
     def _wait_for(self, holder: str) -> None:
         if holder != self._waits_for:
             self._waits_for = holder

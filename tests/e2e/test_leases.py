@@ -9,6 +9,8 @@ from pipeline.kafka.control_topics import ensure_lease_topic
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.runtime.lease_keeper import LeaseKeeper, LeaseLost
+from pipeline.runtime.process_locks import ProcessLocks
+from pipeline.settings import Settings
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics
 
@@ -58,7 +60,7 @@ def test_a_process_that_dies_is_replaced_after_its_lease(connection):
         while first["record"].state == "doubtful":
             first._hear()
 
-        for question in (lease.confirm, lease.is_confirmed):
+        for question in (lease.confirm, lease.is_confirmed, ProcessLocks(Settings(), ExitStack(), [lease]).confirm):
             with pytest.raises(LeaseLost, match="has lost the lease 'record' to b@two:2"):
                 question()
     first.__exit__(None, None, None)
