@@ -1,12 +1,18 @@
-"""A thread that makes calls one after the other, for an event loop that must not wait."""
+"""A thread that makes calls one after the other, for threads that must not wait, or must not be interrupted in them."""
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
-from typing import TypeVar
+from queue import Empty, SimpleQueue
+from typing import TypeVar, cast
 
 _Result = TypeVar("_Result")
+
+LOOK_S = 0.5
+"""How often a thread that waits for the result of a call looks whether the thread has ended (s)."""
+
+# A `SimpleQueue` is the only thing here that two threads share: its methods are written in C, so an exception of a
+# signal handler comes before or after them. A lock of Python's, such as that of a `Future`, would stay locked.
 
 
 class CallThread:
@@ -17,38 +23,73 @@ class CallThread:
 
     def __init__(self, name: str) -> None:
         """Prepare; `name` is the thread's."""
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=_make_all, args=(self._calls,), name=name, daemon=True)
 
-    def submit(self, call: Callable[[], _Result]) -> "Future[_Result]":
-        """Make this call after the former ones; return its future result.
-
-        Raises:
-            RuntimeError: the interpreter ends, and the thread was not started yet.
-        """
-        future: Future[_Result] = Future()
-        self._calls.put(lambda: _make(call, future))
+    def do(self, call: Callable[[], object]) -> None:
+        """Make this call after the former ones, without a result; it must not raise an error."""
+        self._calls.put(call)
         if self._thread.ident is None:
             self._thread.start()
+
+    def ask(self, call: Callable[[], _Result]) -> _Result:
+        """Make this call after the former ones; return its result, or raise its exception.
+
+        The call is made as a whole, or not at all, also if an exception of a signal handler ends the wait for it.
+        """
+        answer: SimpleQueue[tuple[_Result | None, BaseException | None]] = SimpleQueue()
+        self.do(lambda: answer.put(_made(call)))
+        while True:
+            try:
+                result, problem = answer.get(timeout=LOOK_S)
+            except Empty:
+                if not self._thread.is_alive():
+                    _make_rest(self._calls)  # those that came after `end`
+                continue
+            if problem is not None:
+                raise problem
+            return cast(_Result, result)
+
+    def submit(self, call: Callable[[], _Result]) -> "Future[_Result]":
+        """Make this call after the former ones; return its future result."""
+        future: Future[_Result] = Future()
+        self.do(lambda: _answer(call, future))
         return future
 
     def end(self) -> None:
         """Let the thread end after the calls so far."""
         self._calls.put(None)
 
+    def join(self, timeout: float) -> None:
+        """Wait at most `timeout` seconds for the end, after `end`."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
 
-def _make_all(calls: "SimpleQueue[Callable[[], None] | None]") -> None:
+
+def _make_all(calls: "SimpleQueue[Callable[[], object] | None]") -> None:
     while (call := calls.get()) is not None:
         call()
         del call  # it must not keep a consumer alive that nobody uses any more
 
 
-def _make(call: Callable[[], _Result], future: "Future[_Result]") -> None:
+def _make_rest(calls: "SimpleQueue[Callable[[], object] | None]") -> None:
+    while not calls.empty():
+        if (call := calls.get()) is not None:
+            call()
+
+
+def _made(call: Callable[[], _Result]) -> tuple[_Result | None, BaseException | None]:
+    try:
+        return call(), None
+    except BaseException as problem:  # the thread that waits raises it
+        return None, problem
+
+
+def _answer(call: Callable[[], _Result], future: "Future[_Result]") -> None:
     if not future.set_running_or_notify_cancel():
         return
-    try:
-        result = call()
-    except BaseException as problem:  # the task that waits raises it
-        future.set_exception(problem)
+    result, problem = _made(call)
+    if problem is None:
+        future.set_result(cast(_Result, result))
     else:
-        future.set_result(result)
+        future.set_exception(problem)

@@ -4,6 +4,7 @@ import math
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -174,11 +175,12 @@ class Consumer:
         self._has_left = False
         """Whether `close` has done its work."""
         self._handed: tuple[Give, int] | None = None
-        """Assignment and next offset of the message that the application is processing; None if there is none. It does
-        not count while `_is_in_doubt`."""
+        """Assignment and next offset of the message that the application is processing; None if there is none."""
+        self._sought: Queue | None = None
+        """Queue of a `seek` since that message was delivered."""
         self._is_in_doubt = False
-        """Whether `poll` or `run` ended by an exception, which may have come anywhere, also from a signal handler. Then
-        the message of that `poll` reached nobody, and messages may have been read that nobody received."""
+        """Whether `poll`, `run`, `seek` or `put_back` ended by an exception, which may have come anywhere, also from a
+        signal handler. Then messages may have been read that nobody received."""
         self._selection = MessageSelection(self._control, self._reader, self._filters)
         self._starts = QueueStarts(self._control, self._reader, on_assigned)
         self._loop: PushLoop | None = None
@@ -187,6 +189,8 @@ class Consumer:
         """Whether `stop` was called, and no `run` has ended since."""
         self._leave_by = math.inf
         """When `close` leaves the group, by the monotonic clock."""
+        leaving = weakref.finalize(self, self._control.abandon)
+        leaving.atexit = False  # type: ignore[misc]  # it is a property; at the end, `heartbeat_thread` leaves
         self._control.start()
 
     def poll(self, timeout: float = 1.0) -> Message | None:
@@ -223,6 +227,7 @@ class Consumer:
             finally:
                 self._polling.release()
         except BaseException:
+            self._handed = None  # nobody received it
             self._is_in_doubt = True
             raise
 
@@ -480,6 +485,7 @@ class Consumer:
         elif self._loop is not None and not self._starts.is_telling:
             raise InvalidUsage("seek() was called during run(); call it in on_assigned, or use poll()")
         self._reader.position(named)  # or it raises an error
+        self._sought = named
         self._is_in_doubt = True  # until the reader is there
         self._selection.seek(named, offset)
         self._is_in_doubt = False
@@ -494,14 +500,12 @@ class Consumer:
             InvalidUsage: the consumer is closed, or is used by a second thread or a forked process.
         """
         self._refuse_who_must_not_poll()
-        if self._is_in_doubt:
-            return  # the message of the last call of `poll` comes again anyway
-        if self._handed is not None:
+        if self._handed is not None and not self._is_in_doubt:
             give, next_offset = self._handed
             self._is_in_doubt = True  # until the reader is there
             self._selection.set_back([(give, next_offset - 1)])
-            self._handed = None
             self._is_in_doubt = False
+        self._handed = None
 
     def position(self, queue: QueueName) -> int:
         """Return the offset of the next message of a queue; during `run`, of the first one that is not processed.
@@ -590,8 +594,11 @@ class Consumer:
                     self._reader.close()
                     self._polling.release()
                 self._has_left = True
+        except BaseException:
+            self._control.leave_by(deadline)  # in any case; the next call does what is left
+            raise
         finally:
-            self._closer = None  # after an exception, the next call goes on
+            self._closer = None
 
     def __enter__(self) -> Self:
         return self
@@ -599,17 +606,23 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and threading.current_thread() is self._poller and self._process.is_current:
-            self._finish()
-        self.close()
+        try:
+            if kind is None and threading.current_thread() is self._poller and self._process.is_current:
+                self._finish()
+            self.close()
+        except BaseException:
+            if not self._has_left:  # nobody calls `close` again
+                self._control.leave_by(time.monotonic() + LEAVE_MARGIN_S)
+            raise
 
     def _finish(self) -> bool:
         """Record that the application has processed the last message; return whether that takes effect."""
         handed = self._handed
-        if handed is None or self._is_in_doubt:
+        if handed is None:
             return True
         counts = self._control.done(*handed)
-        self._reader.reach(handed)
+        if self._sought is None or self._sought != handed[0].queue:
+            self._reader.reach(handed)
         self._handed = None
         return counts
 
@@ -620,8 +633,8 @@ class Consumer:
         if self._loop is not None:
             self._loop.abandon()
             self._loop = None
-        self._handed = None
-        self._reader.recover()
+        has_passed = self._handed is not None and self._handed[0].queue != self._sought
+        self._reader.recover(self._handed if has_passed else None)
         self._selection.recover()
         self._control.changed.set()
         self._is_in_doubt = False
@@ -648,6 +661,7 @@ class Consumer:
             self._control.done(give, passed)
             self._reader.reach((give, passed))
             return None
+        self._sought = None
         self._handed = give, offset + 1
         return message
 

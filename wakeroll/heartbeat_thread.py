@@ -1,11 +1,16 @@
 """The control thread: it sends heartbeats and receives decisions, however slow the application's handler is."""
 
+import atexit
 import logging
+import os
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, TypeVar
 
 from model.client import Client
 from model.client_actions import Dropped, EventRefused, Give, OthersChanged, Output, Send, Take
@@ -13,7 +18,9 @@ from model.decisions import OtherFilter, Rejected, Wake
 from model.events import Commit, Failure, Heartbeat, Subscription
 from model.instance_secrets import provable_id
 from model.queue import Queue
+from wakeroll.call_thread import CallThread
 from wakeroll.errors import ConsumerFenced, WakerollError
+from wakeroll.flag import Flag
 from wakeroll.inbox import Inbox
 from wakeroll.membership_log import MembershipLog
 from wakeroll.monotonic_clock import now_ms
@@ -25,13 +32,30 @@ SLICE_S = 0.05
 """How long the thread waits for a decision before it checks acknowledgements and the time again (s)."""
 LEAVE_S = 1.0
 """How long to wait for the thread to end, which it does within a slice (s)."""
+FLUSH_S = 0.1
+"""How long to wait for acknowledgements before looking whether a commit still waits for them (s)."""
+NEVER_S = float("inf")
+
+_Result = TypeVar("_Result")
+
+
+class _Waiting(NamedTuple):
+    """A call of `commit` that waits for Kafka's acknowledgement."""
+
+    life: str
+    """The instance that commits."""
+    until_s: float
+    """When it gives up, by the monotonic clock."""
+    answer: "SimpleQueue[bool]"
 
 
 class Control:
-    """The pure client, shared by the control thread and the application's thread.
+    """The pure client. Other threads only read it, and let a thread of this object change it.
 
-    Its events are passed to Kafka under the same lock, so that they keep their order: a release must not overtake an
-    acknowledgement.
+    So an exception of a signal handler, which comes in the application's thread, finds each change made as a whole or
+    not at all, and no lock stays locked. Two threads change the client: the control thread, as time passes and
+    decisions come, and the one that makes the calls of others. Its events are passed to Kafka under the same lock, so
+    that they keep their order: a release must not overtake an acknowledgement.
     """
 
     def __init__(
@@ -45,29 +69,45 @@ class Control:
             outbox: outbox of the client's group.
             on_answer: called in the control thread with each decision that may answer a pull.
         """
-        self.changed = threading.Event()
+        self.changed = Flag()
         """Set when the application's thread must apply a change of the assignment."""
         self._client = client
         self._log = MembershipLog(client.group_id, client.client_id)
         self._inbox = inbox
         self._outbox = outbox
         self._on_answer = on_answer
+        self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._delivered = threading.Condition(self._lock)
-        """Notified of each commit that Kafka acknowledged, and of the end of an instance."""
+        self._waiting: list[_Waiting] = []
+        """Commits that wait for Kafka's acknowledgement."""
         self._stopping = threading.Event()
         self._is_leaving = False
+        self._has_left = False
+        self._leave_by_s = NEVER_S
+        """When to leave without being asked again, by the monotonic clock."""
         self._ended: Dropped | None = None
         self._failure: BaseException | None = None
         self._refusal = ""
         """Reason why the coordinator refused this client; empty if it sent none."""
+        self._calls = CallThread(f"wakeroll-calls-{client.client_id}")
+        """Makes the calls of other threads."""
+        self._flushes = CallThread(f"wakeroll-flush-{client.client_id}")
+        """Waits for acknowledgements while a call of `commit` does."""
         self._thread = threading.Thread(target=self._run, name=f"wakeroll-{client.client_id}", daemon=True)
 
     def start(self) -> None:
         """Join the group and start the control thread."""
-        with self._lock:
-            self._join()
-        self._thread.start()
+        _members.add(self)
+        self._ask(self._join)
+        self.beside(self._thread.start)
+
+    def beside(self, call: Callable[[], _Result]) -> _Result:
+        """Make a call in a thread that no signal handler interrupts; return its result.
+
+        Threads are started there: an exception in the middle of Python's `Thread.start` leaves the thread half started,
+        or becomes a KeyError.
+        """
+        return self._calls.ask(call)
 
     @property
     def group_id(self) -> str:
@@ -81,18 +121,15 @@ class Control:
 
     def subscribe(self, subscriptions: list[Subscription]) -> None:
         """Subscribe these topics, instead of those so far."""
-        with self._lock:
-            self._do(self._client.subscribe(subscriptions, now_ms()))
+        self._ask(lambda: self._do(self._client.subscribe(subscriptions, now_ms())))
 
     def view(self) -> tuple[dict[Queue, Give], list[Queue]]:
         """Return the readable queues and the queues to drain, both as of the same moment."""
-        with self._lock:
-            return self._client.readable(), self._client.draining()
+        return self._ask(lambda: (self._client.readable(), self._client.draining()))
 
     def commits(self) -> dict[Queue, int]:
         """Return the committed offsets of this client's queues, as far as it knows them."""
-        with self._lock:
-            return self._client.commits()
+        return self._ask(self._client.commits)
 
     @property
     def others(self) -> tuple[OtherFilter, ...]:
@@ -101,13 +138,11 @@ class Control:
 
     def keep(self, give: Give, offset: int | None) -> None:
         """Let no commit of this assignment pass an offset; see `Client.keep`."""
-        with self._lock:
-            self._client.keep(give, offset)
+        self._ask(lambda: self._client.keep(give, offset))
 
     def keep_all(self, give: Give) -> int | None:
         """Let no commit of this assignment pass what is committed now, and return that; see `Client.keep_all`."""
-        with self._lock:
-            return self._client.keep_all(give)
+        return self._ask(lambda: self._client.keep_all(give))
 
     @property
     def revoke_timeout_s(self) -> float:
@@ -116,55 +151,43 @@ class Control:
 
     def started(self, starts: Iterable[tuple[Give, int]]) -> None:
         """Report the offsets at which the reading of these assignments starts."""
-        with self._lock:
-            self._do(self._client.started(starts, now_ms()))
+        self._ask(lambda: self._do(self._client.started(starts, now_ms())))
 
     def done(self, give: Give, offset: int) -> bool:
         """Report that the application has processed all messages below `offset`; return whether that takes effect."""
-        with self._lock:
-            return self._client.done(give, offset)
+        return self._client.done(give, offset)  # it stores one value, which needs no lock
 
     def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
         """Report that the messages of an assignment have another leader epoch from this offset on; None: not known."""
-        with self._lock:
-            self._client.note_leader_epoch(give, offset, leader_epoch)
+        self._ask(lambda: self._client.note_leader_epoch(give, offset, leader_epoch))
 
     def leader_epoch_at(self, give: Give, offset: int) -> int | None:
         """Return the leader epoch of the message of an assignment before this offset; None if not known."""
-        with self._lock:
-            return self._client.leader_epoch_at(give, offset)
+        return self._client.leader_epoch_at(give, offset)  # only calls of the same thread change it
 
     def go_back(self, give: Give, offset: int, leader_epoch: int | None) -> None:
         """Report that the log of a queue lost its messages from this offset on; see `Client.go_back`."""
-        with self._lock:
-            self._do(self._client.go_back(give, offset, leader_epoch, now_ms()))
+        self._ask(lambda: self._do(self._client.go_back(give, offset, leader_epoch, now_ms())))
 
     def commit(self, timeout: float) -> bool:
         """Commit processed messages; return whether Kafka acknowledged them within `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        client = self._client
-        with self._lock:
-            life = client.instance_id
-            self._do(client.commit(now_ms()))
-            waits = client.instance_id == life and not client.is_committed()
-        if waits:
-            self._outbox.flush(timeout)  # it may return before the control thread has run the last callback
-        with self._delivered:
-            if waits:
-                self._delivered.wait_for(
-                    lambda: client.instance_id != life or client.is_committed(), max(deadline - time.monotonic(), 0.0)
-                )
-            return bool(life) and client.instance_id == life and client.is_committed()
+        answer: SimpleQueue[bool] = SimpleQueue()
+        self._ask(lambda: self._begin_commit(deadline, answer))
+        if self._waiting:
+            self.beside(lambda: self._flushes.do(self._flush))
+        try:
+            return answer.get(timeout=max(deadline - time.monotonic(), 0.0))
+        except Empty:
+            return False
 
     def report_failures(self, failures: list[Failure]) -> None:
         """Report messages that the handler failed to process, unless this client is no member now."""
-        with self._lock:
-            self._do(self._client.failed(failures, now_ms()))
+        self._ask(lambda: self._do(self._client.failed(failures, now_ms())))
 
     def released(self, queues: Iterable[Queue]) -> None:
         """Report that the application has processed all delivered messages of these queues."""
-        with self._lock:
-            self._do(self._client.released(queues, now_ms()))
+        self._ask(lambda: self._do(self._client.released(queues, now_ms())))
 
     def may_hand_out(self, give: Give) -> bool:
         """Return whether a message of this assignment may be delivered to the application now."""
@@ -186,8 +209,25 @@ class Control:
         if self._ended is not None:
             raise ConsumerFenced(self._sentence(self._ended), self._ended.reason, self._ended.by)
 
+    def leave_by(self, deadline_s: float) -> None:
+        """Leave the group at this time of the monotonic clock, unless `leave` is called before; one step, no wait."""
+        self._leave_by_s = deadline_s
+
     def leave(self, timeout: float) -> None:
-        """Commit, leave the group and end the thread; wait at most `timeout` seconds for Kafka's acknowledgement."""
+        """Commit, leave the group and end the threads; wait at most `timeout` seconds for Kafka's acknowledgement."""
+        self._calls.ask(lambda: self._leave(timeout))
+        self._calls.join(LEAVE_S)
+        self._flushes.join(LEAVE_S)
+
+    def abandon(self) -> None:
+        """Leave the group without a wait; nobody uses this object any more."""
+        if os.getpid() == self._pid:
+            self._calls.do(lambda: self._leave(0))
+
+    def _leave(self, timeout: float) -> None:
+        if self._has_left:
+            return
+        self._has_left = True
         deadline = time.monotonic() + timeout
         # Nobody would send these last events again if they were in a partition that `wakeroll reshard` has taken the
         # group from: the coordinator rejects them there, and the queues would stay with this member for minutes.
@@ -205,9 +245,46 @@ class Control:
                 self._client.client_id,
                 self._client.group_id,
             )
-        self._thread.join(LEAVE_S)
+        if self._thread.is_alive():
+            self._thread.join(LEAVE_S)
         if not self._thread.is_alive():  # it uses the outbox
             self._outbox.close()
+        self._calls.end()
+        self._flushes.end()
+
+    def _ask(self, call: Callable[[], _Result]) -> _Result:
+        """Let the thread for it make a call under the lock."""
+        return self._calls.ask(lambda: self._locked(call))
+
+    def _locked(self, call: Callable[[], _Result]) -> _Result:
+        with self._lock:
+            return call()
+
+    def _begin_commit(self, until_s: float, answer: "SimpleQueue[bool]") -> None:
+        life = self._client.instance_id
+        self._do(self._client.commit(now_ms()))
+        self._waiting.append(_Waiting(life, until_s, answer))
+        self._answer_commits()
+
+    def _flush(self) -> None:
+        while self._waiting and not self._stopping.is_set():
+            self._outbox.flush(FLUSH_S)
+            with self._lock:
+                self._answer_commits()
+
+    def _answer_commits(self) -> None:
+        """Answer the commits that have an end. The caller holds the lock."""
+        if not self._waiting:
+            return
+        client, now_s = self._client, time.monotonic()
+        is_committed = client.is_committed()
+        waiting = []
+        for one in self._waiting:
+            if not one.life or client.instance_id != one.life or now_s >= one.until_s or is_committed:
+                one.answer.put(bool(one.life) and client.instance_id == one.life and is_committed)
+            else:
+                waiting.append(one)
+        self._waiting = waiting
 
     def _run(self) -> None:
         try:
@@ -228,6 +305,9 @@ class Control:
                         self._do(self._client.start_over())
                     elif deaf:
                         self._do(self._client.give_up())
+                if time.monotonic() >= self._leave_by_s:
+                    self._leave_by_s = NEVER_S
+                    self.abandon()
         except BaseException as problem:  # the application's next poll() raises it
             self._failure = problem
             self.changed.set()
@@ -239,12 +319,15 @@ class Control:
         return (refusal.rule, refusal.client_id, refusal.group_id) == ("partition", self.client_id, self.group_id)
 
     def _is_allowed(self, may: Callable[[Give, int], bool], give: Give) -> bool:
-        with self._lock:
-            now = now_ms()
-            if may(give, now):
-                return True
-            self._do(self._client.on_time(now))
-            return False
+        return may(give, now_ms()) or self._ask(lambda: self._decide(may, give))
+
+    def _decide(self, may: Callable[[Give, int], bool], give: Give) -> bool:
+        """Decide whether a message may be delivered; if not, its assignment has ended."""
+        now = now_ms()
+        if may(give, now):
+            return True
+        self._do(self._client.on_time(now))
+        return False
 
     def _acknowledged(self, sent_ms: int) -> None:
         with self._lock:
@@ -253,7 +336,7 @@ class Control:
     def _committed(self, commit: Commit) -> None:
         with self._lock:
             self._client.committed(commit)
-            self._delivered.notify_all()
+            self._answer_commits()
 
     def _do(self, outputs: list[Output]) -> None:
         """Execute the client's actions in order. The caller holds the lock."""
@@ -282,7 +365,7 @@ class Control:
 
     def _drop(self, dropped: Dropped) -> None:
         self.changed.set()
-        self._delivered.notify_all()
+        self._answer_commits()
         if not self._is_leaving:  # the coordinator confirms that a member has left
             self._log.ended(dropped, self._sentence(dropped))
         if not dropped.comes_back:
@@ -321,3 +404,19 @@ class Control:
                 return f"{who} sent an epoch that the coordinator never assigned"
             case "silent":
                 return f"{who} expired: Kafka acknowledged no heartbeat for almost {client.session_timeout_ms} ms"
+
+
+_members: "weakref.WeakSet[Control]" = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    """Leave all groups at the end of the interpreter, which would otherwise keep their queues for a session."""
+    members = [member for member in _members if member._pid == os.getpid() and not member._has_left]
+    for member in members:
+        member.abandon()
+    deadline = time.monotonic() + LEAVE_S
+    for member in members:
+        member._thread.join(max(deadline - time.monotonic(), 0.0))
+
+
+atexit.register(_leave_all)

@@ -171,18 +171,23 @@ class Reader:
         known, offset = self._reached.get(give.queue, (give, 0))
         return offset if known == give else 0
 
-    def recover(self) -> None:
+    def recover(self, in_hand: tuple[Give, int] | None = None) -> None:
         """Read every queue from the first message on that is not processed.
 
         Call it after an exception that came at an unknown place, such as that of a signal handler: messages may have
         been read that nobody received, and the fields here and Kafka's client may differ. Only `reached` is certain.
         It may be interrupted too, and called again.
+
+        Args:
+            in_hand: assignment and next offset of the message that the application has; its queue is read from there.
         """
         free(self._pausing)
         reading = self._reading
         self._full.clear()
         self._gives = {(queue.topic, queue.queue_id): give for queue, give in reading.items()}
         self._positions = {queue: self.reached(give) for queue, give in reading.items()}
+        if in_hand is not None and reading.get(in_hand[0].queue) == in_hand[0]:
+            self._positions[in_hand[0].queue] = in_hand[1]
         self.moves = []
         self._lost.clear()
         self._unproven.clear()

@@ -3,6 +3,7 @@
 import logging
 import reprlib
 from collections.abc import Callable, Container, Mapping
+from functools import partial
 
 from model.client_actions import Give
 from model.config import NEVER_MS
@@ -127,7 +128,7 @@ class PushLoop:
     def _consume(self, goes_on: Callable[[], bool], end_timeout: Callable[[], float]) -> None:
         is_certain = False
         try:
-            self._workers.start()
+            self._control.beside(self._workers.start)
             while goes_on() and self._dispatch.problem is None:
                 self._control.check()
                 self._clock.on_round(self.idle_until_ms)
@@ -319,7 +320,7 @@ class PushLoop:
             return
         self._failures.put_back_due()
         for batch in self._failures.handle_overdue():
-            self._workers.replace(batch)
+            self._control.beside(partial(self._workers.replace, batch))
         if self._failures.report and now_ms() >= self._report_due_ms:
             self._report_due_ms = now_ms() + REPORT_EVERY_MS
             self._control.report_failures(self._failures.report.take())

@@ -1,7 +1,7 @@
 """A world of push consumers made from one seed: what they do to each other, and what must hold whatever happens."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from random import Random
@@ -60,6 +60,24 @@ def place_of(message: Message) -> Place:
 
 class Crash(BaseException):
     """An exception of a handler that ends `run`."""
+
+
+class DirectCalls:
+    """Stands in for `CallThread`: the scheduler interrupts no thread with an exception."""
+
+    def __init__(self, _name: str) -> None:
+        pass
+
+    def ask(self, call: Callable[[], Any]) -> Any:
+        return call()
+
+    do = ask
+
+    def end(self) -> None:
+        pass
+
+    def join(self, timeout: float) -> None:
+        pass
 
 
 @dataclass
@@ -159,6 +177,9 @@ class PushWorld(SimulatedCoordinator):
         with ExitStack() as stack:
             for module in (dispatch, failure_handling, send_back, workers, heartbeat_thread):
                 stack.enter_context(patch.object(module, "threading", self.threads))
+            stack.enter_context(patch.object(heartbeat_thread, "CallThread", DirectCalls))
+            stack.enter_context(patch.object(heartbeat_thread, "_members", set()))
+            stack.enter_context(patch.object(heartbeat_thread, "Flag", self.threads.Event))
             for module in (dispatch, send_back, workers, heartbeat_thread, queue_starts):
                 stack.enter_context(patch.object(module, "time", self.time))
             for module in (push_loop, failure_handling, heartbeat_thread):

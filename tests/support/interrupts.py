@@ -1,0 +1,60 @@
+"""Exceptions that come at a chosen line, as those of signal handlers come at any."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import model
+import wakeroll
+
+_OURS = tuple(str(Path(package.__file__ or "").parent) for package in (wakeroll, model))
+_BROKER = str(Path(wakeroll.__file__ or "").parent / "testing")
+"""Its clients stand in for those of Kafka, which are written in C: no signal handler runs in the middle of a call."""
+MOST_LINES = 20_000
+"""More lines than any program here has."""
+
+
+class Interrupt(BaseException):
+    """The exception of a signal handler."""
+
+
+class Interrupted:
+    """Makes calls in this thread, one of which is interrupted before one line of `wakeroll` or `model`."""
+
+    def __init__(self, at: int) -> None:
+        """Interrupt at the line of this number, from 1, counted from the first call on."""
+        self.where = ""
+        """File and line that were interrupted; empty until then."""
+        self._left = at
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Make a call; it may raise `Interrupt`."""
+        if self.where:
+            return function(*arguments, **named)
+        sys.settrace(self._trace)
+        try:
+            return function(*arguments, **named)
+        finally:
+            sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        file = frame.f_code.co_filename
+        if event == "line" and file.startswith(_OURS) and not file.startswith(_BROKER):
+            self._left -= 1
+            if not self._left:
+                self.where = f"{Path(file).name}:{frame.f_lineno}"
+                sys.settrace(None)
+                raise Interrupt(self.where)
+        return self._trace
+
+
+def at_every_line(step: int, first: int = 1) -> Iterator[Interrupted]:
+    """Yield an interrupt for every `step`-th line, until a program ended before it was interrupted."""
+    for at in range(first, MOST_LINES, step):
+        interrupted = Interrupted(at)
+        yield interrupted
+        if not interrupted.where:
+            return
+    raise AssertionError(f"the program has more than {MOST_LINES} lines")
