@@ -415,8 +415,8 @@ def _leave_all() -> None:
     for member in members:
         member.abandon()
     deadline = time.monotonic() + LEAVE_S
-    for member in members:
-        member._thread.join(max(deadline - time.monotonic(), 0.0))
+    while any(member._thread.is_alive() for member in members) and time.monotonic() < deadline:
+        time.sleep(SLICE_S / 5)
 
 
 atexit.register(_leave_all)

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from queue import Empty
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -435,10 +436,15 @@ class VirtualQueue:
         self._items.append(item)
         self._changed.notify()
 
-    def get(self) -> Any:
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        assert block
         with self._changed:
-            self._changed.wait_for(lambda: self._items)
-        return self._items.popleft()
+            if not self._changed.wait_for(lambda: self._items, timeout):
+                raise Empty
+            return self._items.popleft()
+
+    def empty(self) -> bool:
+        return not self._items
 
 
 class VirtualFuture(Future[Any]):
