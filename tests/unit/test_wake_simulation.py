@@ -296,6 +296,10 @@ class World:
         """Check the topic of the lease."""
         assert topic == "orders"
 
+    def was_replaced(self) -> bool:
+        """The log of decisions; it is never created again."""
+        return False
+
     def follow_the_group(self) -> None:
         """Read the group's new partition from now on, if it has one."""
         if self.has_moved and self.is_lossy and self.random.random() < 0.3:
@@ -320,7 +324,7 @@ def waker_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GroupWaker]:
         monkeypatch.setattr(group_waker, "now_ms", lambda: world.now_ms)
         for name in ("Positions", "Puller", "Lease"):
             monkeypatch.setattr(group_waker, name, lambda *_: world)
-        monkeypatch.setattr(group_waker.DecisionLog, "of_group", lambda *_: world)
+        monkeypatch.setattr(group_waker.DecisionLog, "of_group", lambda *_, **_more: world)
         monkeypatch.setattr(Connection, "operators_consumer", lambda _: world)
         return GroupWaker(Connection("b:9092"), GROUP, world, topics=["orders"], rules=WakeRules(**rules))
 
