@@ -5,6 +5,8 @@ from tests.support.simulation.groups.group_simulation import GROUPS
 
 WORLDS = 40
 """Worlds with seeds in a row: `make simulate` runs more."""
+OUTAGES = 12
+"""Worlds with little else than long outages of the coordinators."""
 FOUND = (1959, 3200, 4710, 8149, 8413, 8415, 8437, 8651)
 """Seeds in which a rule was broken once, by the core or in the eyes of a checker."""
 
@@ -14,6 +16,15 @@ def test_the_rules_hold_in_every_world(tell):
     happened, worlds = run_worlds(GROUPS.live, WORLDS, FOUND)
     tell(GROUPS.coverage(happened, worlds))
     assert GROUPS.kinds.keys() <= happened.keys()
+
+
+def test_nobody_reads_with_another_after_long_outages_in_the_middle_of_hand_overs():
+    """Coordinators are away for two to six sessions, again and again, and publish parts of batches before and after."""
+    faults = ("outage",) * 6 + ("wish", "leave", "route", "crash", "slow", "kill")
+    for seed in range(OUTAGES):
+        plan = GROUPS.draw(seed, only=faults, chaos_ms=240_000, is_raised=True)
+        found = GROUPS.broken(GROUPS.world(plan).run())
+        assert not found, GROUPS.tell(GROUPS.shrink(plan, found[0].rule))
 
 
 def test_a_seed_is_a_world_whatever_the_hash_seed():

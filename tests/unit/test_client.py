@@ -762,3 +762,21 @@ def test_a_client_that_is_no_member_learns_the_order_of_decisions_again():
     story.client.leave(0)
 
     assert story.client.start_over() == []
+
+
+def test_every_heartbeat_shows_the_round_of_the_newest_assignment():
+    """Of a repeated one too, which is not answered at once: the coordinator may only want to know what arrives."""
+    story = Story()
+    first, again = assignment(1, {A: 1}), assignment(1, {A: 1})
+    first.round, again.round = 7, 8
+
+    answer = next(one.event for one in story.hears(first) if isinstance(one, Send))
+    outputs = story.hears(again, now_ms=1_000)
+    [later] = story.client.on_time(10_000)
+
+    assert isinstance(answer, Heartbeat)
+    assert answer.round == 7
+    assert outputs == []
+    assert isinstance(later, Send)
+    assert isinstance(later.event, Heartbeat)
+    assert later.event.round == 8

@@ -1,14 +1,17 @@
 """Rounds: what heartbeats prove about publication, whatever coordinators do with their batches."""
 
+from itertools import pairwise
 from random import Random
 
 import pytest
+from msgspec import UNSET, structs
 
 from model import feature_levels, rounds
-from model.config import EVIDENCE_ROUNDS
+from model.config import ERA_EPOCHS, EVIDENCE_ROUNDS
 from model.decisions import AnyDecision, Assignment, Fenced
 from model.events import AnyEvent, Configure, Heartbeat, Level, Route, RoutedQueue, Subscription, Tick
 from model.records import Record
+from model.replay import encode_decision
 from model.shard import Shard
 from tests.support.control_log import TOPIC, ControlLog
 
@@ -25,6 +28,7 @@ class Reader:
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
         self.is_deaf = False
+        self.shows_rounds = True
         self.newest: Assignment | None = None
         self.is_over = False
         self._seq = 0
@@ -49,7 +53,7 @@ class Reader:
             session_timeout_ms=newest.session_timeout_ms if newest else 45_000,
             owned=[one.queue for one in newest.queues] if newest else [],
             subscriptions=[Subscription(topic="orders")],
-            round=newest.round if newest and isinstance(newest.round, int) else -1,
+            round=newest.round if newest and self.shows_rounds and isinstance(newest.round, int) else -1,
         )
 
 
@@ -192,3 +196,130 @@ def test_one_round_less_is_no_evidence(coordinators, monkeypatch):
 
 def test_the_constant_covers_two_coordinators():
     assert EVIDENCE_ROUNDS == 3
+
+
+class Group:
+    """A group whose coordinator is never late; nothing happens in it except ticks and heartbeats."""
+
+    def __init__(self, *readers: Reader, level: int = feature_levels.NEWEST) -> None:
+        self.readers = readers
+        self.sent: list[AnyDecision] = []
+        self._control = ControlLog(1)
+        self.shard = Shard(TOPIC, 0, 1, level=level)
+        self.at_ms = 0
+        self.tell(Configure(group_id=GROUP, session_timeout_ms=SESSION_MS, heartbeat_ms=3 * SECOND, settle_ms=0))
+        self.tell(Route(topic="orders", queues=[RoutedQueue(topic="orders", broker="", queue_id=0)], version="1"))
+
+    def tell(self, event: AnyEvent) -> list[AnyDecision]:
+        decisions = [one for record in self._control.append(event, self.at_ms) for one in self.shard.apply(record)]
+        self.sent += decisions
+        for reader in self.readers:
+            for one in decisions:
+                reader.read(one)
+        return decisions
+
+    def pass_seconds(self, seconds: int) -> None:
+        """Let everybody send a heartbeat every 3 s."""
+        for _ in range(seconds):
+            self.at_ms += SECOND
+            self.tell(Tick(observer="o", uptime_ms=self.at_ms))
+            for number, reader in enumerate(self.readers):
+                if not reader.is_over and self.at_ms // SECOND % 3 == number:
+                    self.tell(reader.beat())
+
+    def reconfigure(self) -> None:
+        self.tell(Configure(group_id=GROUP, session_timeout_ms=SESSION_MS, by="ops"))
+
+    @property
+    def fenced(self) -> list[tuple[str, str]]:
+        return [(one.client_id, one.reason) for one in self.sent if isinstance(one, Fenced)]
+
+
+def test_a_member_that_does_not_receive_is_evicted_though_nothing_else_happens():
+    """Another one is probed, once per heartbeat interval; then two sessions pass."""
+    group = Group(Reader("a"), Reader("b"))
+    group.pass_seconds(20)
+    group.readers[0].is_deaf = True
+    group.reconfigure()
+    group.pass_seconds(20)
+    probes = [one for one in group.sent if isinstance(one, Assignment) and one.client_id == "b"][-4:]
+
+    assert [(one.epoch, one.round) for one in probes] == [(probes[0].epoch, probes[0].round + n) for n in range(4)]
+    assert [after.at_ms - before.at_ms for before, after in pairwise(probes)][1:] == [3 * SECOND] * 2
+    assert group.fenced == []
+    group.pass_seconds(12)
+    assert group.fenced == []
+    group.pass_seconds(12)
+    assert group.fenced[0] == ("a", "deaf")
+
+
+def test_members_are_probed_in_turn():
+    """The one that was probed first may not receive anything either."""
+    group = Group(Reader("a"), Reader("b"), Reader("c"))
+    group.pass_seconds(20)
+    group.readers[0].is_deaf = True
+    group.reconfigure()
+    group.pass_seconds(3)
+    group.readers[1].is_deaf = True
+    group.pass_seconds(60)
+
+    assert group.fenced[0] == ("a", "deaf")
+    assert "c" not in [client_id for client_id, _ in group.fenced]
+
+
+def test_who_receives_everything_a_little_late_is_not_deaf():
+    """Each assignment that it shows, late, needs new evidence for the next one."""
+    group = Group(Reader("a"), Reader("b"), Reader("c"))
+    group.pass_seconds(20)
+    late = group.readers[0]
+    for _ in range(30):
+        late.is_deaf = True
+        group.reconfigure()
+        group.pass_seconds(9)
+        late.is_deaf = False
+        group.pass_seconds(3)
+
+    epochs = [one.epoch for one in group.sent if isinstance(one, Assignment)]
+    assert late.newest is not None
+    assert 0 < late.newest.epoch - epochs[0] < max(epochs)
+    assert group.fenced == []
+
+
+def test_clients_that_show_no_rounds_prove_nothing():
+    """A client of an older release: its epoch may be that of an earlier assignment of the same epoch."""
+    group = Group(Reader("a"), Reader("b"))
+    group.readers[1].shows_rounds = False
+    group.pass_seconds(20)
+    group.readers[0].is_deaf = True
+    group.reconfigure()
+    group.pass_seconds(600)
+
+    assert group.fenced == []
+
+
+def test_below_level_3_assignments_have_no_round_and_epochs_are_proof():
+    group = Group(Reader("a"), Reader("b"), level=2)
+    group.pass_seconds(20)
+    group.readers[0].is_deaf = True
+    group.reconfigure()
+    group.pass_seconds(40)
+
+    assert {one.round for one in group.sent if isinstance(one, Assignment)} == {UNSET}
+    assert b"round" not in b"".join(map(encode_decision, group.sent))
+    assert group.fenced[0] == ("a", "deaf")
+
+
+def test_a_round_of_a_former_era_or_of_no_assignment_has_no_effect():
+    """Rounds of an era begin above all earlier ones, and a round that was never sent is no proof."""
+    group = Group(Reader("a"), Reader("b"))
+    group.pass_seconds(20)
+    before = group.shard.group(GROUP).round
+    [record] = group._control.append(structs.replace(group.readers[0].beat(), round=before + 1), group.at_ms)
+    group.shard.apply(record)
+    assert group.shard.group(GROUP).round == before
+
+    lost = Shard(TOPIC, 0, 1, group.shard.body(), era=2, quiet_until=record.offset + 1)
+    [record] = group._control.append(group.readers[0].beat(), group.at_ms)
+    lost.apply(record)
+
+    assert lost.group(GROUP).round == ERA_EPOCHS

@@ -14,6 +14,8 @@ UNSEEN = {
     # Found before the protocol of one live instance per client; the worlds have to be chosen again.
     "a loss lasts as long as settings say": "no world of 40 has a session that only a heartbeat tells and needs it",
     "who hears nothing is kept": "who hears again reads again before the calm ends; the stories deaf*.txt find it",
+    "nobody is probed": "a client notices by itself that it hears nothing; tests/unit/test_rounds.py finds it",
+    "proof once is proof for ever": "nobody hears late for so long here; tests/unit/test_rounds.py finds it",
     "the timer does not look": "no world of 40 has a preference that only the timer brings to effect",
     "nobody looks at the others when the oldest goes": "no world of 40 has a conflict that ends by that alone",
     "client ignores a fence": "a client gives up before its session ends, so that a fence finds nothing to drop",

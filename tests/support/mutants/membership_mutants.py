@@ -12,6 +12,7 @@ from tests.support.mutants.mutant_worlds import (
     FULL,
     LIVES,
     LOST,
+    OUTAGES,
     SMALL,
     STRATEGIES,
 )
@@ -53,6 +54,15 @@ MUTANTS = (
     # --- who hears nothing ---
     M("who hears nothing is kept", "A member that could have heard, and has not, is evicted.", "membership",
       "        if _is_deaf(turn, member):", "        if False:", {**SMALL, "session_ms": 10_000, "chaos_ms": 240_000, "only": ("unheard",) * 6 + ("route",) * 6}),
+    M("an epoch of others is proof", "Only later rounds prove that an assignment is published.", "rounds",
+      "    return shown_round >= member.unheard_round + EVIDENCE_ROUNDS", "    return turn.group.heard_epoch >= member.unheard_epoch", OUTAGES),
+    M("one record of others is proof", "Later rounds prove it by a chain, not one record of the same batch.", "rounds",
+      "    return shown_round >= member.unheard_round + EVIDENCE_ROUNDS", "    return shown_round >= member.unheard_round", OUTAGES),
+    M("two sessions begin without proof", "The two sessions begin when the assignment is published.", "rounds",
+      "    if member.unheard_since_ms < 0 and _is_published(turn, member):", "    if member.unheard_since_ms < 0:", OUTAGES),
+    M("nobody is probed", "If nothing is sent, another member is probed.", "rounds", "    if not others:", "    if True:", OUTAGES),
+    M("proof once is proof for ever", "A member that shows progress needs new proof.", "rounds",
+      " or member.shown_epoch >= member.unheard_epoch:", ":", OUTAGES),
     # --- sessions ---
     M("nobody expires", "Who is silent for longer than the session leaves.",
       "membership", "    if silent and turn.moment.may_expire:", "    if False:", AWAY),

@@ -31,5 +31,13 @@ EVERYBODY = {
 }
 """The group audit broadcasts."""
 JUNK = {**SMALL, "only": ("junk",)}
+OUTAGES = {
+    **SMALL,
+    "chaos_ms": 240_000,
+    "session_ms": 10_000,
+    "is_raised": True,
+    "only": ("outage",) * 8 + ("wish", "wish", "leave", "route", "crash"),
+}
+"""The coordinators are away for longer than two sessions, in the middle of hand-overs."""
 LOST = {**SMALL, "chaos_ms": 240_000, "only": ("loss",) * 6 + ("leave", "crash", "cut", "pause", "route", "skip")}
 """The coordinator loses its state."""

@@ -48,7 +48,7 @@ MUTANTS = (
     M("commits are taken in silence", "Every commit that advances an offset is on record.",
       "group_machine", "            offsets.commit(turn, event)", "            pass", COMING),
     M("an added queue starts like any other", "A queue added to a topic that is consumed starts at first.", "shared_offsets",
-      "            group.added[queue] = group.epoch", "            pass", {**ROUTES, "consume_from": "last"}),
+      "and not known:\n            group.added[queue] = group.epoch", "and not known:\n            pass", {**ROUTES, "consume_from": "last"}),
     M("a doubtful commit is never set right", "A commit that two routes contradict is set right.", "topic_changes",
       "        if doubt.routes > 1:", "        if False:", {**SMALL, "broadcasting": False, "only": ("far commit",) * 9 + ("crash",)}),
     M("a topic that is made again goes on", "A topic that was made again is begun again.", "topic_changes",

@@ -56,8 +56,13 @@ class Coordinator:
         self.saved: list[tuple[int, bytes]] = [(0, self._shard.body())]
         """After each complete batch of this era, the offset of the next record and the state."""
         self._snapshots = [(self.eras[0], *self.saved[0])]
+        self.away_until_ms = 0
+        """Until this time of the world it does not run."""
+        self.longest_batch = 0
+        """The most records of a batch until it has caught up with the log; 0: any number."""
         self._repeat_to = -1
         self._kill_percent = -1
+        self._publishes_any = False
         self._reached = 0
         """Offset of the first record that it has not decided about yet."""
 
@@ -76,15 +81,24 @@ class Coordinator:
         number = self.eras.index(era)
         return self.eras[number + 1].quiet_until if era is not self.eras[-1] else len(self.log)
 
-    def kill_in_next_batch(self, percent: int) -> None:
-        """Die in the next batch, after this part of its decisions was published."""
-        self._kill_percent = percent
+    def kill_in_next_batch(self, percent: int, *, any_part: bool = False) -> None:
+        """Die in the next batch, after this part of its decisions was published: the first ones, or any."""
+        self._kill_percent, self._publishes_any = percent, any_part
 
     def restore(self, percent: int) -> None:
         """Lose the checkpoints, and go on from an older state, as from a snapshot: what was decided since is again."""
         del self.saved[max(1, len(self.saved) * percent // 100) :]
         self._shard = self._shard_from(self.saved[-1][1])
         self._kill_percent = self._repeat_to = -1
+
+    def follow(self, other: "Coordinator") -> None:
+        """Decide whatever another coordinator has decided, so that it is on record when this one's state is lost."""
+        position, _ = self.saved[-1]
+        if other._reached > position:
+            self._record([one for record in self.log[position : other._reached] for one in self._shard.apply(record)])
+            self._reached = max(self._reached, other._reached)
+            self.saved.append((other._reached, self._shard.body()))
+            self._repeat_to = -1
 
     def lose(self, snapshot_percent: int, kept_percent: int) -> None:
         """Lose the state, and begin a new era.
@@ -116,6 +130,9 @@ class Coordinator:
             to = len(self.log)
             if not all_of_it and to - position > 1 and self._rng.random() < 0.3:
                 to = self._rng.randint(position + 1, to)
+            if self.longest_batch:
+                to = min(to, position + self._rng.randint(1, self.longest_batch))
+                self.longest_batch = 0 if to == len(self.log) else self.longest_batch
         if to == position:
             return []
         decisions = [decision for record in self.log[position:to] for decision in self._shard.apply(record)]
@@ -123,7 +140,9 @@ class Coordinator:
         self._reached = max(self._reached, to)
         if self._kill_percent >= 0 and decisions:
             published = decisions[: len(decisions) * self._kill_percent // 100]
-            self._kill_percent, self._repeat_to = -1, to
+            if self._publishes_any:
+                published = [one for one in decisions if self._rng.randrange(100) < self._kill_percent]
+            self._kill_percent, self._repeat_to, self._publishes_any = -1, to, False
             self._shard = self._shard_from(body)
             return published
         self._repeat_to = -1

@@ -55,6 +55,8 @@ class World(ABC, Generic[AnyPlan]):
         self._count = 0
         self._behind_until_ms = 0
         self._catches_up = False
+        self.replicas: list[Coordinator] = []
+        """Second coordinators of some partitions: they read the same log and publish the same, at their own pace."""
 
     # --- time ---
 
@@ -67,6 +69,8 @@ class World(ABC, Generic[AnyPlan]):
         """Run the world from the beginning to the end."""
         self.begin()
         self.after(300, self._coordinate)
+        if self.replicas:
+            self.after(350, self._coordinate_replicas)
         self.after(500, self.produce)
         for name in self.plan.clients:
             self.after(self.rng.randint(0, self.start_within_ms), self.start, name)
@@ -82,6 +86,9 @@ class World(ABC, Generic[AnyPlan]):
             for coordinator in self.coordinators:
                 while not coordinator.is_done:
                     coordinator.batch(all_of_it=True)
+            for replica in self.replicas:
+                while not replica.is_done:
+                    replica.batch(all_of_it=True)
         return self
 
     @property
@@ -143,7 +150,25 @@ class World(ABC, Generic[AnyPlan]):
             return
         catches_up, self._catches_up = self._catches_up, False
         for coordinator in self.coordinators:
-            self.publish(coordinator, coordinator.batch(all_of_it=catches_up))
+            self.run_batch(coordinator, all_of_it=catches_up)
+
+    def _coordinate_replicas(self) -> None:
+        self.after(self.rng.choice((200, 700, 5_000)), self._coordinate_replicas)
+        if self.now_ms >= self.broker.dark_until_ms:
+            for replica in self.replicas:
+                self.run_batch(replica)
+
+    def run_batch(self, coordinator: Coordinator, *, all_of_it: bool = False) -> None:
+        """Run a batch of a coordinator, and publish it, unless it is away."""
+        if self.now_ms >= coordinator.away_until_ms:
+            self.publish(coordinator, coordinator.batch(all_of_it=all_of_it))
+
+    def add_replicas(self) -> None:
+        """Start a second coordinator for each partition."""
+        self.replicas = [
+            Coordinator(self.topic, partition, self.partitions, log, self.rng)
+            for partition, log in enumerate(self.broker.log)
+        ]
 
     def delay_coordinators(self, length_ms: int) -> None:
         """Stop the coordinators for a while; then they catch up in one batch."""

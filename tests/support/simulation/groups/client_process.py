@@ -44,6 +44,10 @@ class Process:
         self.deaf_until_ms = 0
         self.skips_until_ms = 0
         self.unheard_until_ms = 0
+        self.lags_until_ms = 0
+        """Until then it reads its inbox slowly, but not so slowly that it would be deaf."""
+        self.lag_percent = 0
+        """By how much of its session."""
         self.fights_until_ms = 0
         self.slow_ms = 0
         """How long the next message takes; 0: as usual."""
@@ -149,7 +153,11 @@ class Process:
         self._unheard_since_ms = config.NEVER_MS
         while self.alive and self._inbox.next_offset < self._end_of_inbox():
             offset = self._inbox.next_offset
-            decision = self.world.inbox[self.client_id][self.world.inbox_begins.get(self.client_id, 0) + offset]
+            number = self.world.inbox_begins.get(self.client_id, 0) + offset
+            if (waits_ms := self._lags_ms(number)) > 0:
+                self.world.after(waits_ms, self.when_awake, self.hear)
+                return
+            decision = self.world.inbox[self.client_id][number]
             self._inbox.read(offset, None, self.world.now_ms)
             if not (isinstance(decision, Assignment) and self.world.now_ms < self.skips_until_ms):
                 self._do(self.client.hear(decision, self.now_ms))
@@ -166,6 +174,13 @@ class Process:
     def _end_of_inbox(self) -> int:
         begin = self.world.inbox_begins.get(self.client_id, 0)
         return len(self.world.inbox.get(self.client_id, ())) - begin
+
+    def _lags_ms(self, number: int) -> int:
+        """Return how much later it reads a decision of its inbox."""
+        if self.world.now_ms >= self.lags_until_ms:
+            return 0
+        came_ms = self.world.came_ms[self.client_id][number]
+        return came_ms + self.client.session_timeout_ms * self.lag_percent // 100 - self.world.now_ms
 
     def take_acknowledgement(self, send: Send) -> None:
         """Kafka has what was sent."""

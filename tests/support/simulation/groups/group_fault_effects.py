@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
 from model.events import Commit, Heartbeat
@@ -9,6 +10,7 @@ from tests.support.simulation.frame.fault import Fault
 from tests.support.simulation.frame.fault_effects import COMMON_EFFECTS
 from tests.support.simulation.frame.world import Effect
 from tests.support.simulation.groups import strangers
+from tests.support.simulation.groups.group_faults import KINDS
 from tests.support.simulation.groups.group_observer import NOWHERE, ROOMS
 from tests.support.simulation.groups.group_plan import TOPICS
 
@@ -137,6 +139,9 @@ def _darken(world: "World", fault: Fault) -> None:
 
 
 def _lose(world: "World", fault: Fault) -> None:
+    for replica in world.replicas:
+        world.coordinators[replica.partition].follow(replica)
+    world.replicas.clear()
     for coordinator in world.coordinators:
         if coordinator.partition == 0 or fault.amount != 0:
             coordinator.lose(fault.amount, fault.length_ms)
@@ -224,10 +229,48 @@ def _fight(world: "World", fault: Fault) -> None:
     world.after(fault.amount, world.start_another, fault.who, until_ms)
 
 
+_HANDED_OVER_BY = (
+    *("crash", "restart", "leave", "abort", "twin", "suspended", "pause", "slow", "wish", "wish", "prefer"),
+    *("route", "route", "gone", "storm", "reset", "other mode"),
+)
+"""Kinds of faults that lead to hand-overs, or keep one waiting."""
+
+
+def _outage(world: "World", fault: Fault) -> None:
+    """Begin hand-overs, and stop the coordinators in the middle of them; the amount is the seed of what happens."""
+    rng = Random(fault.amount)
+    for _ in range(rng.randint(1, 3)):
+        name = rng.choice(_HANDED_OVER_BY)
+        kind = KINDS[name]
+        who = fault.who if kind.who == "client" and rng.random() < 0.5 else rng.choice(world.plan.targets[kind.who])
+        begun = Fault(0, name, who, kind.length_ms(rng, world.plan), kind.amount(rng, world.plan))
+        world.after(rng.choice((0, 200, 2_000)), EFFECTS[name], world, begun)
+    world.after(rng.choice((0, 50, 300, 600, 1_000, 2_000, 5_000)), _stop_coordinators, world, fault, rng)
+
+
+def _stop_coordinators(world: "World", fault: Fault, rng: Random) -> None:
+    """Stop all coordinators, or one of two, after a part of a batch; let some clients read slowly."""
+    end_ms = world.now_ms + fault.length_ms
+    stopped = rng.choice([[*world.coordinators, *world.replicas]] * 3 + [world.coordinators, world.replicas])
+    for coordinator in stopped:
+        if rng.random() < 0.5:
+            coordinator.kill_in_next_batch(rng.randint(0, 100), any_part=True)
+            world.run_batch(coordinator)
+        coordinator.away_until_ms = end_ms + rng.choice((0, 0, 1_000, 10_000))
+        coordinator.longest_batch = rng.choice((0, 10, 60, 300))
+        if rng.random() < 0.5:
+            world.after(fault.length_ms, coordinator.kill_in_next_batch, rng.randint(0, 100))
+    for process in world.living():
+        if rng.random() < 0.3:
+            process.lags_until_ms = end_ms + 2 * world.plan.session_ms
+            process.lag_percent = rng.randint(5, 60)
+
+
 _TO_THE_WORLD: Mapping[str, Effect] = {
     "twin": lambda world, fault: world.start_another(fault.who),
     "fight": _fight,
     "loss": _lose,
+    "outage": _outage,
     "observer": _change_observers,
     "late ticks": _make_ticks_late,
     "fast": _run_fast,

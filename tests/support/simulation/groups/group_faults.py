@@ -30,6 +30,11 @@ def _long_late(rng: Random, plan: "Plan") -> int:
     return rng.choice([1_000, plan.session_ms // 2, plan.session_ms - 1_000, 44_000])
 
 
+def _sessions(rng: Random, plan: "Plan") -> int:
+    """Two to six sessions."""
+    return plan.session_ms * rng.randint(20, 60) // 10
+
+
 def _behind(rng: Random, _plan: "Plan") -> int:
     return rng.choice([2_000, 8_000, 20_000, 60_000, 600_000 if rng.random() < 0.3 else 120_000])
 
@@ -132,6 +137,13 @@ KINDS = {
         ends=False,
     ),
     "behind": Kind("the coordinator stands still, and catches up in one batch", "world", length_ms=_behind, ends=False),
+    "outage": Kind(
+        "the coordinators stop in the middle of a hand-over for two to six sessions, with a batch published in part,"
+        " and catch up in one batch or in many, while clients read slowly",
+        length_ms=_sessions,
+        amount=between(0, 999_999),
+        ends=False,
+    ),
     "late": Kind(
         "the inbox is delayed for everybody",
         "world",

@@ -41,10 +41,18 @@ class Plan(AnyPlan):
     groups = GROUPS
     topics = TOPICS
 
+    is_raised: bool = False
+    """Whether the feature level is raised at the beginning; else the seed says when."""
+
     @property
     def level_ms(self) -> int | None:
         """When the operator raises the feature level; None: never. Not drawn, so that older seeds stay the same."""
-        return (None, 0, self.chaos_ms // 2)[self.seed % 3]
+        return 0 if self.is_raised else (None, 0, self.chaos_ms // 2)[self.seed % 3]
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether a second coordinator runs, until the state is lost: it cannot begin an era."""
+        return self.seed % 2 == 1 and any(fault.kind == "outage" for fault in self.faults)
 
     @property
     def longest_session_ms(self) -> int:
@@ -118,6 +126,6 @@ def draw(seed: int, only: tuple[str, ...] = tuple(KINDS), chaos_ms: int | None =
     plan = replace(plan, **given)  # type: ignore[arg-type]
     faults = draw_faults(rng, plan, KINDS, only, one_more_per_ms=20_000, first_ms=5_000, quiet_ms=QUIET_MS)
     for fault in faults:
-        if fault.kind == "behind":
+        if fault.kind in ("behind", "outage"):
             plan = replace(plan, chaos_ms=max(plan.chaos_ms, fault.at_ms + fault.length_ms + QUIET_MS))
     return replace(plan, faults=faults)

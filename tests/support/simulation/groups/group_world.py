@@ -32,11 +32,15 @@ class World(AnyWorld[Plan]):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
+        if plan.has_replicas:
+            self.add_replicas()
         self.seen = Seen()
         self.inbox: dict[str, list[AnyDecision]] = {}
         """client_id -> all decisions that were ever published to it."""
         self.inbox_begins: dict[str, int] = {}
         """client_id -> number of its decisions that were in an inbox that was deleted."""
+        self.came_ms: dict[str, list[int]] = {}
+        """client_id -> when each of these came."""
         self.observer = Observer(self)
         self.operator = Operator(self)
         self.ends: dict[Queue, int] = {}
@@ -105,6 +109,7 @@ class World(AnyWorld[Plan]):
                     self.after(at_ms - self.now_ms + echo_ms, self._deliver, decision.client_id, decision)
 
     def _deliver(self, client_id: str, decision: AnyDecision) -> None:
+        self.seen.published_ms.setdefault((decision.shard, decision.seq), self.now_ms)
         until_ms, kinds = self._lost.get(client_id, (0, ()))
         if self.now_ms < until_ms and decision.__struct_config__.tag in kinds:
             return
@@ -112,6 +117,7 @@ class World(AnyWorld[Plan]):
             self.after(self._delayed.pop(client_id), self._deliver, client_id, decision)
             return
         self.inbox.setdefault(client_id, []).append(decision)
+        self.came_ms.setdefault(client_id, []).append(self.now_ms)
         for process in self.living():
             if process.client_id == client_id:
                 self.after(self.broker.latency_ms(), process.when_awake, process.hear)
@@ -236,10 +242,12 @@ class World(AnyWorld[Plan]):
         for topic in TOPICS:
             self.observer.come_back(topic)
         self.observer.find_leaders()
+        for coordinator in (*self.coordinators, *self.replicas):
+            coordinator.away_until_ms = coordinator.longest_batch = 0
         self._lost.clear()
         self._delayed.clear()
         for process in self.living():
-            process.slow_ms = process.unheard_until_ms = 0
+            process.slow_ms = process.unheard_until_ms = process.lags_until_ms = 0
             process.when_awake(process.hear)
         for name in self.plan.clients:
             self.start(name)

@@ -63,5 +63,7 @@ class Seen:
     """Queues that have lost messages."""
     far_commits: set[tuple[str, Queue]] = field(default_factory=set)
     """(scope, queue) of what was committed beyond its end."""
+    published_ms: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Shard with its era and seq of a decision -> when it was first in an inbox."""
     straggled: set[str] = field(default_factory=set)
     """Lives of which a commit arrived after newer ones."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from model.config import (
     CLIENT_MARGIN_MS,
     DARK_MS,
+    DEAF_SESSIONS,
     GRACE_EVERY_MS,
     GRACE_MS,
     MAX_RIVALS,
@@ -12,7 +13,7 @@ from model.config import (
     SESSION_TIMEOUT_MS,
     SLACK_MS,
 )
-from model.decisions import Fenced, Membership, Rejected
+from model.decisions import AnyDecision, Fenced, Membership, Rejected
 from model.events import Configure, Heartbeat, Unregister
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
@@ -102,13 +103,7 @@ def _follow(evidence: Evidence, book: Book) -> Iterator[Broken]:
     roll = Roll(book)
     for page in book.pages:
         for decision in page.decisions:
-            if isinstance(decision, Membership):
-                times = 2 if _may_be_lost(evidence, book, page) else 1
-                for says in _wrong_change(roll.group(decision.group_id), decision, page, times):
-                    yield Broken("membership", page.at_ms, says, None, decision.group_id)
-            elif isinstance(decision, Fenced) and decision.reason == "refused":
-                for says in _wrong_refusal(roll.group(decision.group_id), page):
-                    yield Broken("membership", page.at_ms, says, None, decision.group_id)
+            yield from _wrong_decision(evidence, book, roll, page, decision)
         roll.take(page)
         if page.is_tick and page.may_expire:
             for group_id, group in roll.groups.items():
@@ -117,6 +112,21 @@ def _follow(evidence: Evidence, book: Book) -> Iterator[Broken]:
                     if page.clock_ms > member.seen_ms + _trusted_ms(evidence, group, member) + SLACK_MS:
                         says = f"{member.life} is silent for {page.clock_ms - member.seen_ms} ms, and does not expire"
                         yield Broken("not expired", page.at_ms, says, None, group_id)
+
+
+def _wrong_decision(evidence: Evidence, book: Book, roll: Roll, page: Page, decision: AnyDecision) -> Iterator[Broken]:
+    """Compare a decision about a member with the group before its page."""
+    if isinstance(decision, Membership):
+        times = 2 if _may_be_lost(evidence, book, page) else 1
+        rule, said = "membership", _wrong_change(roll.group(decision.group_id), decision, page, times)
+    elif isinstance(decision, Fenced) and decision.reason == "refused":
+        rule, said = "membership", _wrong_refusal(roll.group(decision.group_id), page)
+    elif isinstance(decision, Fenced) and decision.reason == "deaf":
+        rule, said = "evicted as deaf", _unproved(evidence, roll.group(decision.group_id), decision, page)
+    else:
+        return
+    for says in said:
+        yield Broken(rule, page.at_ms, says, None, decision.group_id)
 
 
 def _trusted_ms(evidence: Evidence, group: Gathering, member: Present) -> int:
@@ -150,6 +160,27 @@ def _wrong_change(group: Gathering, change: Membership, page: Page, times: int) 
                 yield f"{life} is taken for gone by the unregister of another"
         case _:
             pass
+
+
+def _unproved(evidence: Evidence, group: Gathering, fenced: Fenced, page: Page) -> Iterator[str]:
+    """Say that a member was evicted as deaf whose assignment had not been in its inbox for two sessions.
+
+    From level 3 on: its assignments have rounds.
+    """
+    member = group.members.get(fenced.client_id)
+    if member is None or member.life != fenced.instance_id:
+        return
+    missed = [
+        evidence.seen.published_ms.get((one.shard, one.seq), page.at_ms)
+        for one in evidence.told[member.life]
+        if one.epoch > member.said.epoch and isinstance(one.round, int) and one.cause.offset < page.offset
+    ]
+    least_ms = DEAF_SESSIONS * group.number("session_timeout_ms") - CLIENT_MARGIN_MS - TOLERANCE_MS
+    if missed and page.at_ms - min(missed) < least_ms:
+        yield (
+            f"{member.life} shows epoch {member.said.epoch} and is evicted {page.at_ms - min(missed)} ms after the "
+            f"next one was published; expected at least {least_ms}"
+        )
 
 
 def _wrong_refusal(group: Gathering, page: Page) -> Iterator[str]:

@@ -50,6 +50,9 @@ def _not_replayable(evidence: Evidence) -> Iterator[Broken]:
                 yield Broken("not replayable", 0, f"decision {number + 1} of era {era.number} of {partition} differs")
         for says in coordinator.differing:
             yield Broken("not replayable", 0, f"a repeated batch decides otherwise: {says}")
+    for replica in evidence.world.replicas:
+        if replica.differing or replica.encoded != evidence.world.coordinators[replica.partition].encoded:
+            yield Broken("not replayable", 0, f"the replica of partition {replica.partition} decides otherwise")
 
 
 def _unaccounted(evidence: Evidence, book: Book, newest: dict[tuple[str, Queue], int]) -> Iterator[Broken]:
