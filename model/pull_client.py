@@ -119,11 +119,14 @@ class Pulls:
 
     def waiting(self, queue: Queue) -> Pull | None:
         """Return the pull that waits for messages of a queue; None if there is none."""
-        return self._of_queue.get(queue)
+        pull = self._of_queue.get(queue)
+        return pull if pull is not None and pull.request_id in self._waiting else None
 
     def _end(self, request_id: str) -> Pull:
-        pull, _ = self._waiting.pop(request_id)
-        del self._of_queue[pull.queue]
+        pull, _ = self._waiting[request_id]
+        if self._of_queue.get(pull.queue) == pull:  # not if an exception came in the middle of the last call
+            del self._of_queue[pull.queue]
+        del self._waiting[request_id]
         return pull
 
     def _refused(self, refusal: Rejected) -> PullEnded | None:

@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -18,6 +17,7 @@ from model.queue import Queue
 from wakeroll.argument_checks import checked, queue_of
 from wakeroll.connection import Connection
 from wakeroll.errors import InvalidUsage
+from wakeroll.held_locks import free
 from wakeroll.operator_requests import RequestRefused
 from wakeroll.puller import Puller
 from wakeroll.queue_reader import QueueReader
@@ -56,9 +56,10 @@ class Fetcher:
         self._subscriptions = {subscription.topic: subscription for subscription in subscriptions}
         self._filters = filters
         self._puller = Puller(connection, group_id, client_id)
-        self._changed = threading.Condition()
-        self._busy: set[Queue] = set()
-        """Queues that are being fetched."""
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._busy: dict[Queue, threading.Thread] = {}
+        """Queues that are being fetched, and who does it."""
         self._idle: list[QueueReader] = []
         """Unused readers. There are as many readers as there were threads that fetched at the same time."""
         self._closed = False
@@ -84,9 +85,18 @@ class Fetcher:
             self._refuse_if_closed()
             check()
 
-        with self._reader(named) as reader:
-            one = _Fetch(reader, self._puller, named, subscription, self._filters, most, check_both)
-            return one.run(offset, wait)
+        free(self._lock)  # an exception may have ended the last fetch of this thread before it was released
+        reader = self._lend(named)
+        try:
+            fetched = _Fetch(reader, self._puller, named, subscription, self._filters, most, check_both).run(
+                offset, wait
+            )
+        except BaseException:
+            self._end(named)
+            reader.close()  # its position is unknown
+            raise
+        self._end(named, reader)
+        return fetched
 
     def hear(self, answer: Wake | Rejected) -> None:
         """Process an answer from the inbox."""
@@ -97,39 +107,39 @@ class Fetcher:
         deadline = time.monotonic() + timeout
         self._closed = True
         self._puller.look()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._busy, timeout)
+        free(self._lock)
+        me = threading.current_thread()
+        with self._lock:
+            self._changed.wait_for(lambda: all(one is me for one in self._busy.values()), timeout)
             idle, self._idle = self._idle, []
         for reader in idle:
             reader.close()
         self._puller.close(max(deadline - time.monotonic(), 0.0))
 
-    @contextmanager
-    def _reader(self, queue: Queue) -> Iterator[QueueReader]:
+    def _lend(self, queue: Queue) -> QueueReader:
         """Lend a reader for a queue, preferably the one that last read the queue."""
-        with self._changed:
+        me = threading.current_thread()
+        with self._lock:
             self._refuse_if_closed()
-            if queue in self._busy:
+            if self._busy.get(queue, me) is not me:  # this thread is in no other fetch: an exception ended it
                 raise InvalidUsage(
                     f"another thread is fetching {queue}; only one thread may wait for a queue at a time"
                 )
             self._idle.sort(key=lambda reader: reader.queue == queue)
             reader = self._idle.pop() if self._idle else QueueReader(self._connection)
-            self._busy.add(queue)
-        try:
-            yield reader
-        except BaseException:
-            reader.close()  # its position is unknown
-            raise
-        else:
-            if self._closed:
-                reader.close()
-            else:
+            self._busy[queue] = me
+            return reader
+
+    def _end(self, queue: Queue, reader: QueueReader | None = None) -> None:
+        """End a fetch; its reader is used again, unless its position is unknown."""
+        with self._lock:
+            if reader is not None and not self._closed:
                 self._idle.append(reader)
-        finally:
-            with self._changed:
-                self._busy.discard(queue)
-                self._changed.notify_all()
+                reader = None
+            self._busy.pop(queue, None)
+            self._changed.notify_all()
+        if reader is not None:
+            reader.close()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -3,6 +3,7 @@
 import logging
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -14,12 +15,15 @@ from model.events import Cancel, Pull, Subscription
 from model.pull_client import PullEnded, Pulls
 from model.queue import Queue
 from wakeroll.connection import Connection, close_producer
+from wakeroll.held_locks import free
 from wakeroll.login_errors import denied, is_denied
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.topic_partitions import learn_partitions
 
 log = logging.getLogger("wakeroll")
 
+HEAR_S = 0.5
+"""How long the thread that receives decisions waits for the lock (s); later, a thread that fetches processes them."""
 SLICE_S = 0.5
 """How long a thread waits for an answer before it checks whether to go on waiting (s)."""
 
@@ -36,6 +40,8 @@ class Puller:
         self._ended: dict[Queue, PullEnded] = {}
         """Results of ended pulls that their threads have not taken yet."""
         self._changed = threading.Condition()  # with a lock that its owner may acquire again
+        self._heard: deque[Wake | Rejected] = deque()
+        """Answers that were not processed yet."""
         self._producer: Producer | None = None
         self._is_closed = False
         self._signer = connection.client_signer(group_id)
@@ -56,11 +62,14 @@ class Puller:
             subscription: subscription to the queue's topic.
             check: called repeatedly; when it raises an exception, the pull is cancelled.
         """
+        free(self._changed)
         with self._changed:
+            self.cancel(queue)  # of a wait of this thread that an exception has ended anywhere
             pull = self._pulls.pull(queue, from_offset, timeout_ms, subscription, now_ms())
             try:
                 self._append(pull)
                 while queue not in self._ended:
+                    self._process_heard()
                     check()
                     left_s = (self._pulls.next_due_ms() - now_ms()) / 1_000
                     self._changed.wait(min(max(left_s, 0.0), SLICE_S))
@@ -97,15 +106,27 @@ class Puller:
 
     def hear(self, answer: Wake | Rejected) -> None:
         """Process an answer from the inbox; send a pull again if its queue has moved to another partition."""
-        with self._changed:
+        self._heard.append(answer)
+        # An exception of a signal handler may have left the lock to a thread that fetches: it must not stop this one.
+        if self._changed.acquire(timeout=HEAR_S):
+            try:
+                self._process_heard()
+            finally:
+                self._changed.release()
+
+    def _process_heard(self) -> None:
+        """Process the answers that were heard. The caller holds the lock."""
+        while self._heard:
+            answer = self._heard.popleft()
             if isinstance(answer, Rejected) and answer.rule == "partition" and self._send_again(answer):
-                return
+                continue
             ended = self._pulls.hear(answer)
             if ended is not None:
                 self._note(ended)
 
     def look(self) -> None:
         """Make all waiting threads call their `check` now."""
+        free(self._changed)
         with self._changed:
             self._changed.notify_all()
 

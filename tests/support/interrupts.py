@@ -41,13 +41,22 @@ class Interrupted:
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
         file = frame.f_code.co_filename
-        if event == "line" and file.startswith(_OURS) and not file.startswith(_BROKER):
+        if event == "line" and file.startswith(_OURS) and not _is_in_the_broker(frame):
             self._left -= 1
             if not self._left:
                 self.where = f"{Path(file).name}:{frame.f_lineno}"
                 sys.settrace(None)
                 raise Interrupt(self.where)
         return self._trace
+
+
+def _is_in_the_broker(frame: FrameType | None) -> bool:
+    """Return whether a line belongs to the broker in memory, or to the coordinator that it calls."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_BROKER):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def at_every_line(step: int, first: int = 1) -> Iterator[Interrupted]:

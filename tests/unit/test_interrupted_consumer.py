@@ -205,3 +205,19 @@ def test_the_constructor(broker):
         del consumer
         gc.collect()
         nothing_is_left(broker, f"new-{number}", interrupted)
+
+
+def test_fetch(broker):
+    """The application fetches again from the same offset; it may wait for messages meanwhile."""
+    with Consumer("fetch", ["orders"], broker.bootstrap, consume_from="first") as consumer:
+        for interrupted in at_every_line(STEP):
+            fetched = None
+            while fetched is None:
+                try:
+                    fetched = interrupted.call(consumer.fetch, QUEUES[0], MESSAGES - 2, 0.1)
+                    messages = [message.offset() for message in fetched.messages]
+                    assert (messages, fetched.next_offset) == ([MESSAGES - 2, MESSAGES - 1], MESSAGES)
+                    fetched = interrupted.call(consumer.fetch, QUEUES[0], MESSAGES, 0.01)
+                    assert fetched == ([], MESSAGES)
+                except Interrupt:
+                    fetched = None
