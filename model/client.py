@@ -76,6 +76,8 @@ class Client:
         self._life = ""
         """The current instance or, after its end, the last one; empty before the first."""
         self._secret = ""
+        self._former: Unregister | None = None
+        """The event that ends the instance before, until it was sent a second time or an assignment shows its end."""
         self._leaving = False
         self._was_deaf = False
         """Whether the client could not read its inbox for a session while it had no queues."""
@@ -108,7 +110,8 @@ class Client:
             secret: the secret behind the instance_id, else empty; nobody without it can unregister this instance.
         """
         assert not self.instance_id, f"{self.client_id} is in the group already, as {self.instance_id}"
-        former = [Send(self._unregister(), now_ms)] if self._life else []
+        self._former = self._unregister() if self._life else None
+        former = [] if self._former is None else [Send(self._former, now_ms)]
         self.instance_id = self._life = instance_id
         self._secret = secret
         self.epoch = self.round = -1
@@ -161,7 +164,7 @@ class Client:
             case Fenced() if self._is_mine(decision):
                 return self._drop("left" if self._leaving else decision.reason, decision.by)
             case Rejected() if self._is_about_me(decision):
-                return self._note(decision)
+                return self._note(decision, now_ms)
             case _:
                 return []
 
@@ -373,6 +376,7 @@ class Client:
             self._session_before_ms, self._stated_ms = min(known), now_ms
             self.session_timeout_ms = assignment.session_timeout_ms
         changed = assignment.epoch > self.epoch
+        self._former = None
         self.epoch = assignment.epoch
         self.round = assignment.round if isinstance(assignment.round, int) else -1
         if assignment.shard != self._shard:
@@ -410,19 +414,23 @@ class Client:
     def _give(self, queues: Iterable[AssignedQueue]) -> list[Give]:
         return [self._holding.give(assigned, self.instance_id) for assigned in queues]
 
-    def _note(self, refusal: Rejected) -> list[Output]:
+    def _note(self, refusal: Rejected, now_ms: int) -> list[Output]:
         """Report a rejection once per rule; repeat commits that no coordinator has accepted.
 
         A commit may come too early for a coordinator that recovers. Or it is in the former partition of the group,
-        because the number of shards has grown.
+        because the number of shards has grown. Then the end of the former instance is repeated too, once: this one
+        would wait for the end of its session otherwise.
         """
+        again: list[Output] = []
+        if refusal.rule == "partition" and self._former is not None and self._is_in:
+            again, self._former = [Send(self._former, now_ms), self._heartbeat(now_ms)], None
         if refusal.rule in ("commit", "partition"):
             # A draining queue has another owner soon, or already.
             self._holding.forget_acknowledged(readable_only=True)
         if refusal.rule in self._refused:
-            return []
+            return again
         self._refused.add(refusal.rule)
-        return [EventRefused(refusal.rule, refusal.detail)]
+        return [*again, EventRefused(refusal.rule, refusal.detail)]
 
     def _unregister(self) -> Unregister:
         return Unregister(group_id=self.group_id, client_id=self.client_id, instance_id=self._life, secret=self._secret)

@@ -458,6 +458,19 @@ def test_a_commit_in_the_former_partition_is_repeated():
     assert story.client.commit(0) == [commit(2, {A: 70})]
 
 
+def test_the_end_of_a_former_instance_is_repeated_in_the_new_partition():
+    """Otherwise the new instance waits for the end of a session that lasts minutes after a growth of the shards."""
+    story = Story()
+    story.is_assigned(4, {A: 4})
+    story.hears(fenced("expired"))
+    story.client.join("i2", 0)
+    refusal = Rejected(rule="partition", detail="moved", client_id="c1", group_id="billing")
+    former = Send(Unregister(group_id="billing", client_id="c1", instance_id="i1"), 0)
+
+    assert story.hears(refusal) == [former, beat(-1, instance_id="i2"), EventRefused("partition", "moved")]
+    assert story.hears(refusal) == []
+
+
 def test_a_coordinator_that_has_lost_everything_is_told_how_far_the_queues_are():
     """It gives what is claimed in a new epoch and knows no offset: what is read goes on, and goes on record."""
     story = Story()

@@ -19,6 +19,8 @@ ROUGH = (
     "failed sends",
     "crash of a handler",
     "hang",
+    "interrupt",
+    "cancel",
     "reset offsets",
     "configure",
     "resend letters",

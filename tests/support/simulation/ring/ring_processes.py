@@ -1,9 +1,11 @@
 """The processes of a world: applications that consume in every way that the SDK has, and one that produces."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, Message
@@ -33,6 +35,24 @@ class Crash(BaseException):
 
 class Interrupt(KeyboardInterrupt):
     """Ctrl-C, or what a handler of a signal raises."""
+
+
+class _LineTrace:
+    """Raises after some lines of the SDK; its testing module stands in for Kafka's client, which is C."""
+
+    def __init__(self, lines: int) -> None:
+        self._left = lines
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> Any:
+        """Trace a frame of the SDK."""
+        name = frame.f_globals.get("__name__", "")
+        if not name.startswith("wakeroll.") or name.startswith("wakeroll.testing"):
+            return None
+        if event == "line":
+            self._left -= 1
+            if not self._left:
+                raise Interrupt(f"at {name}:{frame.f_lineno}")
+        return self
 
 
 class Process:
@@ -114,6 +134,8 @@ class ConsumerProcess(Process):
         """Whether `stop` was called and `run` has not returned."""
         self.style = self.rng.choice(["close", "go on"])
         """What the application does after an interrupt."""
+        self.lines = 0
+        """After how many lines of the SDK a signal handler raises in the thread of the application; 0: it does not."""
 
     def leave(self) -> None:
         super().leave()
@@ -186,6 +208,20 @@ class ConsumerProcess(Process):
         """Consume until the application is to leave."""
         raise NotImplementedError
 
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let a signal handler raise after some lines of the SDK in this block, if that was drawn."""
+        if not self.lines:
+            yield
+            return
+        trace = _LineTrace(self.lines)
+        self.lines = 0
+        sys.settrace(trace)
+        try:
+            yield
+        finally:
+            sys.settrace(None)
+
     # --- the application's handler ---
 
     def handle(self, messages: list[Message]) -> object:
@@ -246,15 +282,16 @@ class RunProcess(ConsumerProcess):
             stop_timeout = rng.choice([4.0, 40.0])
             handler: Any = self.handle if rng.random() < 0.7 else self.handle_async
             try:
-                consumer.run(
-                    handler,
-                    workers=rng.choice([1, 2, 4]),
-                    batch_size=rng.choice([1, 3, 8]),
-                    prefetch=rng.choice([4, 20, 100]),
-                    max_retries=group.max_retries,
-                    handle_timeout=group.handle_timeout_s,
-                    stop_timeout=stop_timeout,
-                )
+                with self.interruptible():
+                    consumer.run(
+                        handler,
+                        workers=rng.choice([1, 2, 4]),
+                        batch_size=rng.choice([1, 3, 8]),
+                        prefetch=rng.choice([4, 20, 100]),
+                        max_retries=group.max_retries,
+                        handle_timeout=group.handle_timeout_s,
+                        stop_timeout=stop_timeout,
+                    )
             except Interrupt as problem:
                 if self.style == "close":
                     raise
@@ -292,7 +329,8 @@ class PollProcess(ConsumerProcess):
             try:
                 timeout = rng.choice([0.0, 0.3, 1.0, 5.0])
                 began_s = self.world.scheduler.now_s
-                message = consumer.poll(timeout)
+                with self.interruptible():
+                    message = consumer.poll(timeout)
                 self.awaited("poll()", began_s, timeout + 12.0)
                 if message is None:
                     self.sleep(0.05)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.support.simulation.ring.ring_processes import ConsumerProcess, RunProcess
+from tests.support.simulation.ring.ring_processes import AsyncProcess, ConsumerProcess, PollProcess, RunProcess
 from wakeroll import Admin, DeadLetters, WakerollError
 from wakeroll.operator_requests import RequestUnanswered
 
@@ -158,6 +158,27 @@ def _crash(world: "RingWorld", rng: Random) -> str:
     return member.name
 
 
+def _interrupt(world: "RingWorld", rng: Random) -> str:
+    member = _member(world, rng)
+    if not isinstance(member, RunProcess | PollProcess):
+        return ""
+    if rng.random() < 0.3 and member.group.kinds:
+        member.style = rng.choice(["close", "go on"])
+    member.lines = rng.choice([rng.randrange(1, 40), rng.randrange(1, 400), rng.randrange(1, 4_000)])
+    if isinstance(member, RunProcess):
+        member.stop()  # `run` is called again, and then interrupted
+    return f"{member.name} after {member.lines} lines, then it will {member.style}"
+
+
+def _cancel(world: "RingWorld", rng: Random) -> str:
+    tasks = [member for member in world.members() if isinstance(member, AsyncProcess)]
+    if not tasks:
+        return ""
+    member = rng.choice(tasks)
+    member.cancel()
+    return f"the task of {member.name}"
+
+
 def _reset(world: "RingWorld", rng: Random) -> str:
     group = _group(world, rng)
     where = rng.choice(["first", "first", "last"])
@@ -266,6 +287,8 @@ STEPS: dict[str, Do] = {
     "failed sends": _failed_sends,
     "crash of a handler": _crash,
     "hang": _hang,
+    "interrupt": _interrupt,
+    "cancel": _cancel,
     "reset offsets": _reset,
     "configure": _configure,
     "resend letters": _resend,
