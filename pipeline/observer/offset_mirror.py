@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 5.0
 """How often offsets are written: the default commit interval of Kafka's consumers (s)."""
+LOOK_EVERY_S = 10.0
+"""How often the partitions of the topic are queried: `wakeroll reshard` adds some (s)."""
 _ANSWER_S = 10.0
 _SLICE_S = 0.5
 _AT_ONCE = 1_000
@@ -77,6 +79,10 @@ class OffsetMirror:
         self._newest: dict[tuple[int, str], tuple[int, int]] = {}
         """Partition and shard without its era -> place of the newest offset read; see `model.decision_order`.
         Partitions are read in any order."""
+        self._of_groups: dict[str, tuple[int, int]] = {}
+        """Group -> place of its newest offset read: `wakeroll reshard` may have moved it to another partition."""
+        self._look_due_s = 0.0
+        """When the partitions of the topic are queried again, by the monotonic clock (s)."""
         self._read: dict[int, int] = {}
         """Partition -> offset of the next decision to read."""
         self._committed: dict[int, int] = {}
@@ -96,6 +102,8 @@ class OffsetMirror:
                 try:
                     self._begin()
                     caught_up = self._hear()
+                    if caught_up and time.monotonic() >= self._look_due_s:
+                        self._grow()
                     self._metrics.mirror.unread(self._unread())
                     if caught_up and time.monotonic() >= due_s:
                         due_s = time.monotonic() + WRITE_EVERY_S  # also if Kafka does not answer
@@ -114,6 +122,7 @@ class OffsetMirror:
         """Read the present log from its start. Offsets that were read and not written yet are still written."""
         log.warning("%s; its decisions are mirrored from its start", problem)
         self._newest.clear()
+        self._of_groups.clear()
         self._committed = {}
         self._read = dict.fromkeys(self._read, 0)
         for of_group in self._pending.values():
@@ -138,6 +147,18 @@ class OffsetMirror:
                 place.offset = OFFSET_BEGINNING
         self._reader.begin({(self._topic, place.partition): place.offset for place in places})
         self._read = {place.partition: max(place.offset, 0) for place in places}
+
+    def _grow(self) -> None:
+        """Read the partitions too that `wakeroll reshard` has added; the old ones are read to their ends before."""
+        self._look_due_s = time.monotonic() + LOOK_EVERY_S
+        racks = self._cluster.racks([self._topic])[self._topic]
+        if isinstance(racks, KafkaError):
+            return
+        if news := sorted(racks.keys() - self._read.keys()):
+            log.info("%s has %d partitions now; the new ones are mirrored too", self._topic, len(racks))
+            new = {(self._topic, partition): OFFSET_BEGINNING for partition in news}
+            self._reader.begin({(self._topic, partition): offset for partition, offset in self._read.items()} | new)
+            self._read |= dict.fromkeys(news, 0)
 
     def _hear(self) -> bool:
         """Read some decisions; return whether there are no more now.
@@ -180,7 +201,8 @@ class OffsetMirror:
         # In a broadcasting group every client has offsets of its own, which Kafka's groups cannot represent.
         if decision.mode != "clustering" or decision.group_id == self._own_group:
             return
-        if self._groups.fullmatch(decision.group_id):
+        if self._groups.fullmatch(decision.group_id) and place > self._of_groups.get(decision.group_id, (0, 0)):
+            self._of_groups[decision.group_id] = place
             of_group = self._pending.setdefault(decision.group_id, {})
             of_group[decision.queue] = (decision.offset, partition, offset)
 

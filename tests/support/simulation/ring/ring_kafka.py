@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace, TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from confluent_kafka import (
     OFFSET_END,
@@ -31,6 +31,8 @@ from wakeroll.testing.memory_log import MemoryLog, Stored, message_of
 
 MESSAGE_TIMEOUT_MS = 300_000
 """Default of librdkafka's `message.timeout.ms`."""
+SHORT_READS = 0.2
+"""Part of the reads that return fewer messages than there are."""
 LOOK_S = 1.0
 """How often Kafka's client looks for a broker (s)."""
 
@@ -331,6 +333,8 @@ class RingConsumer(_RingClient, MemoryConsumer):
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         log, scheduler = self._log, self._log.scheduler
         until_s = NEVER_S if timeout < 0 else scheduler.now_s + timeout
+        if log.rng.random() < SHORT_READS:
+            num_messages = min(num_messages, log.rng.choice([1, 3, 40]))
         messages = self._taken(num_messages)
         me = scheduler.me()
         while not messages and scheduler.now_s < until_s:
@@ -407,14 +411,11 @@ class RingAdmin(_RingClient, MemoryAdmin):
                 where = TopicPartition(at.topic, at.partition, int(getattr(at_ms, "value", at_ms)))
                 offset = {-1: partition.end, -2: partition.first}.get(where.offset)
                 if offset is None:
-                    offset = self._resolved(where)
+                    offset = MemoryConsumer._resolved(cast(Any, self), where).offset
                 future.set_result(SimpleNamespace(offset=-1 if offset == OFFSET_END else offset))
 
         self._answer(answers, request_timeout, answer)
         return answers
-
-    def _resolved(self, at: TopicPartition) -> int:
-        return MemoryConsumer._resolved(self, at)  # type: ignore[arg-type]
 
     def create_topics(self, topics: list[Any], request_timeout: float = 60.0, **_: Any) -> dict[str, Future[None]]:
         answers: dict[str, Future[None]] = {topic.topic: VirtualFuture() for topic in topics}

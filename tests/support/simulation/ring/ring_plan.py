@@ -86,6 +86,8 @@ class RingPlan:
     partitions: int
     """Number of partitions of the control topics."""
     switches_at_locks: float
+    watchers: tuple[str, ...]
+    """Kinds of processes that follow the decisions."""
     pace_s: float
     """How long a batch of the coordinator takes (s)."""
     faults: tuple[Step, ...]
@@ -155,6 +157,7 @@ def draw(seed: int, *, only: tuple[str, ...] = (), **given: Any) -> RingPlan:
         groups=tuple(groups),
         partitions=rng.choice([1, 2]),
         switches_at_locks=rng.choice([0.0, 0.02, 0.2]),
+        watchers=Random(f"watchers {seed}").choice([(), ("mirror",), ("live view",), ("mirror", "live view")]),
         pace_s=rng.choice([0.05, 0.5, 1.5]),
         faults=steps,
     )

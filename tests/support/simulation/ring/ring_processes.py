@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from linecache import getline
 from random import Random
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ CLOSE_S = 5.0
 """Timeout of `close`."""
 SLACK_S = 3.0
 """How much longer than its timeouts a method may take, for the slices of waits."""
+NEVER = 10**9
 WAIT_S = 1.0
 """How long an application waits before it tries again (s)."""
 
@@ -38,10 +40,15 @@ class Interrupt(KeyboardInterrupt):
 
 
 class _LineTrace:
-    """Raises after some lines of the SDK; its testing module stands in for Kafka's client, which is C."""
+    """Raises after some lines of the SDK; its testing module stands in for Kafka's client, which is C.
+
+    It does not raise where a ``with`` block ends, before its lock is released: no handler of a signal runs there.
+    """
 
     def __init__(self, lines: int) -> None:
         self._left = lines
+        self._lines: dict[int, int] = {}
+        """Frame -> its last line."""
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> Any:
         """Trace a frame of the SDK."""
@@ -50,7 +57,13 @@ class _LineTrace:
             return None
         if event == "line":
             self._left -= 1
-            if not self._left:
+            before = self._lines.get(id(frame), 0) if frame.f_lasti else 0
+            self._lines[id(frame)] = frame.f_lineno
+            is_an_end = frame.f_lineno < before and getline(
+                frame.f_code.co_filename, frame.f_lineno
+            ).lstrip().startswith(("with ", "async with "))
+            if self._left <= 0 and not is_an_end:
+                self._left = NEVER
                 raise Interrupt(f"at {name}:{frame.f_lineno}")
         return self
 
@@ -404,7 +417,12 @@ class AsyncProcess(ConsumerProcess):
         async with AsyncConsumer(group.group_id, group.subscriptions, self.address, **self.settings()) as consumer:
             self.say("joins")
             while not self.is_leaving:
-                message = await consumer.poll(rng.choice([0.0, 0.3, 1.0]))
+                try:
+                    message = await asyncio.wait_for(
+                        consumer.poll(rng.choice([0.0, 0.3, 1.0])), rng.choice([None, 0.001, 0.1])
+                    )
+                except TimeoutError:
+                    continue
                 if message is None:
                     await asyncio.sleep(0.05)
                     continue

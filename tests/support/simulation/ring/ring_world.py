@@ -24,6 +24,7 @@ from tests.support.simulation.ring.ring_processes import (
 )
 from tests.support.simulation.ring.ring_steps import STEPS
 from tests.support.simulation.ring.ring_truth import Finding, GroupTruth, Truth
+from tests.support.simulation.ring.ring_watchers import LiveProcess, MirrorProcess
 from tests.support.simulation.ring.virtual_modules import VirtualClock, stand_ins
 from tests.support.simulation.ring.virtual_threads import Scheduler, VirtualThread
 from wakeroll.kafka_clients import KafkaClients, register, unregister
@@ -31,6 +32,9 @@ from wakeroll.kafka_clients import KafkaClients, register, unregister
 CALM_S = 1_800.0
 """How long the messages may take to end when no faults happen any more."""
 KINDS: dict[str, type[ConsumerProcess]] = {"run": RunProcess, "poll": PollProcess, "async": AsyncProcess}
+WATCHERS: dict[str, type[Process]] = {"mirror": MirrorProcess, "live view": LiveProcess}
+WATCHED_S = 120.0
+"""How long the mirror and the live view may take to know the last decision (s)."""
 MOST_MEMBERS = 4
 GONE_S = METADATA_MS / 1_000 + 60.0
 """How much longer than a session a member that is gone may stay in its group, after `wakeroll reshard` (s)."""
@@ -172,6 +176,9 @@ class RingWorld:
             self._add(group)
         self.coordinator.start()
         self.observer = RingObserver(self.log, scheduler, self.coordinator, Random(f"{plan.seed} observer"))
+        for kind in plan.watchers:
+            self.processes.append(WATCHERS[kind](self, kind.replace(" ", "-")))
+            self.processes[-1].start()
         self.produce(plan.messages)
         rng = Random(f"{plan.seed} members")
         for group in plan.groups:
@@ -187,6 +194,7 @@ class RingWorld:
                 self.say(f"-- {step.name}: {done}")
         self._calm_down()
         self._finish()
+        self._await_watchers()
         self._leave()
         self._check_the_end()
         self._raise_a_finding()
@@ -253,6 +261,19 @@ class RingWorld:
                 behind = {group.group_id: self._behind(group) for group in self.plan.groups}
                 raise Finding("lost", f"after {CALM_S:g} s without faults: not handled {left}, not committed {behind}")
             scheduler.sleep(1.0)
+
+    def _await_watchers(self) -> None:
+        """Wait until the mirror and the live view have come to rest where the coordinator is."""
+        ends_s = self.scheduler.now_s + WATCHED_S
+        for watcher in self.processes:
+            if not isinstance(watcher, MirrorProcess | LiveProcess):
+                continue
+            if isinstance(watcher, LiveProcess) and self.happened["reshard"]:
+                continue  # without tables, its members are learned from the log
+            while (difference := watcher.difference()) and self.scheduler.now_s < ends_s:
+                self.scheduler.sleep(0.7)
+            if difference:
+                raise Finding(watcher.kind, f"not at rest after {WATCHED_S:g} s: {difference}")
 
     def _is_complete(self) -> bool:
         if not all(process.is_done for process in self.processes if isinstance(process, ProducerProcess)):

@@ -1,0 +1,17 @@
+"""The simulation of the ring finds what breaks one of its claims; if it did not, its silence would mean nothing."""
+
+import pytest
+
+from tests.support.mutants.ring_mutants import MUTANTS
+from tests.support.simulation.ring.ring_simulation import RING
+
+TRIES = 30
+"""Worlds for each mutant; most are found in the first ones."""
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_broken_claim_is_found(mutant):
+    """Only a finding counts."""
+    assert RING.finds(mutant, TRIES), (
+        f"the mutant {mutant.name!r} survives {TRIES} worlds of the ring; it breaks: {mutant.rule}"
+    )
