@@ -26,9 +26,12 @@ ROUGH = (
     "resend letters",
     "drop letters",
     "reshard",
+    "expire",
     "set the wall clock",
 )
 """Steps that break something, or that an operator makes."""
+LATER = ("truncate",)
+"""Steps that are not drawn yet, only by name: the SDK does not keep all of its promises when they happen."""
 ENABLED = (*GRACEFUL, *ROUGH)
 
 
@@ -144,7 +147,8 @@ def draw(seed: int, *, only: tuple[str, ...] = (), **given: Any) -> RingPlan:
                 **shared,
             )
         )
-    names = [name for name in (ENABLED if is_rough else GRACEFUL) if not only or name in only]
+    known = GRACEFUL if not is_rough else (*ENABLED, *LATER) if only else ENABLED
+    names = [name for name in known if not only or name in only]
     steps = tuple(
         Step(rng.choice([0.0, 0.3, 2.0, 12.0]), rng.choice(names), rng.getrandbits(32))
         for _ in range(rng.choice([4, 8, 16]))

@@ -263,6 +263,25 @@ def _reshard(world: "RingWorld", rng: Random) -> str:
     return f"to {partitions} partitions"
 
 
+def _expire(world: "RingWorld", rng: Random) -> str:
+    topic = rng.choice(sorted(world.plan.topics))
+    number = rng.randrange(world.plan.topics[topic])
+    partition = world.log.topics[topic][number]
+    partition.first = rng.randint(partition.first, partition.end)
+    return f"{topic}-{number} begins at {partition.first}, and ends at {partition.end}"
+
+
+def _truncate(world: "RingWorld", rng: Random) -> str:
+    topic = rng.choice(sorted(world.plan.topics))
+    number = rng.randrange(world.plan.topics[topic])
+    partition = world.log.topics[topic][number]
+    before = partition.end
+    end = rng.randint(max(partition.first, before - 6), before)
+    partition.begin_epoch(end)
+    world.truth.forget_tail(topic, number, end)
+    return f"{topic}-{number} ends at {end} instead of {before}"
+
+
 def _set_the_wall_clock(world: "RingWorld", rng: Random) -> str:
     world.clock.wall_shift_s += rng.choice([-7_200, -5, 5, 7_200])
     return f"by {world.clock.wall_shift_s:g} s in all"
@@ -294,5 +313,7 @@ STEPS: dict[str, Do] = {
     "resend letters": _resend,
     "drop letters": _drop,
     "reshard": _reshard,
+    "expire": _expire,
+    "truncate": _truncate,
     "set the wall clock": _set_the_wall_clock,
 }

@@ -96,6 +96,7 @@ class Truth:
         self.repeats_allowed = True
         self.overlaps_allowed = False
         """Whether the coordinator has lost its state, which opens a window of the protocol."""
+        self._truncated: set[tuple[str, int]] = set()
         self._seen: dict[str, int] = {}
         self._instances: set[str] = set()
         self._joins: dict[str, list[float]] = defaultdict(list)
@@ -185,7 +186,7 @@ class Truth:
                         known.pop(place, None)
             if offset > before:
                 group.skipped[queue] = max(group.skipped.get(queue, 0), offset)
-        else:
+        elif (queue.topic, queue.queue_id) not in self._truncated:
             partition = self.log.topics[queue.topic][queue.queue_id]
             begin = max(group.committed.get(queue, 0), partition.first)
             for record in partition.records[begin:offset]:
@@ -244,6 +245,20 @@ class Truth:
         joins.append(self.log.scheduler.now_s)
         if len(joins) > MOST_JOINS and joins[-1] - joins[-1 - MOST_JOINS] < JOINS_S:
             self.find("storm", f"{beat.client_id} has joined {MOST_JOINS + 1} times within {JOINS_S:g} s")
+
+    def forget_tail(self, topic: str, number: int, end: int) -> None:
+        """Forget messages that the brokers have lost: others get their offsets."""
+
+        def is_lost(place: Place) -> bool:
+            return place[:2] == (topic, number) and place[2] >= end
+
+        self._truncated.add((topic, number))  # a commit of before may be under way; that nothing is lost counts
+        for group in self.groups.values():
+            for known in (group.handled, group.attempts, group.highest, group.dead):
+                for place in [place for place in known if is_lost(place)]:
+                    known.pop(place, None)
+            group.ended = {place for place in group.ended if not is_lost(place)}
+        self.acknowledged = {place: value for place, value in self.acknowledged.items() if not is_lost(place)}
 
     # --- the end ---
 
