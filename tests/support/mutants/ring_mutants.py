@@ -7,8 +7,8 @@ MUTANTS = (
         name="a put back message is skipped",
         rule="a message that the application puts back is delivered again",
         module="wakeroll.consumer",
-        old="self._reader.set_back([(give, next_offset - 1)])",
-        new="self._reader.set_back([(give, next_offset)])",
+        old="self._selection.set_back([(give, next_offset - 1)])",
+        new="self._selection.set_back([(give, next_offset)])",
         world={"kinds": ("poll",), "fails": 0.4, "only": ("leave", "join", "produce")},
     ),
     Mutant(
