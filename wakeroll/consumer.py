@@ -326,7 +326,8 @@ class Consumer:
             InvalidUsage: an argument is not valid, the consumer is closed, or is used by a second thread or a forked
                 process.
             ConsumerFenced: the coordinator removed this consumer; it does not rejoin by itself.
-            WakerollError: a topic for failed messages cannot be created, or does not accept a message.
+            AccessDenied: the brokers deny this user to write to a topic for failed messages.
+            WakerollError: a topic for failed messages cannot be created, or its settings would lose messages.
             BaseException: what a callback raised, or the handler: other exceptions than `Exception`, such as
                 SystemExit, and with ``on_error="raise"`` all. The messages of that call are not processed: the next
                 `run` or `poll`, or another member, receives them again.
@@ -353,7 +354,13 @@ class Consumer:
                 self._recover()
                 self._reader.go_on(self._reader.queues)
                 if on_error == "retry" and not self._has_failure_topics:
-                    ensure_failure_topics(self._connection, self.group_id, self._connect_timeout, retries=not in_place)
+                    ensure_failure_topics(
+                        self._connection,
+                        self.group_id,
+                        self._connect_timeout,
+                        retries=not in_place,
+                        topics=[subscription.topic for subscription in self._subscriptions],
+                    )
                     self._has_failure_topics = True
                 self._subscribe(with_retries=on_error == "retry" and not in_place)
                 self._loop = PushLoop(
@@ -383,7 +390,7 @@ class Consumer:
             raise
 
     def _end_run(self, problem: BaseException) -> None:
-        """End `run` because a message cannot be stored in a topic for failed messages, which may be missing."""
+        """End `run` because the thread that stores failed messages has ended."""
         self._has_failure_topics = False
         if (loop := self._loop) is not None:
             loop.end(problem)

@@ -1,20 +1,27 @@
 """What the brokers deny: each role has the rights that it needs and no others, and each missing right is named."""
 
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
+from model.retry_topics import dead_letter_topic_of
 from pipeline.kafka.role_rights import Scope, rights_of
 from pipeline.kafka.topic_admin import Cluster
 from tests.support.systems.certificates import Authority
+from tests.support.systems.secured_broker import ANSWER_S
 from tests.support.systems.secured_deployment import FREE, OLD, ORDERS, USERS, SecuredDeployment, secured_deployment
 from tests.support.waiting import wait_until
 from wakeroll import Consumer as OurConsumer
+from wakeroll import WakerollError, origin_of
 from wakeroll.connection import Topics
 from wakeroll.errors import AccessDenied, LoginFailed
+from wakeroll.failure_topics import ensure_failure_topics
+from wakeroll.push import send_back
+from wakeroll.push.send_back import Letter, SendBack
 from wakeroll.steady_consumer import UNUSED_GROUP
 
 pytestmark = pytest.mark.operate
@@ -194,3 +201,54 @@ def test_a_broker_that_the_authority_did_not_certify_gets_no_password(secured: S
 
     with pytest.raises(LoginFailed, match=r"the TLS connection to localhost:\d+ failed: .*check ssl\.ca\.location"):
         OurConsumer(FREE, [ORDERS], **login | {"kafka_config": login["kafka_config"] | other})
+
+
+def test_a_member_that_may_not_store_failed_messages_does_not_start(secured: SecuredDeployment):
+    """Otherwise it would notice that with the first message that fails."""
+    secured.broker.forbid_everything(PROBE)
+    secured.grant(PROBE, "client", groups=[FREE])
+    connection = secured.broker.connection(PROBE)
+    letters = dead_letter_topic_of(FREE)
+    ensure_failure_topics(connection, FREE, ANSWER_S)
+    secured.broker.forbid(PROBE, letters, "WRITE")
+
+    def refused() -> str:
+        try:
+            ensure_failure_topics(connection, FREE, ANSWER_S)
+        except WakerollError as problem:
+            return str(problem)
+        return ""
+
+    sentence = wait_until(refused, "the broker applies the change")
+
+    assert f"on the topic {letters}" in sentence or f"topic {letters}" in sentence
+    assert "wakeroll acls client=PRINCIPAL" in sentence
+
+
+def test_a_failed_message_that_is_denied_waits_until_the_right_is_granted(
+    secured: SecuredDeployment, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """The right may be lost while members run, and each of them would end otherwise."""
+    monkeypatch.setattr(send_back, "HELD_AGAIN_S", 1.0)
+    secured.broker.forbid_everything(PROBE)
+    problems: list[BaseException] = []
+    stored, held = threading.Event(), threading.Event()
+    sender = SendBack(secured.broker.connection(PROBE), FREE, problems.append)
+    message = Message(topic=ORDERS, partition=0, offset=7, value=b"v")
+
+    def on_held(messages: Sequence[Message]) -> bool:
+        assert list(messages) == [message]
+        held.set()
+        return True
+
+    sender.send([Letter(message, origin_of(message), 0)], stored.set, on_held)
+    wait_until(held.is_set, "the message is held")
+    assert not stored.is_set()
+    secured.grant(PROBE, "client", groups=[FREE])
+    wait_until(stored.is_set, "the message is stored")
+    sender.close()
+
+    assert problems == []
+    [line, *_] = [record.message for record in caplog.records if "cannot store" in record.message]
+    assert f"the failed message 7 of {ORDERS}-0 in {dead_letter_topic_of(FREE)}" in line
+    assert f"wakeroll acls client=PRINCIPAL --group {FREE}" in line

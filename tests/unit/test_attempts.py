@@ -291,3 +291,44 @@ def test_nothing_begins_in_a_queue_that_was_halted_when_its_call_fails_at_last()
 
     assert work.divide(batch, alone(batch)) == []
     assert (work.position, work.running) == (0, 0)
+
+
+def test_a_message_that_cannot_be_stored_holds_the_position_and_nothing_else():
+    work, batch = failed_batch(orderly=False)
+    refused = batch.messages[2]
+
+    following = work.hold(batch, [refused], lets_pass=True)
+    assert following is not None
+    assert work.begin(following)
+    assert work.finish(following) is None
+
+    assert (work.position, work.messages, work.bytes, work.running) == (2, 1, 1, 0)
+    assert work.hold(batch, [refused], lets_pass=True) is None
+    assert work.finish(batch) is None
+    assert (work.position, work.messages, work.bytes, work.running) == (6, 0, 0, 0)
+
+
+def test_in_order_the_messages_behind_one_that_cannot_be_stored_wait():
+    """The next owner would process it after them."""
+    work, batch = failed_batch(orderly=True)
+
+    assert work.hold(batch, batch.messages[:1], lets_pass=False) is None
+    assert work.position == 0
+    [behind] = work.divide(batch, [Part([message], 1) for message in batch.messages])
+    assert behind.messages[0].offset() == 0
+
+
+@pytest.mark.parametrize("is_held_before", [True, False])
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_message_that_cannot_be_stored_does_not_delay_a_hand_over(orderly, is_held_before):
+    """The next owner receives it again."""
+    work, batch = failed_batch(orderly=orderly)
+    if is_held_before:
+        work.hold(batch, batch.messages[:1], lets_pass=False)
+        work.stop()
+    else:
+        work.stop()
+        work.hold(batch, batch.messages[:1], lets_pass=False)
+
+    assert work.is_settled
+    assert (work.position, work.running, batch.state) == (0, 0, "abandoned")

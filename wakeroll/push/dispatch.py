@@ -158,10 +158,30 @@ class Dispatch:
     def finish(self, batch: Batch) -> None:
         """Note that a failed batch is stored elsewhere, which counts as processed."""
         with self.lock:
-            if batch.state == "failed":
+            if batch.state in ("failed", "held"):
                 self._finish(batch)
                 if self._ready and self._idle:
                     self._work.notify()
+
+    def hold(self, batch: Batch, messages: Sequence[Message], *, lets_pass: bool) -> bool:
+        """Note that some messages of a failed batch cannot be stored for now; see `QueueWork.hold`.
+
+        Returns:
+            Whether they wait here: not if their queue was lost or stopped.
+        """
+        if not self._may_handle(batch.work):
+            self._abandon(batch)
+            return False
+        with self.lock:
+            if batch.state in ("failed", "held"):
+                following = batch.work.hold(batch, messages, lets_pass=lets_pass)
+                if following is not None and self.problem is None:
+                    self._ready.append(following)
+                    if self._idle:
+                        self._work.notify()
+                self.advanced.add(batch.work)
+                self._progress.notify_all()
+            return batch.state == "held"
 
     def divide(self, batch: Batch, parts: Sequence[Part], *, at_once: bool) -> list[Batch]:
         """Replace a failed batch by others; see `QueueWork.divide`.
@@ -175,6 +195,8 @@ class Dispatch:
             The new batches that wait for nothing but that.
         """
         with self.lock:
+            if batch.state not in ("failed", "held"):
+                return []  # its queue was stopped while its messages were held
             ready = batch.work.divide(batch, parts)
             if at_once:
                 self._ready.extendleft(reversed(ready))
@@ -217,6 +239,6 @@ class Dispatch:
     def _abandon(self, batch: Batch) -> None:
         with self.lock:
             self._begun_ms.pop(batch, None)
-            if batch.state in ("running", "failed"):
+            if batch.state in ("running", "failed", "held"):
                 batch.work.abandon(batch)
             self._progress.notify_all()

@@ -170,7 +170,13 @@ class FailureHandling:
         parts = self._parts(batch, [message for message, _ in in_place], failed[len(counted) :])
         delay_s = max((DELAYS_S[level - 1] for _, level in in_place), default=0)
         if letters:
-            self._sender.send(letters, lambda: self._go_on(batch, parts, delay_s))
+            later = [message for part in parts for message in part.messages]
+            self._sender.send(
+                letters,
+                lambda: self._go_on(batch, parts, delay_s),
+                # In place, messages of a lane wait for a failed one, and so they do for one that cannot be stored.
+                lambda left: self._dispatch.hold(batch, [*left, *later], lets_pass=not self._rules.in_place),
+            )
         else:
             self._go_on(batch, parts, delay_s)
 

@@ -321,6 +321,8 @@ class PushLoop:
         self._failures.put_back_due()
         for batch in self._failures.handle_overdue():
             self._control.beside(partial(self._workers.replace, batch))
+        if self._dispatch.is_ready:
+            self._workers.wake()  # also for messages that no round of reading has added
         if self._failures.report and now_ms() >= self._report_due_ms:
             self._report_due_ms = now_ms() + REPORT_EVERY_MS
             self._control.report_failures(self._failures.report.take())

@@ -13,9 +13,10 @@ _WHOLE_QUEUE: Final = 0
 """The only lane of a queue that is consumed in order."""
 
 
-State = Literal["waiting", "running", "failed", "finished", "abandoned"]
-"""State of a batch. Messages of a failed one are being stored in another topic, or wait for their next attempt here. An
-abandoned one will not be processed here, so its messages are delivered again."""
+State = Literal["waiting", "running", "failed", "held", "finished", "abandoned"]
+"""State of a batch. Messages of a failed one are being stored in another topic, or wait for their next attempt here.
+Those of a held one cannot be stored for now. An abandoned one will not be processed here, so its messages are delivered
+again."""
 
 
 def offset_of(message: Message) -> int:
@@ -155,11 +156,41 @@ class QueueWork:
 
     def finish(self, batch: Batch) -> Batch | None:
         """Note that a batch is processed; return the batch that may be handled now because of it."""
-        self.running -= 1
-        batch.state = "finished"
+        self._leave(batch, "finished")
         self.messages -= len(batch.messages)
         self.bytes -= batch.bytes
         batch.messages = []  # it may wait behind an older one for long
+        return self._following(batch)
+
+    def hold(self, batch: Batch, messages: Sequence[Message], *, lets_pass: bool) -> Batch | None:
+        """Note that some messages of a failed batch cannot be stored for now; the position does not pass them.
+
+        Args:
+            batch: failed, or held.
+            messages: of the batch; its others are processed.
+            lets_pass: whether the batches that follow in its lane need not wait for it.
+
+        Returns:
+            The batch that may be handled now because of it.
+        """
+        if self.is_stopped:
+            self.abandon(batch)
+            return None
+        self._leave(batch, "held")
+        kept = [message for message in batch.messages if any(message is one for one in messages)]
+        size = sum(map(len, kept))
+        self.messages -= len(batch.messages) - len(kept)
+        self.bytes -= batch.bytes - size
+        batch.messages, batch.bytes, batch.first = kept, size, offset_of(kept[0])
+        self._batches = deque(sorted(self._batches, key=_first))
+        if not lets_pass:
+            return None
+        following = self._following(batch)
+        batch.lane = None
+        return following
+
+    def _following(self, batch: Batch) -> Batch | None:
+        """Return the batch that is next in the lane of this one."""
         if batch.lane is None:
             return None
         waiting = self._waiting.get(batch.lane)
@@ -195,8 +226,7 @@ class QueueWork:
             self._batches = deque(sorted(self._batches, key=_first))
             self.abandon(batch)
             return []
-        self.running -= 1
-        batch.state = "finished"
+        self._leave(batch, "finished")
         self.messages += sum(len(part.messages) for part in parts) - len(batch.messages)
         self.bytes += sum(one.bytes for one in new) - batch.bytes
         others = (one for one in self._batches if one is not batch)
@@ -210,11 +240,16 @@ class QueueWork:
 
     def abandon(self, batch: Batch) -> None:
         """Note that a batch that began is not processed, and will not be here; neither will those after it."""
-        self.running -= 1
         self._abandon(batch)
 
+    def _leave(self, batch: Batch, state: State) -> None:
+        """Change the state of a batch that began."""
+        if batch.state in ("running", "failed"):
+            self.running -= 1
+        batch.state = state
+
     def _abandon(self, batch: Batch) -> None:
-        batch.state = "abandoned"
+        self._leave(batch, "abandoned")
         if batch.lane is not None:
             for following in self._waiting.pop(batch.lane, ()):
                 following.state = "abandoned"
@@ -232,7 +267,7 @@ class QueueWork:
         if not self.is_stopped:
             self.is_stopped = True
             for batch in self._batches:
-                if batch.state == "waiting" and batch.attempt > 1:
+                if batch.state == "held" or (batch.state == "waiting" and batch.attempt > 1):
                     self._abandon(batch)
             for batch in self._batches:
                 if batch.state == "waiting" and batch.last >= self._begun:

@@ -13,10 +13,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from model.retry_topics import dead_letter_topic_of, retry_topic_of
 from wakeroll.connection import Connection, close_producer
-from wakeroll.errors import WakerollError
 from wakeroll.failure_topics import MAX_MESSAGE_BYTES
 from wakeroll.held_locks import free
 from wakeroll.origin import Origin, headers_with
+from wakeroll.push.refused_letters import TOO_LARGE, RefusedLetters, is_refusal
 
 log = logging.getLogger("wakeroll")
 
@@ -24,22 +24,14 @@ SLICE_S = 0.02
 """How long the thread waits for acknowledgements before it checks for new messages (s)."""
 AGAIN_S = 1.0
 """Pause before a message that Kafka did not acknowledge is sent again (s)."""
+HELD_AGAIN_S = 30.0
+"""The same for a message that its topic refuses, as long as nobody changes the topic (s)."""
+HOLD_AFTER_S = 60.0
+"""For how long a message is not acknowledged until it is held as if its topic refused it (s)."""
 TIMEOUT_MS = 30_000
 """How long Kafka's client tries before it reports a message as not acknowledged (ms)."""
 LOG_EVERY_S = 30.0
 """Shortest time between two warnings that messages cannot be stored (s)."""
-
-_PERMANENT = (
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.INVALID_RECORD,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._INVALID_ARG,
-)
-"""Errors that come again however often the message is sent."""
 
 
 class Letter(NamedTuple):
@@ -55,8 +47,20 @@ class Letter(NamedTuple):
 class SendsBack(Protocol):
     """Stores failed messages."""
 
-    def send(self, letters: Sequence[Letter], on_stored: Callable[[], None]) -> None:
-        """Store these messages; call `on_stored` when all are stored. Any thread may call it, and it does not wait."""
+    def send(
+        self,
+        letters: Sequence[Letter],
+        on_stored: Callable[[], None],
+        on_held: Callable[[Sequence[Message]], bool],
+    ) -> None:
+        """Store these messages. Any thread may call it, and it does not wait.
+
+        Args:
+            letters: of one call of the handler.
+            on_stored: called when all are stored.
+            on_held: called with those that are not stored yet, when the topic refuses one of them, and again when
+                fewer are left; returns whether they are still to be stored.
+        """
         ...
 
     def close(self) -> None:
@@ -73,7 +77,7 @@ class SendBack:
         Args:
             connection: the broker.
             group_id: the group.
-            on_problem: called with an error after which a message can never be stored.
+            on_problem: called with an error that ends the thread.
         """
         self._connection = connection
         self._retry_topic = retry_topic_of(group_id)
@@ -83,17 +87,27 @@ class SendBack:
         self._to_send: deque[tuple[Letter, _Parcel]] = deque()
         self._again: deque[tuple[float, Letter, _Parcel]] = deque()
         """Messages that Kafka did not acknowledge, with the time of the next try, in order."""
+        self._held: deque[tuple[float, Letter, _Parcel]] = deque()
+        """The same, of messages that are held."""
+        self._refused = RefusedLetters(connection, group_id)
         self._in_flight = 0
         self._closed = False
         self._logged_at = -LOG_EVERY_S
         self._producer: Producer | None = None
+        self._single: Producer | None = None
+        """Sends each message in a batch of its own: a topic refuses a batch as a whole if it is too large."""
         self._is_broken = False
         """Whether the producer has failed permanently, as an idempotent one may."""
         self._thread: threading.Thread | None = None
 
-    def send(self, letters: Sequence[Letter], on_stored: Callable[[], None]) -> None:
-        """Send these messages; call `on_stored` when Kafka has stored all of them. Any thread may call it."""
-        parcel = _Parcel(len(letters), on_stored)
+    def send(
+        self,
+        letters: Sequence[Letter],
+        on_stored: Callable[[], None],
+        on_held: Callable[[Sequence[Message]], bool],
+    ) -> None:
+        """Send these messages until Kafka has stored all of them; see `SendsBack`."""
+        parcel = _Parcel(letters, on_stored, on_held, time.monotonic() + HOLD_AFTER_S)
         with self._changed:
             if self._closed:
                 return
@@ -118,24 +132,29 @@ class SendBack:
             while not self._closed:
                 self._wait()
                 self._send_all()
-                if self._producer is not None:
-                    self._producer.poll(SLICE_S if self._in_flight else 0)
-                    if self._is_broken:
-                        self._replace(self._producer)
+                for producer in self._producers():
+                    producer.poll(SLICE_S if self._in_flight else 0)
+                if self._is_broken:
+                    self._replace()
         except BaseException as problem:
             self._on_problem(problem)
         finally:
-            if self._producer is not None:
-                close_producer(self._producer, 0)
+            for producer in self._producers():
+                close_producer(producer, 0)
+
+    def _producers(self) -> list[Producer]:
+        return [producer for producer in (self._producer, self._single) if producer is not None]
 
     def _wait(self) -> None:
         """Wait until there is something to send, or to receive."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._closed or self._to_send or self._in_flight, AGAIN_S if self._again else None
+                lambda: self._closed or self._to_send or self._in_flight,
+                AGAIN_S if self._again or self._held else None,
             )
-            while self._again and self._again[0][0] <= time.monotonic():
-                self._to_send.append(self._again.popleft()[1:])
+            for waiting in (self._again, self._held):
+                while waiting and waiting[0][0] <= time.monotonic():
+                    self._to_send.append(waiting.popleft()[1:])
 
     def _send_all(self) -> None:
         while self._to_send:
@@ -150,21 +169,28 @@ class SendBack:
             except KafkaException as problem:
                 self._failed(letter, parcel, problem.args[0])
 
-    def _replace(self, broken: Producer) -> None:
-        """Let the next message make a new producer; the messages that the old one has are sent again."""
-        close_producer(broken, 0)  # runs the callbacks of the dropped messages
-        self._producer, self._is_broken = None, False
+    def _replace(self) -> None:
+        """Let the next message make a new producer; the messages that the old ones have are sent again."""
+        for broken in self._producers():
+            close_producer(broken, 0)  # runs the callbacks of the dropped messages
+        self._producer, self._single, self._is_broken = None, None, False
+
+    def _producer_for(self, parcel: "_Parcel") -> Producer:
+        settings = {"message.timeout.ms": TIMEOUT_MS, "message.max.bytes": MAX_MESSAGE_BYTES, "linger.ms": 5}
+        if parcel.is_single:
+            if self._single is None:
+                self._single = self._connection.producer(**settings, **{"batch.num.messages": 1})
+            return self._single
+        if self._producer is None:
+            self._producer = self._connection.producer(**settings)
+        return self._producer
 
     def _produce(self, letter: Letter, parcel: "_Parcel") -> None:
-        if self._producer is None:
-            self._producer = self._connection.producer(
-                **{"message.timeout.ms": TIMEOUT_MS, "message.max.bytes": MAX_MESSAGE_BYTES, "linger.ms": 5}
-            )
         message, level = letter.message, letter.level
         where: dict[str, Any] = {"topic": self._dead_letter_topic, "partition": 0}
         if level:
             where = {"topic": self._retry_topic, "partition": level - 1}
-        self._producer.produce(
+        self._producer_for(parcel).produce(
             value=message.value(),
             key=message.key(),
             headers=headers_with(message, letter.origin),
@@ -178,35 +204,62 @@ class SendBack:
         if error is not None:
             self._failed(letter, parcel, error)
             return
-        parcel.left -= 1
+        parcel.left.remove(letter)
         if not parcel.left:
             parcel.on_stored()
+        elif parcel.is_held:
+            parcel.hold()
 
     def _failed(self, letter: Letter, parcel: "_Parcel", error: KafkaError) -> None:
-        """Send a message again later, unless the error is permanent."""
+        """Send a message again later; hold it if its topic refuses it."""
         if self._closed:
             return
-        topic = self._retry_topic if letter.level else self._dead_letter_topic
-        origin = letter.origin
-        what = f"the failed message {origin.offset} of {origin.queue} in {topic}"
-        if error.code() in _PERMANENT:
-            self._on_problem(WakerollError(f"cannot store {what}: {error.str()}"))
+        if error.code() in TOO_LARGE and not parcel.is_single:
+            parcel.is_single = True  # perhaps it was only together with others that it was too large
+            self._again.append((time.monotonic(), letter, parcel))
             return
-        if time.monotonic() > self._logged_at + LOG_EVERY_S:
+        topic = self._retry_topic if letter.level else self._dead_letter_topic
+        is_refused = is_refusal(error)
+        if is_refused:
+            self._refused.report(topic, letter.message, letter.origin, error, HELD_AGAIN_S)
+        elif time.monotonic() > self._logged_at + LOG_EVERY_S:
             self._logged_at = time.monotonic()
-            log.warning("cannot store %s now: %s; trying again", what, error.str())
+            origin, said = letter.origin, "cannot store the failed message %d of %s in %s now: %s; trying again"
+            log.warning(said, origin.offset, origin.queue, topic, error.str())
         if error.fatal() or error.code() == KafkaError._FATAL:
             self._is_broken = True
-        self._again.append((time.monotonic() + AGAIN_S, letter, parcel))
+        if (is_refused or time.monotonic() > parcel.hold_s) and not parcel.hold():
+            return  # its queue was lost, or is left to others
+        if is_refused:
+            self._held.append((time.monotonic() + HELD_AGAIN_S, letter, parcel))
+        else:
+            self._again.append((time.monotonic() + AGAIN_S, letter, parcel))
 
 
 class _Parcel:
     """Failed messages of one call."""
 
-    def __init__(self, left: int, on_stored: Callable[[], None]) -> None:
-        self.left = left
+    def __init__(
+        self,
+        letters: Sequence[Letter],
+        on_stored: Callable[[], None],
+        on_held: Callable[[Sequence[Message]], bool],
+        hold_s: float,
+    ) -> None:
+        self.left = list(letters)
         """Messages that are not stored yet."""
         self.on_stored = on_stored
+        self.hold_s = hold_s
+        """When it is held, whatever the errors are."""
+        self.is_held = False
+        self.is_single = False
+        """Whether each message is sent in a batch of its own."""
+        self._on_held = on_held
+
+    def hold(self) -> bool:
+        """Let the messages that are not stored wait in place; return whether they are still to be stored."""
+        self.is_held = True
+        return self._on_held([letter.message for letter in self.left])
 
 
 def new_trace_id() -> str:

@@ -53,7 +53,7 @@ class MemoryClient:
         if partitions is None:
             return SimpleNamespace(topic=topic, partitions={}, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         found = {number: SimpleNamespace(id=number, error=None, leader=0) for number in range(len(partitions))}
-        return SimpleNamespace(topic=topic, topic_id="", partitions=found, error=None)
+        return SimpleNamespace(topic=topic, topic_id="", partitions=found, error=None, authorized_operations=None)
 
     def _partition(self, at: TopicPartition) -> Partition:
         partitions = self._log.topics.get(at.topic, [])
@@ -341,6 +341,14 @@ class MemoryAdmin(MemoryClient):
                     answers[topic].set_result(found)
                 else:
                     answers[topic].set_exception(KafkaException(found.error))
+        return answers
+
+    def describe_configs(self, resources: list[Any], **_settings: Any) -> dict[Any, "Future[dict[str, Any]]"]:
+        """Return the settings of topics; those of this broker have none."""
+        answers: dict[Any, Future[dict[str, Any]]] = {}
+        for resource in resources:
+            answers[resource] = Future()
+            answers[resource].set_result({})
         return answers
 
     def poll(self, _timeout: float = -1) -> int:

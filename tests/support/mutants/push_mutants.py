@@ -6,6 +6,7 @@ from wakeroll.push.limits import PushLimits
 
 M = Mutant
 FAILURES, QUEUE = "wakeroll.push.failure_handling", "wakeroll.push.queue_work"
+SEND_BACK = "wakeroll.push.send_back"
 MIXED = {"poison": 0.1, "limits": PushLimits(2, 3, 20, 10_000)}
 SHARED = {
     **MIXED,
@@ -24,6 +25,7 @@ IN_ORDER = {
     "rules": RetryRules(in_place=True, max_retries=1, handle_timeout=60.0, is_orderly=True),
 }
 DEAD_AT_ONCE = {**IN_ORDER, "rules": RetryRules(in_place=True, max_retries=0, handle_timeout=60.0, is_orderly=True)}
+REFUSED = {**SHARED, "rough": True, "steps": 16}
 NARROW = {**IN_ORDER, "limits": PushLimits(2, 3, 4, 10_000)}
 
 MUTANTS = (
@@ -51,4 +53,8 @@ MUTANTS = (
       "deque(sorted([*others, *new], key=_first))", "deque([*others, *new])", SHARED),
     M("uncounted", "What is read and not processed is counted.", QUEUE,
       "        self.messages += sum(len(part.messages) for part in parts) - len(batch.messages)\n", "", NARROW),
+    M("what is refused counts as processed", "The position does not pass a message that its topic refuses.", QUEUE,
+      'self._leave(batch, "held")', 'self._leave(batch, "finished")', REFUSED),
+    M("what is refused is forgotten", "A refused message is sent again.", SEND_BACK,
+      "            self._held.append((time.monotonic() + HELD_AGAIN_S, letter, parcel))", "            pass", REFUSED),
 )  # fmt: skip

@@ -92,8 +92,8 @@ class SimulatedProducer:
         if rng.random() < faults.fatal:
             raise KafkaException(KafkaError(KafkaError._FATAL, "fenced", fatal=True))
         error = None
-        if self._scheduler.now_s < faults.no_topic_until_s:
-            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "no such topic")
+        if self._scheduler.now_s < faults.refused_until_s:
+            error = KafkaError(faults.refusal, "refused")
         elif rng.random() < faults.times_out:
             error = KafkaError(KafkaError._MSG_TIMED_OUT, "timed out")
         is_early = rng.random() < 0.3
@@ -138,4 +138,5 @@ class SendFaults:
         self.fatal = 0.0
         self.times_out = 0.0
         self.longest_s = 0.05
-        self.no_topic_until_s = 0.0
+        self.refusal = KafkaError.UNKNOWN_TOPIC_OR_PART
+        self.refused_until_s = 0.0
