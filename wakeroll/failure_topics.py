@@ -184,6 +184,15 @@ def _partitions(admin: AdminClient, topics: list[NewTopic], timeout: float) -> M
     return {topic.topic: len(known[topic.topic].partitions) if topic.topic in known else 0 for topic in topics}
 
 
+def _or_grant(error: KafkaError, connection: Connection) -> str:
+    if not is_denied(error):
+        return ""
+    return (
+        f" or, if it exists, let {connection.user} write there (`wakeroll acls client=PRINCIPAL --group GROUP` prints "
+        "the ACLs)"
+    )
+
+
 def _create(admin: AdminClient, connection: Connection, topic: NewTopic, timeout: float) -> None:
     try:
         admin.create_topics([topic], operation_timeout=timeout, request_timeout=timeout)[topic.topic].result()
@@ -193,5 +202,5 @@ def _create(admin: AdminClient, connection: Connection, topic: NewTopic, timeout
             return
         raise WakerollError(
             f"cannot create topic {topic.topic} at {connection.bootstrap}: {error.str()}; create it with "
-            f"{topic.num_partitions} partitions, or pass on_error='raise' to run()"
+            f"{topic.num_partitions} partitions{_or_grant(error, connection)}, or pass on_error='raise' to run()"
         ) from None

@@ -98,6 +98,8 @@ class SendBack:
         """Sends each message in a batch of its own: a topic refuses a batch as a whole if it is too large."""
         self._is_broken = False
         """Whether the producer has failed permanently, as an idempotent one may."""
+        self._fatal: KafkaError | None = None
+        """The error by which it failed; the messages that it still has are dropped with another one."""
         self._thread: threading.Thread | None = None
 
     def send(
@@ -133,7 +135,7 @@ class SendBack:
                 self._wait()
                 self._send_all()
                 for producer in self._producers():
-                    producer.poll(SLICE_S if self._in_flight else 0)
+                    self._receive(producer)
                 if self._is_broken:
                     self._replace()
         except BaseException as problem:
@@ -141,6 +143,12 @@ class SendBack:
         finally:
             for producer in self._producers():
                 close_producer(producer, 0)
+
+    def _receive(self, producer: Producer) -> None:
+        try:
+            producer.poll(SLICE_S if self._in_flight else 0)
+        except KafkaException as problem:  # a fatal error, such as that of a user who may write to no topic
+            self._is_broken, self._fatal = True, problem.args[0]
 
     def _producers(self) -> list[Producer]:
         return [producer for producer in (self._producer, self._single) if producer is not None]
@@ -173,7 +181,7 @@ class SendBack:
         """Let the next message make a new producer; the messages that the old ones have are sent again."""
         for broken in self._producers():
             close_producer(broken, 0)  # runs the callbacks of the dropped messages
-        self._producer, self._single, self._is_broken = None, None, False
+        self._producer, self._single, self._is_broken, self._fatal = None, None, False, None
 
     def _producer_for(self, parcel: "_Parcel") -> Producer:
         settings = {"message.timeout.ms": TIMEOUT_MS, "message.max.bytes": MAX_MESSAGE_BYTES, "linger.ms": 5}
@@ -214,6 +222,7 @@ class SendBack:
         """Send a message again later; hold it if its topic refuses it."""
         if self._closed:
             return
+        error = self._fatal or error
         if error.code() in TOO_LARGE and not parcel.is_single:
             parcel.is_single = True  # perhaps it was only together with others that it was too large
             self._again.append((time.monotonic(), letter, parcel))
