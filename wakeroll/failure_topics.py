@@ -62,9 +62,11 @@ def ensure_failure_topics(
     admin = connection.admin(log_level=0)
     try:
         there = _partitions(admin, wanted, max(deadline - time.monotonic(), 0.1))
-        missing = [topic for topic in wanted if not there[topic.topic]]
-        for topic in missing:
-            _create(admin, connection, topic, max(deadline - time.monotonic(), 0.1))
+        existing = [
+            topic.topic
+            for topic in wanted
+            if there[topic.topic] or not _create(admin, connection, topic, max(deadline - time.monotonic(), 0.1))
+        ]
     except KafkaException as problem:
         raise WakerollError(f"cannot list the topics at {connection.bootstrap}: {problem.args[0].str()}") from None
     for topic in wanted:
@@ -74,7 +76,6 @@ def ensure_failure_topics(
                 "per delay level"
             )
     _check_rights(admin, connection, wanted, max(deadline - time.monotonic(), 0.1))
-    existing = [topic.topic for topic in wanted if topic not in missing]
     settings = _settings(admin, [*existing, *topics], max(deadline - time.monotonic(), 0.1)) if existing else {}
     limits = [int(found.get("max.message.bytes", 0)) for name, found in settings.items() if name not in existing]
     largest = max(limits, default=0)
@@ -193,14 +194,16 @@ def _or_grant(error: KafkaError, connection: Connection) -> str:
     )
 
 
-def _create(admin: AdminClient, connection: Connection, topic: NewTopic, timeout: float) -> None:
+def _create(admin: AdminClient, connection: Connection, topic: NewTopic, timeout: float) -> bool:
+    """Create a topic; return False if it exists already."""
     try:
         admin.create_topics([topic], operation_timeout=timeout, request_timeout=timeout)[topic.topic].result()
     except KafkaException as problem:
         error = problem.args[0]
         if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return
+            return False
         raise WakerollError(
             f"cannot create topic {topic.topic} at {connection.bootstrap}: {error.str()}; create it with "
             f"{topic.num_partitions} partitions{_or_grant(error, connection)}, or pass on_error='raise' to run()"
         ) from None
+    return True

@@ -52,6 +52,7 @@ def set_in(coordinator: Coordinator, topic: str, **settings: str) -> None:
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
     admin = coordinator.connection.admin()
+    wait_until(lambda: topic in admin.list_topics(timeout=PATIENCE_S).topics, "the topic is there")
     admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
 
