@@ -25,7 +25,7 @@ LIMIT = "20000"
 
 @pytest.fixture(autouse=True)
 def sent_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is refused is sent again each second, and not each half a minute."""
+    """Send refused messages again each second, and not each half a minute."""
     monkeypatch.setattr(send_back, "HELD_AGAIN_S", 1.0)
 
 
@@ -112,7 +112,7 @@ def test_a_message_that_is_too_large_for_its_topic_waits_and_all_others_go_on(
     if not orderly:
         others = {(0, at) for at in range(40)} - {(0, 5)}
         wait_until(lambda: others <= running.processed, "others of its queue and key go on, also those that failed")
-    wait_until(lambda: "cannot store the failed message 5" in caplog.text, "the log says it")
+    wait_until(lambda: "cannot store the failed message 5" in caplog.text, "the log reports it")
     assert running.is_alive()
     assert coordinator.offsets(group_id, topic)[0] == 5
 
@@ -176,6 +176,7 @@ def test_a_topic_whose_settings_lose_messages_is_refused_at_the_start(
     new = NewTopic(retries, len(DELAYS_S), 1, config=settings)
     admin = coordinator.connection.admin()
     admin.create_topics([new])[retries].result(PATIENCE_S)
+    wait_until(lambda: retries in admin.list_topics(timeout=PATIENCE_S).topics, "the topic is there")
 
     with pytest.raises(WakerollError) as refused:
         consumer_of(coordinator.topic(1)).run(lambda _: None)
@@ -194,6 +195,9 @@ def test_settings_that_refuse_or_delay_some_messages_are_said_at_the_start(coord
     admin = coordinator.connection.admin()
     for future in admin.create_topics(new).values():
         future.result(PATIENCE_S)
+    wait_until(
+        lambda: {retries, letters} <= admin.list_topics(timeout=PATIENCE_S).topics.keys(), "the topics are there"
+    )
 
     ensure_failure_topics(coordinator.connection, group_id, PATIENCE_S, topics=[topic])
 

@@ -1,4 +1,4 @@
-"""Failed messages that their topic refuses: which errors mean that, and what the log says about it."""
+"""Failed messages that their topic refuses: which errors mean that, and the lines of the log about them."""
 
 import logging
 import time
@@ -87,7 +87,7 @@ class RefusedLetters:
         return "check the settings of the topic: cleanup.policy must be delete"
 
     def _create(self) -> str:
-        """Create the topics again if they were deleted; return what the log says about it."""
+        """Create the topics again if they were deleted; return a clause for the log."""
         try:
             ensure_failure_topics(self._connection, self._group_id, ANSWER_S)
         except WakerollError as problem:
