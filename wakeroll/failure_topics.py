@@ -36,8 +36,8 @@ def ensure_failure_topics(
 ) -> None:
     """Create the group's retry topic and dead letter topic if they are missing; otherwise check them.
 
-    What would lose messages or refuse all of them is an error. What would refuse some, or delay them, is a warning in
-    the log. Settings that the brokers do not show to this user are not checked.
+    Settings that would lose messages or refuse all of them are errors. Those that would refuse some, or delay them, are
+    warnings in the log. Settings that the brokers do not show to this user are not checked.
 
     Args:
         connection: the broker.
