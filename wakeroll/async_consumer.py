@@ -104,7 +104,7 @@ class AsyncConsumer:
             await asyncio.shield(running)
         except asyncio.CancelledError:
             consumer.stop()
-            self._thread.submit(consumer.forget_stop)  # the run may have ended before
+            self._thread.submit(consumer._forget_stop)  # the run may have ended before
             await asyncio.wait([running])
             raise
 

@@ -36,6 +36,9 @@ class CallThread:
         """Make this call after the former ones; return its result, or raise its exception.
 
         The call is made as a whole, or not at all, also if an exception of a signal handler ends the wait for it.
+
+        Raises:
+            BaseException: what the call raised.
         """
         answer: SimpleQueue[tuple[_Result | None, BaseException | None]] = SimpleQueue()
         self.do(lambda: answer.put(_made(call)))

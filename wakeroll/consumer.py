@@ -414,7 +414,7 @@ class Consumer:
         """
         self._stopping = True
 
-    def forget_stop(self) -> None:
+    def _forget_stop(self) -> None:
         """Let the next `run` consume, also if `stop` was called after the last one; in the polling thread."""
         self._stopping = False
 

@@ -168,7 +168,7 @@ def _type_of(plain: msgspec.inspect.Type, name: str) -> Type:
             return "int" if plain.le is not None and plain.le <= _LARGEST_INT else "bigint"
         case msgspec.inspect.StructType():
             return columns_of(plain.cls)
-        case msgspec.inspect.ListType():
+        case msgspec.inspect.ListType() | msgspec.inspect.VarTupleType():
             item, has_nulls, _ = _unwrap(plain.item_type)
             return ListOf(_type_of(item, name), has_nulls)
     raise TypeError(f"no column type fits field {name} of type {plain}")

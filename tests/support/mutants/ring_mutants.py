@@ -31,8 +31,8 @@ MUTANTS = (
         name="a stop is forgotten",
         rule="`run` returns after `stop`",
         module="wakeroll.consumer",
-        old="        self._stopping = True\n\n    def forget_stop",
-        new="        self._stopping = self._stopping\n\n    def forget_stop",
+        old="        self._stopping = True\n\n    def _forget_stop",
+        new="        self._stopping = self._stopping\n\n    def _forget_stop",
         world={"kinds": ("run",), "only": ("stop", "leave", "join")},
     ),
     Mutant(
