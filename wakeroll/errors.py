@@ -9,6 +9,14 @@ class InvalidUsage(WakerollError):
     """An argument or a call is not valid; the message names what is valid. A retry does not help."""
 
 
+def in_words(problem: BaseException) -> str:
+    """Return the representation of an application's exception, whose own code may fail."""
+    try:
+        return repr(problem)
+    except Exception:
+        return f"{type(problem).__name__}, whose text cannot be read"
+
+
 def missing_extra(what: str, extra: str, missing: ModuleNotFoundError) -> InvalidUsage:
     """Return the error for a package that is not installed; it names the extra that installs it.
 

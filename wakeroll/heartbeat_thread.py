@@ -19,7 +19,7 @@ from model.events import Commit, Failure, Heartbeat, Subscription
 from model.instance_secrets import provable_id
 from model.queue import Queue
 from wakeroll.call_thread import CallThread
-from wakeroll.errors import ConsumerFenced, WakerollError
+from wakeroll.errors import ConsumerFenced, WakerollError, in_words
 from wakeroll.flag import Flag
 from wakeroll.inbox import Inbox
 from wakeroll.membership_log import MembershipLog
@@ -205,7 +205,7 @@ class Control:
             WakerollError: the control thread failed; its exception is the cause.
         """
         if self._failure is not None:
-            raise WakerollError(f"the control thread failed: {self._failure!r}") from self._failure
+            raise WakerollError(f"the control thread failed: {in_words(self._failure)}") from self._failure
         if self._ended is not None:
             raise ConsumerFenced(self._sentence(self._ended), self._ended.reason, self._ended.by)
 

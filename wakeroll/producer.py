@@ -17,7 +17,7 @@ from wakeroll.argument_checks import checked
 from wakeroll.broker_check import look
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics, close_producer, is_legal
-from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.errors import InvalidUsage, WakerollError, in_words
 from wakeroll.headers import headers_of
 from wakeroll.own_process import OwnProcess
 
@@ -81,7 +81,8 @@ class Producer:
         """Number of messages and arrivals that Kafka has not acknowledged yet."""
         self._lost = 0
         """Number of messages that were lost since the last flush."""
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
+        """What a callback raised, until a call of the application has raised it."""
         self._closed = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="wakeroll-producer", daemon=True)
@@ -243,7 +244,7 @@ class Producer:
         try:
             if on_delivery is not None:
                 on_delivery(error, message)
-        except Exception as problem:  # the next call of the application raises it
+        except BaseException as problem:  # also SystemExit: this thread serves the other messages, and must go on
             self._failure = problem
         finally:
             self._answered()
@@ -267,7 +268,7 @@ class Producer:
     def _raise_failure(self) -> None:
         problem, self._failure = self._failure, None
         if problem is not None:
-            raise WakerollError(f"on_delivery failed: {problem!r}") from problem
+            raise WakerollError(f"on_delivery failed: {in_words(problem)}") from problem
 
     def _refuse_own_thread(self, name: str) -> None:
         if threading.current_thread() is self._thread:

@@ -16,9 +16,10 @@ from model.queue import Queue
 from model.queue_machine import step
 from model.shard_clock import Moment
 from model.shard_load import NOTHING
-from wakeroll import InvalidUsage, NotReachable, Producer, kafka_clients
+from wakeroll import InvalidUsage, NotReachable, Producer, WakerollError, kafka_clients
 from wakeroll.connection import Connection
 from wakeroll.headers import headers_of, texts_of, wants
+from wakeroll.testing import MemoryBroker
 
 A, B = Queue("orders", "", 0), Queue("orders", "", 1)
 
@@ -255,3 +256,33 @@ def test_a_producer_has_one_request_in_flight():
 
     assert made[0]["enable.idempotence"] is True
     assert made[0]["max.in.flight.requests.per.connection"] == 1
+
+
+class Unreadable(Exception):
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (KeyError("no such order"), r"on_delivery failed: KeyError\('no such order'\)"),
+        (SystemExit(3), r"on_delivery failed: SystemExit\(3\)"),
+        (Unreadable(), "on_delivery failed: Unreadable, whose text cannot be read"),
+    ],
+    ids=["an error", "the end of a process", "an error without a text"],
+)
+def test_the_producer_goes_on_whatever_a_callback_raises(problem, told):
+    """Its thread serves the messages of everybody: if it ended, nothing would be delivered any more, without a word."""
+
+    def fail(*_: object) -> None:
+        raise problem
+
+    with MemoryBroker() as broker, Producer(broker.bootstrap) as producer:
+        broker.create_topic("orders")
+        producer.send("orders", b"1", on_delivery=fail)
+        with pytest.raises(WakerollError, match=told):
+            producer.flush(10)
+
+        producer.send("orders", b"2")
+        assert producer.flush(10)
