@@ -391,7 +391,8 @@ class RingAdmin(_RingClient, MemoryAdmin):
                     SimpleNamespace(id=number, leader=SimpleNamespace(id=1, rack=""), replicas=[1], isr=[1])
                     for number in found.partitions
                 ]
-                future.set_result(SimpleNamespace(name=name, topic_id=f"id-{name}", partitions=partitions))
+                described = {"name": name, "topic_id": f"id-{name}", "partitions": partitions}
+                future.set_result(SimpleNamespace(**described, authorized_operations=None))
 
         self._answer(answers, request_timeout, answer)
         return answers
