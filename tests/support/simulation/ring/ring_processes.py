@@ -212,6 +212,8 @@ class ConsumerProcess(Process):
                     began_s = self.world.scheduler.now_s
         finally:
             self.consumer = None
+            if not self.is_leaving:
+                self.wanted_s = NEVER_S  # `stop` was called on this consumer, not on the next one
             if not self.world.scheduler.is_over:
                 self.awaited("close()", began_s, CLOSE_S + 1.0)
                 if self.is_leaving:
