@@ -85,6 +85,7 @@ def explain(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None = Non
     steps = [*_rebalance_steps(ledger, last), *_handover_steps(ledger, last, queue)]
     if last.to is None:
         steps += _unassigned_steps(ledger, group_id, queue, until)
+    steps += _kept_steps(ledger, group_id, queue, until)
     return Explanation(answer, [step for _, step in sorted(steps, key=itemgetter(0))])
 
 
@@ -183,6 +184,36 @@ def _unassigned_steps(ledger: Ledger, group_id: str, queue: Queue, until: str) -
     else:
         return
     yield newest.cause.offset, Step(newest.at_ms, f"epoch {newest.epoch} {says}", _record(newest.cause))
+
+
+def _kept_steps(ledger: Ledger, group_id: str, queue: Queue, until: str) -> Iterator[Placed]:
+    """Yield the last commit, if members have different filters and it stays before messages that others want."""
+    columns = "group_id = $group_id and topic = $topic and broker = $broker and queue_id = $queue_id"
+    newest = one_row(
+        ledger, f"select * from offsets where {columns}{until} {_NEWEST}", **_queue_values(group_id, queue)
+    )
+    if newest is None:
+        return
+    decided = one_row(
+        ledger,
+        f"select * from decisions where {SHARD_SQL} = $shard and era = $era and seq = $seq",
+        shard=without_era(newest.shard),
+        era=newest.era,
+        seq=newest.seq,
+    )
+    ahead = [] if decided is None else json.loads(decided.json).get("ahead", [])
+    if decided is None or not ahead:
+        return
+    done = ", ".join(f"{_filter(one)} to {one['offset']}" for one in ahead)
+    what = (
+        f"{newest.client_id} committed offset {newest.committed_offset} and processed the messages for {done}; those "
+        "between that only other members' filters want are kept for them"
+    )
+    yield decided.cause.offset, Step(newest.at_ms, what, _record(decided.cause))
+
+
+def _filter(one: dict[str, Any]) -> str:
+    return f"{one.get('expression_type', 'TAG')} {one.get('expression', '*')!r:.100}"
 
 
 def _events(ledger: Ledger, group_id: str, asked: list[tuple[str, int, int]]) -> Iterator[Placed]:

@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from model.decisions import AnyDecision, Assignment, Cause, Handover, Membership, Offset
 from model.events import (
+    Ahead,
     AnyEvent,
     Arrival,
     Commit,
@@ -102,11 +103,11 @@ class Story:
         del self._told[group_id, client_id]
         self._news.pop((group_id, client_id), None)
 
-    def commit(self, group_id: str, offset: int) -> None:
+    def commit(self, group_id: str, offset: int, ahead: tuple[Ahead, ...] = ()) -> None:
         """Let every client of a group commit this offset for all it owns."""
         for (its_group, client_id), told in self._told.items():
             if its_group == group_id and told.queues:
-                offsets = [CommittedOffset(queue=assigned.queue, offset=offset) for assigned in told.queues]
+                offsets = [CommittedOffset(queue=one.queue, offset=offset, ahead=ahead) for one in told.queues]
                 names = {"group_id": group_id, "client_id": client_id, "instance_id": told.instance_id}
                 self.append(Commit(**names, epoch=told.epoch, offsets=offsets))
 
