@@ -469,6 +469,7 @@ def test_every_rule_finds_what_breaks_it(engine: SparkSession, day: Path, tmp_pa
     again("events")
     again("decisions")
     again("offsets", client_id=f.lit("a thief"))
+    again("offsets", seq=f.col("seq") + 1_000, committed_offset=f.lit(0).cast("long"))
     # Each queue goes to its owners once more, by records of before.
     again("assignments", seq=f.col("seq") + 1_000)
     again("assignments", seq=f.col("seq") + 2_000)
