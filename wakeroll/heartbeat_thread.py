@@ -268,9 +268,11 @@ class Control:
 
     def _flush(self) -> None:
         while self._waiting and not self._stopping.is_set():
-            self._outbox.flush(FLUSH_S)
+            is_empty = self._outbox.flush(FLUSH_S)
             with self._lock:
                 self._answer_commits()
+            if self._waiting and is_empty:  # more was processed since, or a commit was lost: the next one covers it
+                self._stopping.wait(FLUSH_S)
 
     def _answer_commits(self) -> None:
         """Answer the commits that have an end. The caller holds the lock."""
