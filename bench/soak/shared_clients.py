@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar, cast
 from bench.soak.shared_consumer import ConsumerShare, SharedQueries
 from bench.soak.shared_producer import ProducerShare, SharedProducer
 from bench.soak.shared_reading import SharedReading
-from wakeroll.errors import InvalidUsage
 from wakeroll.kafka_clients import KafkaClients, register, unregister
 
 _Key = frozenset[tuple[str, str]]
@@ -69,11 +68,10 @@ class SharedClients:
     def consumer(self, config: Mapping[str, Any]) -> ConsumerShare:
         """Return a new share of the consumers.
 
-        Raises:
-            InvalidUsage: the settings ask for errors at the ends of partitions, which shared partitions cannot have.
+        Consumers that share partitions do not report their ends: a committed offset stays before records that are never
+        delivered, such as a transaction's marker, until the next message.
         """
-        if config.get("enable.partition.eof"):
-            raise InvalidUsage("enable.partition.eof is true; consumers that share partitions cannot report their ends")
+        config = {**config, "enable.partition.eof": False}
         with self._lock:
             self._queries = self._queries or SharedQueries(_without_callbacks(config))
             return ConsumerShare(
