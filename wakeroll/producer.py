@@ -82,7 +82,7 @@ class Producer:
         self._lost = 0
         """Number of messages that were lost since the last flush."""
         self._failure: BaseException | None = None
-        """What a callback raised, until a call of the application has raised it."""
+        """Exception of a callback, until a call of the application has raised it."""
         self._closed = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="wakeroll-producer", daemon=True)
