@@ -285,7 +285,7 @@ class LeaseKeeper:
                 contender.lease.skip(first)
 
     def _cut_off(self) -> None:
-        """Note that the log is not the one that was read: whoever had a lease has lost it, and the others wait."""
+        """Note that the topic has another log than before: its holders have lost their leases, and the others wait."""
         with self._changed:
             self._is_replaced = True
             for contender in self._contenders.values():

@@ -117,7 +117,7 @@ def cut(folder: Path, batches: int) -> None:
 
 
 def test_consumers_continue_where_a_log_lost_its_tail(plane):
-    """Live ones and those that were away: no message of before is repeated, and none of the new ones is lost."""
+    """Live ones and those that were away: no earlier message is repeated, and no new one is lost."""
     broker, coordinator = plane
     new = {"live": 5, "live-grown": 60, "away-few": 5, "away-same": 10, "away-grown": 60}
     consumers = {}

@@ -88,7 +88,7 @@ def group(coordinator, group_id) -> Iterator[Group]:
 
 
 def test_a_filter_that_is_widened_in_a_rolling_deployment_loses_and_repeats_nothing(coordinator, group):
-    """The members of before read on, commit, and leave; those that come later find what was kept for them."""
+    """The earlier members read on, commit, and leave; those that come later find what was kept for them."""
     topic = coordinator.topic(4)
     group.join("v1-a", topic, "paid")
     group.join("v1-b", topic, "paid")

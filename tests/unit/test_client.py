@@ -759,7 +759,7 @@ def test_after_another_log_began_a_client_obeys_a_coordinator_that_counts_from_o
 
 
 def test_an_old_assignment_that_is_read_again_gives_nothing_back():
-    """The new log is read from its start, and may have all decisions of before, as after a restored backup."""
+    """The new log is read from its start, and may have all earlier decisions, as after a restored backup."""
     story = Story()
     story.is_assigned(1, {A: 1})
     story.client.start_over()

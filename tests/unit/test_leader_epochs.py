@@ -151,7 +151,7 @@ def test_the_next_owner_receives_the_leader_epoch():
 
 
 def test_below_level_3_leader_epochs_have_no_effect():
-    """The bytes of all decisions stay those of before, whatever newer clients send."""
+    """The bytes of all decisions stay the same, whatever newer clients send."""
     log = Log(level=2)
     [committed] = log.commit(100, 0)
     assert log.commit(60, 1) == []

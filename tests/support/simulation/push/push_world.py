@@ -134,7 +134,7 @@ class Plan:
             fails=rng.choice([0.0, 0.1, 0.4]),
             stop_timeout_s=rng.choice([4.0, 40.0]),
         )
-        # Later additions are drawn last, so that a seed of before is still the same world.
+        # Later additions are drawn last, so that an earlier seed still gives the same world.
         plan.poison = rng.choice([0.0, 0.05, 0.25])
         if not orderly and rng.random() < 0.2:
             plan.rules = replace(plan.rules, in_place=True)

@@ -252,7 +252,7 @@ class Truth:
         def is_lost(place: Place) -> bool:
             return place[:2] == (topic, number) and place[2] >= end
 
-        self._truncated.add((topic, number))  # a commit of before may be under way; that nothing is lost counts
+        self._truncated.add((topic, number))  # an earlier commit may be under way; only losses count
         for group in self.groups.values():
             for known in (group.handled, group.attempts, group.highest, group.dead):
                 for place in [place for place in known if is_lost(place)]:
