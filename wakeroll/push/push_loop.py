@@ -392,12 +392,12 @@ class PushLoop:
 
         After an exception that may have come anywhere, the state of the reader is not certain: see `Reader.recover`.
         """
-        self._free_locks()
-        works = [*self._work.values(), *(one.work for one in self._leaving.values() if one.work is not None)]
-        with self._dispatch.lock:
-            for work in works:
-                work.stop()
         try:
+            self._free_locks()
+            works = [*self._work.values(), *(one.work for one in self._leaving.values() if one.work is not None)]
+            with self._dispatch.lock:
+                for work in works:
+                    work.stop()
             if running := self._dispatch.wait_for_calls(works, timeout):
                 log.warning(
                     "calls of the handler are at work after %.0f s: %d; their messages will be delivered again",
@@ -405,6 +405,7 @@ class PushLoop:
                     running,
                 )
         finally:  # a second Ctrl-C must not leave workers behind, nor the reader beyond what is not processed
+            self._free_locks()
             self._dispatch.close()
             self.report()
             if is_certain:
