@@ -73,12 +73,13 @@ class Application:
             if (message := self.call("poll", 0.5)) is not None:
                 self.handle([message])
 
-    def run(self, **options: Any) -> None:
+    def run(self, *, is_async: bool = False, **options: Any) -> None:
         """Process all messages in calls of a handler."""
+        handler = self.handle_async if is_async else self.handle
         while self.processed != ALL:
             with suppress(Interrupt):
                 run = self.consumer.run
-                self._interrupted.call(run, self.handle, workers=WORKERS, batch_size=BATCH, stop_timeout=5.0, **options)
+                self._interrupted.call(run, handler, workers=WORKERS, batch_size=BATCH, stop_timeout=5.0, **options)
 
     def handle(self, messages: list[Message]) -> None:
         assert all(Queue("orders", "", message.partition() or 0) in self.assigned for message in messages)
@@ -86,6 +87,9 @@ class Application:
             self.processed.update((message.partition() or 0, message.offset() or 0) for message in messages)
             if self.processed == ALL:
                 self.consumer.stop()
+
+    async def handle_async(self, messages: list[Message]) -> None:
+        self.handle(messages)
 
     def check(self) -> None:
         """Check that nothing is committed that was not processed."""
@@ -154,6 +158,14 @@ def test_run(broker):
     for number, interrupted in enumerate(at_every_line(STEP)):
         application = Application(broker, f"run-{number}", interrupted)
         application.run()
+        application.hand_over()
+
+
+def test_run_with_an_asynchronous_handler(broker):
+    """The thread of its event loop may start after `run` has been interrupted."""
+    for number, interrupted in enumerate(at_every_line(STEP)):
+        application = Application(broker, f"async-{number}", interrupted)
+        application.run(is_async=True)
         application.hand_over()
 
 

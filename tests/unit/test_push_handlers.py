@@ -135,6 +135,25 @@ def test_many_calls_that_do_not_return_do_not_delay_the_end(let_go):
     assert time.monotonic() - before_s < 4
 
 
+def _handle(_: list[Message]) -> None: ...
+
+
+async def _handle_async(_: list[Message]) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [_handle, _handle_async])
+def test_workers_that_start_after_their_end_end(handler):
+    """Another thread starts them, perhaps only after `run` was interrupted."""
+    dispatch = Dispatch(lambda _: True, SYSTEM_CLOCK)
+    workers = workers_for(handler, 2, dispatch, lambda *_: None, "late-worker")
+    dispatch.close()
+    workers.end()
+
+    workers.start()
+
+    wait_until(lambda: not [one for one in threading.enumerate() if "late-worker" in one.name], "no thread is left")
+
+
 def test_no_batch_is_handed_out_after_an_error():
     dispatch = Dispatch(lambda _: True, SYSTEM_CLOCK)
     dispatch.end(SystemExit())

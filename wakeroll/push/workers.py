@@ -158,6 +158,8 @@ class _Tasks:
         self._calls: dict[Batch, asyncio.Task[None]] = {}
         """Batch at work -> the task that handles it."""
         self._is_closed = asyncio.Event()
+        self._is_ended = False
+        """Whether `end` was called: after an interrupt of `run`, perhaps before another thread calls `start`."""
         self._name = name
         self._thread: threading.Thread | None = None
 
@@ -174,6 +176,7 @@ class _Tasks:
         self._call(self._replace, batch)
 
     def end(self) -> None:
+        self._is_ended = True
         self._call(self._is_closed.set)
 
     def join(self) -> None:
@@ -195,6 +198,8 @@ class _Tasks:
                 self._dispatch.end(WakerollError(f"the event loop of the handler ended: {problem!r}"))
 
     async def _work_until_closed(self) -> None:
+        if self._is_ended:
+            return
         for _ in range(self._count):
             self._start()
         await self._is_closed.wait()
