@@ -90,6 +90,8 @@ class Client:
         self._commit_due_ms = 0
         self._acknowledged_ms = 0
         self._stated_ms = 0
+        self._doubted_ms = 0
+        """When a commit was rejected, or a coordinator of another era was heard: commits until then may be lost."""
         """When the current session timeout was received: no earlier heartbeat states it."""
         self._session_before_ms = config.SESSION_TIMEOUT_MS
         """Session timeout in the acknowledged heartbeat, if that was sent before `_stated_ms`."""
@@ -261,9 +263,13 @@ class Client:
             self._acknowledged_ms = max(self._acknowledged_ms, sent_ms)
         return silent
 
-    def committed(self, commit: Commit) -> None:
-        """Note that Kafka acknowledged this commit, so it is not repeated. A lost one is covered by the next commit."""
-        if commit.instance_id == self.instance_id:
+    def committed(self, commit: Commit, sent_ms: int) -> None:
+        """Note that Kafka acknowledged this commit, so it is not repeated. A lost one is covered by the next commit.
+
+        Kafka's acknowledgement may arrive after the coordinator's rejection, which then counts: each commit that was
+        sent before a rejection is repeated.
+        """
+        if commit.instance_id == self.instance_id and sent_ms >= self._doubted_ms:
             self._holding.acknowledge(commit.offsets, commit.epoch)
 
     def on_time(self, now_ms: int) -> list[Output]:
@@ -381,7 +387,7 @@ class Client:
         self.round = assignment.round if isinstance(assignment.round, int) else -1
         if assignment.shard != self._shard:
             self._shard = assignment.shard
-            self._holding.forget_acknowledged()
+            self._doubt_commits(now_ms)
         revoke = set(assignment.revoke)
         held = set(self._holding.queues())
         # Epoch 0 marks queues that a heartbeat of this instance claimed after a loss of state. If the client does not
@@ -426,11 +432,15 @@ class Client:
             again, self._former = [Send(self._former, now_ms), self._heartbeat(now_ms)], None
         if refusal.rule in ("commit", "partition"):
             # A draining queue has another owner soon, or already.
-            self._holding.forget_acknowledged(readable_only=True)
+            self._doubt_commits(now_ms, readable_only=True)
         if refusal.rule in self._refused:
             return again
         self._refused.add(refusal.rule)
         return [*again, EventRefused(refusal.rule, refusal.detail)]
+
+    def _doubt_commits(self, now_ms: int, *, readable_only: bool = False) -> None:
+        self._doubted_ms = now_ms
+        self._holding.forget_acknowledged(readable_only=readable_only)
 
     def _unregister(self) -> Unregister:
         return Unregister(group_id=self.group_id, client_id=self.client_id, instance_id=self._life, secret=self._secret)

@@ -17,8 +17,7 @@ class Send(Struct, frozen=True):
 
     event: Heartbeat | Unregister | Commit | Failures
     sent_ms: int
-    """Time of the call, by the caller's clock. Pass it to `Client.acknowledged` for a heartbeat; for a commit call
-    `committed`."""
+    """Time of the call, by the caller's clock. Pass it to `Client.acknowledged` or, for a commit, to `committed`."""
 
 
 class Give(Struct, frozen=True):

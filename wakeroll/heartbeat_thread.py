@@ -335,9 +335,9 @@ class Control:
         with self._lock:
             self._do(self._client.acknowledged(sent_ms, now_ms()))
 
-    def _committed(self, commit: Commit) -> None:
+    def _committed(self, commit: Commit, sent_ms: int) -> None:
         with self._lock:
-            self._client.committed(commit)
+            self._client.committed(commit, sent_ms)
             self._answer_commits()
 
     def _do(self, outputs: list[Output]) -> None:
@@ -347,8 +347,8 @@ class Control:
             match output:
                 case Send(Heartbeat() as event, sent_ms):
                     self._outbox.send(event, partial(self._acknowledged, sent_ms))
-                case Send(Commit() as event):
-                    self._outbox.send(event, partial(self._committed, event))
+                case Send(Commit() as event, sent_ms):
+                    self._outbox.send(event, partial(self._committed, event, sent_ms))
                 case Send(event):
                     self._outbox.send(event)
                 case Give() | Take():

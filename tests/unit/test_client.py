@@ -314,7 +314,7 @@ def reads(story: Story, queue: Queue, given: int, done: int | None = None) -> No
     for sent in story.client.started([(give(queue, given), 0)], 0):
         assert isinstance(sent, Send)
         assert isinstance(sent.event, Commit)
-        story.client.committed(sent.event)
+        story.client.committed(sent.event, sent.sent_ms)
     if done is not None:
         assert story.client.done(give(queue, given), done)
 
@@ -348,7 +348,7 @@ def test_what_is_done_is_committed_at_every_interval_and_only_if_it_is_new():
     assert sent == commit(1, {A: 3}, now_ms=5_000)
     assert isinstance(sent, Send)
     assert isinstance(sent.event, Commit)
-    story.client.committed(sent.event)
+    story.client.committed(sent.event, sent.sent_ms)
     assert story.client.is_committed()
     assert story.client.on_time(9_999) == []
 
@@ -425,7 +425,7 @@ def test_how_far_an_old_giving_came_does_not_overrule_a_reset():
     assert story.hears(structs.replace(assignment(2, {}), queues=[back])) == [Take((A,)), beat(2, A)]
     assert story.client.commit(0) == []
     assert story.client.released([A], 0) == [beat(2), Give(A, Start(offset=10), 2, "i1")]
-    story.client.committed(commit_of(1, {A: 500}))
+    story.client.committed(commit_of(1, {A: 500}), 0)
     story.client.started([(Give(A, Start(offset=10), 2, "i1"), 10)], 0)
     story.client.done(Give(A, Start(offset=10), 2, "i1"), 11)
     assert story.client.commit(0) == [commit(2, {A: 11})]
@@ -450,12 +450,34 @@ def test_a_commit_in_the_former_partition_is_repeated():
     story = Story()
     story.is_assigned(2, {A: 2})
     reads(story, A, 2, done=70)
-    story.client.committed(commit_of(2, {A: 70}))
+    story.client.committed(commit_of(2, {A: 70}), 0)
     refusal = Rejected(rule="partition", detail="moved", client_id="c1", group_id="billing")
 
     assert story.client.commit(0) == []
     assert story.hears(refusal) == [EventRefused("partition", "moved")]
     assert story.client.commit(0) == [commit(2, {A: 70})]
+
+
+def test_a_rejection_counts_though_the_acknowledgement_of_kafka_is_later():
+    """Both are on their way at once: a slow connection to one broker lets the acknowledgement arrive last."""
+    story = Story()
+    story.is_assigned(2, {A: 2})
+    reads(story, A, 2, done=70)
+    [rejected] = story.client.commit(0)
+    refusal = Rejected(rule="partition", detail="moved", client_id="c1", group_id="billing")
+    assert isinstance(rejected, Send)
+    assert isinstance(rejected.event, Commit)
+
+    assert story.hears(refusal, 30) == [EventRefused("partition", "moved")]
+    story.client.committed(rejected.event, rejected.sent_ms)
+
+    assert not story.client.is_committed()
+    [again] = story.client.commit(40)
+    assert again == commit(2, {A: 70}, now_ms=40)
+    assert isinstance(again, Send)
+    assert isinstance(again.event, Commit)
+    story.client.committed(again.event, again.sent_ms)
+    assert story.client.is_committed()
 
 
 def test_the_end_of_a_former_instance_is_repeated_in_the_new_partition():

@@ -50,7 +50,7 @@ class World:
             if isinstance(output, Send):
                 self.append(output.event, b"billing")
                 if isinstance(output.event, Commit):
-                    client.committed(output.event)
+                    client.committed(output.event, output.sent_ms)
                 else:
                     client.acknowledged(output.sent_ms, self.now_ms)
             elif isinstance(output, Dropped) and output.comes_back:
@@ -207,7 +207,7 @@ class Rough:
             if isinstance(sent.event, Heartbeat):
                 self.do(name, self.clients[name].acknowledged(sent.sent_ms, self.now_ms))
             elif isinstance(sent.event, Commit):
-                self.clients[name].committed(sent.event)
+                self.clients[name].committed(sent.event, sent.sent_ms)
 
     def hear(self, name: str) -> None:
         """Let a client hear what was said to it first."""

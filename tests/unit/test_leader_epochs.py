@@ -239,9 +239,11 @@ class Reading:
 
     def sent(self, outputs: list[object]) -> list[tuple[int, int | None]]:
         """Let Kafka acknowledge the commits among these; return their offsets and leader epochs."""
-        commits = [one.event for one in outputs if isinstance(one, Send) and isinstance(one.event, Commit)]
-        for commit in commits:
-            self.client.committed(commit)
+        sent = [one for one in outputs if isinstance(one, Send)]
+        commits = [one.event for one in sent if isinstance(one.event, Commit)]
+        for one in sent:
+            if isinstance(one.event, Commit):
+                self.client.committed(one.event, one.sent_ms)
         return [(entry.offset, entry.leader_epoch) for commit in commits for entry in commit.offsets]
 
     def commit(self) -> list[tuple[int, int | None]]:
@@ -280,7 +282,7 @@ def test_an_acknowledgement_of_a_lost_offset_does_not_stop_later_commits():
     [late] = [one.event for one in reading.client.commit(3) if isinstance(one, Send)]
     reading.sent(reading.client.go_back(reading.give, 60, 2, 4))
     assert isinstance(late, Commit)
-    reading.client.committed(late)
+    reading.client.committed(late, 3)
     reading.client.done(reading.give, 70)
 
     assert reading.commit() == [(70, 2)]

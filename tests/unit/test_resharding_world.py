@@ -145,7 +145,7 @@ class World:
                     if isinstance(event, Heartbeat):
                         self._do(process, client.acknowledged(sent_ms, self.now_ms))
                     elif isinstance(event, Commit):
-                        client.committed(event)
+                        client.committed(event, sent_ms)
                 case Give(queue, start):
                     process.position[queue] = start.offset or 0
                     self._do(process, client.started([(output, process.position[queue])], self.now_ms))

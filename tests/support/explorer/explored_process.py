@@ -23,7 +23,7 @@ from tests.support.explorer.intern import Pool
 UP, FROZEN, DEAD, OUT, LEFT = "up", "frozen", "dead", "out", "left"
 """A process runs, is suspended, has crashed, was told to stay out, or has left."""
 
-_TIMES = ("_sent_ms", "_commit_due_ms", "_acknowledged_ms", "_stated_ms")
+_TIMES = ("_sent_ms", "_commit_due_ms", "_acknowledged_ms", "_stated_ms", "_doubted_ms")
 _DURATIONS = ("heartbeat_ms", "session_timeout_ms", "revoke_timeout_ms", "_session_before_ms", "_commit_interval_ms")
 _OLD_MS = 120_000
 
@@ -208,7 +208,7 @@ class Processes:
         if isinstance(event, Heartbeat):
             run.do(run.client.acknowledged(NOW_MS - age_ms, NOW_MS))
         elif isinstance(event, Commit):
-            run.client.committed(event)
+            run.client.committed(event, NOW_MS - age_ms)
 
     def _hear(self, _: Part, run: "_Run") -> None:
         run.hear(run.inbox.pop(0), 1)

@@ -1,6 +1,7 @@
 """Breakages of the SDK, which the simulation of the ring must find: at least one for each of its claims."""
 
 from tests.support.mutants.mutant import Mutant
+from tests.support.simulation.ring.ring_plan import Step
 
 MUTANTS = (
     Mutant(
@@ -115,5 +116,26 @@ MUTANTS = (
         old="self._thread.submit(functools.partial(_put_back, consumer, polled))",
         new="pass",
         world={"kinds": ("async",), "members": 2, "only": ("cancel", "produce", "join")},
+    ),
+    Mutant(
+        name="an acknowledgement counts after a rejection",
+        rule="a commit that the coordinator rejected is repeated, also if Kafka's acknowledgement arrives later",
+        module="client",
+        old="if commit.instance_id == self.instance_id and sent_ms >= self._doubted_ms:",
+        new="if commit.instance_id == self.instance_id:",
+        world={
+            "is_rough": True,
+            "partitions": 1,
+            "pace_s": 0.05,
+            "members": 2,
+            "fails": 0.0,
+            "heartbeat_ms": 10_000,
+            "session_timeout_ms": 45_000,
+            "faults": (
+                *(Step(0.3, "slow network", draw) for draw in range(4)),
+                Step(12.0, "reshard", 1),
+                *(Step(0.3, "produce", draw) for draw in range(4)),
+            ),
+        },
     ),
 )

@@ -187,7 +187,7 @@ class Process:
         if isinstance(send.event, Heartbeat):
             self._do(self.client.acknowledged(send.sent_ms, self.now_ms))
         elif isinstance(send.event, Commit):
-            self.client.committed(send.event)
+            self.client.committed(send.event, send.sent_ms)
 
     def _on_time(self) -> None:
         self._timer_ms = -1
