@@ -425,10 +425,10 @@ class Client:
 
         A commit may come too early for a coordinator that recovers. Or it is in the former partition of the group,
         because the number of shards has grown. Then the end of the former instance is repeated too, once: this one
-        would wait for the end of its session otherwise.
+        would wait for the end of its session otherwise. Likewise if the client_id is in use, because Kafka lost it.
         """
         again: list[Output] = []
-        if refusal.rule == "partition" and self._former is not None and self._is_in:
+        if refusal.rule in ("partition", "in-use") and self._former is not None and self._is_in:
             again, self._former = [Send(self._former, now_ms), self._heartbeat(now_ms)], None
         if refusal.rule in ("commit", "partition"):
             # A draining queue has another owner soon, or already.

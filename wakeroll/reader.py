@@ -92,7 +92,8 @@ class Reader:
         """Queues that were assigned at a position with a leader epoch, and the position: until the first message comes,
         the log may be another one. Kafka's client does not validate where an assignment begins."""
         self._lost: dict[Queue, bool] = {}
-        """Queues of which Kafka may no longer have the position -> whether its client has stopped reading them."""
+        """Queues of which Kafka may no longer have the position -> whether Kafka's client must read them again: it has
+        stopped there, or has returned what is behind the position."""
         self._mend_at = 0.0
         self._reading: dict[Queue, Give] = {}
         self._gives: dict[tuple[str | None, int | None], Give] = {}
@@ -445,16 +446,19 @@ class Reader:
     def _reach_end(self, give: Give, end: int) -> None:
         """Process the end of a queue, which may be behind records that are never delivered.
 
-        If it is where an assignment began, no message shows whether the log is the one that was read.
+        Where an assignment began it proves as little as the first message: see `_is_proven`. It must not pass messages
+        that are to be read again.
         """
-        queue = give.queue
-        if end > self._positions[queue]:
-            self._positions[queue] = end
-            self.moves.append(Move(give, end))
-        elif self._unproven.pop(queue, None) == end and queue not in self._lost:
+        queue, position = give.queue, self._positions[give.queue]
+        if queue in self._lost:
+            self._lost[queue] |= end > position
+        elif self._unproven.pop(queue, None) == position:
             if not self._lost:
                 self._mend_at = max(self._mend_at, time.monotonic() + GATHER_S)
-            self._lost[queue] = False
+            self._lost[queue] = end > position
+        elif end > position:
+            self._positions[queue] = end
+            self.moves.append(Move(give, end))
 
     def _is_proven(self, give: Give, messages: list[Message]) -> bool:
         """Return whether these messages, of which some have a new leader epoch, belong to the log that was read.

@@ -493,6 +493,19 @@ def test_the_end_of_a_former_instance_is_repeated_in_the_new_partition():
     assert story.hears(refusal) == []
 
 
+def test_the_end_of_a_former_instance_is_repeated_if_kafka_lost_it():
+    """The coordinator rejects the new instance then, because the former one still has its client_id."""
+    story = Story()
+    story.is_assigned(4, {A: 4})
+    story.hears(fenced("expired"))
+    story.client.join("i2", 0)
+    refusal = Rejected(rule="in-use", detail="by i1", client_id="c1", group_id="billing")
+    former = Send(Unregister(group_id="billing", client_id="c1", instance_id="i1"), 0)
+
+    assert story.hears(refusal) == [former, beat(-1, instance_id="i2"), EventRefused("in-use", "by i1")]
+    assert story.hears(refusal) == []
+
+
 def test_a_coordinator_that_has_lost_everything_is_told_how_far_the_queues_are():
     """It gives what is claimed in a new epoch and knows no offset: what is read goes on, and goes on record."""
     story = Story()

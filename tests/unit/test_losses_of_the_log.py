@@ -6,7 +6,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Message
 
+from model.client_actions import Give
+from model.decisions import Start
+from tests.support.waiting import wait_until
 from wakeroll import Consumer, Queue
+from wakeroll.connection import Connection
+from wakeroll.reader import Reader
 from wakeroll.testing import MemoryBroker
 from wakeroll.testing.member_thread import Member
 
@@ -134,6 +139,44 @@ def test_an_election_without_a_loss_is_noticed_without_a_move(broker):
 
     assert consume(broker) == []
     assert broker.committed(GROUP) == {QUEUE: 10}
+
+
+def test_a_log_that_has_only_records_behind_the_position_that_are_never_delivered_is_compared(broker):
+    """The end of the queue is then all that Kafka's client reports: it proves as little as a message."""
+    send(broker, "old", 2)
+    assert len(consume(broker)) == 2
+    broker.truncate(QUEUE, 1)
+    values = send(broker, "new", 1)
+    broker.send_marker(QUEUE)
+    broker.send_marker(QUEUE)
+
+    assert consume(broker) == values
+    assert broker.committed(GROUP) == {QUEUE: 4}
+
+
+def test_messages_that_are_to_be_compared_with_the_log_are_not_passed_at_its_end(broker):
+    """The comparison may have to wait: Kafka was asked about another queue a moment ago."""
+    other = Queue("returns", "", 0)
+    broker.create_topic(other.topic)
+    broker.send(other.topic, "lost")
+    broker.truncate(other, 0)
+    values = send(broker, "old", 3)
+    broker.elect(QUEUE)
+    values += send(broker, "new", 2)
+    reader = Reader(Connection(broker.bootstrap))
+    found: list[str] = []
+
+    def take() -> bool:
+        moves, reader.moves = reader.moves, []
+        assert [move for move in moves if move.give.queue == QUEUE] == []
+        found.extend(text_of(message) for _, run in reader.take(10, 0.01) for message in run)
+        return found == values[2:]
+
+    reader.start([Give(other, Start(offset=1, leader_epoch=0), 1, "")])
+    wait_until(lambda: not take() and reader.position(other) == 0, "the place in the other queue is found")
+    reader.start([Give(QUEUE, Start(offset=2, leader_epoch=0), 1, "")])
+    wait_until(take, "all messages behind the start are read", state=lambda: found)
+    reader.close()
 
 
 def test_an_election_without_a_loss_repeats_nothing(broker):

@@ -138,4 +138,20 @@ MUTANTS = (
             ),
         },
     ),
+    Mutant(
+        name="the end of a queue passes messages that are not compared yet",
+        rule="nothing that a log still has is lost when it loses its tail",
+        module="wakeroll.reader",
+        old="        if queue in self._lost:\n            self._lost[queue] |= end > position\n        elif",
+        new="        if",
+        world={"kinds": ("poll",), "fails": 1.2, "only": ("truncate", "produce")},
+    ),
+    Mutant(
+        name="a start is not compared with its log",
+        rule="a member that is assigned a queue reads what its log has instead of what it lost",
+        module="wakeroll.reader",
+        old="self._unproven[queue] = self._positions[queue]",
+        new="self._unproven[queue] = -1",
+        world={"members": 1, "session_timeout_ms": 10_000, "only": ("kill", "truncate", "produce")},
+    ),
 )

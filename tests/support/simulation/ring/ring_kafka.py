@@ -77,11 +77,18 @@ class Network:
     """Part of the calls of `produce` that find the queue of Kafka's client full."""
     fatal: float = 0.0
     """Part of the calls of `produce` after which an idempotent producer is of no use any more."""
-    cuts: list[tuple[float, float]] = field(default_factory=list)
-    """Begin and end of each time without brokers."""
+    calmed_s: float = field(default=0.0, compare=False)
+    """Since when no record is lost or late."""
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether no record is lost or late while brokers can be reached."""
+        return self == Network(self.process, cut_until_s=self.cut_until_s)
 
     def calm_down(self, now_s: float) -> None:
         """Reach all brokers, and lose nothing."""
+        if not self.is_calm:
+            self.calmed_s = now_s
         self.cut_until_s = min(self.cut_until_s, now_s)
         self.longest_s, self.loses_acknowledgements, self.full, self.fatal = 0.05, 0.0, 0.0, 0.0
 

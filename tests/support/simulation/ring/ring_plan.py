@@ -28,10 +28,9 @@ ROUGH = (
     "reshard",
     "expire",
     "set the wall clock",
+    "truncate",
 )
 """Steps that break something, or that an operator makes."""
-LATER = ("truncate",)
-"""Steps that are not drawn yet, only by name: the SDK does not keep all of its promises when they happen."""
 ENABLED = (*GRACEFUL, *ROUGH)
 
 
@@ -147,7 +146,7 @@ def draw(seed: int, *, only: tuple[str, ...] = (), **given: Any) -> RingPlan:
                 **shared,
             )
         )
-    known = GRACEFUL if not is_rough else (*ENABLED, *LATER) if only else ENABLED
+    known = ENABLED if is_rough else GRACEFUL
     names = [name for name in known if not only or name in only]
     steps = tuple(
         Step(rng.choice([0.0, 0.3, 2.0, 12.0]), rng.choice(names), rng.getrandbits(32))

@@ -479,8 +479,8 @@ class ProducerProcess(Process):
             def note(error: KafkaError | None, message: Message, topic: str = topic, value: bytes = value) -> None:
                 acknowledged.append(error is None)
                 if error is None:
-                    place = topic, message.partition() or 0, message.offset() or 0
-                    self.world.truth.acknowledged[place] = value
+                    place = topic, message.partition() or 0, message.offset() or 0, value
+                    self.world.truth.acknowledged.add(place)
 
             key = rng.choice([None, b"a", b"b", b"c", b"d"])
             producer.send(topic, value, key=key, tags=rng.choice(["paid", "refunded", ""]), on_delivery=note)

@@ -277,8 +277,8 @@ def _truncate(world: "RingWorld", rng: Random) -> str:
     partition = world.log.topics[topic][number]
     before = partition.end
     end = rng.randint(max(partition.first, before - 6), before)
+    world.truth.lose(topic, number, partition.records[end:])
     partition.begin_epoch(end)
-    world.truth.forget_tail(topic, number, end)
     return f"{topic}-{number} ends at {end} instead of {before}"
 
 

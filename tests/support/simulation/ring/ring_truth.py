@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 import msgspec
 from confluent_kafka import Message
 
-from model.decisions import AnyDecision, Offset
+from model.decisions import BY_THE_LOG, AnyDecision, Offset
 from model.events import Heartbeat
 from model.queue import Queue
 from model.retry_topics import dead_letter_topic_of, has_failed_messages, retry_topic_of
 from tests.support.simulation.ring.ring_kafka import RingLog
 from wakeroll.connection import Topics
 from wakeroll.headers import TAGS_HEADER, pairs_of, texts_of
-from wakeroll.origin import Origin, origin_of
+from wakeroll.origin import origin_of
 from wakeroll.testing.memory_log import Stored, message_of
 
-Place = tuple[str, int, int]
-"""Topic, partition and offset of a message where it was first delivered from."""
+Place = tuple[str, int, int, bytes]
+"""Topic, partition and offset of a message where it was first delivered from, and its value: after a log has lost its
+tail, other messages have the offsets of the lost ones."""
 
 LONG_CALL_S = 4.0
 """A process without brokers may have a message of a queue that is another's if it handles it for longer than this."""
@@ -87,8 +88,8 @@ class Truth:
         self.groups: dict[str, GroupTruth] = {}
         self.calls: list[Call] = []
         self.findings: list[Finding] = []
-        self.acknowledged: dict[tuple[str, int, int], bytes] = {}
-        """Where Kafka has acknowledged a message of a producer -> its value."""
+        self.acknowledged: set[Place] = set()
+        """Messages of producers that Kafka has acknowledged."""
         self.frozen: dict[str, list[tuple[float, float]]] = defaultdict(list)
         """Process -> begin and end of its suspensions."""
         self.cut: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -96,7 +97,8 @@ class Truth:
         self.repeats_allowed = True
         self.overlaps_allowed = False
         """Whether the coordinator has lost its state, which opens a window of the protocol."""
-        self._truncated: set[tuple[str, int]] = set()
+        self._lost: set[Place] = set()
+        """Messages that the brokers have lost."""
         self._seen: dict[str, int] = {}
         self._instances: set[str] = set()
         self._joins: dict[str, list[float]] = defaultdict(list)
@@ -112,11 +114,11 @@ class Truth:
         """Note that an application begins to handle messages of a queue."""
         scheduler = self.log.scheduler
         now_s = scheduler.now_s
-        places = [_place(origin_of(message)) for message in messages]
+        places = [place_of(message) for message in messages]
         call = Call(process, group_id, queue, places, now_s, scheduler.frozen_until_s(process))
         for message in messages:
             if not self.groups[group_id].wants(tag_of(message)):
-                self.find("filter", f"{process} receives {_place(origin_of(message))}, which it does not want")
+                self.find("filter", f"{process} receives {place_of(message)}, which it does not want")
         for other in self._others(call):
             if not (self._is_excused(other, now_s) or self._is_excused(call, now_s) or self.overlaps_allowed):
                 self.find(
@@ -133,7 +135,7 @@ class Truth:
             self.calls.remove(call)
         group = self.groups[call.group_id]
         for message in handled:
-            place = _place(origin_of(message))
+            place = place_of(message)
             group.handled[place] += 1
             group.ended.add(place)
             if not self.repeats_allowed and group.handled[place] > 1:
@@ -177,7 +179,7 @@ class Truth:
 
     def _offset(self, decision: Offset, group: GroupTruth) -> None:
         queue, offset = decision.queue, decision.offset
-        if decision.reset_by is not None:
+        if decision.reset_by not in (None, BY_THE_LOG):
             before = group.committed.get(queue, 0)
             again = {*group.handled, *group.attempts, *group.dead}
             for place in again:
@@ -186,10 +188,12 @@ class Truth:
                         known.pop(place, None)
             if offset > before:
                 group.skipped[queue] = max(group.skipped.get(queue, 0), offset)
-        elif (queue.topic, queue.queue_id) not in self._truncated:
+        elif decision.reset_by is None:
             partition = self.log.topics[queue.topic][queue.queue_id]
             begin = max(group.committed.get(queue, 0), partition.first)
             for record in partition.records[begin:offset]:
+                if record.leader_epoch > (decision.leader_epoch or 0):
+                    break  # the log has lost what was committed
                 if not self.is_ended(group, queue, record):
                     self.find(
                         "committed unhandled",
@@ -203,8 +207,7 @@ class Truth:
         message = message_of(queue.topic, queue.queue_id, record)
         if queue.topic in group.topics and not group.wants(tag_of(message)):
             return True
-        origin = origin_of(message)
-        place = _place(origin)
+        origin, place = origin_of(message), place_of(message)
         if has_failed_messages(queue.topic) and (place in group.ended or group.highest.get(place, 0) > origin.attempt):
             return True  # also after a reset of the message's own queue
         return (
@@ -228,12 +231,12 @@ class Truth:
                 group.dead[place].append(record.offset)
                 group.ended.add(place)
             elif topic == retry_topic_of(group_id):
-                origin = origin_of(message)
+                origin, place = origin_of(message), place_of(message)
                 for known in (group.attempts, group.highest):
-                    known[_place(origin)] = max(known.get(_place(origin), 0), origin.attempt)
+                    known[place] = max(known.get(place, 0), origin.attempt)
                 most = group.max_retries
                 if most is not None and origin.attempt > most + 1:
-                    self.find("attempts", f"attempt {origin.attempt} of {_place(origin)}")
+                    self.find("attempts", f"attempt {origin.attempt} of {place}")
 
     def _beaten(self, value: bytes) -> None:
         """Judge whether a client joins again and again."""
@@ -246,19 +249,9 @@ class Truth:
         if len(joins) > MOST_JOINS and joins[-1] - joins[-1 - MOST_JOINS] < JOINS_S:
             self.find("storm", f"{beat.client_id} has joined {MOST_JOINS + 1} times within {JOINS_S:g} s")
 
-    def forget_tail(self, topic: str, number: int, end: int) -> None:
-        """Forget messages that the brokers have lost: others get their offsets."""
-
-        def is_lost(place: Place) -> bool:
-            return place[:2] == (topic, number) and place[2] >= end
-
-        self._truncated.add((topic, number))  # an earlier commit may be under way; only losses count
-        for group in self.groups.values():
-            for known in (group.handled, group.attempts, group.highest, group.dead):
-                for place in [place for place in known if is_lost(place)]:
-                    known.pop(place, None)
-            group.ended = {place for place in group.ended if not is_lost(place)}
-        self.acknowledged = {place: value for place, value in self.acknowledged.items() if not is_lost(place)}
+    def lose(self, topic: str, number: int, records: list[Stored]) -> None:
+        """Note that the brokers have lost these records, even if they had acknowledged them."""
+        self._lost.update(place_of(message_of(topic, number, record)) for record in records)
 
     # --- the end ---
 
@@ -270,19 +263,20 @@ class Truth:
             for number, partition in enumerate(self.log.topics[topic]):
                 queue = Queue(topic, "", number)
                 for record in partition.records[partition.first :]:
-                    place = topic, number, record.offset
+                    message = message_of(topic, number, record)
+                    place = place_of(message)
                     if not (
                         group.handled[place]
                         or place in group.dead
                         or record.offset < group.skipped.get(queue, 0)
-                        or not group.wants(tag_of(message_of(topic, number, record)))
+                        or not group.wants(tag_of(message))
                     ):
                         found.append(place)
         return found
 
     def check_acknowledged(self) -> None:
-        """Judge whether each acknowledged message is in the log, where Kafka has said."""
-        for (topic, number, offset), value in self.acknowledged.items():
+        """Judge whether each acknowledged message is in the log, where Kafka has said, unless the brokers lost it."""
+        for topic, number, offset, value in self.acknowledged - self._lost:
             records = self.log.topics[topic][number].records
             if offset >= len(records) or records[offset].value != value:
                 self.find("acknowledged", f"{topic}-{number} at {offset} is not the message that was acknowledged")
@@ -293,14 +287,16 @@ def tag_of(message: Message) -> str:
     return texts_of(pairs_of(message)).get(TAGS_HEADER) or ""
 
 
-def _place(origin: Origin) -> Place:
-    return origin.topic, origin.partition, origin.offset
+def place_of(message: Message) -> Place:
+    """Return where a message was first delivered from, and its value."""
+    origin = origin_of(message)
+    return origin.topic, origin.partition, origin.offset, message.value() or b""
 
 
 def _origin_place(message: Message) -> Place | None:
     """Return where a dead letter comes from; None if it is a mark."""
     names = [name for name, _ in message.headers() or ()]
-    return None if "wakeroll-settled" in names else _place(origin_of(message))
+    return None if "wakeroll-settled" in names else place_of(message)
 
 
 def _overlaps(spans: list[tuple[float, float]], begin_s: float, end_s: float) -> bool:

@@ -132,7 +132,8 @@ class RingWorld:
     def note_departure(self, process: ConsumerProcess, began_s: float) -> None:
         """Note that a member has left, in a `close` that began then and that nothing has disturbed."""
         network, now_s = process.network, self.scheduler.now_s
-        is_calm = network == Network(process.name, cut_until_s=network.cut_until_s, cuts=network.cuts)
+        session_s = process.group.session_timeout_ms / 1_000  # until its end, the loss of an earlier event may show
+        is_calm = network.is_calm and (not network.calmed_s or network.calmed_s + session_s < began_s)
         ends_s = [end for name in (process.name, "") for _, end in self.truth.cut[name]]
         if is_calm and max([*ends_s, self.coordinator.resharded_s + 1.0]) < began_s - 1.0:
             self._departures.append((process, now_s, self.coordinator.ends()))
