@@ -225,10 +225,12 @@ def _excuse(evidence: Evidence, scope: str, before: Handling, handling: Handling
 def _reset_unheard(evidence: Evidence, scope: str, before: Handling) -> bool:
     """Whether a giving began by a reset, and was asked back before its owner had shown that it knew.
 
-    It may never have begun again, for all the coordinator knows: what it commits is refused, and handled again.
+    It may never have begun again, for all the coordinator knows: what it commits is refused, and handled again. A
+    coordinator that lost its state gives a queue anew to a member that claims it and has not heard of the reset.
     """
     given = evidence.chains[scope, before.queue].given(before.life, before.given)
-    if given is None or given.how != "reset":
+    is_by_reset = given is not None and (given.how == "reset" or (given.how == "first" and evidence.has_eras(scope)))
+    if given is None or not is_by_reset:
         return False
     shown = [page.offset for page in evidence.beats[scope, before.life] if page.event.epoch >= before.given]
     asked = [one.cause.offset for one in evidence.told[before.life] if before.queue in one.revoke]
