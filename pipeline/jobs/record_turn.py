@@ -11,6 +11,7 @@ On the disk of one machine, a locked file is the lease: a suspended process keep
 
 from model.rows import TABLES
 from model.turn_number import generation_of, turn_number
+from pipeline.ledger.delta_files import is_delta
 from pipeline.ledger.tables import path_of
 from pipeline.recovery.checkpoint_state import latest_recording, number_of_recording, recordings
 from pipeline.runtime.deciding_queries import RECORD
@@ -43,7 +44,7 @@ class Turn:
         self._settings = settings
         self._lease = lease
         places = [path_of(settings.warehouse, table) for table in TABLES.values()]
-        tables = [place for place in places if small_files.exists(place / "_delta_log")]
+        tables = [place for place in places if is_delta(place)]
         self._fences = Fences(tables)
         self.number = self._leased(lease) if lease is not None and tables else self._locked()
         """Number of this turn, which its appends carry; those of later turns are higher."""

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipeline.runtime.stop_signals import StopSignals
 from pipeline.settings import Settings
 from pipeline.spark.session import start_session
+from pipeline.storage.cause_trees import in_one_line
 from wakeroll.errors import WakerollError
 
 log = logging.getLogger("wakeroll.run")
@@ -100,7 +101,7 @@ def wait_until(true: Callable[[], bool], until_s: float | None = None) -> None:
 def _first_sentence(error: StreamingQueryException) -> str:
     """Return the line of a Spark error that names the cause; write the whole error, with the plan, to the log."""
     log.error("%s", error)
-    sentences = str(error).partition(_PLAN)[0]
+    sentences = in_one_line(str(error).partition(_PLAN)[0])
     lines = [line.strip() for line in sentences.splitlines() if line.strip()] or ["unknown"]
     told = [line for line in lines if "Error" in line or "Exception" in line]
     return (told[-1] if told else lines[0])[:500]

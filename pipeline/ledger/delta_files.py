@@ -9,8 +9,13 @@ from deltalake import DeltaTable
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
 from pipeline.storage import small_files
+from pipeline.storage.cause_trees import in_one_line
 from pipeline.storage.place import Folder, Place
 from pipeline.storage.small_files import StorageFailed
+
+_FIRST = (f"{0:020}.json", "_last_checkpoint")
+_VERSION = re.compile(r"\d{20}\.(json|checkpoint\.)")
+"""A file of a Delta log that has a version, or the tables' state at one."""
 
 REMOTE = "wakeroll"
 """Protocol of the names of remote files in DuckDB, which `pipeline.ledger.remote_files` serves."""
@@ -31,17 +36,22 @@ def open_delta(folder: Folder, version: int | None = None) -> DeltaTable:
     except OSError as error:
         if place.is_local:
             raise
-        raise StorageFailed(f"cannot read {place}: {str(error).partition(chr(10))[0]}") from error
+        raise StorageFailed(f"cannot read {place}: {in_one_line(error)}") from error
 
 
 def is_delta(folder: Folder) -> bool:
-    """Return whether there is a Delta table in a folder, local or remote.
+    """Return whether there is a Delta table in a folder, local or remote: a log that has a version.
+
+    The folder of the log alone is no table: a process may have died before it committed the first version. Spark's own
+    check (`DeltaTable.isDeltaTable`) takes it for one.
 
     Raises:
         StorageFailed: the store of a remote folder did not answer.
     """
     # deltalake's own check would stop all threads of this process while it waits for a store.
-    return small_files.exists(Place.of(folder) / "_delta_log")
+    log = Place.of(folder) / "_delta_log"
+    # A log without its first version was cleaned, so it has a checkpoint. Listing a long log takes several requests.
+    return any(small_files.exists(log / name) for name in _FIRST) or any(map(_VERSION.match, small_files.names(log)))
 
 
 def reading(delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str, str]]) -> str:

@@ -22,6 +22,7 @@ from pipeline.ledger.delta_files import REMOTE, is_delta, literal, open_delta, q
 from pipeline.ledger.ledger import Row, Value, row_of
 from pipeline.ledger.stored_marts import open_marts
 from pipeline.ledger.view_queries import Engine, views
+from pipeline.storage.cause_trees import in_one_line
 from pipeline.storage.place import Folder, Place
 from pipeline.storage.small_files import StorageFailed
 from wakeroll.errors import InvalidUsage
@@ -177,7 +178,7 @@ def delta_table(warehouse: Folder, table: Table, version: int | None = None) -> 
     except TableNotFoundError:
         raise InvalidUsage(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?") from None
     except DeltaError as error:
-        raise InvalidUsage(f"cannot read table {table.name!r} in {warehouse}: {error}") from error
+        raise InvalidUsage(f"cannot read table {table.name!r} in {warehouse}: {in_one_line(error)}") from error
 
 
 def find_table(warehouse: Folder, table: Table, version: int | None = None) -> DeltaTable | None:

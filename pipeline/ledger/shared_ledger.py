@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError
 from model.rows import TABLES
 from pipeline.ledger.archived_log import Period
 from pipeline.ledger.duck_ledger import DuckLedger, find_table, open_ledger
+from pipeline.storage.cause_trees import in_one_line
 from pipeline.storage.place import Folder, Place
 from pipeline.storage.small_files import StorageFailed
 from wakeroll.errors import InvalidUsage
@@ -45,7 +46,7 @@ class SharedLedger:
             finally:
                 cursor.close()
         except (duckdb.Error, DeltaError, OSError, StorageFailed) as error:
-            raise InvalidUsage(f"cannot read the tables in {self.warehouse}: {error}") from error
+            raise InvalidUsage(f"cannot read the tables in {self.warehouse}: {in_one_line(error)}") from error
 
     def extent(self) -> Period:
         """Return the log time of the first and of the last archived record; both are None if there is no record.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from deltalake import write_deltalake
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-from pipeline.ledger.delta_files import open_delta, quoted, reading, stored_columns
+from pipeline.ledger.delta_files import is_delta, open_delta, quoted, reading, stored_columns
 from pipeline.storage import small_files
 from pipeline.storage.place import Folder, Place
 
@@ -14,7 +14,7 @@ def mart_paths(warehouse: Folder) -> dict[str, Place]:
     """Return mart -> folder, for the marts that have been built."""
     marts = Place.of(warehouse) / "marts"
     folders = {name: marts / name for name in small_files.names(marts)}
-    return {name: folder for name, folder in folders.items() if small_files.exists(folder / "_delta_log")}
+    return {name: folder for name, folder in folders.items() if is_delta(folder)}
 
 
 def mart_query(path: Place) -> str:

@@ -13,9 +13,11 @@ from model import config
 from model.decision_order import ERA_SQL
 from model.rows import DECIDED, TABLES, Table
 from pipeline.ledger.column_types import checks_of
+from pipeline.ledger.delta_files import is_delta
 from pipeline.ledger.migrations import CHECK, evolve, properties_there
 from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.view_queries import views
+from pipeline.spark.hadoop_files import delete_with_marks
 from pipeline.storage.place import Folder, Place
 from wakeroll.errors import InvalidUsage
 
@@ -47,7 +49,7 @@ def ensure_table(spark: SparkSession, warehouse: Folder, table: Table, keep_vers
     """
     path = path_of(warehouse, table)
     properties = properties_of(table, keep_versions_ms)
-    if DeltaTable.isDeltaTable(spark, path.for_spark()):
+    if is_delta(path):
         for column in evolve(spark, path, table):
             log.info("added column %s to table %s", column, table.name)
         there = properties_there(spark, path)
@@ -55,6 +57,8 @@ def ensure_table(spark: SparkSession, warehouse: Folder, table: Table, keep_vers
             pairs = ", ".join(f"'{name}' = '{value}'" for name, value in other.items())
             spark.sql(f"alter table delta.`{path.for_spark()}` set tblproperties ({pairs})")
         return
+    # A process that died while it created the table has left the folder of its log, which Delta would take for a table.
+    delete_with_marks(spark, path / "_delta_log")
     comment = (table.row.__doc__ or "").splitlines()[0]
     builder = (
         DeltaTable.createIfNotExists(spark).location(path.for_spark()).addColumns(schema_of(table.row)).comment(comment)
@@ -93,10 +97,10 @@ def highest_positions(spark: SparkSession, warehouse: Folder, table: Table) -> d
 
 def commits_of(spark: SparkSession, warehouse: Folder, table: str) -> dict[int, int]:
     """Return version -> time of its commit (epoch ms), for the versions that can still be read."""
-    path = path_of(warehouse, TABLES[table]).for_spark()
-    if TABLES[table].is_optional and not DeltaTable.isDeltaTable(spark, path):
+    path = path_of(warehouse, TABLES[table])
+    if TABLES[table].is_optional and not is_delta(path):
         return {}
-    history = DeltaTable.forPath(spark, path).history()
+    history = DeltaTable.forPath(spark, path.for_spark()).history()
     rows = history.select("version", f.unix_millis("timestamp").alias("at_ms")).collect()
     return {row.version: row.at_ms for row in rows}
 
@@ -122,7 +126,7 @@ def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, in
     """
     for table in TABLES.values():
         path = path_of(warehouse, table)
-        if not DeltaTable.isDeltaTable(spark, path.for_spark()):
+        if not is_delta(path):
             if table.is_optional:
                 spark.createDataFrame([], schema_of(table.row)).createOrReplaceTempView(table.name)
                 continue

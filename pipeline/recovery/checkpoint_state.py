@@ -15,6 +15,7 @@ from model.shard import Shard
 from pipeline.recovery.packed_states import unpack
 from pipeline.runtime.deciding_queries import COORDINATE, RECORD, queries_of, query_of
 from pipeline.settings import Settings
+from pipeline.spark.hadoop_files import delete_with_marks
 from pipeline.storage import small_files
 from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
@@ -106,12 +107,11 @@ def forget_plan(checkpoint: Place) -> None:
 def clear_states(spark: SparkSession, checkpoint: Place) -> None:
     """Delete the states of a checkpoint that has no planned batch: Spark starts a query only without any.
 
-    They remain if its plan was discarded. In an object store, so do the marks of their folders, which Hadoop writes and
-    no other client sees, if the checkpoint was deleted or renamed.
+    They remain if its plan was discarded. In an object store, so do the marks of their folders, if the checkpoint was
+    deleted or renamed.
     """
     if not _batches(checkpoint, "offsets"):
-        states = spark._jvm.org.apache.hadoop.fs.Path((checkpoint / "state").for_spark())  # type: ignore[union-attr]
-        states.getFileSystem(spark._jsc.hadoopConfiguration()).delete(states, True)
+        delete_with_marks(spark, checkpoint / "state")
 
 
 def recordings(settings: Settings) -> list[str]:

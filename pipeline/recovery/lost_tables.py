@@ -3,12 +3,12 @@
 from contextlib import ExitStack
 
 from model.rows import RECORDED
+from pipeline.ledger.delta_files import is_delta
 from pipeline.ledger.tables import path_of
 from pipeline.recovery.checkpoint_state import latest_recording, progress_of, set_aside_recordings
 from pipeline.runtime.deciding_queries import RECORD
 from pipeline.runtime.process_locks import process_locks
 from pipeline.settings import Settings
-from pipeline.storage import small_files
 from wakeroll.errors import InvalidUsage
 
 
@@ -17,7 +17,7 @@ def lost_tables(settings: Settings) -> list[str]:
     if progress_of(settings.checkpoint(latest_recording(settings))) is None:
         return []
     places = {table.name: path_of(settings.warehouse, table) for table in RECORDED}
-    return [name for name, place in places.items() if not small_files.exists(place / "_delta_log")]
+    return [name for name, place in places.items() if not is_delta(place)]
 
 
 def refuse_lost_tables(settings: Settings) -> None:

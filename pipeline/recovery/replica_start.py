@@ -59,7 +59,7 @@ def join(spark: SparkSession, settings: Settings) -> dict[str, int]:
         log.warning("%s: replica %r begins again, with the newest snapshots", reason, settings.replica)
     places = partitions_of(settings)
     logs = Cluster(settings.connection).all_offsets(places)
-    snapshots = newest_snapshots(spark, settings) if has_snapshots(spark, settings) else {}
+    snapshots = newest_snapshots(spark, settings) if has_snapshots(settings) else {}
     shards = {
         name_of(place): _beginning(
             place, _Found(snapshots.get(place), Log(*logs[place]), reached.get(shard_of(*place), NOTHING))

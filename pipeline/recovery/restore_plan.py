@@ -4,7 +4,6 @@ from collections.abc import Mapping, Set
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -14,6 +13,7 @@ from model.rows import DECISIONS
 from model.shard import Shard
 from model.shard_state import WrongPartitions
 from pipeline.kafka.topic_admin import Cluster
+from pipeline.ledger.delta_files import is_delta
 from pipeline.ledger.tables import path_of
 from pipeline.recovery.checkpoint_state import has_batches, latest_recording, set_aside, set_aside_recordings
 from pipeline.recovery.decided_eras import SoFar, decided_so_far
@@ -118,13 +118,13 @@ def _refuse_other_partitions(spark: SparkSession, settings: Settings) -> None:
                 f"{_OTHER_NUMBER}"
             )
         return
-    path = path_of(settings.warehouse, DECISIONS).for_spark()
-    if not DeltaTable.isDeltaTable(spark, path):
+    path = path_of(settings.warehouse, DECISIONS)
+    if not is_delta(path):
         return
     cause = f.col("cause")
     rows = (
         spark.read.format("delta")
-        .load(path)
+        .load(path.for_spark())
         .where((f.col("kind") == "membership") & (cause["topic"] == settings.connection.topics.groups))
         .select("group_id", cause["partition"].alias("partition"))
         .distinct()

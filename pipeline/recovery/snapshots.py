@@ -14,6 +14,7 @@ from model.rows import SNAPSHOTS, SnapshotRow
 from model.shard import Shard
 from model.shard_state import READABLE, VERSION
 from pipeline.ledger.arrow_schemas import arrow_table
+from pipeline.ledger.delta_files import is_delta
 from pipeline.ledger.maintenance import APPENDING
 from pipeline.ledger.tables import path_of
 from pipeline.recovery.checkpoint_state import read_states
@@ -101,14 +102,14 @@ def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
             yield shard, its.offset - 1
 
 
-def has_snapshots(spark: SparkSession, settings: Settings) -> bool:
+def has_snapshots(settings: Settings) -> bool:
     """Return whether the warehouse has a table of snapshots, which may be empty."""
-    return DeltaTable.isDeltaTable(spark, path_of(settings.warehouse, SNAPSHOTS).for_spark())
+    return is_delta(path_of(settings.warehouse, SNAPSHOTS))
 
 
 def newest_number(spark: SparkSession, settings: Settings) -> int | None:
     """Return the number of partitions of the newest snapshots that can be read; None if there are none."""
-    if not has_snapshots(spark, settings):
+    if not has_snapshots(settings):
         return None
     rows = (
         spark.read.format("delta")
@@ -128,7 +129,7 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
         InvalidUsage: the tables are missing, or the newest snapshots have another version.
     """
     path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
-    if not has_snapshots(spark, settings):
+    if not has_snapshots(settings):
         raise InvalidUsage(f"no table 'snapshots' in {settings.warehouse}; {NO_TABLES}")
     newest = f.struct("era", "offset")
     rows = (

@@ -16,7 +16,7 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTO
 
 from model.rows import EVENTS
 from pipeline.failure_log import Trouble
-from pipeline.ledger.delta_files import open_delta
+from pipeline.ledger.delta_files import is_delta, open_delta
 from pipeline.live.followed_brokers import followed_brokers
 from pipeline.live.ledger_reader import read_ledger
 from pipeline.live.live_model import LiveModel
@@ -31,7 +31,7 @@ from pipeline.serve.live_metrics import MOST_GROUPS, LiveMetrics
 from pipeline.serve.view_source import LiveSource
 from pipeline.serve.web_app import WebApp
 from pipeline.settings import Settings
-from pipeline.storage import small_files
+from pipeline.storage.cause_trees import in_one_line
 from pipeline.storage.place import Folder, Place
 from wakeroll.connection import Topics
 from wakeroll.epoch_ms import now_ms
@@ -70,8 +70,8 @@ class ReadLedger(threading.Thread):
             try:
                 self._read_if_new()
             except (WakerollError, ValueError, OSError, duckdb.Error, DeltaError) as problem:
-                trouble = str(problem)
-                self._trouble.began(f"cannot read the tables in {self._warehouse}: {problem}; retrying")
+                trouble = in_one_line(problem)
+                self._trouble.began(f"cannot read the tables in {self._warehouse}: {trouble}; retrying")
             else:
                 self._trouble.ended()
             model = self._source.model
@@ -136,7 +136,7 @@ def following(settings: Settings, registry: CollectorRegistry, health: Health) -
         if settings.bootstrap:
             yield _follow_brokers(settings, registry, health, stack)
             return
-        if not small_files.exists(settings.warehouse / EVENTS.name / "_delta_log"):
+        if not is_delta(settings.warehouse / EVENTS.name):
             raise InvalidUsage(
                 f"nothing to show: no broker is named, and there are no tables in {settings.warehouse}; use "
                 "--bootstrap host:port or --home"

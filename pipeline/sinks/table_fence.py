@@ -21,6 +21,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from model.turn_number import generation_of
+from pipeline.storage.cause_trees import in_one_line
 from pipeline.storage.place import Place
 from pipeline.storage.small_files import StorageFailed
 from wakeroll.errors import WakerollError
@@ -166,7 +167,7 @@ def _commit(table: DeltaTable, numbers: Mapping[str, int]) -> bool:
     except CommitFailedError:
         return False
     except (DeltaError, OSError) as error:
-        raise StorageFailed(f"cannot write to {table.table_uri}: {error}") from error
+        raise StorageFailed(f"cannot write to {table.table_uri}: {in_one_line(error)}") from error
     return True
 
 

@@ -9,11 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
+from model.rows import TABLES
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.ledger.duck_ledger import duck_ledger
+from pipeline.ledger.tables import path_of
 from pipeline.live.ledger_reader import newest_snapshots
 from pipeline.local.child_process import Child
 from pipeline.runtime.run_status import read_status
@@ -122,10 +125,20 @@ def driver(broker, s3: S3Server, tmp_path: Path) -> Iterator[Driver]:
         snapshot_interval_ms=5_000,
     )
     ensure_topics(settings.connection)
+    mark_folders_of_logs(s3, settings)
     driver = Driver(settings, tmp_path)
     driver.start()
     yield driver
     driver.stop()
+
+
+def mark_folders_of_logs(s3: S3Server, settings: Settings) -> None:
+    """Leave what a driver leaves that died while it created the tables: Hadoop's marks of the folders of their logs."""
+    for table in TABLES.values():
+        log = path_of(settings.warehouse, table) / "_delta_log"
+        mark = Request(f"{s3.endpoint}/{BUCKET}/{log.key}/", method="PUT", data=b"")
+        with urlopen(mark, timeout=30) as answer:
+            assert answer.status == 200
 
 
 def wakeroll(settings: Settings, *words: str) -> tuple[int, str]:

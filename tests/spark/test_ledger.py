@@ -7,9 +7,10 @@ from pyspark.sql import functions as f
 
 from model.decisions import Membership
 from model.replay import encode_decision
-from model.rows import RECORDED
+from model.rows import RECORDED, TABLES
 from pipeline.jobs import record
-from pipeline.ledger.tables import ensure_tables, open_views
+from pipeline.ledger.delta_files import is_delta
+from pipeline.ledger.tables import ensure_tables, open_views, path_of
 from tests.support.ledgers import RECORDS, Story, a_day
 from wakeroll.connection import Topics
 
@@ -72,3 +73,19 @@ def test_what_an_old_coordinator_still_publishes_beside_a_restored_one_is_left_o
     assert {shard.rpartition(".")[2] for shard in shards} == {"1", "2"}
     assert len(warned) == 1
     assert f"dropped decisions of {old.shard}: the shard is now in era 2" in warned[0]
+
+
+def test_a_process_that_died_while_it_created_the_tables_is_followed_by_one_that_creates_them(spark, tmp_path):
+    """Delta creates the folder of the log before the first version: such a folder is not a table yet."""
+    for number, table in enumerate(TABLES.values()):
+        log = path_of(tmp_path, table).path / "_delta_log"
+        log.mkdir(parents=True)
+        if number % 2:  # it died while it wrote the first version
+            (log / f".{0:020}.json.7c9ff7e1.tmp").write_text("{")
+    assert [name for name, table in TABLES.items() if is_delta(path_of(tmp_path, table))] == []
+
+    for _ in range(2):
+        ensure_tables(spark, tmp_path)
+
+    assert [name for name, table in TABLES.items() if is_delta(path_of(tmp_path, table))] == [*TABLES]
+    assert set(open_views(spark, tmp_path)) >= set(TABLES)

@@ -34,6 +34,10 @@ def ended(text: str, cause: str) -> SimpleNamespace:
             "coordinate ended: [STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The folder should be empty.",
         ),
         ("[STREAM_FAILED] Query ended\nKeyError: 'a'\nmore", "coordinate ended: KeyError: 'a'"),
+        (
+            "Trace\nDeltaError: Local error\n  \x1b[31m↳\x1b[0m Unable to copy\n   \x1b[31m↳\x1b[0m No space",
+            "coordinate ended: DeltaError: Local error: Unable to copy: No space",
+        ),
     ],
 )
 def test_the_sentence_names_the_cause_and_not_the_plan(text, sentence):

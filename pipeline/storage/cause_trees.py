@@ -1,0 +1,14 @@
+"""The errors of deltalake: a tree of causes, one per line and in colors; only the last line names the reason."""
+
+import re
+
+_CAUSE = re.compile(r"\s*\n\s*(?:\x1b\[\d+m)?\u21b3(?:\x1b\[\d+m)?\s*")
+
+
+def in_one_line(error: object) -> str:
+    r"""Return the message of an error, with the causes behind it in the same line.
+
+    >>> in_one_line("Generic error\n  \x1b[31m\u21b3\x1b[0m Unable to copy\n   \x1b[31m\u21b3\x1b[0m No space left\n")
+    'Generic error: Unable to copy: No space left'
+    """
+    return _CAUSE.sub(": ", str(error)).strip()
