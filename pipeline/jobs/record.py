@@ -10,7 +10,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from model.rows import DECISIONS, RECORDED, Table
 from pipeline.jobs.divergences import Divergences
-from pipeline.jobs.record_turn import Turn
 from pipeline.ledger.arrow_schemas import arrow_table
 from pipeline.ledger.maintenance import Report, Upkeep
 from pipeline.ledger.tables import ensure_tables, highest_positions, path_of
@@ -25,6 +24,7 @@ from pipeline.operators.ledger_rows import (
     rows_of,
 )
 from pipeline.recovery.log_gaps import resume_recording
+from pipeline.recovery.record_turn import Turn
 from pipeline.runtime.deciding_queries import RECORD
 from pipeline.settings import Settings
 from pipeline.sinks.arrow_sink import ArrowSink

@@ -7,10 +7,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.jobs import record
 from pipeline.jobs.catch_up import catch_up
-from pipeline.jobs.record_turn import Turn
 from pipeline.ledger.tables import ensure_tables
 from pipeline.metrics.run_metrics import RunMetrics
 from pipeline.recovery.checkpoint_state import furthest, has_batches
+from pipeline.recovery.record_turn import Turn
 from pipeline.recovery.snapshots import take_snapshots
 from pipeline.runtime.deciding_queries import queries_of
 from pipeline.runtime.process_locks import ProcessLocks

@@ -21,7 +21,6 @@ from model.records import shard_of
 from model.resharding import CannotSplit, check_number, split
 from model.shard import Shard
 from pipeline.jobs.last_records import decide_last
-from pipeline.jobs.record_turn import Turn
 from pipeline.kafka.control_topics import InvalidTopics
 from pipeline.kafka.log_spans import Span
 from pipeline.kafka.topic_admin import PATIENCE_S, Cluster, Racks
@@ -31,6 +30,7 @@ from pipeline.recovery.decided_eras import highest_numbers
 from pipeline.recovery.initial_state import Beginning, Restore, adopt, name_of, prepare, read_restore
 from pipeline.recovery.log_gaps import ahead_of, left_in_checkpoint, refuse_shortened
 from pipeline.recovery.log_marks import refuse_replaced
+from pipeline.recovery.record_turn import Turn
 from pipeline.recovery.snapshots import replace_snapshots
 from pipeline.runtime.deciding_queries import COORDINATE, RECORD, partitions_of, query_of, topics_of
 from pipeline.runtime.process_locks import ProcessLocks, process_locks

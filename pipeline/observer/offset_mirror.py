@@ -2,14 +2,19 @@
 
 So tools that read Kafka's group offsets (kafka-consumer-groups, lag exporters, autoscalers) keep working, and consumers
 that return to Kafka's own groups continue where their group was. The mirror reads the decisions and commits its
-position like any Kafka consumer, so after a restart it continues where it was. Two mirrors do no harm: both write the
-same newest offsets.
+position like any Kafka consumer, so after a restart it continues where it was.
+
+Two mirrors do no harm: both write the newest offsets. Before a mirror writes, it reads up to the end that the decisions
+have then, and it writes within `RECENT_MS`. So one that was suspended, or out of reach, reads on first. Kafka has no
+conditional commits: a mirror that is suspended in the moment between its last check and the request can write an older
+offset once. Within seconds after it woke up, it has read the newer one and corrects the offset.
 """
 
 import logging
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -27,6 +32,7 @@ from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
+from wakeroll.monotonic_clock import now_ms
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +40,10 @@ WRITE_EVERY_S = 5.0
 """How often offsets are written: the default commit interval of Kafka's consumers (s)."""
 LOOK_EVERY_S = 10.0
 """How often the partitions of the topic are queried: `wakeroll reshard` adds some (s)."""
+RECENT_MS = 5_000
+"""For how long after a query of the end of the decisions a mirror that has read up to it may write offsets (ms)."""
+_AT_ONCE_GROUPS = 100
+"""Groups whose offsets are written between two checks."""
 _ANSWER_S = 10.0
 _SLICE_S = 0.5
 _AT_ONCE = 1_000
@@ -83,12 +93,18 @@ class OffsetMirror:
         """Group -> place of its newest offset read: `wakeroll reshard` may have moved it to another partition."""
         self._look_due_s = 0.0
         """When the partitions of the topic are queried again, by the monotonic clock (s)."""
+        self._ends: dict[int, int] = {}
+        """Partition -> up to which decision the next write must have read; empty before the brokers are asked."""
+        self._asked_ms = 0
+        """When the brokers were asked for these ends, by `monotonic_clock` (ms)."""
         self._read: dict[int, int] = {}
         """Partition -> offset of the next decision to read."""
         self._committed: dict[int, int] = {}
         """Partition -> committed position of the mirror."""
         self._pending: dict[str, dict[Queue, tuple[int, int, int]]] = {}
         """Group -> queue -> committed offset that is not written yet, and partition and offset of its decision."""
+        self._written: Counter[str] = Counter()
+        """Group -> number of its offsets that were written since the last time that none was left."""
         self._silence = Trouble(log, "offsets are mirrored again")
         self._refusals: dict[str, str] = {}
         """Group -> why Kafka refuses its offsets."""
@@ -106,8 +122,9 @@ class OffsetMirror:
                         self._grow()
                     self._metrics.mirror.unread(self._unread())
                     if caught_up and time.monotonic() >= due_s:
-                        due_s = time.monotonic() + WRITE_EVERY_S  # also if Kafka does not answer
-                        self._write()
+                        before_s, due_s = due_s, time.monotonic() + WRITE_EVERY_S  # also if Kafka does not answer
+                        if not self._write():
+                            due_s = before_s
                     self._silence.ended()
                 except LogReplaced as problem:
                     self._start_over(problem)
@@ -206,21 +223,41 @@ class OffsetMirror:
             of_group = self._pending.setdefault(decision.group_id, {})
             of_group[decision.queue] = (decision.offset, partition, offset)
 
-    def _write(self) -> None:
-        """Write the pending offsets, then commit the position."""
-        written: dict[str, int] = {}
-        if self._pending:
+    def _write(self) -> bool:
+        """Write the pending offsets, then commit the position; return False if newer decisions must be read first."""
+        groups = list(self._pending)
+        for begin in range(0, len(groups), _AT_ONCE_GROUPS):
             wanted = {
-                group_id: {queue: offset for queue, (offset, _, _) in of_group.items()}
-                for group_id, of_group in self._pending.items()
+                group_id: {queue: offset for queue, (offset, _, _) in self._pending[group_id].items()}
+                for group_id in groups[begin : begin + _AT_ONCE_GROUPS]
             }
+            if not self._has_read_all():
+                return False
             refused = self._kafka.write(wanted)
             for group_id, offsets in wanted.items():
                 of_group = refused.get(group_id, {})
-                written[group_id] = len(offsets) - len(of_group)
+                self._written[group_id] += len(offsets) - len(of_group)
                 self._settle(group_id, of_group)
-        self._metrics.mirror.wrote(written, len(self._refusals))
+        self._metrics.mirror.wrote(self._written, len(self._refusals))
+        self._written.clear()
+        self._ends = {}
         self._commit()
+        return True
+
+    def _has_read_all(self) -> bool:
+        """Return whether what this mirror knows was the newest within the last `RECENT_MS`.
+
+        An empty answer to a fetch does not show that: after a suspension the connections may be lost.
+        """
+        if not self._ends:
+            self._asked_ms = now_ms()
+            logs = self._cluster.all_offsets((self._topic, partition) for partition in self._read)
+            # If all records of a partition were deleted, there is nothing to read.
+            self._ends = {partition: end if first < end else 0 for (_, partition), (first, end) in logs.items()}
+        if now_ms() - self._asked_ms > RECENT_MS:
+            self._ends = {}
+            return False
+        return all(self._read[partition] >= end for partition, end in self._ends.items())
 
     def _settle(self, group_id: str, refused: dict[Queue, KafkaError]) -> None:
         """Keep the offsets that Kafka may accept later, and log why it refuses them."""

@@ -5,9 +5,8 @@ from contextlib import ExitStack
 from model.rows import RECORDED
 from pipeline.ledger.delta_files import is_delta
 from pipeline.ledger.tables import path_of
-from pipeline.recovery.checkpoint_state import latest_recording, progress_of, set_aside_recordings
-from pipeline.runtime.deciding_queries import RECORD
-from pipeline.runtime.process_locks import process_locks
+from pipeline.recovery.checkpoint_state import latest_recording, progress_of
+from pipeline.recovery.record_turn import begin_recording_again
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
 
@@ -53,8 +52,7 @@ def restore_tables(settings: Settings, stack: ExitStack) -> list[str]:
     lost = lost_tables(settings)
     if not lost:
         return []
-    stack.enter_context(process_locks(settings, [RECORD]))
-    set_aside_recordings(settings)
+    begin_recording_again(settings, stack)
     return [
         f"record writes {', '.join(lost)} again, from the first records that Kafka has; rows from records that Kafka "
         "has deleted are lost"

@@ -15,14 +15,15 @@ from model.shard_state import WrongPartitions
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.ledger.delta_files import is_delta
 from pipeline.ledger.tables import path_of
-from pipeline.recovery.checkpoint_state import has_batches, latest_recording, set_aside, set_aside_recordings
+from pipeline.recovery.checkpoint_state import has_batches, latest_recording, set_aside
 from pipeline.recovery.decided_eras import SoFar, decided_so_far
 from pipeline.recovery.initial_state import Left, Log, Plan, name_of, new_era, plan, prepare, restore_of
 from pipeline.recovery.log_gaps import Ahead, ahead_of, left_in_checkpoint
 from pipeline.recovery.log_marks import forget_marks, marks_of, replaced
 from pipeline.recovery.lost_tables import restore_tables
+from pipeline.recovery.record_turn import begin_recording_again
 from pipeline.recovery.snapshots import newest_number, newest_snapshots
-from pipeline.runtime.deciding_queries import COORDINATE, RECORD, partitions_of, query_of
+from pipeline.runtime.deciding_queries import COORDINATE, partitions_of, query_of
 from pipeline.runtime.process_locks import process_locks
 from pipeline.settings import Settings
 from wakeroll.errors import InvalidUsage
@@ -185,8 +186,7 @@ def _restore_recording(settings: Settings, stack: ExitStack) -> list[str]:
     ahead = ahead_of(settings, query)
     if ahead is None or not ahead.shortened:
         return []
-    stack.enter_context(process_locks(settings, [RECORD]))
-    set_aside_recordings(settings)
+    begin_recording_again(settings, stack)
     decisions = settings.connection.topics.decisions
     return [
         f"record reads {name_of(place)} from its start and writes records that are missing in the tables"

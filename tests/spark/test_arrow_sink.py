@@ -9,11 +9,11 @@ from deltalake.exceptions import DeltaError
 from msgspec import structs
 
 from model.rows import EVENTS, EventRow
-from pipeline.jobs.record_turn import Turn
 from pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from pipeline.ledger.maintenance import clean, compact, session_for_upkeep
 from pipeline.ledger.tables import ensure_tables, highest_positions, path_of
 from pipeline.recovery.checkpoint_state import number_of_recording
+from pipeline.recovery.record_turn import Turn
 from pipeline.settings import Settings
 from pipeline.sinks import arrow_sink
 from pipeline.sinks.arrow_sink import ArrowSink

@@ -4,12 +4,17 @@ import shutil
 
 import pytest
 
+from model.rows import EVENTS, EventRow
 from pipeline.jobs import coordinate, record
-from pipeline.ledger.tables import open_views
+from pipeline.ledger.arrow_schemas import arrow_table
+from pipeline.ledger.tables import open_views, path_of
 from pipeline.recovery.lost_tables import lost_tables, refuse_lost_tables
+from pipeline.recovery.record_turn import Turn
 from pipeline.recovery.restore_plan import prepare_restore
 from pipeline.settings import Settings
-from tests.support.systems.deployment import Log, cut, deploy
+from pipeline.sinks.arrow_sink import ArrowSink
+from pipeline.sinks.table_fence import Fenced
+from tests.support.systems.deployment import Log, cut, deploy, make_again
 from wakeroll.errors import InvalidUsage
 
 pytestmark = pytest.mark.spark
@@ -69,6 +74,33 @@ def test_lost_tables_are_written_again_and_the_others_keep_their_rows(spark, set
     after = rows(spark, settings)
     assert set(before["decisions"]) < set(after["decisions"])
     assert len(set(after["events"])) == len(after["events"])
+
+
+def lose_a_table(settings: Settings) -> None:
+    shutil.rmtree(f"{settings.warehouse}/decisions")
+
+
+def lose_the_log(settings: Settings) -> None:
+    make_again(settings, settings.connection.topics.groups)
+
+
+@pytest.mark.parametrize("lose", [lose_a_table, lose_the_log])
+def test_a_writer_that_wakes_up_after_a_restore_appends_nothing(spark, settings, lose):
+    """Its rows are of the log before: new records have their offsets, and would be taken for written."""
+    log = Log(settings)
+    log.pass_seconds(3)
+    run_once(spark, settings)
+    groups = settings.connection.topics.groups
+    asleep = ArrowSink(Turn(settings).number)
+    lose(settings)
+    prepare_restore(spark, settings)
+
+    row = EventRow(topic=groups, partition=0, offset=99, at_ms=1, key=b"", value=b"", type=None)
+    with pytest.raises(Fenced):
+        asleep.append(arrow_table(EventRow, [row]), path_of(settings.warehouse, EVENTS))
+
+    run_once(spark, settings)
+    assert (groups, 0, 99) not in rows(spark, settings)["events"]
 
 
 def test_rows_of_records_that_kafka_has_deleted_are_lost(spark, settings):

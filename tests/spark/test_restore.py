@@ -14,7 +14,6 @@ from model.config import ERA_EPOCHS
 from model.rows import SNAPSHOTS
 from model.shard_state import READABLE
 from pipeline.jobs import coordinate, record
-from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.ledger.archived_log import Period
 from pipeline.ledger.schemas import schema_of
@@ -29,7 +28,7 @@ from pipeline.recovery.snapshots import take_snapshots
 from pipeline.runtime.run_status import Status, write_status
 from pipeline.settings import Settings
 from pipeline.sinks.delta_sink import append
-from tests.support.systems.deployment import Log, cut, deploy, replayed, told, written
+from tests.support.systems.deployment import Log, cut, deploy, make_again, replayed, told, written
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.errors import InvalidUsage
 
@@ -287,11 +286,3 @@ def test_a_log_that_is_longer_again_is_recognized_as_another_one(spark, settings
 def reached_by(settings: Settings, marks: Marks) -> list[tuple[int, Mark]]:
     """Return the end of each partition, with its mark."""
     return [(end, marks[place]) for place, end in Cluster(settings.connection).ends(marks).items()]
-
-
-def make_again(settings: Settings, topic: str) -> None:
-    """Delete a topic with all that is in it, and make it again."""
-    admin = settings.connection.admin()
-    admin.delete_topics([topic])[topic].result(60)
-    wait_until(lambda: not Cluster(settings.connection).racks([topic])[topic], f"{topic} is deleted")
-    ensure_topics(settings.connection)

@@ -24,11 +24,11 @@ from deltalake import DeltaTable
 from model.lease_contender import Contender
 from model.lease_log import decode, encode
 from model.rows import EVENTS, SNAPSHOTS, EventRow, SnapshotRow
-from pipeline.jobs import record_turn
-from pipeline.jobs.record_turn import Turn
 from pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from pipeline.ledger.tables import path_of
+from pipeline.recovery import record_turn
 from pipeline.recovery.checkpoint_state import last_batch, progress_of
+from pipeline.recovery.record_turn import Turn
 from pipeline.runtime.lease_keeper import LeaseLost
 from pipeline.settings import Settings
 from pipeline.sinks import arrow_sink, table_fence
@@ -116,9 +116,14 @@ class Lease:
     def log(self) -> str:
         return self._contender.lease.log
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this process may act, as far as it knows."""
+        return self._contender.is_held(self.now_ms)
+
     def acquire(self) -> None:
         """Wait for the lease."""
-        while not self._contender.is_held(self.now_ms):
+        while not self.is_held:
             self.step()
 
     def confirm(self) -> None:

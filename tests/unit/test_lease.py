@@ -101,6 +101,18 @@ def test_a_pause_of_the_waiting_process_is_not_silence_of_the_holder():
     assert contender.next_record(3_600_000, 0) is None
 
 
+def test_of_two_processes_that_find_an_empty_log_one_acts():
+    """Both claim at once; the second claim in the log has not read the first one."""
+    first, second = (Contender(NAME, name, LEASE_MS, 0) for name in "ab")
+    claims = [one.next_record(0, -1) for one in (first, second)]
+    for offset, sent in enumerate(claims):
+        for one in (first, second):
+            one.read(offset, sent)
+
+    assert [one.state(1) for one in (first, second)] == ["held", "waiting"]
+    assert [second.next_record(step * 500, 1) for step in range(1, 10)] == [None] * 9
+
+
 def test_a_holder_in_doubt_may_act_again_when_its_renewal_returns():
     """The brokers were unreachable for longer than the lease, and nobody else claimed it."""
     contender = Contender(NAME, "a", LEASE_MS, 0)

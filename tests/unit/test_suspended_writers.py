@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.record_turn import Turn
 from pipeline.recovery.checkpoint_state import recordings
+from pipeline.recovery.record_turn import Turn
 from pipeline.sinks import arrow_sink, table_fence
 from pipeline.storage import small_files
 from tests.support.suspended_writers import InTurn, World, Writer, offsets, suspended_later
@@ -180,6 +180,30 @@ def test_a_turn_follows_the_checkpoints_of_an_earlier_release(worlds: Iterator[W
 
     assert [before for _, before in world.turns] == ["record.5100"]
     check(world, "upgraded")
+
+
+def test_two_holders_of_a_topic_that_was_created_again_write_one_after_the_other(worlds: Iterator[World]):
+    """The second one finds an empty log and claims at once, before the first one can know of the new topic."""
+    before_append = first_in("arrow_sink.py", lines_of(next(worlds)))
+    world = next(worlds)
+    old = Writer(world, "old")
+    with ExitStack() as sleepers:
+        sleepers.enter_context(suspended_later(old))
+        assert not old.run(before_append)
+        world.recreate_the_topic()
+        world.source += 2
+        new = Writer(world, "new")
+        sleepers.enter_context(suspended_later(new))
+        while not new.run(len(new.lines) + 1) and not new.at.startswith("arrow_sink.py"):
+            pass
+
+        assert old.lease.is_held
+        assert new.lease.is_held
+
+        assert old.run()
+        assert world.ended["old"] == "Fenced"
+        assert new.run()
+        check(world, "new")
 
 
 @pytest.mark.operate

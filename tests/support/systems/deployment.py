@@ -21,6 +21,7 @@ from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.settings import Settings
+from tests.support.waiting import wait_until
 from wakeroll.keys import key_to_sign, new_signer
 
 
@@ -213,6 +214,14 @@ def cut(settings: Settings, *topics: str) -> dict[tuple[str, int], int]:
     for future in deleted.values():
         future.result(60)
     return ends
+
+
+def make_again(settings: Settings, topic: str) -> None:
+    """Delete a topic with all that is in it, and make it again."""
+    admin = settings.connection.admin()
+    admin.delete_topics([topic])[topic].result(60)
+    wait_until(lambda: not Cluster(settings.connection).racks([topic])[topic], f"{topic} is deleted")
+    ensure_topics(settings.connection)
 
 
 def replayed(ledger: SparkSession) -> list[tuple[str, int, str]]:

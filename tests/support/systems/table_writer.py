@@ -16,11 +16,11 @@ from typing import Any
 from deltalake import DeltaTable
 
 from model.rows import EVENTS, SNAPSHOTS, EventRow, SnapshotRow
-from pipeline.jobs import record_turn
-from pipeline.jobs.record_turn import Turn
 from pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
 from pipeline.ledger.tables import path_of
+from pipeline.recovery import record_turn
 from pipeline.recovery.checkpoint_state import last_batch, progress_of
+from pipeline.recovery.record_turn import Turn
 from pipeline.runtime.deciding_queries import RECORD
 from pipeline.runtime.process_locks import process_locks
 from pipeline.settings import Settings

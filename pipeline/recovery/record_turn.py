@@ -9,13 +9,21 @@ A process can lose its turn while it is suspended, and wake up in the middle of 
 On the disk of one machine, a locked file is the lease: a suspended process keeps it. The fence is the same.
 """
 
+from contextlib import ExitStack
+
 from model.rows import TABLES
 from model.turn_number import generation_of, turn_number
 from pipeline.ledger.delta_files import is_delta
 from pipeline.ledger.tables import path_of
-from pipeline.recovery.checkpoint_state import latest_recording, number_of_recording, recordings
+from pipeline.recovery.checkpoint_state import (
+    latest_recording,
+    number_of_recording,
+    recordings,
+    set_aside_recordings,
+)
 from pipeline.runtime.deciding_queries import RECORD
 from pipeline.runtime.lease_keeper import ProcessLease
+from pipeline.runtime.process_locks import process_locks
 from pipeline.settings import Settings
 from pipeline.sinks.table_fence import Fenced, Fences
 from pipeline.storage import small_files
@@ -110,3 +118,17 @@ class Turn:
 
     def _next_generation(self) -> int:
         return max(self._fences.next_generation(), generation_of(self._highest()) + 1)
+
+
+def begin_recording_again(settings: Settings, stack: ExitStack) -> None:
+    """Let `record` begin again with the first records that Kafka has, while `stack` keeps others from the tables.
+
+    A process that was suspended cannot append afterwards: what it has read may be gone from the log.
+
+    Raises:
+        InvalidUsage: a process still writes the tables.
+        LeaseLost, Fenced: another process writes them since.
+        NotReachable, StorageFailed: no broker answered, or a store did not.
+    """
+    Turn(settings, stack.enter_context(process_locks(settings, [RECORD])).turn_lease)
+    set_aside_recordings(settings)

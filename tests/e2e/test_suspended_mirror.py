@@ -1,0 +1,105 @@
+"""A mirror of offsets that is suspended while another one goes on: it writes no offset that is older than Kafka's."""
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from model.decisions import Offset
+from model.queue import Queue
+from model.replay import encode_decision
+from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.topic_admin import Cluster
+from pipeline.metrics.observer_metrics import ObserverMetrics
+from pipeline.observer.offset_mirror import RECENT_MS, OffsetMirror
+from tests.support.waiting import wait_until
+from wakeroll.connection import Connection, Topics, close_producer
+from wakeroll.kafka_groups import KafkaGroups
+from wakeroll.monotonic_clock import now_ms
+
+pytestmark = pytest.mark.e2e
+
+
+class SuspendedMirror:
+    """A mirror in a thread, which a debugger stops: before it writes an offset, and again before it reads on."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.stop = threading.Event()
+        self.stopped, self.resumed = threading.Semaphore(0), threading.Semaphore(0)
+        self._mirror = OffsetMirror(connection, re.compile(".*"), self.stop, ObserverMetrics(mirrors=True))
+        self._stops: list[Callable[[FrameType], bool]] = [
+            lambda frame: frame.f_code is OffsetMirror._write.__code__ and bool(self._mirror._pending),
+            lambda frame: frame.f_code is OffsetMirror._hear.__code__,
+        ]
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        sys.settrace(self._trace)
+        self._mirror.run()
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and self._stops and self._stops[0](frame):
+            del self._stops[0]
+            self.stopped.release()
+            self.resumed.acquire()
+
+
+@contextmanager
+def mirroring(connection: Connection) -> Iterator[None]:
+    stop = threading.Event()
+    thread = threading.Thread(target=OffsetMirror(connection, re.compile(".*"), stop, ObserverMetrics()).run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.fixture
+def connection(broker, tmp_path) -> Connection:
+    connection = Connection(broker.bootstrap, topics=Topics(tmp_path.name))
+    ensure_topics(connection, partitions=1, inbox_partitions=1)
+    assert Cluster(connection).create([NewTopic(f"{tmp_path.name}-orders", 1, 1)]) == {f"{tmp_path.name}-orders": None}
+    return connection
+
+
+def test_a_mirror_that_wakes_up_writes_nothing_that_it_knew_before(connection, tmp_path):
+    """Otherwise scalers and lag exporters would see messages that were consumed as waiting."""
+    group_id, orders = f"{tmp_path.name}-billing", Queue(f"{tmp_path.name}-orders", "", 0)
+    kafka, producer = KafkaGroups(connection, 30), connection.producer()
+
+    def commit(offset: int, seq: int) -> None:
+        decision = Offset(
+            shard="groups-0.1", seq=seq, group_id=group_id, queue=orders, client_id="c", offset=offset, epoch=1
+        )
+        producer.produce(connection.topics.decisions, encode_decision(decision), key=group_id, partition=0)
+        assert producer.flush(60) == 0
+
+    def mirrored() -> int | None:
+        return kafka.read(group_id).offsets.get(orders)
+
+    commit(5, seq=1)
+    slow = SuspendedMirror(connection)
+    slow.thread.start()
+    slow.stopped.acquire()
+    since_ms = now_ms()
+    commit(9, seq=2)
+    with mirroring(connection):
+        wait_until(lambda: mirrored() == 9, "the other mirror has written the newer offset", state=mirrored)
+    wait_until(lambda: now_ms() - since_ms > RECENT_MS, "the mirror is suspended for long")
+    slow.resumed.release()
+    slow.stopped.acquire()
+    found = mirrored()
+    slow.stop.set()
+    slow.resumed.release()
+    slow.thread.join()
+    close_producer(producer, 1)
+
+    assert found == 9
