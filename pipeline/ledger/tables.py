@@ -17,7 +17,7 @@ from pipeline.ledger.delta_files import is_delta
 from pipeline.ledger.migrations import CHECK, evolve, properties_there
 from pipeline.ledger.schemas import schema_of
 from pipeline.ledger.view_queries import views
-from pipeline.spark.hadoop_files import delete_with_marks
+from pipeline.storage.hadoop_files import delete_with_marks
 from pipeline.storage.place import Folder, Place
 from wakeroll.errors import InvalidUsage
 

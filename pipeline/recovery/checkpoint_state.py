@@ -15,8 +15,8 @@ from model.shard import Shard
 from pipeline.recovery.packed_states import unpack
 from pipeline.runtime.deciding_queries import COORDINATE, RECORD, queries_of, query_of
 from pipeline.settings import Settings
-from pipeline.spark.hadoop_files import delete_with_marks
 from pipeline.storage import small_files
+from pipeline.storage.hadoop_files import delete_with_marks
 from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
 
