@@ -12,7 +12,7 @@ from tests.support.simulation.frame.world import Effect
 from tests.support.simulation.groups import strangers
 from tests.support.simulation.groups.group_faults import KINDS
 from tests.support.simulation.groups.group_observer import NOWHERE, ROOMS
-from tests.support.simulation.groups.group_plan import TOPICS
+from tests.support.simulation.groups.group_plan import GROUPS, TOPICS
 
 if TYPE_CHECKING:
     from tests.support.simulation.groups.client_process import Process
@@ -234,6 +234,8 @@ _HANDED_OVER_BY = (
     *("route", "route", "gone", "storm", "reset", "other mode"),
 )
 """Kinds of faults that lead to hand-overs, or keep one waiting."""
+_SWITCHED = 0.4
+"""Part of the outages in which an operator switches a group between eager and cooperative hand-overs."""
 
 
 def _outage(world: "World", fault: Fault) -> None:
@@ -246,6 +248,12 @@ def _outage(world: "World", fault: Fault) -> None:
         begun = Fault(0, name, who, kind.length_ms(rng, world.plan), kind.amount(rng, world.plan))
         world.after(rng.choice((0, 200, 2_000)), EFFECTS[name], world, begun)
     world.after(rng.choice((0, 50, 300, 600, 1_000, 2_000, 5_000)), _stop_coordinators, world, fault, rng)
+    switches = Random(f"hand-over {fault.amount}")  # of its own, so that older seeds stay the same
+    if switches.random() < _SWITCHED:
+        group_id = switches.choice(GROUPS)
+        for _ in range(2):  # and back, meanwhile or soon after
+            at_ms = int(fault.length_ms * switches.uniform(0, 1.2))
+            world.after(at_ms, world.operator.switch_handover, group_id)
 
 
 def _stop_coordinators(world: "World", fault: Fault, rng: Random) -> None:

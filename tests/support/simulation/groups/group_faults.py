@@ -139,7 +139,7 @@ KINDS = {
     "behind": Kind("the coordinator stands still, and catches up in one batch", "world", length_ms=_behind, ends=False),
     "outage": Kind(
         "the coordinators stop in the middle of a hand-over for two to six sessions, with a batch published in part,"
-        " and catch up in one batch or in many, while clients read slowly",
+        " and catch up in one batch or in many, while clients read slowly, and an operator switches the hand-over",
         length_ms=_sessions,
         amount=between(0, 999_999),
         ends=False,

@@ -19,6 +19,8 @@ class Operator:
 
     def __init__(self, world: "World") -> None:
         self._world = world
+        self._eager = dict.fromkeys(GROUPS, world.plan.eager)
+        """Group -> whether its hand-overs are eager."""
         self._strategies: dict[str, str] = {}
         self._mistaken: set[str] = set()
         """Groups that once had a strategy that does not exist."""
@@ -41,8 +43,14 @@ class Operator:
             heartbeat_ms=session_ms // BEATS_PER_SESSION if session_ms == MIN_SESSION_MS else session_ms // 4,
             revoke_timeout_ms=revoke_ms,
             settle_ms=self._world.plan.settle_ms,
-            handover="eager" if self._world.plan.eager else "cooperative",
+            handover="eager" if self._eager[group_id] else "cooperative",
         )
+
+    def switch_handover(self, group_id: str) -> None:
+        """Let the hand-overs of a group be eager, or cooperative again."""
+        self._eager[group_id] = not self._eager[group_id]
+        self._world.seen.eager.add(group_id)
+        self._set(group_id, handover="eager" if self._eager[group_id] else "cooperative")
 
     def set_strategy(self, group_id: str, percent: int) -> None:
         """Set a group's strategy to one of all that there are, the unknown one too."""

@@ -63,6 +63,8 @@ class Seen:
     """Queues that have lost messages."""
     far_commits: set[tuple[str, Queue]] = field(default_factory=set)
     """(scope, queue) of what was committed beyond its end."""
+    eager: set[str] = field(default_factory=set)
+    """Groups whose hand-overs were switched to eager, or from eager to cooperative."""
     published_ms: dict[tuple[str, int], int] = field(default_factory=dict)
     """Shard with its era and seq of a decision -> when it was first in an inbox."""
     straggled: set[str] = field(default_factory=set)

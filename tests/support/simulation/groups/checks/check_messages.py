@@ -197,10 +197,8 @@ def _missing(evidence: Evidence, scope: str, queue: Queue) -> str:
 
 def _repeated(evidence: Evidence) -> Iterator[Broken]:
     """5d. A message is handled twice only if its queue came free of somebody who had not said that it was done."""
-    if evidence.plan.eager:
-        return
     for (scope, queue), handlings in evidence.handlings.items():
-        if evidence.is_twisted(scope, queue):
+        if evidence.is_twisted(scope, queue) or evidence.was_eager(scope):
             continue
         excuse = _own_excuse if evidence.plan.broadcasts(scope.partition("/")[0]) else _excuse
         first: dict[int, Handling] = {}

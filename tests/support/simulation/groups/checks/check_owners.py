@@ -31,7 +31,7 @@ def _overlaps(evidence: Evidence, handlings: list[Handling], chain: Chain) -> It
     A giving that somebody else has taken over must hand out nothing more; and unless the old life was out (expired), it
     must have nothing of the queue in its hands, but what it had when it gave up.
     """
-    eager = ("eager", "removed") if evidence.plan.eager else ()
+    eager = ("eager", "removed") if evidence.was_eager(handlings[0].scope) else ()
     past: set[tuple[str, int]] = set()
     holder = handlings[0]
     for now in handlings:

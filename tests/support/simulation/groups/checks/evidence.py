@@ -185,6 +185,10 @@ class Evidence:
         partition = partition_of(scope.partition("/")[0].encode(), len(self.world.coordinators))
         return len(self.world.coordinators[partition].eras) > 1
 
+    def was_eager(self, scope: str) -> bool:
+        """Whether the hand-overs of a group were ever eager."""
+        return self.plan.eager or scope.partition("/")[0] in self.seen.eager
+
     @cached_property
     def offsets(self) -> dict[tuple[str, Queue], list[Offset]]:
         """(scope, queue) -> what was put on record of it, commits and resets."""
