@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from types import TracebackType
@@ -12,10 +13,13 @@ from confluent_kafka import Message
 from model.queue import Queue
 from wakeroll.call_thread import CallThread
 from wakeroll.consumer import Consumer, QueueName
-from wakeroll.errors import InvalidUsage
+from wakeroll.errors import InvalidUsage, in_words
+from wakeroll.event_loop import LoopCalls, LoopWatch, in_loop
 from wakeroll.fetch import Fetched
 from wakeroll.own_process import OwnProcess
 from wakeroll.push.workers import is_async
+
+log = logging.getLogger("wakeroll")
 
 SLICE_S = 0.2
 """How long the thread polls at once (s): a cancelled `poll` and `close` wait at most as long."""
@@ -30,7 +34,8 @@ class AsyncConsumer:
     callbacks `on_assigned` and `on_revoked` are ordinary functions, and run in the thread of this consumer.
 
     A task may be cancelled at any await. If that happens while the consumer joins or leaves, its thread still ends, and
-    it is no member of the group.
+    it is no member of the group. The same holds if the event loop is closed before the consumer: it leaves within a
+    second or two, and messages that are not processed then are left to the other members.
 
     >>> async def main():
     ...     async with AsyncConsumer("billing", ["orders"], "localhost:9092") as consumer:
@@ -44,6 +49,10 @@ class AsyncConsumer:
         self._consumer: Consumer | None = None
         self._thread = CallThread("wakeroll-async")
         """It makes all calls of the consumer, in order."""
+        self._calls = LoopCalls()
+        """Calls of the handler of `run`."""
+        self._watch: LoopWatch[AsyncConsumer] | None = None
+        """None before this consumer joins."""
         self._process = OwnProcess("AsyncConsumer")
         """The process that joined, once this consumer has."""
         self._closed = False
@@ -75,7 +84,7 @@ class AsyncConsumer:
             left = max(deadline - asyncio.get_running_loop().time(), 0.0)
             polled = self._thread.submit(functools.partial(consumer.poll, min(left, SLICE_S)))
             try:
-                message = await asyncio.shield(asyncio.wrap_future(polled))
+                message = await in_loop(polled)
             except asyncio.CancelledError:
                 self._thread.submit(functools.partial(_put_back, consumer, polled))
                 raise
@@ -94,12 +103,12 @@ class AsyncConsumer:
         """
         if not is_async(handler):
             raise InvalidUsage(f"the handler is {handler!r}; it must be an async function")
-        loop, consumer = asyncio.get_running_loop(), self._joined
+        loop, consumer, calls = asyncio.get_running_loop(), self._joined, self._calls
 
         async def handle(messages: list[Message]) -> object:
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(handler(messages), loop))
+            return await calls.make(loop, handler, messages)
 
-        running = asyncio.wrap_future(self._thread.submit(functools.partial(consumer.run, handle, **options)))
+        running = in_loop(self._thread.submit(functools.partial(consumer.run, handle, **options)))
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -117,7 +126,7 @@ class AsyncConsumer:
 
         If the task is cancelled, a thread still waits until `wait` is over, or until `close`.
         """
-        return await asyncio.to_thread(self._joined.fetch, queue, offset, wait, max_messages=max_messages)
+        return await _beside(functools.partial(self._joined.fetch, queue, offset, wait, max_messages=max_messages))
 
     async def commit(self, timeout: float = 5.0) -> bool:
         """Commit all delivered messages now; see `Consumer.commit`."""
@@ -160,11 +169,14 @@ class AsyncConsumer:
             raise InvalidUsage("this AsyncConsumer has been used; create a new one")
         self._process = OwnProcess("AsyncConsumer")
         joining: Future[Consumer] = self._thread.submit(self._make)
+        end = functools.partial(_end, joining, self._thread, self._calls)
+        self._watch = LoopWatch(asyncio.get_running_loop(), self, end, "wakeroll-async-watch")
         try:
-            consumer = await asyncio.shield(asyncio.wrap_future(joining))
+            consumer = await in_loop(joining)
             self._consumer = consumer
         except BaseException:
             self._closed = True
+            self._watch.end()
             self._thread.submit(functools.partial(_leave_if_joined, joining))
             self._thread.end()
             raise
@@ -190,27 +202,68 @@ class AsyncConsumer:
                 yield message
 
     async def _call(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Let the thread make a call, and wait for it, also if this task is cancelled meanwhile."""
-        called = self._thread.submit(functools.partial(function, *arguments))
-        return await asyncio.shield(asyncio.wrap_future(called))
+        """Let the thread make a call, and wait for it; the call goes on if this task is cancelled meanwhile."""
+        return await in_loop(self._thread.submit(functools.partial(function, *arguments)))
 
     async def _call_beside_run(self, function: Callable[[float], _Result], timeout: float) -> _Result:
         """Make a call that any thread may make during `run`, which occupies the thread."""
         if self._joined.is_running:
-            return await asyncio.to_thread(function, timeout)
+            return await _beside(functools.partial(function, timeout))
         return await self._call(function, timeout)
 
     async def _close(self, leave: Callable[[Consumer], None]) -> None:
         if self._closed or not self._process.is_current:
             return
         self._closed = True
+        if self._watch is not None:
+            self._watch.end()
         if self._consumer is None:
             self._thread.end()
             return
         self._consumer.stop()
         leaving = self._thread.submit(functools.partial(leave, self._consumer))
         self._thread.end()  # now, because this task may be cancelled while it waits
-        await asyncio.shield(asyncio.wrap_future(leaving))
+        try:
+            await in_loop(leaving)
+        except asyncio.CancelledError:
+            leaving.add_done_callback(_log_problem)
+            raise
+
+
+async def _beside(call: Callable[[], _Result]) -> _Result:
+    """Make a call in a thread of its own.
+
+    It is none of the event loop's executor: those may all be at work, the application may have shut them down, and a
+    fetch that waits there would keep the interpreter from ending.
+    """
+    thread = CallThread("wakeroll-async-call")
+    made = thread.submit(call)
+    thread.end()
+    return await in_loop(made)
+
+
+def _end(joining: "Future[Consumer]", thread: CallThread, calls: LoopCalls, owner: AsyncConsumer | None) -> None:
+    """Leave the group, because the event loop is closed or the consumer is garbage: nobody calls `close` any more."""
+    if owner is not None:
+        owner._closed = True
+    if joining.done() and joining.exception() is None:
+        consumer = joining.result()
+        consumer.stop()
+        if owner is not None:
+            log.warning(
+                "the event loop of %s of group %s was closed before this AsyncConsumer, which leaves now; call `close`",
+                consumer.client_id,
+                consumer.group_id,
+            )
+    calls.fail()
+    thread.submit(functools.partial(_leave_if_joined, joining)).add_done_callback(_log_problem)
+    thread.end()
+
+
+def _log_problem(leaving: "Future[None]") -> None:
+    """Log the exception of a call of `close` for which nobody waits any more."""
+    if (problem := leaving.exception()) is not None:
+        log.warning("close() of an AsyncConsumer raised an exception: %s", in_words(problem))
 
 
 def _put_back(consumer: Consumer, polled: "Future[Message | None]") -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar, cast
 
@@ -19,18 +20,22 @@ class CallThread:
     """A thread of its own, from the first call until `end`.
 
     Unlike the threads of a `ThreadPoolExecutor`, it is a daemon: a call that waits does not keep the interpreter alive.
+
+    After `end`, `do` drops a call, `submit` returns a future that has failed, and `ask` makes the call itself when the
+    thread has ended: whoever asks needs an answer.
     """
 
     def __init__(self, name: str) -> None:
         """Prepare; `name` is the thread's."""
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._name = name
+        self._is_ended = False
         self._thread = threading.Thread(target=_make_all, args=(self._calls,), name=name, daemon=True)
 
     def do(self, call: Callable[[], object]) -> None:
         """Make this call after the former ones, without a result; it must not raise an error."""
-        self._calls.put(call)
-        if self._thread.ident is None:
-            self._thread.start()
+        if not self._is_ended:
+            self._put(call)
 
     def ask(self, call: Callable[[], _Result]) -> _Result:
         """Make this call after the former ones; return its result, or raise its exception.
@@ -41,7 +46,7 @@ class CallThread:
             BaseException: what the call raised.
         """
         answer: SimpleQueue[tuple[_Result | None, BaseException | None]] = SimpleQueue()
-        self.do(lambda: answer.put(_made(call)))
+        self._put(lambda: answer.put(_made(call)))
         while True:
             try:
                 result, problem = answer.get(timeout=LOOK_S)
@@ -54,19 +59,28 @@ class CallThread:
             return cast(_Result, result)
 
     def submit(self, call: Callable[[], _Result]) -> "Future[_Result]":
-        """Make this call after the former ones; return its future result."""
+        """Make this call after the former ones; return its future result, or a RuntimeError after `end`."""
         future: Future[_Result] = Future()
-        self.do(lambda: _answer(call, future))
+        if self._is_ended:
+            future.set_exception(RuntimeError(f"thread {self._name} has ended; it makes no call any more"))
+        else:
+            self._put(lambda: _answer(call, future))
         return future
 
     def end(self) -> None:
-        """Let the thread end after the calls so far."""
+        """Let the thread end after the calls so far; a second call does nothing."""
+        self._is_ended = True
         self._calls.put(None)
 
     def join(self, timeout: float) -> None:
         """Wait at most `timeout` seconds for the end, after `end`."""
         if self._thread.is_alive():
             self._thread.join(timeout)
+
+    def _put(self, call: Callable[[], object]) -> None:
+        self._calls.put(call)
+        if self._thread.ident is None:
+            self._thread.start()
 
 
 def _make_all(calls: "SimpleQueue[Callable[[], object] | None]") -> None:
@@ -76,9 +90,10 @@ def _make_all(calls: "SimpleQueue[Callable[[], object] | None]") -> None:
 
 
 def _make_rest(calls: "SimpleQueue[Callable[[], object] | None]") -> None:
-    while not calls.empty():
-        if (call := calls.get()) is not None:
-            call()
+    with suppress(Empty):  # another thread may make some of them
+        while True:
+            if (call := calls.get(timeout=0)) is not None:
+                call()
 
 
 def _made(call: Callable[[], _Result]) -> tuple[_Result | None, BaseException | None]:

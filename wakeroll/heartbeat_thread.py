@@ -32,6 +32,8 @@ SLICE_S = 0.05
 """How long the thread waits for a decision before it checks acknowledgements and the time again (s)."""
 LEAVE_S = 1.0
 """How long to wait for the thread to end, which it does within a slice (s)."""
+END_S = 3.0
+"""How long the end of the interpreter waits at most for members that leave (s); it takes that long without a broker."""
 FLUSH_S = 0.1
 """How long to wait for acknowledgements before looking whether a commit still waits for them (s)."""
 NEVER_S = float("inf")
@@ -91,6 +93,9 @@ class Control:
         """Reason why the coordinator refused this client; empty if it sent none."""
         self._calls = CallThread(f"wakeroll-calls-{client.client_id}")
         """Makes the calls of other threads."""
+        # A thread of its own, from the first commit on: a flush waits for Kafka, and the loop of `run`, its workers and
+        # the release of queues would wait for it in `_calls`. The control thread waits for decisions most of the time,
+        # and would notice acknowledgements up to a slice later.
         self._flushes = CallThread(f"wakeroll-flush-{client.client_id}")
         """Waits for acknowledgements while a call of `commit` does."""
         self._thread = threading.Thread(target=self._run, name=f"wakeroll-{client.client_id}", daemon=True)
@@ -220,9 +225,9 @@ class Control:
         self._flushes.join(LEAVE_S)
 
     def abandon(self) -> None:
-        """Leave the group without a wait; nobody uses this object any more."""
+        """Begin to leave the group, and return; nobody uses this object any more."""
         if os.getpid() == self._pid:
-            self._calls.do(lambda: self._leave(0))
+            self._calls.do(lambda: self._leave(LEAVE_S))
 
     def _leave(self, timeout: float) -> None:
         if self._has_left:
@@ -379,6 +384,8 @@ class Control:
 
     def _join(self) -> None:
         """Join with a new instance that only this process can unregister."""
+        if self._has_left:
+            return  # the interpreter ends while another thread creates a consumer
         secret = uuid.uuid4().hex
         instance_id = provable_id(secret)
         self._log.joins(instance_id)
@@ -413,12 +420,12 @@ _members: "weakref.WeakSet[Control]" = weakref.WeakSet()
 
 def _leave_all() -> None:
     """Leave all groups at the end of the interpreter, which would otherwise keep their queues for a session."""
-    members = [member for member in _members if member._pid == os.getpid() and not member._has_left]
+    members = [member for member in _members if member._pid == os.getpid()]
     for member in members:
         member.abandon()
-    deadline = time.monotonic() + LEAVE_S
-    while any(member._thread.is_alive() for member in members) and time.monotonic() < deadline:
-        time.sleep(SLICE_S / 5)
+    deadline = time.monotonic() + END_S
+    for member in members:  # also those that another thread, a daemon, is about to close
+        member._calls.join(max(deadline - time.monotonic(), 0.0))
 
 
 atexit.register(_leave_all)
