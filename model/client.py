@@ -84,6 +84,8 @@ class Client:
         self._holding = Holding(self._filter_of)
         self.others: tuple[OtherFilter, ...] = ()
         """Filters of other members for topics of this client: a message that one of them wants is kept for it."""
+        self.new_filters = 0
+        """How often others brought a new filter. No commit passes what is committed then, until `keep` is called."""
         self._shard = ""
         """Shard and era of the last assignment; a coordinator of another era may have lost commits."""
         self._sent_ms = 0
@@ -202,12 +204,17 @@ class Client:
             return silent
         return self._commit(now_ms, [give.queue])
 
-    def keep(self, give: Give, offset: int | None) -> None:
+    def keep(self, give: Give, offset: int | None, new_filters: int) -> None:
         """Let no commit of this assignment pass an offset, whose message only other members want.
 
-        None: every message that was read is processed, delivered, or wanted by no member.
+        Args:
+            give: an assignment.
+            offset: None if every message that was read is processed, delivered, or wanted by no member.
+            new_filters: `new_filters` as of the filters by which this was decided. If it has grown since, the call has
+                no effect: another filter may want what was passed over.
         """
-        self._holding.keep(give, offset)
+        if new_filters == self.new_filters:
+            self._holding.keep(give, offset)
 
     def keep_all(self, give: Give) -> int | None:
         """Let no commit of this assignment pass what is committed now, until `keep` is called.
@@ -401,6 +408,9 @@ class Client:
         outputs: list[Output] = []
         others = tuple(assignment.others or ())
         if others != self.others:
+            if new := {other.topic for other in others if other not in self.others}:
+                self._holding.keep_committed(None if "" in new else new)
+                self.new_filters += 1
             self.others = others
             outputs.append(OthersChanged(others))
         if aligned.taken:

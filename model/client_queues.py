@@ -1,6 +1,6 @@
 """The queues that a client has: which may be read, which drain, and which offsets can be committed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from msgspec import Struct
 
@@ -9,6 +9,7 @@ from model.client_actions import Give
 from model.decisions import AssignedQueue
 from model.events import Ahead, CommittedOffset, Filter
 from model.queue import Queue
+from model.retry_topics import has_failed_messages
 
 
 class _ClientQueue(Struct):
@@ -247,6 +248,13 @@ class Holding:
             return None
         held.kept = held.least
         return held.kept
+
+    def keep_committed(self, topics: Set[str] | None) -> None:
+        """Let no commit of queues of these topics, or of any, pass what is committed now, also of draining queues."""
+        for queue, held in self._held.items():
+            # Messages of a retry topic are delivered whatever the filter.
+            if (topics is None or queue.topic in topics) and not has_failed_messages(queue.topic):
+                held.kept = held.least
 
     def acknowledge(self, offsets: Iterable[CommittedOffset], epoch: int) -> None:
         """Note that these offsets, committed in that epoch, are acknowledged."""

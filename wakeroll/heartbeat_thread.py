@@ -141,9 +141,14 @@ class Control:
         """Filters of other members for topics of this client."""
         return self._client.others
 
-    def keep(self, give: Give, offset: int | None) -> None:
+    @property
+    def new_filters(self) -> int:
+        """How often others have brought a new filter; query it before `others`."""
+        return self._client.new_filters
+
+    def keep(self, give: Give, offset: int | None, new_filters: int) -> None:
         """Let no commit of this assignment pass an offset; see `Client.keep`."""
-        self._ask(lambda: self._client.keep(give, offset))
+        self._ask(lambda: self._client.keep(give, offset, new_filters))
 
     def keep_all(self, give: Give) -> int | None:
         """Let no commit of this assignment pass what is committed now, and return that; see `Client.keep_all`."""

@@ -18,6 +18,9 @@ from wakeroll.heartbeat_thread import Control
 from wakeroll.reader import Reader
 from wakeroll.topic_filters import TopicFilters
 
+UNKNOWN = -1
+"""A barrier of which the client must be told in any case."""
+
 
 class _Selected:
     """The messages of one assignment of a queue, as far as they were read."""
@@ -54,6 +57,8 @@ class MessageSelection:
         self._reader = reader
         self._filters = filters
         self._others: tuple[OtherFilter, ...] = ()
+        self._new_filters = 0
+        """`Control.new_filters` as of `_others`, or before."""
         self._queues: dict[Queue, _Selected] = {}
         self._last: _Selected | None = None
         """The queue of the last messages: the next ones are mostly of the same queue."""
@@ -103,27 +108,31 @@ class MessageSelection:
     def follow(self) -> None:
         """Follow a change of the other members' filters.
 
-        Messages that were passed over since the last commit are read again if one of them may want them.
+        Messages that were passed over since the last commit are read again if one of them may want them. Until then, no
+        commit passes the last one: see `Client.new_filters`.
         """
-        others = self._control.others
-        if others == self._others:
+        new_filters = self._control.new_filters
+        others, are_new = self._control.others, new_filters != self._new_filters
+        if others == self._others and not are_new:
             return
-        self._others = others
-        reading = set(self._reader.queues)
+        self._others, self._new_filters = others, new_filters
+        reading = self._reader.assigned()
         for queue, one in list(self._queues.items()):
-            if queue not in reading:
+            if reading.get(queue) is not one.give:
                 del self._queues[queue]
                 continue
             now = self._others_of(queue.topic)
-            if now == one.others:
+            if now == one.others and not are_new:
                 continue
             before, one.others = one.others, now
-            if now and (one.first_kept is not None or any(other not in before for other in now)):
+            if now and (are_new or one.first_kept is not None or any(other not in before for other in now)):
                 self._read_again(one)
             elif not now:
-                one.first_kept = None
+                one.first_kept, one.barrier = None, UNKNOWN
                 self._set_barrier(one)
             one.is_plain = not (one.others or one.ahead or one.known_below)
+        for queue in reading.keys() - self._queues.keys() if are_new else ():
+            self._control.keep(reading[queue], None, new_filters)  # no message of it was read yet
 
     def recover(self) -> None:
         """Begin again after an exception that came at an unknown place, when the reader has recovered.
@@ -131,12 +140,13 @@ class MessageSelection:
         Every queue in which the filters of others matter is read again from its committed offset; what the reader has
         reached is not delivered again. It may be interrupted too, and called again.
         """
+        self._new_filters = self._control.new_filters
         self._last, self._others = None, self._control.others
         self._queues = {}
         for queue, give in self._reader.assigned().items():
             one = _Selected(give, self._others_of(queue.topic))
             if one.is_plain:
-                self._control.keep(give, None)
+                self._control.keep(give, None, self._new_filters)
             else:
                 self._read_again(one)
             self._queues[queue] = one
@@ -201,7 +211,7 @@ class MessageSelection:
             barrier = one.next
         if barrier != one.barrier:
             one.barrier = barrier
-            self._control.keep(one.give, barrier)
+            self._control.keep(one.give, barrier, self._new_filters)
 
     def _others_of(self, topic: str) -> list[ParsedSubscription]:
         return [

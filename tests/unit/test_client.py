@@ -1,5 +1,6 @@
 """The client's side of the protocol, without Kafka: what it says, obeys and may hand out."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -7,8 +8,17 @@ from msgspec import structs
 from model import Queue
 from model.client import NEVER_MS, Client, Preferences
 from model.client_actions import Dropped, EventRefused, Give, Output, Send, Take
-from model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, FencedReason, Rejected, Start
-from model.events import Commit, CommittedOffset, Heartbeat, Subscription, Unregister
+from model.decisions import (
+    AnyDecision,
+    AssignedQueue,
+    Assignment,
+    Fenced,
+    FencedReason,
+    OtherFilter,
+    Rejected,
+    Start,
+)
+from model.events import Ahead, Commit, CommittedOffset, Heartbeat, Subscription, Unregister
 
 A, B, C = (Queue("orders", "", number) for number in range(3))
 FIRST = Start(policy="first")
@@ -504,6 +514,32 @@ def test_the_end_of_a_former_instance_is_repeated_if_kafka_lost_it():
 
     assert story.hears(refusal) == [former, beat(-1, instance_id="i2"), EventRefused("in-use", "by i1")]
     assert story.hears(refusal) == []
+
+
+@pytest.mark.parametrize("queues", [{A: 2}, {}], ids=["kept", "revoked"])
+def test_no_commit_passes_the_last_one_when_another_member_brings_a_filter(queues):
+    """Messages that it wants may be among those that were passed over since; a decision without it does not count."""
+    story = Story()
+    story.is_assigned(2, {A: 2})
+    reads(story, A, 2, done=70)
+    story.client.committed(commit_of(2, {A: 70}), 0)
+    give = story.client.readable()[A]
+    story.client.done(give, 90)
+    others = (OtherFilter(topic=A.topic, expression="paid"),)
+    story.hears(structs.replace(assignment(3, queues), others=others))
+    story.client.keep(give, None, story.client.new_filters - 1)
+    own = Ahead(expression="*", expression_type="TAG", offset=90)
+    kept = Commit(
+        group_id="billing",
+        client_id="c1",
+        instance_id="i1",
+        epoch=3,
+        offsets=[CommittedOffset(queue=A, offset=70, ahead=(own,))],
+    )
+
+    assert story.client.commit(0) == [Send(kept, 0)]
+    story.client.keep(give, None, story.client.new_filters)
+    assert story.client.commit(0) == [commit(3, {A: 90})]
 
 
 def test_a_coordinator_that_has_lost_everything_is_told_how_far_the_queues_are():

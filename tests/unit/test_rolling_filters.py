@@ -207,6 +207,22 @@ def test_messages_that_were_read_and_not_committed_count_for_the_new_filter():
         assert world.lag == 0
 
 
+def test_a_queue_that_is_revoked_with_the_news_of_a_filter_is_not_committed_beyond_it():
+    """The assignment that revokes a queue is the first one with the new filter: nothing of the queue is read again."""
+    with MemoryBroker() as broker:
+        world = World(broker, queues=2)
+        world.join("v1", PAID, commit_interval=60.0)
+        world.send(10, "refunded", "paid")
+        broker.wait_until(lambda: len(world.times) == 10)
+        world.join("v2", BOTH)
+        broker.run_until_done()
+        world.leave("v1")
+        broker.run_until_done()
+
+        assert world.delivered == {"paid": 10, "refunded": 10}
+        assert world.lag == 0
+
+
 def test_an_exception_in_a_callback_leaves_the_offsets_right():
     """After it, the consumer reads again from its committed offset, and delivers nothing that is processed."""
     problems = [ValueError("once")]

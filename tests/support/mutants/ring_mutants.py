@@ -3,6 +3,15 @@
 from tests.support.mutants.mutant import Mutant
 from tests.support.simulation.ring.ring_plan import Step
 
+DEPLOYMENT = {
+    "is_rough": True,
+    "tags": ("paid",),
+    "later_tags": ("refunded",),
+    "members": 2,
+    "only": ("join", "leave", "produce"),
+}
+"""Members that join later want other messages than those of before."""
+
 MUTANTS = (
     Mutant(
         name="a put back message is skipped",
@@ -51,7 +60,13 @@ MUTANTS = (
         module="wakeroll.heartbeat_thread",
         old="        self._outbox.learn_partitions(max(timeout, 0.0))\n",
         new="",
-        world={"members": 3, "fails": 0.0, "heartbeat_ms": 10_000, "only": ("reshard", "leave", "leave", "resume")},
+        world={
+            "members": 3,
+            "fails": 0.0,
+            "later_tags": None,
+            "heartbeat_ms": 10_000,
+            "only": ("reshard", "leave", "leave", "resume"),
+        },
     ),
     Mutant(
         name="a deaf member waits for its next look",
@@ -153,5 +168,21 @@ MUTANTS = (
         old="self._unproven[queue] = self._positions[queue]",
         new="self._unproven[queue] = -1",
         world={"members": 1, "session_timeout_ms": 10_000, "only": ("kill", "truncate", "produce")},
+    ),
+    Mutant(
+        name="a message that only others want is passed",
+        rule="a message is passed over only if no member wants it",
+        module="wakeroll.message_selection",
+        old="            one.first_kept = offset\n        return False",
+        new="            one.first_kept = None\n        return False",
+        world=DEPLOYMENT,
+    ),
+    Mutant(
+        name="a revoked queue is committed as if no other filter had come",
+        rule="what was not committed when a new filter came is not passed over, also in a queue that is revoked then",
+        module="client",
+        old='                self._holding.keep_committed(None if "" in new else new)\n',
+        new="",
+        world=DEPLOYMENT,
     ),
 )

@@ -53,15 +53,17 @@ class GroupPlan:
     session_timeout_ms: int
     heartbeat_ms: int
     revoke_timeout_ms: int
+    later_tags: tuple[str, ...] | None = None
+    """Tags that members want which a rolling deployment starts later; None: all members want the same."""
 
     @property
-    def subscriptions(self) -> Mapping[str, str]:
-        """Topic -> filter, as `Consumer` takes them."""
-        return dict.fromkeys(self.topics, " || ".join(self.tags) or "*")
+    def last_tags(self) -> tuple[str, ...]:
+        """Tags that all members want in the end."""
+        return self.tags if self.later_tags is None else self.later_tags
 
-    def wants(self, tag: str) -> bool:
-        """Return whether a member wants a message with this tag."""
-        return not self.tags or tag in self.tags
+    def subscriptions(self, tags: tuple[str, ...]) -> Mapping[str, str]:
+        """Return topic -> filter of a member that wants these tags, as `Consumer` takes them."""
+        return dict.fromkeys(self.topics, " || ".join(tags) or "*")
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,12 @@ def draw(seed: int, *, only: tuple[str, ...] = (), **given: Any) -> RingPlan:
         pace_s=rng.choice([0.05, 0.5, 1.5]),
         faults=steps,
     )
+    deployments = Random(f"deployments {seed}")
+    for at, group in enumerate(plan.groups):
+        if deployments.random() < 0.3:
+            others = [tags for tags in ((), ("paid",), ("refunded",), ("paid", "refunded")) if tags != group.tags]
+            groups[at] = replace(group, later_tags=deployments.choice(others))
+    plan = replace(plan, groups=tuple(groups))
     own = {name: value for name, value in given.items() if name in RingPlan.__dataclass_fields__}
     of_groups = {name: value for name, value in given.items() if name not in own}
     return replace(plan, **own, groups=tuple(replace(one, **of_groups) for one in plan.groups))

@@ -134,9 +134,11 @@ class Process:
 class ConsumerProcess(Process):
     """An application with a `Consumer`: it joins, consumes, and joins again when its consumer ends."""
 
-    def __init__(self, world: "RingWorld", name: str, group: "GroupPlan") -> None:
+    def __init__(self, world: "RingWorld", name: str, group: "GroupPlan", tags: tuple[str, ...]) -> None:
         super().__init__(world, name)
         self.group = group
+        self.tags = tags
+        """Tags that it wants; none: it wants all messages."""
         self.consumer: Consumer | None = None
         self.fails = group.fails
         """Part of the attempts that fail."""
@@ -163,7 +165,7 @@ class ConsumerProcess(Process):
     def make(self) -> Consumer:
         """Create the consumer."""
         group = self.group
-        return Consumer(group.group_id, group.subscriptions, self.address, **self.settings())
+        return Consumer(group.group_id, group.subscriptions(self.tags), self.address, **self.settings())
 
     def settings(self) -> dict[str, Any]:
         """Draw the arguments of `Consumer`."""
@@ -374,8 +376,8 @@ class AsyncProcess(ConsumerProcess):
 
     kind = "async"
 
-    def __init__(self, world: "RingWorld", name: str, group: "GroupPlan") -> None:
-        super().__init__(world, name, group)
+    def __init__(self, world: "RingWorld", name: str, group: "GroupPlan", tags: tuple[str, ...]) -> None:
+        super().__init__(world, name, group, tags)
         self._cancel: Callable[[], None] | None = None
 
     def stop(self) -> None:
@@ -416,7 +418,8 @@ class AsyncProcess(ConsumerProcess):
 
     async def _consume(self) -> None:
         group, rng = self.group, self.rng
-        async with AsyncConsumer(group.group_id, group.subscriptions, self.address, **self.settings()) as consumer:
+        subscriptions = group.subscriptions(self.tags)
+        async with AsyncConsumer(group.group_id, subscriptions, self.address, **self.settings()) as consumer:
             self.say("joins")
             while not self.is_leaving:
                 try:

@@ -1,14 +1,13 @@
 """The true state of a world: what is in the log, what applications handled, and what must never be."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
 from confluent_kafka import Message
 
-from model.decisions import BY_THE_LOG, AnyDecision, Offset
-from model.events import Heartbeat
+from model.decisions import BY_THE_LOG, AnyDecision, Assignment, Offset, OtherFilter
+from model.events import Commit, Heartbeat
 from model.queue import Queue
 from model.retry_topics import dead_letter_topic_of, has_failed_messages, retry_topic_of
 from tests.support.simulation.ring.ring_kafka import RingLog
@@ -29,6 +28,7 @@ JOINS_S = 8.0
 GROUPS = Topics().groups
 
 _decode_beat = msgspec.json.Decoder(Heartbeat).decode
+_decode_commit = msgspec.json.Decoder(Commit).decode
 
 
 class Finding(AssertionError):
@@ -56,8 +56,10 @@ class Call:
 class GroupTruth:
     """What is true of one group."""
 
-    wants: Callable[[str], bool]
-    """Whether the group's members want a message with this tag."""
+    last_tags: tuple[str, ...]
+    """Tags that all members want in the end; none: all messages."""
+    is_deployed: bool
+    """Whether its members want other messages after a rolling deployment than before."""
     max_retries: int | None
     revoke_timeout_s: float
     handle_timeout_s: float
@@ -75,6 +77,12 @@ class GroupTruth:
     skipped: dict[Queue, int] = field(default_factory=dict)
     """Queue -> offset to which an operator has skipped."""
     committed: dict[Queue, int] = field(default_factory=dict)
+    tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Client -> tags that it wants."""
+    others: dict[str, list[tuple[int, tuple[OtherFilter, ...]]]] = field(default_factory=lambda: defaultdict(list))
+    """Client -> epochs of its assignments, each with the filters of other members that the client was sent."""
+    sent: dict[tuple[str, Queue], list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """Client and queue -> epoch and offset of its commits, also of those that the coordinator has rejected."""
     resent: set[int] = field(default_factory=set)
     """Numbers of letters that an operator has sent again."""
     dropped: set[int] = field(default_factory=set)
@@ -114,10 +122,10 @@ class Truth:
         """Note that an application begins to handle messages of a queue."""
         scheduler = self.log.scheduler
         now_s = scheduler.now_s
-        places = [place_of(message) for message in messages]
+        group, places = self.groups[group_id], [place_of(message) for message in messages]
         call = Call(process, group_id, queue, places, now_s, scheduler.frozen_until_s(process))
         for message in messages:
-            if not self.groups[group_id].wants(tag_of(message)):
+            if not has_failed_messages(queue.topic) and not _is_wanted(message, group.tags[process]):
                 self.find("filter", f"{process} receives {place_of(message)}, which it does not want")
         for other in self._others(call):
             if not (self._is_excused(other, now_s) or self._is_excused(call, now_s) or self.overlaps_allowed):
@@ -176,6 +184,9 @@ class Truth:
         self._seen[shard] = decision.seq
         if isinstance(decision, Offset) and decision.group_id in self.groups and decision.mode == "clustering":
             self._offset(decision, self.groups[decision.group_id])
+        if isinstance(decision, Assignment) and decision.group_id in self.groups:
+            others = tuple(decision.others or ())
+            self.groups[decision.group_id].others[decision.client_id].append((decision.epoch, others))
 
     def _offset(self, decision: Offset, group: GroupTruth) -> None:
         queue, offset = decision.queue, decision.offset
@@ -194,7 +205,7 @@ class Truth:
             for record in partition.records[begin:offset]:
                 if record.leader_epoch > (decision.leader_epoch or 0):
                     break  # the log has lost what was committed
-                if not self.is_ended(group, queue, record):
+                if not self._may_pass(decision, group, record):
                     self.find(
                         "committed unhandled",
                         f"{decision.client_id} commits {queue} at {offset}, and {record.offset} is not handled",
@@ -202,11 +213,22 @@ class Truth:
                     break
         group.committed[queue] = offset
 
-    def is_ended(self, group: GroupTruth, queue: Queue, record: Stored) -> bool:
-        """Return whether a record needs nothing more from where it is."""
+    def _may_pass(self, commit: Offset, group: GroupTruth, record: Stored) -> bool:
+        """Return whether a member may commit beyond a record: it is ended, or no member wants it that it knows of."""
+        queue = commit.queue
         message = message_of(queue.topic, queue.queue_id, record)
-        if queue.topic in group.topics and not group.wants(tag_of(message)):
+        if self._is_ended(group, queue, message):
             return True
+        if has_failed_messages(queue.topic) or _is_wanted(message, group.tags[commit.client_id]):
+            return False
+        known = [(epoch, others) for epoch, others in group.others[commit.client_id] if epoch <= commit.epoch]
+        newest = max((epoch for epoch, _ in known), default=-1)
+        if any(epoch < newest and offset > record.offset for epoch, offset in group.sent[commit.client_id, queue]):
+            return True  # it had committed the record before it knew of a filter that wants it
+        return not all(any(_matches(message, other) for other in others) for epoch, others in known if epoch == newest)
+
+    def _is_ended(self, group: GroupTruth, queue: Queue, message: Message) -> bool:
+        """Return whether a message needs nothing more from where it is, if a member wants it."""
         origin, place = origin_of(message), place_of(message)
         if has_failed_messages(queue.topic) and (place in group.ended or group.highest.get(place, 0) > origin.attempt):
             return True  # also after a reset of the message's own queue
@@ -215,7 +237,7 @@ class Truth:
             or place in group.dead
             or group.attempts.get(place, 0) > origin.attempt
             or origin.offset < group.skipped.get(origin.queue, 0)
-            or record.offset < group.skipped.get(queue, 0)
+            or (message.offset() or 0) < group.skipped.get(queue, 0)
         )
 
     # --- the log ---
@@ -223,6 +245,8 @@ class Truth:
     def _stored(self, topic: str, number: int, record: Stored) -> None:
         if topic == GROUPS and b'"type":"heartbeat"' in (record.value or b""):
             self._beaten(record.value or b"")
+        if topic == GROUPS and b'"type":"commit"' in (record.value or b""):
+            self._committed(_decode_commit(record.value or b""))
         if not has_failed_messages(topic):
             return
         for group_id, group in self.groups.items():
@@ -237,6 +261,13 @@ class Truth:
                 most = group.max_retries
                 if most is not None and origin.attempt > most + 1:
                     self.find("attempts", f"attempt {origin.attempt} of {place}")
+
+    def _committed(self, commit: Commit) -> None:
+        """Note a commit that is in the log, before it is decided."""
+        for entry in commit.offsets:
+            if commit.group_id in self.groups:
+                sent = self.groups[commit.group_id].sent[commit.client_id, entry.queue]
+                sent.append((commit.epoch, entry.offset))
 
     def _beaten(self, value: bytes) -> None:
         """Judge whether a client joins again and again."""
@@ -256,20 +287,24 @@ class Truth:
     # --- the end ---
 
     def left(self, group_id: str) -> list[Place]:
-        """Return the messages that a group wants, and has neither handled nor given up."""
+        """Return the messages that a group wants, and has neither handled nor given up.
+
+        If its filter has changed, it may have passed others before.
+        """
         group = self.groups[group_id]
         found = []
         for topic in group.topics:
             for number, partition in enumerate(self.log.topics[topic]):
                 queue = Queue(topic, "", number)
-                for record in partition.records[partition.first :]:
+                begin = max(partition.first, group.committed.get(queue, 0) if group.is_deployed else 0)
+                for record in partition.records[begin:]:
                     message = message_of(topic, number, record)
                     place = place_of(message)
                     if not (
                         group.handled[place]
                         or place in group.dead
                         or record.offset < group.skipped.get(queue, 0)
-                        or not group.wants(tag_of(message))
+                        or not _is_wanted(message, group.last_tags)
                     ):
                         found.append(place)
         return found
@@ -282,9 +317,15 @@ class Truth:
                 self.find("acknowledged", f"{topic}-{number} at {offset} is not the message that was acknowledged")
 
 
-def tag_of(message: Message) -> str:
-    """Return the tag of a message."""
-    return texts_of(pairs_of(message)).get(TAGS_HEADER) or ""
+def _is_wanted(message: Message, tags: tuple[str, ...]) -> bool:
+    """Return whether a member with these tags wants a message."""
+    return not tags or (texts_of(pairs_of(message)).get(TAGS_HEADER) or "") in tags
+
+
+def _matches(message: Message, other: OtherFilter) -> bool:
+    """Return whether a message matches the filter of another member."""
+    tags = () if other.expression == "*" else tuple(other.expression.split(" || "))
+    return other.topic in ("", message.topic()) and _is_wanted(message, tags)
 
 
 def place_of(message: Message) -> Place:

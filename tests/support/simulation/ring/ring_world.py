@@ -54,6 +54,8 @@ class RingWorld:
         self.happened: Counter[str] = Counter()
         self.story: list[str] = []
         self.processes: list[Process] = []
+        self.has_begun = False
+        """Whether the first members have been started."""
         self.is_calm = False
         self._addresses: list[str] = []
         self._numbers: Counter[str] = Counter()
@@ -109,7 +111,12 @@ class RingWorld:
         if len(self.members(group)) >= MOST_MEMBERS:
             return None
         self._numbers[group.group_id] += 1
-        process = KINDS[rng.choice(group.kinds)](self, f"{group.group_id}-{self._numbers[group.group_id]}", group)
+        name = f"{group.group_id}-{self._numbers[group.group_id]}"
+        tags = group.tags
+        if self.is_calm or (self.has_begun and Random(f"{self.plan.seed} tags of {name}").random() < 0.5):
+            tags = group.last_tags
+        process = KINDS[rng.choice(group.kinds)](self, name, group, tags)
+        self.truth.groups[group.group_id].tags[name] = tags
         self.processes.append(process)
         process.start()
         return process
@@ -185,6 +192,7 @@ class RingWorld:
         for group in plan.groups:
             for _ in range(group.members):
                 self.join(group, rng)
+        self.has_begun = True
         scheduler.sleep(rng.choice([0.0, 2.0, 8.0]))
         for step in plan.faults:
             scheduler.sleep(step.after_s)
@@ -214,7 +222,8 @@ class RingWorld:
             ),
         )
         self.truth.groups[group.group_id] = GroupTruth(
-            wants=group.wants,
+            last_tags=group.last_tags,
+            is_deployed=group.later_tags is not None,
             max_retries=group.max_retries if "run" in group.kinds else None,
             revoke_timeout_s=group.revoke_timeout_ms / 1_000,
             handle_timeout_s=group.handle_timeout_s,
@@ -241,6 +250,10 @@ class RingWorld:
         for process in self.processes:
             if not process.is_killed:
                 process.network.calm_down(now_s)
+        for member in self.members():
+            if member.tags != member.group.last_tags:
+                self.say(f"-- the deployment replaces {member.name}")
+                member.leave()
 
     def _finish(self) -> None:
         """Wait until all messages have ended, and all offsets are committed."""
