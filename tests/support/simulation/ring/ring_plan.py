@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from model.events import Mode
+
 GRACEFUL = ("join", "leave", "stop", "pause", "resume", "produce", "hang briefly")
 """Steps after which nothing may be repeated."""
 ROUGH = (
@@ -53,6 +55,7 @@ class GroupPlan:
     session_timeout_ms: int
     heartbeat_ms: int
     revoke_timeout_ms: int
+    mode: Mode = "clustering"
     later_tags: tuple[str, ...] | None = None
     """Tags that members want which a rolling deployment starts later; None: all members want the same."""
 
@@ -166,6 +169,21 @@ def draw(seed: int, *, only: tuple[str, ...] = (), **given: Any) -> RingPlan:
         pace_s=rng.choice([0.05, 0.5, 1.5]),
         faults=steps,
     )
+    crowds = Random(f"crowds {seed}")
+    if crowds.random() < 0.25:
+        groups.append(
+            GroupPlan(
+                group_id="cache",
+                topics=("orders",),
+                tags=crowds.choice([(), ("paid",)]),
+                orderly=crowds.random() < 0.5,
+                kinds=crowds.choice([("run",), ("poll",), ("async", "run")]),
+                members=crowds.choice([1, 2, 3]),
+                fails=crowds.choice([0.0, 0.2]),
+                mode="broadcasting",
+                **shared,
+            )
+        )
     deployments = Random(f"deployments {seed}")
     for at, group in enumerate(plan.groups):
         if deployments.random() < 0.3:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message
 
 from model.queue import Queue
 from tests.support.simulation.ring.ring_kafka import Network
-from tests.support.simulation.ring.ring_truth import Call
+from tests.support.simulation.ring.ring_truth import Call, audience_of
 from tests.support.simulation.ring.virtual_asyncio import VirtualLoop
 from tests.support.simulation.ring.virtual_threads import NEVER_S, VirtualThread
 from wakeroll import AsyncConsumer, Consumer, ConsumerFenced, DeadLetter, NotReachable, Producer, Retry, WakerollError
@@ -139,6 +139,8 @@ class ConsumerProcess(Process):
         self.group = group
         self.tags = tags
         """Tags that it wants; none: it wants all messages."""
+        self.audience = audience_of(group.group_id, group.mode, name)
+        """Name of those who share its messages; see `Truth.groups`."""
         self.consumer: Consumer | None = None
         self.fails = group.fails
         """Part of the attempts that fail."""
@@ -172,6 +174,7 @@ class ConsumerProcess(Process):
         return {
             "client_id": self.name,
             "consume_from": "first",
+            "mode": self.group.mode,
             "orderly": self.group.orderly,
             "strategy": self.group.strategy,
             "commit_interval": self.rng.choice([0.1, 2.0, 5.0]),
@@ -258,7 +261,7 @@ class ConsumerProcess(Process):
     def begin(self, batch: list[Message]) -> Call:
         """Note that a batch is in hand."""
         queue = Queue(batch[0].topic() or "", "", batch[0].partition() or 0)
-        return self.world.truth.begin(self.name, self.group.group_id, queue, batch)
+        return self.world.truth.begin(self.name, self.audience, queue, batch)
 
     def hang(self) -> None:
         """Take long, if that was drawn."""

@@ -216,7 +216,7 @@ def _configure(world: "RingWorld", rng: Random) -> str:
         except WakerollError as problem:
             world.say(f"   no settings: {problem}")
         else:
-            if rebalance.clients and rebalance.strategy != strategy:
+            if rebalance.clients and rebalance.strategy != strategy and group.mode == "clustering":
                 world.truth.find("configure", f"asked for {strategy}, and the answer has {rebalance.strategy}")
 
     world.do("configure", work)

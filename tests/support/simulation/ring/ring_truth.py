@@ -7,7 +7,7 @@ import msgspec
 from confluent_kafka import Message
 
 from model.decisions import BY_THE_LOG, AnyDecision, Assignment, Offset, OtherFilter
-from model.events import Commit, Heartbeat
+from model.events import Commit, Heartbeat, Mode
 from model.queue import Queue
 from model.retry_topics import dead_letter_topic_of, has_failed_messages, retry_topic_of
 from tests.support.simulation.ring.ring_kafka import RingLog
@@ -54,8 +54,11 @@ class Call:
 
 @dataclass
 class GroupTruth:
-    """What is true of one group."""
+    """What is true of one group, or of one member of a broadcasting group."""
 
+    group_id: str
+    client_id: str
+    """The member of a broadcasting group; empty if it is a whole group."""
     last_tags: tuple[str, ...]
     """Tags that all members want in the end; none: all messages."""
     is_deployed: bool
@@ -94,6 +97,7 @@ class Truth:
     def __init__(self, log: RingLog) -> None:
         self.log = log
         self.groups: dict[str, GroupTruth] = {}
+        """By audience: those who share the messages. That is a group, or a member of a broadcasting group."""
         self.calls: list[Call] = []
         self.findings: list[Finding] = []
         self.acknowledged: set[Place] = set()
@@ -182,8 +186,10 @@ class Truth:
         if decision.seq <= self._seen.get(shard, 0):
             return
         self._seen[shard] = decision.seq
-        if isinstance(decision, Offset) and decision.group_id in self.groups and decision.mode == "clustering":
-            self._offset(decision, self.groups[decision.group_id])
+        if isinstance(decision, Offset):
+            audience = audience_of(decision.group_id, decision.mode, decision.client_id)
+            if audience in self.groups:
+                self._offset(decision, self.groups[audience])
         if isinstance(decision, Assignment) and decision.group_id in self.groups:
             others = tuple(decision.others or ())
             self.groups[decision.group_id].others[decision.client_id].append((decision.epoch, others))
@@ -221,6 +227,8 @@ class Truth:
             return True
         if has_failed_messages(queue.topic) or _is_wanted(message, group.tags[commit.client_id]):
             return False
+        if group.client_id:
+            return True  # the other members have offsets of their own
         known = [(epoch, others) for epoch, others in group.others[commit.client_id] if epoch <= commit.epoch]
         newest = max((epoch for epoch, _ in known), default=-1)
         if any(epoch < newest and offset > record.offset for epoch, offset in group.sent[commit.client_id, queue]):
@@ -249,13 +257,16 @@ class Truth:
             self._committed(_decode_commit(record.value or b""))
         if not has_failed_messages(topic):
             return
-        for group_id, group in self.groups.items():
-            message = message_of(topic, number, record)
-            if topic == dead_letter_topic_of(group_id) and (place := _origin_place(message)) is not None:
+        message = message_of(topic, number, record)
+        origin = origin_of(message)
+        for group in self.groups.values():
+            if group.client_id not in ("", origin.client_id):
+                continue
+            if topic == dead_letter_topic_of(group.group_id) and (place := _origin_place(message)) is not None:
                 group.dead[place].append(record.offset)
                 group.ended.add(place)
-            elif topic == retry_topic_of(group_id):
-                origin, place = origin_of(message), place_of(message)
+            elif topic == retry_topic_of(group.group_id):
+                place = place_of(message)
                 for known in (group.attempts, group.highest):
                     known[place] = max(known.get(place, 0), origin.attempt)
                 most = group.max_retries
@@ -286,12 +297,12 @@ class Truth:
 
     # --- the end ---
 
-    def left(self, group_id: str) -> list[Place]:
-        """Return the messages that a group wants, and has neither handled nor given up.
+    def left(self, audience: str) -> list[Place]:
+        """Return the messages that an audience wants, and has neither handled nor given up.
 
         If its filter has changed, it may have passed others before.
         """
-        group = self.groups[group_id]
+        group = self.groups[audience]
         found = []
         for topic in group.topics:
             for number, partition in enumerate(self.log.topics[topic]):
@@ -315,6 +326,11 @@ class Truth:
             records = self.log.topics[topic][number].records
             if offset >= len(records) or records[offset].value != value:
                 self.find("acknowledged", f"{topic}-{number} at {offset} is not the message that was acknowledged")
+
+
+def audience_of(group_id: str, mode: Mode, client_id: str) -> str:
+    """Return the name of those who share the messages of a member."""
+    return group_id if mode == "clustering" else f"{group_id} for {client_id}"
 
 
 def _is_wanted(message: Message, tags: tuple[str, ...]) -> bool:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, cast
 
 from model.events import Configure
+from model.queue import Queue
 from model.retry_topics import dead_letter_topic_of, retry_topic_of
 from tests.support.simulation.ring.ring_coordinator import METADATA_MS, RingCoordinator, RingObserver
 from tests.support.simulation.ring.ring_kafka import Network, RingAdmin, RingConsumer, RingLog, RingProducer
@@ -23,7 +24,7 @@ from tests.support.simulation.ring.ring_processes import (
     RunProcess,
 )
 from tests.support.simulation.ring.ring_steps import STEPS
-from tests.support.simulation.ring.ring_truth import Finding, GroupTruth, Truth
+from tests.support.simulation.ring.ring_truth import Finding, GroupTruth, Place, Truth
 from tests.support.simulation.ring.ring_watchers import LiveProcess, MirrorProcess
 from tests.support.simulation.ring.virtual_modules import VirtualClock, stand_ins
 from tests.support.simulation.ring.virtual_threads import Scheduler, VirtualThread
@@ -116,7 +117,7 @@ class RingWorld:
         if self.is_calm or (self.has_begun and Random(f"{self.plan.seed} tags of {name}").random() < 0.5):
             tags = group.last_tags
         process = KINDS[rng.choice(group.kinds)](self, name, group, tags)
-        self.truth.groups[group.group_id].tags[name] = tags
+        self._truth_of(group, process).tags[name] = tags
         self.processes.append(process)
         process.start()
         return process
@@ -221,14 +222,26 @@ class RingWorld:
                 settle_ms=0,
             ),
         )
-        self.truth.groups[group.group_id] = GroupTruth(
-            last_tags=group.last_tags,
-            is_deployed=group.later_tags is not None,
-            max_retries=group.max_retries if "run" in group.kinds else None,
-            revoke_timeout_s=group.revoke_timeout_ms / 1_000,
-            handle_timeout_s=group.handle_timeout_s,
-            topics=group.topics,
-        )
+
+    def _truth_of(self, group: GroupPlan, member: ConsumerProcess) -> GroupTruth:
+        """Return the truth about those who share the messages of a member."""
+        if member.audience not in self.truth.groups:
+            self.truth.groups[member.audience] = GroupTruth(
+                group_id=group.group_id,
+                client_id=member.name if group.mode == "broadcasting" else "",
+                last_tags=group.last_tags,
+                is_deployed=group.later_tags is not None,
+                max_retries=group.max_retries if "run" in group.kinds else None,
+                revoke_timeout_s=group.revoke_timeout_ms / 1_000,
+                handle_timeout_s=group.handle_timeout_s,
+                topics=group.topics,
+            )
+        return self.truth.groups[member.audience]
+
+    def _left(self) -> dict[str, list[Place]]:
+        """Return audience -> messages that it has not handled; only audiences with a member that stays count."""
+        audiences = {member.audience for member in self.members()}
+        return {audience: left for audience in sorted(audiences) if (left := self.truth.left(audience))}
 
     def _raise_a_finding(self) -> None:
         self._check_departures()
@@ -271,9 +284,9 @@ class RingWorld:
             if self._is_complete():
                 return
             if scheduler.now_s > until_s:
-                left = {group.group_id: self.truth.left(group.group_id) for group in self.plan.groups}
                 behind = {group.group_id: self._behind(group) for group in self.plan.groups}
-                raise Finding("lost", f"after {CALM_S:g} s without faults: not handled {left}, not committed {behind}")
+                says = f"not handled {self._left()}, not committed {behind}"
+                raise Finding("lost", f"after {CALM_S:g} s without faults: {says}")
             scheduler.sleep(1.0)
 
     def _await_watchers(self) -> None:
@@ -294,20 +307,25 @@ class RingWorld:
             return False
         if any(thread.is_alive() for thread in self._helpers):
             return False
-        return not any(self.truth.left(group.group_id) or self._behind(group) for group in self.plan.groups)
+        return not self._left() and not any(map(self._behind, self.plan.groups))
 
     def _behind(self, group: GroupPlan) -> dict[str, tuple[int, int]]:
-        """Return queue -> committed offset and end, where they differ."""
+        """Return queue, with the member in a broadcasting group -> committed offset and end, where they differ."""
         state = self.coordinator.group(group.group_id)
-        offsets = {} if state is None else {(at.topic, at.queue_id): offset for at, offset in state.offsets.items()}
+        if group.mode == "clustering":
+            offsets = {"": {} if state is None else state.offsets}
+        else:
+            known = {} if state is None else state.own_offsets
+            names = [member.name for member in self.members(group)]
+            offsets = {name: known[name].offsets if name in known else {} for name in names}
         topics = [*group.topics, *([retry_topic_of(group.group_id)] if "run" in group.kinds else [])]
-        found = {}
-        for topic in topics:
-            for number, partition in enumerate(self.log.topics.get(topic, ())):
-                known = offsets.get((topic, number), 0)
-                if known != partition.end and partition.end:
-                    found[f"{topic}-{number}"] = (known, partition.end)
-        return found
+        return {
+            f"{topic}-{number} {name}".rstrip(): (known, partition.end)
+            for name, of_name in offsets.items()
+            for topic in topics
+            for number, partition in enumerate(self.log.topics.get(topic, ()))
+            if (known := of_name.get(Queue(topic, "", number), 0)) != partition.end and partition.end
+        }
 
     def _leave(self) -> None:
         """Let all processes end, and judge how long it takes."""
@@ -362,19 +380,20 @@ class RingWorld:
         truth.check_acknowledged()
 
     def _check_nothing_repeated(self, group: GroupPlan) -> None:
-        of_group = self.truth.groups[group.group_id]
-        twice = {place: numbers for place, numbers in of_group.dead.items() if len(numbers) > 1}
+        audiences = [one for one in self.truth.groups.values() if one.group_id == group.group_id]
+        twice = [place for one in audiences for place, numbers in one.dead.items() if len(numbers) > 1]
         if twice:
             self.truth.find("repeat", f"{group.group_id}: dead letters in a world without faults: {twice}")
 
     def _check_letters(self, group: GroupPlan) -> None:
         """Judge whether each letter is open, was sent again, or was dropped by an operator."""
-        of_group = self.truth.groups[group.group_id]
+        audiences = [one for one in self.truth.groups.values() if one.group_id == group.group_id]
         topic = self.log.topics.get(dead_letter_topic_of(group.group_id))
         if topic is None:
             return
-        stored = {number for numbers in of_group.dead.values() for number in numbers}
-        gone = {number for number in stored if number < topic[0].first} - of_group.resent - of_group.dropped
+        stored = {number for one in audiences for numbers in one.dead.values() for number in numbers}
+        settled = {number for one in audiences for number in (*one.resent, *one.dropped)}
+        gone = {number for number in stored if number < topic[0].first} - settled
         if gone:
             self.truth.find("letters lost", f"{group.group_id}: {sorted(gone)} were deleted, and nobody settled them")
 
