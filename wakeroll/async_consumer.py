@@ -152,6 +152,10 @@ class AsyncConsumer:
         """Read queues on that `pause` has stopped."""
         self._joined.resume(queues)
 
+    def refused(self) -> int:
+        """Return how many failed messages their topic does not take; see `Consumer.refused`."""
+        return self._joined.refused()
+
     def position(self, queue: QueueName) -> int:
         """Return the offset of the next message of a queue; see `Consumer.position`."""
         return self._joined.position(queue)

@@ -185,6 +185,8 @@ class Consumer:
         self._starts = QueueStarts(self._control, self._reader, on_assigned)
         self._loop: PushLoop | None = None
         """Runs while `run` does."""
+        self._send_back: SendBack | None = None
+        """Stores the failed messages of the last `run`; None before the first one."""
         self._stopping = False
         """Whether `stop` was called, and no `run` has ended since."""
         self._leave_by = math.inf
@@ -363,6 +365,7 @@ class Consumer:
                     )
                     self._has_failure_topics = True
                 self._subscribe(with_retries=on_error == "retry" and not in_place)
+                self._send_back = SendBack(self._connection, self.group_id, self._end_run)
                 self._loop = PushLoop(
                     self._control,
                     self._reader,
@@ -371,7 +374,7 @@ class Consumer:
                     handler,
                     push_limits,
                     rules if on_error == "retry" else None,
-                    SendBack(self._connection, self.group_id, self._end_run),
+                    self._send_back,
                     orderly=self._orderly,
                     on_revoked=self._on_revoked,
                     name=f"wakeroll-{self.client_id}",
@@ -417,6 +420,15 @@ class Consumer:
     def _forget_stop(self) -> None:
         """Let the next `run` consume, also if `stop` was called after the last one; in the polling thread."""
         self._stopping = False
+
+    def refused(self) -> int:
+        """Return how many failed messages wait in place now, because their topic does not take them.
+
+        The retry topic or the dead letter topic refuses them (too large, denied, or by its settings), or has not
+        acknowledged them for a minute. They hold the committed offsets of their queues. It is 0 unless `run` is at
+        work, and may be half a minute late if their queues were lost. Any thread may call it.
+        """
+        return 0 if self._send_back is None else self._send_back.waiting
 
     def commit(self, timeout: float = 5.0) -> bool:
         """Commit all delivered messages now, including the last one; call it in the polling thread or in a callback.

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans for the calls of a handler. Optional: install the extra ``telemetry``.
+"""OpenTelemetry spans for the calls of a handler, and a metric. Optional: install the extra ``telemetry``.
 
 The application configures OpenTelemetry; without that, the spans cost little and go nowhere. Names and attributes
 follow OpenTelemetry's semantic conventions for messaging.
@@ -9,23 +9,38 @@ follow OpenTelemetry's semantic conventions for messaging.
 """
 
 import functools
-from collections.abc import Awaitable, Callable, Iterator
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
 from confluent_kafka import Message
-from opentelemetry import propagate, trace
+from opentelemetry import metrics, propagate, trace
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 
+from wakeroll.consumer import Consumer
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import pairs_of, texts_of
 from wakeroll.origin import origin_of
 from wakeroll.push.outcomes import failed_in
 from wakeroll.push.workers import Handler, is_async
 
-__all__ = ["trace_properties", "traced"]
+__all__ = ["measure", "trace_properties", "traced"]
 
 SYSTEM = "kafka"
+
+
+class _Global:
+    """Stands for the global provider of meters, which the application may set later."""
+
+
+_GLOBAL = _Global()
+_measured: weakref.WeakKeyDictionary[MeterProvider | _Global, weakref.WeakSet[Consumer]] = weakref.WeakKeyDictionary()
+"""Provider -> the consumers of its gauge: OpenTelemetry ignores a second gauge of the same name."""
+_lock = threading.Lock()
+"""Of these sets, which the thread of an exporter reads."""
 
 
 def trace_properties() -> dict[str, str]:
@@ -36,6 +51,41 @@ def trace_properties() -> dict[str, str]:
     properties: dict[str, str] = {}
     propagate.inject(properties)
     return properties
+
+
+def measure(consumer: Consumer, *, provider: MeterProvider | None = None) -> None:
+    """Measure a consumer until nobody refers to it any more: the gauge ``wakeroll.refused_messages``.
+
+    Its value is that of `Consumer.refused`; its attributes are the group and the client.
+
+    Args:
+        consumer: the consumer.
+        provider: provider of the meter; None: the global one.
+    """
+    owner = _GLOBAL if provider is None else provider
+    with _lock:
+        if (known := _measured.get(owner)) is not None:
+            known.add(consumer)
+            return
+        measured = _measured[owner] = weakref.WeakSet([consumer])
+
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        with _lock:
+            consumers = list(measured)
+        return [
+            Observation(
+                consumer.refused(),
+                {"messaging.consumer.group.name": consumer.group_id, "messaging.client.id": consumer.client_id},
+            )
+            for consumer in consumers
+        ]
+
+    metrics.get_meter("wakeroll", meter_provider=provider).create_observable_gauge(
+        "wakeroll.refused_messages",
+        [observe],
+        unit="{message}",
+        description="Failed messages that wait in place, because the retry or dead letter topic does not take them.",
+    )
 
 
 def traced(handler: Handler, group_id: str, *, provider: TracerProvider | None = None) -> Handler:

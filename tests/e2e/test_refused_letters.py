@@ -106,7 +106,9 @@ def test_a_message_that_is_too_large_for_its_topic_waits_and_all_others_go_on(
         return place == (0, 5) or (place in ((0, 3), (0, 7)) and origin_of(message).attempt == 1 and not orderly)
 
     settings = {"max_retries": 0} if orderly else {"max_retries": 1}
-    running = Running(consumer_of(topic, orderly=orderly), fails, batch_size=16, **settings)
+    consumer = consumer_of(topic, orderly=orderly)
+    assert consumer.refused() == 0
+    running = Running(consumer, fails, batch_size=16, **settings)
     wait_until(lambda: coordinator.offsets(group_id, topic).get(1) == 40, "the other queue goes on")
     wait_until(lambda: coordinator.offsets(group_id, topic).get(0) == 5, "its own queue's offset stays before it")
     if not orderly:
@@ -115,9 +117,11 @@ def test_a_message_that_is_too_large_for_its_topic_waits_and_all_others_go_on(
     wait_until(lambda: "cannot store the failed message 5" in caplog.text, "the log reports it")
     assert running.is_alive()
     assert coordinator.offsets(group_id, topic)[0] == 5
+    assert consumer.refused() == 1
 
     set_in(coordinator, refusing, max_message_bytes="100000")
     wait_until(lambda: coordinator.offsets(group_id, topic).get(0) == 40, "it is stored")
+    assert consumer.refused() == 0
     running.stop()
 
     assert running.problem is None

@@ -1,16 +1,19 @@
 """Spans of handlers, with the real SDK of OpenTelemetry and a broker in memory."""
 
 import asyncio
+import gc
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from wakeroll import DeadLetter, InvalidUsage, Retry
-from wakeroll.telemetry import trace_properties, traced
+from wakeroll import Consumer, DeadLetter, InvalidUsage, Retry
+from wakeroll.telemetry import measure, trace_properties, traced
 from wakeroll.testing import MemoryBroker
 
 
@@ -122,3 +125,31 @@ def test_messages_without_a_span_have_no_link(traces):
 
     assert [len(span.links) for span in traces.spans("process orders")] == [0]
     assert trace_properties() == {}
+
+
+def test_the_gauge_has_one_value_per_consumer_while_it_exists():
+    """Its value is that of `Consumer.refused`, which tests/e2e/test_refused_letters.py shows."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+
+    def values() -> dict[object, object]:
+        found = reader.get_metrics_data()
+        metrics = [] if found is None else found.resource_metrics[0].scope_metrics[0].metrics
+        return {
+            point.attributes["messaging.client.id"]: point.value
+            for metric in metrics
+            if metric.name == "wakeroll.refused_messages"
+            for point in metric.data.data_points
+        }
+
+    with MemoryBroker() as broker:
+        broker.create_topic("orders")
+        with Consumer("billing", ["orders"], broker.bootstrap, client_id="one") as one:
+            measure(one, provider=provider)
+            with Consumer("billing", ["orders"], broker.bootstrap, client_id="two") as two:
+                measure(two, provider=provider)
+                assert values() == {"one": 0, "two": 0}
+            del two
+            gc.collect()
+            assert values() == {"one": 0}
+    provider.shutdown()

@@ -89,6 +89,8 @@ class SendBack:
         """Messages that Kafka did not acknowledge, with the time of the next try, in order."""
         self._held: deque[tuple[float, Letter, _Parcel]] = deque()
         """The same, of messages that are held."""
+        self._waiting: set[int] = set()
+        """Letters that wait in place, by their `id`: the topic refuses them, or has not taken them for long."""
         self._refused = RefusedLetters(connection, group_id)
         self._in_flight = 0
         self._closed = False
@@ -118,6 +120,11 @@ class SendBack:
                 self._thread = threading.Thread(target=self._run, name="wakeroll-send-back", daemon=True)
                 self._thread.start()
             self._changed.notify()
+
+    @property
+    def waiting(self) -> int:
+        """Failed messages that wait in place, because their topic does not take them; 0 after `close`."""
+        return 0 if self._closed else len(self._waiting)
 
     def close(self) -> None:
         """Give up messages that are not stored yet: their queue's offset is not committed beyond them."""
@@ -212,6 +219,7 @@ class SendBack:
         if error is not None:
             self._failed(letter, parcel, error)
             return
+        self._waiting.discard(id(letter))
         parcel.left.remove(letter)
         if not parcel.left:
             parcel.on_stored()
@@ -237,8 +245,11 @@ class SendBack:
             log.warning(said, origin.offset, origin.queue, topic, error.str())
         if error.fatal() or error.code() == KafkaError._FATAL:
             self._is_broken = True
-        if (is_refused or time.monotonic() > parcel.hold_s) and not parcel.hold():
-            return  # its queue was lost, or is left to others
+        if is_refused or time.monotonic() > parcel.hold_s:
+            if not parcel.hold():
+                self._waiting.discard(id(letter))
+                return  # its queue was lost, or is left to others
+            self._waiting.add(id(letter))
         if is_refused:
             self._held.append((time.monotonic() + HELD_AGAIN_S, letter, parcel))
         else:
