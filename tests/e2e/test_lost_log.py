@@ -1,24 +1,31 @@
 """A real broker whose log loses its tail or its head, or ends with records that are never delivered."""
 
 import os
+import re
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from confluent_kafka import Message, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from model import feature_levels
 from model.events import Level
 from model.signing import DEV_KEYS
 from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.broker import EmbeddedBroker
+from pipeline.metrics.observer_metrics import ObserverMetrics
+from pipeline.observer.offset_mirror import OffsetMirror
 from pipeline.spark.jars import ensure_jars
 from tests.support.systems.coordinator_thread import Coordinator
+from tests.support.systems.decision_sink import Sink
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, Queue
 from wakeroll.connection import Connection, close_producer
+from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.keys import key_to_sign, new_signer
 
 pytestmark = pytest.mark.e2e
@@ -31,7 +38,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedBr
     """A broker that tests may kill, with a control plane at the newest level."""
     ensure_jars()
     # The index of a log that was cut by hand is made again at the start.
-    with EmbeddedBroker(tmp_path_factory.mktemp("lossy")) as broker:
+    with EmbeddedBroker(tmp_path_factory.mktemp("lossy"), settings={"log.cleaner.backoff.ms": 100}) as broker:
         connection = Connection(broker.bootstrap)
         ensure_topics(connection)
         coordinator = Coordinator(connection)
@@ -196,6 +203,102 @@ def test_the_committed_offset_passes_the_markers_of_transactions_and_what_was_ab
             )
         assert consumer.lag() == {Queue(topic, "", 0): 0}
     assert seen == ["first", "second"]
+
+
+def test_mirrored_offsets_and_lag_come_to_rest_after_a_transactional_producer(newest):
+    """An autoscaler that reads them would keep a worker for ever, because of markers that nobody can consume."""
+    topic, connection = newest.topic(1), newest.connection
+    queue, group_id = Queue(topic, "", 0), f"group-{topic}"
+    producer = connection.producer(**{"transactional.id": topic})
+    producer.init_transactions(PATIENCE_S)
+    kafka, stop, sink = KafkaGroups(connection, PATIENCE_S), Event(), Sink(newest)
+    mirror = OffsetMirror(connection, re.compile(re.escape(group_id)), stop, ObserverMetrics(mirrors=True))
+    mirroring = Thread(target=mirror.run)
+    sink.start()
+    mirroring.start()
+    try:
+        with consumer_of(newest, topic) as consumer:
+            for round_number, is_committed in enumerate((True, False)):
+                producer.begin_transaction()
+                producer.produce(topic, str(round_number), partition=0)
+                producer.flush(PATIENCE_S)
+                if is_committed:
+                    producer.commit_transaction(PATIENCE_S)
+                else:
+                    producer.abort_transaction(PATIENCE_S)
+                end = 2 * (round_number + 1)  # each message is followed by a marker
+                wait_until(
+                    lambda end=end: kafka.read(group_id).offsets.get(queue) == end,
+                    f"Kafka's group has the end, {end}",
+                    between=lambda: consumer.poll(0.1),
+                    state=lambda: str(kafka.read(group_id).offsets),
+                )
+                assert Cluster(connection).all_offsets([(topic, 0)])[topic, 0][1] == end
+                assert consumer.lag() == {queue: 0}
+    finally:
+        stop.set()
+        mirroring.join()
+        sink.stop()
+        close_producer(producer, PATIENCE_S)
+
+
+def test_the_committed_offset_passes_messages_that_compaction_has_removed(newest):
+    """At the end of the log, only the marker of the transaction is left, which began the last segment."""
+    topic, connection = newest.topic(1), newest.connection
+    compacted = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.01"}
+    compacted |= {"delete.retention.ms": "0", "min.compaction.lag.ms": "0"}
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        topic,
+        incremental_configs=[
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in compacted.items()
+        ],
+    )
+    admin = connection.admin()
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+    producer = connection.producer(**{"transactional.id": topic})
+    producer.init_transactions(PATIENCE_S)
+
+    def send_all(messages: list[tuple[str, str | None]]) -> None:
+        producer.begin_transaction()
+        for key, value in messages:
+            producer.produce(topic, value, key=key, partition=0)
+        producer.flush(PATIENCE_S)
+
+    def await_compaction(left: list[int]) -> None:
+        wait_until(
+            lambda: offsets_in(connection, topic) == left,
+            f"messages {left} are left",
+            state=lambda: str(offsets_in(connection, topic)),
+        )
+
+    send_all([("kept", "value"), *((f"key-{number}", "value") for number in range(10))])
+    producer.commit_transaction(PATIENCE_S)
+    send_all([(f"key-{number}", None) for number in range(10)])
+    producer.commit_transaction(PATIENCE_S)
+    await_compaction([0, *range(12, 22)])
+    send_all([("kept", "aborted")])  # the second pass of the cleaner, which removes tombstones, needs something new
+    producer.abort_transaction(PATIENCE_S)
+    await_compaction([0])
+    close_producer(producer, PATIENCE_S)
+    _, end = Cluster(connection).all_offsets([(topic, 0)])[topic, 0]
+    assert end == 25, "22 messages and a marker for each of three transactions"
+
+    with consumer_of(newest, topic) as consumer:
+        assert read(consumer, 1) == ["value"]
+        await_commit(newest, topic, end, lambda: consumer.poll(0.1))
+        assert consumer.lag() == {Queue(topic, "", 0): 0}
+
+
+def offsets_in(connection: Connection, topic: str) -> list[int | None]:
+    """Return the offsets of the messages that a partition's log still has."""
+    found: list[int | None] = []
+    reader = connection.consumer(**{"enable.partition.eof": True})
+    reader.assign([TopicPartition(topic, 0, 0)])
+    while (message := reader.poll(PATIENCE_S)) is not None and message.error() is None:
+        found.append(message.offset())
+    reader.close()
+    return found
 
 
 def consume_until_committed(
