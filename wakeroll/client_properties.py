@@ -6,7 +6,7 @@ SDK and the observer use; `pipeline.kafka.java_properties` translates to those o
 
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from wakeroll.client_settings import JAVA
@@ -33,7 +33,12 @@ JAVA_LOGIN = (
 """Names of Java clients that are translated, and that librdkafka does not have."""
 
 _JAVA_NAMES = frozenset(JAVA).union(JAVA_LOGIN)
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_BLANKS = " \t\f"
+_JAVA_LINE = re.compile(r"[\w.]+\s*:")
+"""Begin of a line that only Java takes for a setting."""
+_SETTING = re.compile(r"((?:\\.|[^\\=: \t\f])*)([ \t\f]*[=:]?)[ \t\f]*(.*)", re.DOTALL)
+"""Name, separator and value of a logical line; a backslash makes the next character a part of the name."""
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -44,30 +49,31 @@ class InvalidConfigFile(InvalidUsage):
 def read_properties(path: Path) -> dict[str, str]:
     """Read a Kafka client properties file: ``name=value`` lines, ``#`` comments.
 
-    If the file has a name that only Java clients have, its values are read as Java reads them: a backslash escapes the
-    next character, and at the end of a line it continues the value. Otherwise values are taken literally.
+    If the file has a name that only Java clients have, or a line ``name: value``, it is read as Java reads it: a
+    backslash escapes the next character, and at the end of a line it continues the value. Otherwise values are taken
+    literally. As in both of Kafka's clients, blanks around a value do not belong to it.
 
     Raises:
         InvalidConfigFile: the file cannot be read, a line is neither a setting nor a comment, or a setting contains the
             text of a key or certificate. The message contains no value.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise InvalidConfigFile(f"cannot read the Kafka settings in {path}: {error}") from error
-    is_java = any(line.partition("=")[0].strip() in _JAVA_NAMES for line in lines)
+    lines = text.split("\n")  # not `splitlines`: a password may have other characters that end lines
+    plain = list(_plain(lines))
+    is_java = any(name in _JAVA_NAMES or _JAVA_LINE.match(name) for _, name, _ in plain)
     settings = {}
-    for number, text in _logical(lines) if is_java else _plain(lines):
-        name, separator, value = text.partition("=")
-        name, value = name.strip(), value.strip()
-        if not separator or not name:
+    for number, name, value in _as_java(lines) if is_java else plain:
+        if not name or value is None:
             raise InvalidConfigFile(f"{path} line {number} is not a setting; it must be name=value")
         if name in INLINE:
             raise InvalidConfigFile(
                 f"{path} line {number}: {name} contains the text of a key or certificate, which would appear in the "
                 f"plans of Spark; name a file instead: ssl.ca.location, ssl.certificate.location, ssl.key.location"
             )
-        settings[name] = _ESCAPE.sub(_unescaped, value) if is_java else value
+        settings[name] = value.strip()
     return settings
 
 
@@ -173,30 +179,36 @@ def _add(settings: dict[str, str], name: str, value: str, origin: str) -> None:
     settings[name] = value
 
 
-def _plain(lines: Iterable[str]) -> Iterable[tuple[int, str]]:
-    """Yield the number and text of each line that is not empty and not a comment."""
+def _plain(lines: Iterable[str]) -> Iterator[tuple[int, str, str | None]]:
+    """Yield number, name and value of each line that is not empty and not a comment; a line may have no value."""
     for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if text and not text.startswith(("#", "!")):
-            yield number, text
+        name, separator, value = line.strip().partition("=")
+        if (name or separator) and not name.startswith(("#", "!")):
+            yield number, name.strip(), value if separator else None
 
 
-def _logical(lines: Iterable[str]) -> Iterable[tuple[int, str]]:
-    """Yield the same, after lines that end with an odd number of backslashes are joined with the next one."""
-    joined, first = "", 0
+def _as_java(lines: Iterable[str]) -> Iterator[tuple[int, str, str | None]]:
+    """Yield the same as the class `java.util.Properties` reads it; a line is continued if it ends with a backslash."""
+    joined, first, is_continued = "", 0, False
     for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not joined and (not text or text.startswith(("#", "!"))):
+        text = line.removesuffix("\r").lstrip(_BLANKS)
+        if not is_continued and (not text or text.startswith(("#", "!"))):
             continue
-        first = first if joined else number
-        joined += text
-        if (len(joined) - len(joined.rstrip("\\"))) % 2:
+        joined, first = (joined + text, first) if is_continued else (text, number)
+        is_continued = (len(text) - len(text.rstrip("\\"))) % 2 == 1
+        if is_continued:
             joined = joined[:-1]
-            continue
-        yield first, joined
-        joined = ""
-    if joined:
-        yield first, joined
+        elif joined:
+            yield first, *_parts(joined)
+    if is_continued and joined:
+        yield first, *_parts(joined)
+
+
+def _parts(line: str) -> tuple[str, str | None]:
+    found = _SETTING.fullmatch(line)
+    assert found is not None  # each line has that form
+    name, separator, value = found.groups()
+    return _ESCAPE.sub(_unescaped, name), _ESCAPE.sub(_unescaped, value) if separator else None
 
 
 def _unescaped(escape: re.Match[str]) -> str:

@@ -1,7 +1,9 @@
 """One file of settings for both of Kafka's clients: how it is read, and in which names each client gets it."""
 
+from io import StringIO
 from pathlib import Path
 
+import javaproperties
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -226,15 +228,57 @@ def test_a_key_in_the_file_itself_is_refused(tmp_path, name):
     assert "MIISECRET" not in str(refused.value)
 
 
-def test_a_line_that_is_no_setting_is_not_quoted(tmp_path):
+@pytest.mark.parametrize("line", ["sasl.password {0}", "={0}", "ssl.truststore.type=PEM\nx\\\n{0}"])
+def test_a_line_that_is_no_setting_is_not_quoted(tmp_path, line):
     """It may be half of a password."""
     file = tmp_path / "client.properties"
-    file.write_text(f"sasl.password: {PASSWORD}\n")
+    secret = PASSWORD.replace(" ", "")
+    file.write_text(line.format(secret))
 
     with pytest.raises(InvalidConfigFile) as refused:
         read_properties(file)
 
-    assert str(refused.value) == f"{file} line 1 is not a setting; it must be name=value"
+    assert str(refused.value) == f"{file} line {1 + line.count('PEM')} is not a setting; it must be name=value"
+
+
+def test_a_colon_is_a_separator_as_in_java(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol: SASL_SSL\nsasl.mechanism : PLAIN\nsasl.username=a:b\n")
+
+    assert read_properties(file) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "a:b",
+    }
+
+
+def test_an_escaped_blank_does_not_swallow_the_next_setting(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text("ssl.truststore.type=PEM\nssl.key.password=a\\ \nsasl.mechanism=PLAIN\n")
+
+    assert read_properties(file) == {
+        "ssl.truststore.type": "PEM",
+        "ssl.key.password": "a",  # Kafka's Java client removes blanks around a value too
+        "sasl.mechanism": "PLAIN",
+    }
+
+
+@given(st.lists(st.text(alphabet="ab\\\\=: \t\f#!u0éx\u2028\x85", max_size=12), max_size=6))
+def test_a_java_file_is_read_as_another_reader_of_java_files_reads_it(tmp_path_factory, lines):
+    """The other one is the package javaproperties, which the SDK does not need."""
+    text = "\n".join(["ssl.truststore.type=PEM", *lines])
+    file = tmp_path_factory.mktemp("java") / "client.properties"
+    file.write_text(text, encoding="utf-8", newline="\n")
+    try:
+        parsed = [one for one in javaproperties.parse(StringIO(text)) if isinstance(one, javaproperties.KeyValue)]
+    except javaproperties.InvalidUEscapeError:
+        return
+    try:
+        found = read_properties(file)
+    except InvalidConfigFile:
+        assert any(not one.key or not one.value for one in parsed)
+    else:
+        assert found == {one.key: one.value.strip() for one in parsed}
 
 
 # --- the line of a Java login ---
