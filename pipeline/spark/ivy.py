@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies
 from xml.sax.saxutils import quoteattr
 
@@ -73,7 +74,10 @@ def retrieve(
     names = ["-settings", f"{CACHE}/settings.xml", "-ivy", f"{CACHE}/ivy.xml", "-cache", CACHE]
     names += ["-types", "jar", "bundle", "-confs", *configurations]
     pattern = f"{into}/[conf]/[artifact]-[revision].[ext]"
-    command = [java, *proxy_options(getproxies()), "-jar", str(_ivy()), *names, "-retrieve", pattern]
+    options = cache / "java.options"  # a password of a proxy must not be in the list of processes
+    options.touch(mode=0o600)
+    options.write_text("\n".join(map(_quoted, proxy_options(getproxies()))), encoding="utf-8")
+    command = [java, f"@{CACHE}/{options.name}", "-jar", str(_ivy()), *names, "-retrieve", pattern]
     ivy = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(keep_open,), bufsize=0
     )
@@ -88,6 +92,7 @@ def retrieve(
         # On Ctrl-C, this stops Ivy; after its end, this does nothing.
         ivy.kill()
         ivy.wait()
+        options.unlink(missing_ok=True)
         (cache / "ivy.log").write_text("\n".join(lines), encoding="utf-8")
     if ivy.returncode != 0:
         raise IvyFailed(explain("\n".join(lines), cache))
@@ -118,17 +123,49 @@ def proxy_options(proxies: Mapping[str, str]) -> list[str]:
     """Convert the proxies that pip uses (https_proxy and the like) to options of Java, which does not read them.
 
     Args:
-        proxies: URLs by scheme; "no" lists hosts without a proxy, separated by commas.
+        proxies: URLs by scheme; "all" counts for schemes without one, and "no" lists hosts without a proxy, separated
+            by commas: each with its subdomains, as pip does it.
+
+    Raises:
+        IvyFailed: a URL is not one; the message does not contain it, because it may have a password.
     """
     options = []
-    for scheme in ("http", "https"):
-        if address := re.match(r"(?:\w+://)?(?:[^@/]*@)?([^:/]+):(\d+)", proxies.get(scheme, "")):
-            options += [f"-D{scheme}.proxyHost={address[1]}", f"-D{scheme}.proxyPort={address[2]}"]
-    if options and proxies.get("no"):
-        direct = [host.strip() for host in proxies["no"].split(",")]
-        hosts = "|".join(f"*{host}" if host.startswith(".") else host for host in direct if host)
-        options.append(f"-Dhttp.nonProxyHosts={hosts}")
-    return options
+    for scheme, default_port in (("http", 80), ("https", 443)):
+        if not (url := proxies.get(scheme) or proxies.get("all") or ""):
+            continue
+        try:
+            proxy = urlsplit(url if "://" in url else f"//{url}")
+            host, port = proxy.hostname, proxy.port
+        except ValueError:
+            host, port = None, None
+        if not host:
+            raise IvyFailed(f"the address in {scheme}_proxy is not valid; it must be http://HOST:PORT")
+        if proxy.scheme.startswith("socks"):
+            options += [f"-DsocksProxyHost={host}", f"-DsocksProxyPort={port or 1080}"]
+            continue
+        options += [f"-D{scheme}.proxyHost={host}", f"-D{scheme}.proxyPort={port or default_port}"]
+        if proxy.username:  # Ivy reads these names for either scheme; Java's own list refuses passwords for HTTPS
+            options += [
+                f"-Dhttp.proxyUser={unquote(proxy.username)}",
+                f"-Dhttp.proxyPassword={unquote(proxy.password or '')}",
+                "-Djdk.http.auth.tunneling.disabledSchemes=",
+            ]
+    if options and (direct := _direct_hosts(proxies.get("no", ""))):
+        options.append(f"-Dhttp.nonProxyHosts={'|'.join(direct)}")
+    return list(dict.fromkeys(options))
+
+
+def _direct_hosts(no_proxy: str) -> list[str]:
+    """Return Java's patterns for a list of hosts without a proxy; ports are left out, which Java does not know."""
+    patterns = []
+    for entry in no_proxy.split(","):
+        host = re.sub(r":\d+$", "", entry.strip().lstrip(".")) if entry.count(":") < 2 else entry.strip()
+        if host == "*":
+            return ["*"]
+        is_address = re.fullmatch(r"[\d.]+|\[?[0-9a-fA-F:]+\]?", host) is not None
+        if host:
+            patterns += [host] if is_address or host == "localhost" else [host, f"*.{host}"]
+    return patterns
 
 
 def _lines(ivy: "subprocess.Popen[bytes]", silence_s: float) -> Iterator[str]:
@@ -144,6 +181,12 @@ def _lines(ivy: "subprocess.Popen[bytes]", silence_s: float) -> Iterator[str]:
         for line in lines:
             yield line.decode("utf-8", "replace")
     raise IvyFailed(f"the Maven repository has sent nothing for {silence_s:g} s; {_CHECK_NETWORK}, then start again")
+
+
+def _quoted(option: str) -> str:
+    """Return an option as a line of a file of arguments that Java reads."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _ivy() -> Path:

@@ -1,5 +1,6 @@
 """The JARs: fetched once, from a real HTTP server by the real Ivy, whatever goes wrong on the way."""
 
+import base64
 import hashlib
 import http.server
 import re
@@ -10,6 +11,7 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pyspark
 import pytest
@@ -17,7 +19,7 @@ import pytest
 from pipeline.spark import jar_paths as jar_paths_module
 from pipeline.spark import s3_classes
 from pipeline.spark.hadoop_defaults import hadoop_defaults_jar
-from pipeline.spark.ivy import explain, proxy_options
+from pipeline.spark.ivy import IvyFailed, explain, proxy_options
 from pipeline.spark.jar_paths import LOCAL, S3, SPARK, JarSet, jar_paths, our_jars
 from pipeline.spark.jar_sums import JarsMissing
 from pipeline.spark.jars import ensure_jars
@@ -43,6 +45,10 @@ class Mirror(http.server.ThreadingHTTPServer):
             ).encode()
         self.stalled: set[str] = set()
         self.asked: list[str] = []
+        self.login = ""
+        """User and password of this server as a proxy."""
+        self.refused = 0
+        """Number of requests without them."""
         self.closing = threading.Event()
 
     def downloads(self) -> list[str]:
@@ -66,6 +72,16 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         """Say how large a file is."""
+        self.path = urlsplit(self.path).path  # a proxy receives the whole URL
+        if self.server.login:
+            expected = f"Basic {base64.b64encode(self.server.login.encode()).decode()}"
+            if self.headers.get("Proxy-Authorization") != expected:
+                self.server.refused += 1
+                self.send_response(407)
+                self.send_header("Proxy-Authenticate", 'Basic realm="proxy"')
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
         if self.path not in self.server.files:
             self.send_error(404)
             return
@@ -349,16 +365,53 @@ def test_what_ivy_says_at_length_becomes_a_sentence(output, sentence):
 
 def test_proxies_of_the_environment_are_java_s_too():
     """Pip follows https_proxy, Java does not: the same machine would install PySpark and then fail to fetch JARs."""
-    proxies = {"http": "http://proxy:3128", "https": "http://user:word@proxy.example:8080/", "no": "localhost, .corp"}
+    proxies = {"http": "http://proxy:3128", "https": "http://proxy.example:8080/", "no": "localhost, .corp, 10.0.0.7"}
 
     assert proxy_options(proxies) == [
         "-Dhttp.proxyHost=proxy",
         "-Dhttp.proxyPort=3128",
         "-Dhttps.proxyHost=proxy.example",
         "-Dhttps.proxyPort=8080",
-        "-Dhttp.nonProxyHosts=localhost|*.corp",
+        "-Dhttp.nonProxyHosts=localhost|corp|*.corp|10.0.0.7",
     ]
     assert proxy_options({}) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [
+        ("http://proxy.corp", "proxy.corp", "443"),
+        ("proxy.corp:8080", "proxy.corp", "8080"),
+        ("http://[fd00::1]:3128", "fd00::1", "3128"),
+        ("http://user:word@proxy:3128", "proxy", "3128"),
+    ],
+)
+def test_an_address_of_a_proxy_may_have_every_form_that_pip_takes(url, host, port):
+    options = proxy_options({"https": url})
+
+    assert options[:2] == [f"-Dhttps.proxyHost={host}", f"-Dhttps.proxyPort={port}"]
+
+
+def test_further_rules_of_proxies():
+    assert proxy_options({"all": "socks5://gate"}) == ["-DsocksProxyHost=gate", "-DsocksProxyPort=1080"]
+    assert proxy_options({"http": "a:1", "no": "b.example:80,*"})[-1] == "-Dhttp.nonProxyHosts=*"
+    assert proxy_options({"http": "a:1", "no": "b.example:80"})[-1] == "-Dhttp.nonProxyHosts=b.example|*.b.example"
+    with pytest.raises(IvyFailed, match="the address in https_proxy is not valid; it must be http://HOST:PORT") as bad:
+        proxy_options({"https": "http://u:secret@proxy:port"})
+    assert "secret" not in str(bad.value)
+
+
+def test_jars_are_fetched_through_a_proxy_with_a_password(folder, mirror, monkeypatch):
+    """The password has characters that a URL and a file of arguments escape; it is not left in a file."""
+    mirror.login = 'us er:p"w\\d'
+    monkeypatch.setenv("http_proxy", f"http://us%20er:p%22w%5Cd@127.0.0.1:{mirror.server_port}")
+    monkeypatch.setenv("no_proxy", "elsewhere.example")
+
+    fetch(folder, mirror, url="http://maven.example")
+
+    assert mirror.downloads() == ["alpha-1.jar", "beta-2.jar"]
+    assert mirror.refused > 0
+    assert [file for file in folder.rglob("*") if file.is_file() and b"w\\d" in file.read_bytes()] == []
 
 
 @pytest.mark.parametrize(
@@ -400,10 +453,10 @@ def test_no_jar_of_ours_is_in_spark_already():
     assert ours & of_spark == set()
 
 
-def fetch(folder: Path, mirror: Mirror) -> list[str]:
-    """Fetch from the mirror; return what was said."""
+def fetch(folder: Path, mirror: Mirror, url: str = "") -> list[str]:
+    """Fetch from the mirror, or from the URL of another one; return what was said."""
     said: list[str] = []
-    ensure_jars(jars=set_of(folder), maven_url=mirror.url, say=said.append)
+    ensure_jars(jars=set_of(folder), maven_url=url or mirror.url, say=said.append)
     return said
 
 
