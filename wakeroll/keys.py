@@ -36,17 +36,21 @@ def read_keys(path: str | Path | None) -> Keys:
     """
     if path is None:
         return DEV_KEYS
+    keys = _read(path)
+    if not keys:
+        raise InvalidKeys(f"there is no key in {path}; `wakeroll keys new --role ROLE --file {path}` adds one")
+    clients = [key for key in keys if isinstance(key, ClientKey)]
+    return Keys.of((key for key in keys if isinstance(key, Key)), clients)
+
+
+def _read(path: str | Path) -> list[Key | ClientKey]:
     try:
         entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeError) as error:
         raise InvalidKeys(f"cannot read the keys in {path}: {error}") from None
     except tomllib.TOMLDecodeError:  # its message may quote a secret
         raise InvalidKeys(f"the keys in {path} are not TOML; `wakeroll keys new` prints a valid entry") from None
-    if not entries:
-        raise InvalidKeys(f"there is no key in {path}; `wakeroll keys new` creates one")
-    keys = [_key(path, key_id, entry) for key_id, entry in entries.items()]
-    clients = [key for key in keys if isinstance(key, ClientKey)]
-    return Keys.of((key for key in keys if isinstance(key, Key)), clients)
+    return [_key(path, key_id, entry) for key_id, entry in entries.items()]
 
 
 def entry_of(key: Key | ClientKey) -> str:
@@ -82,13 +86,13 @@ def new_client_key(groups: str, key_id: str | None = None) -> ClientKey:
 
 
 def add_key(path: Path, key: Key | ClientKey) -> None:
-    """Append a key to a file. A new file is readable only by its owner.
+    """Append a key to a file, which may be empty. A new file is readable only by its owner.
 
     Raises:
         InvalidKeys: the file cannot be read, or already has a key with this id.
         OSError: the file cannot be written.
     """
-    if path.exists() and key.key_id in {key_id for key_id, _ in read_keys(path).roles()}:
+    if path.exists() and key.key_id in {known.key_id for known in _read(path)}:
         raise InvalidKeys(f"{path} already has a key {key.key_id!r}; choose another id")
     path.touch(mode=0o600)
     with path.open("a", encoding="utf-8") as file:

@@ -82,7 +82,7 @@ def test_a_file_that_everybody_may_read_is_warned_of(file, mode, warns):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "there is no key in {file}; `wakeroll keys new` creates one"),
+        ("", "there is no key in {file}; `wakeroll keys new --role ROLE --file {file}` adds one"),
         (f"{SECRET}", "the keys in {file} are not TOML; `wakeroll keys new` prints a valid entry"),
         (f'secret = "{SECRET}"', "an entry in {file} must have an id, a role and a secret"),
         (f'["{SECRET}"]\nrole = "operator"\nsecret = "{SECRET}"', "an entry in {file} must have an id"),
@@ -105,6 +105,20 @@ def test_a_mistake_in_the_file_is_named_without_its_secrets(file, text, sentence
 
     assert str(mistake.value).startswith(sentence.format(file=file))
     assert SECRET not in str(mistake.value).lower()
+
+
+@pytest.mark.parametrize("content", ["", "\n", "# keys of production\n", "# without an end of line"])
+def test_a_key_is_added_to_a_file_without_keys(file, content):
+    """As the message about such a file advises, and as a tool leaves it that creates files with their modes."""
+    file.write_text(content)
+
+    add_key(file, new_key("operator", "ops-1"))
+    add_key(file, new_key("observer", "obs-1"))
+
+    assert [key_id for key_id, _ in read_keys(file).roles()] == ["ops-1", "obs-1"]
+    assert file.read_text().startswith(content)
+    with pytest.raises(InvalidKeys, match="already has a key 'ops-1'"):
+        add_key(file, new_key("operator", "ops-1"))
 
 
 def test_a_file_that_is_not_there_is_a_mistake_with_a_sentence(file):
