@@ -31,6 +31,7 @@ ROUGH = (
     "expire",
     "set the wall clock",
     "truncate",
+    "change the mode",
 )
 """Steps that break something, or that an operator makes."""
 ENABLED = (*GRACEFUL, *ROUGH)
@@ -56,6 +57,7 @@ class GroupPlan:
     heartbeat_ms: int
     revoke_timeout_ms: int
     mode: Mode = "clustering"
+    """Mode of its first members; the step "change the mode" changes that of a broadcasting group."""
     later_tags: tuple[str, ...] | None = None
     """Tags that members want which a rolling deployment starts later; None: all members want the same."""
 

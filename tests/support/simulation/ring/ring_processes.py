@@ -27,6 +27,8 @@ CLOSE_S = 5.0
 SLACK_S = 3.0
 """How much longer than its timeouts a method may take, for the slices of waits."""
 NEVER = 10**9
+REFUSED_S = 30.0
+"""How long an application waits until it joins again after a refusal (s); see docs/protocol.md."""
 WAIT_S = 1.0
 """How long an application waits before it tries again (s)."""
 
@@ -137,9 +139,10 @@ class ConsumerProcess(Process):
     def __init__(self, world: "RingWorld", name: str, group: "GroupPlan", tags: tuple[str, ...]) -> None:
         super().__init__(world, name)
         self.group = group
+        self.mode = world.modes[group.group_id]
         self.tags = tags
         """Tags that it wants; none: it wants all messages."""
-        self.audience = audience_of(group.group_id, group.mode, name)
+        self.audience = audience_of(group.group_id, self.mode, name)
         """Name of those who share its messages; see `Truth.groups`."""
         self.consumer: Consumer | None = None
         self.fails = group.fails
@@ -174,7 +177,7 @@ class ConsumerProcess(Process):
         return {
             "client_id": self.name,
             "consume_from": "first",
-            "mode": self.group.mode,
+            "mode": self.mode,
             "orderly": self.group.orderly,
             "strategy": self.group.strategy,
             "commit_interval": self.rng.choice([0.1, 2.0, 5.0]),
@@ -195,6 +198,8 @@ class ConsumerProcess(Process):
                     self.consume(self.consumer)
             except ConsumerFenced as problem:
                 self.say(f"is fenced: {problem.reason}")
+                if problem.reason == "refused":
+                    self.sleep(REFUSED_S)
             except (Crash, Interrupt) as problem:
                 self.say(f"ends by {problem!r}")
             except InvalidUsage as problem:
@@ -410,6 +415,8 @@ class AsyncProcess(ConsumerProcess):
                 await asyncio.sleep(WAIT_S)
             except ConsumerFenced as problem:
                 self.say(f"is fenced: {problem.reason}")
+                if problem.reason == "refused":
+                    await asyncio.sleep(REFUSED_S)
             except InvalidUsage as problem:
                 self.world.truth.find("misuse", f"{self.name}: {problem}")
                 return

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from model.events import Mode
 from tests.support.simulation.ring.ring_processes import AsyncProcess, ConsumerProcess, PollProcess, RunProcess
 from wakeroll import Admin, DeadLetters, WakerollError
 from wakeroll.operator_requests import RequestUnanswered
@@ -282,6 +283,20 @@ def _truncate(world: "RingWorld", rng: Random) -> str:
     return f"{topic}-{number} ends at {end} instead of {before}"
 
 
+def _change_the_mode(world: "RingWorld", rng: Random) -> str:
+    groups = [group for group in world.plan.groups if group.mode == "broadcasting"]
+    if not groups:
+        return ""
+    group = rng.choice(groups)
+    mode: Mode = "clustering" if world.modes[group.group_id] == "broadcasting" else "broadcasting"
+    world.modes[group.group_id] = mode
+    for member in world.members(group):
+        member.leave()
+    process = world.join(group, rng)
+    assert process is not None, "all others leave"
+    return f"of {group.group_id} to {mode}; {process.name} joins"
+
+
 def _set_the_wall_clock(world: "RingWorld", rng: Random) -> str:
     world.clock.wall_shift_s += rng.choice([-7_200, -5, 5, 7_200])
     return f"by {world.clock.wall_shift_s:g} s in all"
@@ -315,5 +330,6 @@ STEPS: dict[str, Do] = {
     "reshard": _reshard,
     "expire": _expire,
     "truncate": _truncate,
+    "change the mode": _change_the_mode,
     "set the wall clock": _set_the_wall_clock,
 }

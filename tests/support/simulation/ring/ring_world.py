@@ -58,6 +58,8 @@ class RingWorld:
         self.has_begun = False
         """Whether the first members have been started."""
         self.is_calm = False
+        self.modes = {group.group_id: group.mode for group in plan.groups}
+        """Mode of the members of a group that join from now on."""
         self._addresses: list[str] = []
         self._numbers: Counter[str] = Counter()
         self.log: RingLog
@@ -228,7 +230,7 @@ class RingWorld:
         if member.audience not in self.truth.groups:
             self.truth.groups[member.audience] = GroupTruth(
                 group_id=group.group_id,
-                client_id=member.name if group.mode == "broadcasting" else "",
+                client_id=member.name if member.mode == "broadcasting" else "",
                 last_tags=group.last_tags,
                 is_deployed=group.later_tags is not None,
                 max_retries=group.max_retries if "run" in group.kinds else None,
@@ -312,13 +314,14 @@ class RingWorld:
     def _behind(self, group: GroupPlan) -> dict[str, tuple[int, int]]:
         """Return queue, with the member in a broadcasting group -> committed offset and end, where they differ."""
         state = self.coordinator.group(group.group_id)
-        if group.mode == "clustering":
+        has_retries = self.modes[group.group_id] == "clustering" and "run" in group.kinds
+        if self.modes[group.group_id] == "clustering":
             offsets = {"": {} if state is None else state.offsets}
         else:
             known = {} if state is None else state.own_offsets
             names = [member.name for member in self.members(group)]
             offsets = {name: known[name].offsets if name in known else {} for name in names}
-        topics = [*group.topics, *([retry_topic_of(group.group_id)] if "run" in group.kinds else [])]
+        topics = [*group.topics, *([retry_topic_of(group.group_id)] if has_retries else [])]
         return {
             f"{topic}-{number} {name}".rstrip(): (known, partition.end)
             for name, of_name in offsets.items()
