@@ -5,6 +5,7 @@ nothing any more, without an error.
 """
 
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -17,16 +18,19 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
 from model.decisions import Membership, Offset
-from model.events import Heartbeat
+from model.events import Arrival, Heartbeat
 from model.queue import Queue
 from model.replay import encode_decision
+from pipeline.jobs.era_watch import EraWatch, LaterEra
 from pipeline.kafka.control_topics import ensure_topics
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.broker import EmbeddedBroker
+from pipeline.local.child_process import Child
 from pipeline.metrics.observer_metrics import ObserverMetrics
 from pipeline.observer import subscribed_topics
 from pipeline.observer.offset_mirror import OffsetMirror
 from pipeline.observer.topic_follower import Follower
+from pipeline.settings import Settings
 from pipeline.spark.jars import ensure_jars
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
@@ -43,7 +47,8 @@ ORDERS = Queue("orders", "", 0)
 OLD_RECORDS = 60
 """In each partition of the first inbox: the new one ends before that for a long time."""
 PLANES = ("ends-before", "has-it")
-SMALL = ("decisions-5", "decisions-1", "mirror", "observer")
+WAKES = "wakes"
+SMALL = ("decisions-5", "decisions-1", "eras-5", "eras-1", "mirror", "observer")
 """Prefixes of the topics of each test; these have one partition."""
 
 
@@ -53,7 +58,7 @@ def restarted(tmp_path_factory) -> Iterator[EmbeddedBroker]:
     ensure_jars()
     folder: Path = tmp_path_factory.mktemp("restarted")
     with EmbeddedBroker(folder) as broker:
-        for prefix in PLANES:
+        for prefix in (*PLANES, WAKES):
             ensure_topics(Connection(broker.bootstrap, topics=Topics(prefix)))
         for prefix in SMALL:
             connection = Connection(broker.bootstrap, topics=Topics(prefix))
@@ -90,9 +95,9 @@ def make_again(connection: Connection, topic: str) -> None:
     cluster.all_offsets((topic, partition) for partition in range(partitions))
 
 
-def joined(client_id: str, seq: int) -> bytes:
+def joined(client_id: str, seq: int, era: int = 1) -> bytes:
     return encode_decision(
-        Membership(shard="groups-0.1", seq=seq, group_id=GROUP, client_id=client_id, change="joined", epoch=1)
+        Membership(shard=f"groups-0.{era}", seq=seq, group_id=GROUP, client_id=client_id, change="joined", epoch=1)
     )
 
 
@@ -177,6 +182,59 @@ def test_a_reader_of_decisions_reads_a_topic_that_was_created_again(restarted, o
     finally:
         log.close()
         consumer.close()
+
+
+@pytest.mark.parametrize("old", [5, 1], ids=["it ends before the position", "it has the position"])
+def test_a_replica_hears_of_a_later_era_in_a_topic_that_was_created_again(restarted, old):
+    """Otherwise it would decide for nobody, without a word."""
+    settings = Settings(bootstrap=restarted.bootstrap, prefix=f"eras-{old}", partitions=1, replica="b")
+    connection, topic = settings.connection, settings.connection.topics.decisions
+    append(connection, topic, *(joined("c", number + 1) for number in range(old)))
+
+    with EraWatch(settings).start({"groups-0": 1}) as watch:
+        make_again(connection, topic)
+        append(connection, topic, joined("c", 1), joined("d", 1, era=2))
+
+        def is_later() -> bool:
+            try:
+                watch.raise_if_later()
+            except LaterEra as error:
+                return "groups-0 has begun era 2, but replica 'b' decides in era 1" in str(error)
+            return False
+
+        wait_until(is_later, "the later era is found")
+
+
+def test_a_group_is_woken_when_the_new_decisions_show_that_it_has_no_members(restarted, group_id, tmp_path):
+    """`wakeroll wake` takes its members for unknown until then."""
+    connection, started = Connection(restarted.bootstrap, topics=Topics(WAKES)), tmp_path / "started"
+    plane = Coordinator(connection)
+    plane.start()
+
+    def join_and_leave() -> None:
+        with Consumer(group_id, [topic], connection.bootstrap, prefix=WAKES, consume_from="first") as consumer:
+            wait_until(lambda: consumer.assignment(), "it has joined", between=lambda: consumer.poll(0.05))
+        wait_until(lambda: not plane.members(group_id), "it has left")
+
+    with ExitStack() as stack:
+        stack.callback(plane.stop)
+        topic = plane.topic(1, is_pulled=False)
+        join_and_leave()
+        where = ["--topic", topic, "--bootstrap", connection.bootstrap, "--prefix", WAKES]
+        argv = [sys.executable, "-m", "pipeline.cli", "wake", group_id, "--exec", f"touch {started}", *where]
+        waker = stack.enter_context(Child("the waker", argv, log=tmp_path / "waker.log"))
+        wait_until(lambda: "has the lease" in waker.log_tail(), "the waker watches", state=waker.log_tail)
+        make_again(connection, connection.topics.decisions)
+        plane.replace_producer()
+        wait_until(
+            lambda: "reading it from its start" in waker.log_tail(), "the waker finds the new log", state=waker.log_tail
+        )
+        assert not started.exists()
+
+        join_and_leave()
+        plane.produce(topic, 0, 1)
+        plane.report(Arrival(queue=Queue(topic, "", 0), next_offset=1))
+        wait_until(started.exists, "a worker is started", state=waker.log_tail)
 
 
 def running(target: Callable[[], object], stop: threading.Event) -> ExitStack:
