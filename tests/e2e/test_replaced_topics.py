@@ -23,6 +23,7 @@ from model.queue import Queue
 from model.replay import encode_decision
 from pipeline.jobs.era_watch import EraWatch, LaterEra
 from pipeline.kafka.control_topics import ensure_topics
+from pipeline.kafka.log_spans import Span, read_spans
 from pipeline.kafka.topic_admin import Cluster
 from pipeline.local.broker import EmbeddedBroker
 from pipeline.local.child_process import Child
@@ -48,7 +49,7 @@ OLD_RECORDS = 60
 """In each partition of the first inbox: the new one ends before that for a long time."""
 PLANES = ("ends-before", "has-it")
 WAKES = "wakes"
-SMALL = ("decisions-5", "decisions-1", "eras-5", "eras-1", "mirror", "observer")
+SMALL = ("decisions-5", "decisions-1", "eras-5", "eras-1", "mirror", "observer", "spans")
 """Prefixes of the topics of each test; these have one partition."""
 
 
@@ -245,6 +246,17 @@ def running(target: Callable[[], object], stop: threading.Event) -> ExitStack:
     stack.callback(thread.join)
     stack.callback(stop.set)
     return stack
+
+
+@pytest.mark.parametrize("begin", [0, 20], ids=["it has the beginning", "it ends before"])
+def test_a_part_of_a_log_that_was_created_again_is_not_taken_for_whole(restarted, begin):
+    """`reshard` would leave out records, and `restore` eras, without a word."""
+    connection = Connection(restarted.bootstrap, topics=Topics("spans"))
+    topic = connection.topics.decisions
+    append(connection, topic, *[joined("c", 1)] * 3)
+
+    with pytest.raises(NotReachable, match=rf"{topic}-0 does not have .* begins at 0 and ends at \d+; it was created"):
+        list(read_spans(connection, {(topic, 0): Span(begin, 40)}))
 
 
 def test_the_mirror_copies_what_a_topic_has_that_was_created_again(restarted):
