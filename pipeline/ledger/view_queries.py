@@ -129,7 +129,7 @@ arrivals as (
 ),
 
 reported as (
-    -- The JSON omits an offset of 0 and an empty broker.
+    -- The JSON omits an offset of 0 in a route, and an empty broker. An arrival without an offset is no valid event.
     select
         said.topic,
         said.broker,
@@ -139,7 +139,7 @@ reported as (
         at_ms
     from reports
     union all
-    select said.queue.topic, said.queue.broker, said.queue.queue_id, coalesce(said.next_offset, 0), null, at_ms
+    select said.queue.topic, said.queue.broker, said.queue.queue_id, said.next_offset, null, at_ms
     from arrivals
 ),
 

@@ -53,6 +53,15 @@ def test_the_lag_begins_at_the_committed_offset(tables):
     assert lag_of(tables) == (80, 20)
 
 
+def test_an_arrival_without_an_offset_says_nothing_about_the_end(tables):
+    """The coordinator rejects it, and a lag of 0 would stop the workers of the group."""
+    append(tables, 10, route(100, 0))
+    junk = b'{"type": "arrival", "queue": {"topic": "orders", "queue_id": 0}}'
+    tables.execute("insert into events values (20, 'arrival', 0, ?)", [junk])
+
+    assert lag_of(tables) == (80, 10)
+
+
 def test_messages_that_were_deleted_unread_are_no_lag(tables):
     append(tables, 10, route(50, 0))
     append(tables, 30, route(100, 60))
