@@ -17,7 +17,8 @@ CHANGES: Mapping[int, str] = {
     3: "a member is evicted as deaf only when others have received records that were sent after its own; "
     "a topic that did not exist when a group subscribed it, or that was recreated, is consumed from its first message; "
     "committed offsets have leader epochs and go back with a log that lost its tail; forget_after_ms applies; "
-    "members with different filters of a topic keep messages for each other",
+    "members with different filters of a topic keep messages for each other; "
+    "a waiting instance that joins expires in time",
 }
 """Level -> what is new in it."""
 

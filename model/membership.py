@@ -289,7 +289,10 @@ def _go_on_without(turn: Turn, gone: Iterable[tuple[str, Member]]) -> Outcome:
         if rival is not None and now_ms - rival.seen_ms <= WAITING_MS:
             outcomes.append(heartbeat(turn, rival.beat))
             if client_id in group.members:
-                group.members[client_id].seen_ms = rival.seen_ms
+                newcomer = group.members[client_id]
+                newcomer.seen_ms = rival.seen_ms
+                if turn.level >= 3:  # its session may end before all others
+                    group.remind(group.session_ends_ms(newcomer))
     conflicts.review_all(turn)
     _note_if_empty(turn)
     return combined(*outcomes)

@@ -109,6 +109,8 @@ def _follow(evidence: Evidence, book: Book) -> Iterator[Broken]:
             for group_id, group in roll.groups.items():
                 for member in group.members.values():
                     # Sessions end by the ticks; records between them may have put the clock ahead.
+                    if _is_unwatched(evidence, member):
+                        continue
                     if page.clock_ms > member.seen_ms + _trusted_ms(evidence, group, member) + SLACK_MS:
                         says = f"{member.life} is silent for {page.clock_ms - member.seen_ms} ms, and does not expire"
                         yield Broken("not expired", page.at_ms, says, None, group_id)
@@ -127,6 +129,12 @@ def _wrong_decision(evidence: Evidence, book: Book, roll: Roll, page: Page, deci
         return
     for says in said:
         yield Broken(rule, page.at_ms, says, None, decision.group_id)
+
+
+def _is_unwatched(evidence: Evidence, member: Present) -> bool:
+    """Whether a member had waited for its client_id, and was not heard since: below level 3 it expires late."""
+    level_ms = evidence.plan.level_ms
+    return member.since_ms > member.seen_ms and (level_ms is None or level_ms > 0)
 
 
 def _trusted_ms(evidence: Evidence, group: Gathering, member: Present) -> int:
