@@ -90,7 +90,7 @@ clean: ## delete the environment, JARs, data and checkpoints of this checkout
 # ARGS names choices, such as kafka-3.9.2, if `jars` is the goal; otherwise it belongs to the goal that needs the JARs.
 jars: .venv/.installed
 	@.venv/bin/wakeroll jars --quiet spark broker $(if $(filter jars,$(MAKECMDGOALS)),$(ARGS))
-	@$(OURS) -m pipeline.spark.class_data_sharing
+	@$(OURS) -m wakeroll_pipeline.spark.class_data_sharing
 
 # An environment contains its own path and that of its Python.  So it is created again if it was moved or its Python is
 # gone.  An interrupted pip needs no such check: a package counts as installed only when its last file has been written.
@@ -101,7 +101,7 @@ endif
 .venv/.made:
 	@rm -rf .venv
 	@command -v "$(PYTHON)" >/dev/null || { echo "python: $(PYTHON) not found; install Python 3.11 or newer." >&2; exit 1; }
-	@"$(PYTHON)" pipeline/prerequisites.py
+	@"$(PYTHON)" pipeline/wakeroll_pipeline/prerequisites.py
 	@echo "Setting up .venv and the JARs: about 3 minutes and 1.5 GB, once.  If interrupted, the next run continues."
 	"$(PYTHON)" -m venv .venv
 	@# Older versions of pip have no option --group.

@@ -25,19 +25,19 @@ from bench.machine import this_machine
 from bench.running_system import settings_in
 from bench.settled_state import prepare_settled
 from bench.text_tables import digits, table
-from model.config import MAX_RECORD_BYTES, TICK_MS
-from model.decisions import AnyDecision, Membership
-from model.events import Tick
-from pipeline.jobs import coordinate
-from pipeline.jobs.supervise import raise_if_dead
-from pipeline.kafka.log_spans import Span, read_spans
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.settings import Settings
-from pipeline.sources.kafka_source import records
-from pipeline.spark.session import start_session
 from wakeroll.connection import close_producer
 from wakeroll.epoch_ms import now_ms
+from wakeroll_model.config import MAX_RECORD_BYTES, TICK_MS
+from wakeroll_model.decisions import AnyDecision, Membership
+from wakeroll_model.events import Tick
+from wakeroll_pipeline.jobs import coordinate
+from wakeroll_pipeline.jobs.supervise import raise_if_dead
+from wakeroll_pipeline.kafka.log_spans import Span, read_spans
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sources.kafka_source import records
+from wakeroll_pipeline.spark.session import start_session
 
 RECORDS = 2_000_000
 GROUPS = (100, 1_000, 10_000, 100_000)

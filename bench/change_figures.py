@@ -9,7 +9,7 @@ from msgspec import Struct
 from bench.handed_out import Effect, Kind
 from bench.machine import Machine
 from bench.text_tables import table
-from model.config import COMMIT_INTERVAL_MS
+from wakeroll_model.config import COMMIT_INTERVAL_MS
 
 CHANGES = Path(__file__).parent / "changes.json"
 

@@ -13,8 +13,8 @@ from bench.group_cases import Case
 from bench.handed_out import Change, Handed, Kind, LogTail
 from bench.running_system import make_topic
 from bench.steady_traffic import SteadyTraffic
-from pipeline.local.child_process import Child
 from wakeroll.connection import Connection
+from wakeroll_pipeline.local.child_process import Child
 
 QUEUES = 12
 """So that three consumers have four each, and four have three."""

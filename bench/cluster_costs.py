@@ -16,7 +16,7 @@ from bench.arguments import add_folder, add_times
 from bench.machine import this_machine
 from bench.running_system import settings_in
 from bench.storage_costs import Costs, as_table, measure
-from pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 MASTERS = ("local[4]", "local-cluster[2,1,1024]")
 STATE_PARTITIONS = (1, 2, 4)

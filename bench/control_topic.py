@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from model.decisions import AnyDecision
-from model.events import ON_EVERY_PARTITION, AnyEvent
-from model.partitioner import partition_of
-from model.records import Record, entity_of
-from model.shard import Shard
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.events import ON_EVERY_PARTITION, AnyEvent
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.records import Record, entity_of
+from wakeroll_model.shard import Shard
 
 _encode = msgspec.json.Encoder().encode
 

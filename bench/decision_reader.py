@@ -6,15 +6,15 @@ import msgspec
 from confluent_kafka import TopicPartition
 from msgspec import Struct, structs
 
-from model.decisions import TO_A_CLIENT, AnyDecision, Assignment, Wake
-from model.events import AnyEvent, Arrival, Heartbeat, Pull
-from model.queue import Queue
-from pipeline.kafka.topic_admin import Cluster
 from wakeroll.connection import Connection, take
+from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Assignment, Wake
+from wakeroll_model.events import AnyEvent, Arrival, Heartbeat, Pull
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.kafka.topic_admin import Cluster
 
 BATCH = 500
 PROBED = "probe"
-"""The client of `pipeline.local.traffic.Probe`."""
+"""The client of `wakeroll_pipeline.local.traffic.Probe`."""
 
 _NEWS = ("arrival", "unknown")
 """Reasons of a wake after which there may be something to read."""

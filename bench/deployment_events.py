@@ -4,10 +4,10 @@ from collections import deque
 
 from bench.control_topic import ControlTopic
 from bench.population import START_MS, Heard, Population
-from model.config import HEARTBEAT_MS
-from model.decisions import Wake
-from model.events import Arrival, Pull, Tick
-from model.queue import Queue
+from wakeroll_model.config import HEARTBEAT_MS
+from wakeroll_model.decisions import Wake
+from wakeroll_model.events import Arrival, Pull, Tick
+from wakeroll_model.queue import Queue
 
 QUEUES_TOPIC = "wakeroll.queues"
 TOPICS = 100

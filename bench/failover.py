@@ -22,12 +22,12 @@ from bench.machine import this_machine
 from bench.published_assignments import PublishedAssignments
 from bench.results import write
 from bench.running_system import probed, settings_in
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.child_process import Child
-from pipeline.local.local_system import LocalSystem
-from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.local_system import LocalSystem
+from wakeroll_pipeline.settings import Settings
 
 KILLS = 5
 _LIMIT_S = 600.0

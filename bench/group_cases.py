@@ -6,13 +6,13 @@ from typing import Literal, NamedTuple
 import msgspec
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from model.config import HEARTBEAT_MS, SESSION_TIMEOUT_MS
-from model.events import Configure
-from model.signing import DEV_KEYS
-from pipeline.local.demo import SESSION_MS as SHORT_SESSION_MS
-from pipeline.local.traffic import configure
 from wakeroll.connection import Connection
 from wakeroll.reader import FETCH_SETTINGS
+from wakeroll_model.config import HEARTBEAT_MS, SESSION_TIMEOUT_MS
+from wakeroll_model.events import Configure
+from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.local.demo import SESSION_MS as SHORT_SESSION_MS
+from wakeroll_pipeline.local.traffic import configure
 
 SHORT_HEARTBEAT_MS = 1_000
 _KAFKA_SESSION_MS = 45_000

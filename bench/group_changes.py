@@ -23,10 +23,10 @@ from bench.handed_out import Change, Effect, Kind, effect_of
 from bench.machine import this_machine
 from bench.results import write
 from bench.running_system import running_system, settings_in
-from model.config import COMMIT_INTERVAL_MS
-from pipeline.local.broker import EmbeddedBroker
 from wakeroll.connection import Connection
 from wakeroll.errors import WakerollError
+from wakeroll_model.config import COMMIT_INTERVAL_MS
+from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 ROUNDS = 5
 LIMIT_S = 180.0

@@ -8,15 +8,15 @@ from msgspec import Struct
 from bench.measure import Timing, measure
 from bench.population import TOPIC, Population
 from bench.text_tables import both, duration, table, times
-from model import group_machine
-from model.decisions import Cause
-from model.events import AnyEvent, Heartbeat
-from model.group import Group
-from model.known_routes import Routes
-from model.records import Record
-from model.shard import Shard
-from model.shard_clock import Moment
-from model.state_machines import MACHINES
+from wakeroll_model import group_machine
+from wakeroll_model.decisions import Cause
+from wakeroll_model.events import AnyEvent, Heartbeat
+from wakeroll_model.group import Group
+from wakeroll_model.known_routes import Routes
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_clock import Moment
+from wakeroll_model.state_machines import MACHINES
 
 QUEUES_EACH = 4
 """Queues that a client owns, and its heartbeat lists."""

@@ -6,11 +6,11 @@ from msgspec import Struct
 from bench.measure import Timing, measure
 from bench.population import START_MS
 from bench.text_tables import both, duration, table
-from model.config import PULL_TIMEOUT_MS
-from model.events import Arrival, Event, Pull, Tick
-from model.queue import Queue
-from model.records import Record
-from model.shard import Shard
+from wakeroll_model.config import PULL_TIMEOUT_MS
+from wakeroll_model.events import Arrival, Event, Pull, Tick
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
 
 TOPIC = "wakeroll.queues"
 TICKS = 100

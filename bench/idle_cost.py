@@ -23,12 +23,12 @@ from bench.running_system import running_system, settings_in
 from bench.settled_state import prepare_settled
 from bench.storage_costs import sampled_batches
 from bench.text_tables import digits, table
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.runtime.run_status import read_status
-from pipeline.settings import Settings
 from wakeroll.connection import Connection, close_producer
 from wakeroll.epoch_ms import now_ms
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.runtime.run_status import read_status
+from wakeroll_pipeline.settings import Settings
 
 MEMBERS = (0, 10_000, 100_000)
 EACH = 10

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from bench.measure import ROUNDS, summary
 from bench.sharing import Case, Shared, judged
-from pipeline.prerequisites import java_path
-from pipeline.spark.jar_paths import broker_jars
-from pipeline.spark.jar_sums import JarsMissing
+from wakeroll_pipeline.prerequisites import java_path
+from wakeroll_pipeline.spark.jar_paths import broker_jars
+from wakeroll_pipeline.spark.jar_sums import JarsMissing
 
 NAME = "Kafka's uniform"
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from bench.command_memory import Run
 from bench.machine import Machine
 from bench.text_tables import digits, table
-from pipeline.ledger.view_queries import Engine
+from wakeroll_pipeline.ledger.view_queries import Engine
 
 LEDGER = Path(__file__).parent / "ledger.json"
 

@@ -23,9 +23,9 @@ from bench.machine import QUIET_LOAD, this_machine
 from bench.reading import Read
 from bench.recording import Batch, write_snapshots
 from bench.results import write
-from model.rows import SNAPSHOTS, TABLES
-from pipeline.ledger.view_queries import Engine
-from pipeline.settings import Settings
+from wakeroll_model.rows import SNAPSHOTS, TABLES
+from wakeroll_pipeline.ledger.view_queries import Engine
+from wakeroll_pipeline.settings import Settings
 
 GROUPS = 1_000
 SIZES = (10_000, 100_000, 1_000_000)
@@ -127,7 +127,7 @@ def _measure(folder: Path, events: int, groups: int, partitions: int, *, with_sp
         for name, arguments in _ASKED.items():
             if name == "marts_again":
                 measured(home, "record_news", "bench.recording", str(folder / "log" / _NEWS))
-            runs[engine][name] = measured(home, name, "pipeline.cli", *arguments, "--engine", engine)
+            runs[engine][name] = measured(home, name, "wakeroll_pipeline.cli", *arguments, "--engine", engine)
     return Size(events, events // NEWS, second, len(files), tables, floor, runs)
 
 

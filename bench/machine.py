@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pipeline.prerequisites import java_path
+from wakeroll_pipeline.prerequisites import java_path
 
 QUIET_LOAD = 1.0
 """With a higher load average at the start, somebody else was at work, and the figures do not count."""

@@ -12,17 +12,17 @@ from confluent_kafka.admin import NewTopic
 
 from bench.control_topic import ControlTopic
 from bench.population import Population
-from model.config import CONTROL_PARTITIONS, MAX_RECORD_BYTES
-from model.decisions import AnyDecision
-from model.events import Route, RoutedQueue, Tick
-from model.queue import Queue
-from model.records import Record
-from model.replay import encode_decision
-from model.signing import DEV_KEYS
-from pipeline.kafka.topic_admin import Cluster
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
 from wakeroll.keys import key_to_sign, new_signer
+from wakeroll_model.config import CONTROL_PARTITIONS, MAX_RECORD_BYTES
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.events import Route, RoutedQueue, Tick
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.kafka.topic_admin import Cluster
 
 TOPICS = 10
 """Topics with messages; each group reads one of them."""

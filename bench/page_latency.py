@@ -13,10 +13,10 @@ from bench.path_latency import CLIENTS, PER_SECOND, QUEUES, orders_of, whole_sys
 from bench.running_system import settings_in
 from bench.served_page import ServedPage
 from bench.waiting_consumers import Crowd
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.traffic import Probe
-from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.traffic import Probe
+from wakeroll_pipeline.settings import Settings
 
 WARMUP_S = 45.0
 """Before the first round, of heartbeats and of waiting consumers each; meanwhile the JVM compiles."""

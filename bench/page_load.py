@@ -24,8 +24,8 @@ from bench.process_usage import CpuMeter, ProcessEnded, resident_mib
 from bench.results import write
 from bench.running_system import settings_in
 from bench.served_page import ServedPage
-from pipeline.local.broker import EmbeddedBroker
 from wakeroll.errors import WakerollError
+from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 GROUPS = 1_000
 STREAMS = 100

@@ -24,16 +24,16 @@ from bench.results import write
 from bench.running_system import make_topic, running_system, settings_in
 from bench.tls_broker import tls_broker
 from bench.waiting_consumers import Crowd
-from model.rows import DECISIONS
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.ledger.tables import path_of
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.child_process import Child
-from pipeline.local.local_system import READY_S, LocalSystem
-from pipeline.local.traffic import Probe
-from pipeline.settings import Settings
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
+from wakeroll_model.rows import DECISIONS
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.local_system import READY_S, LocalSystem
+from wakeroll_pipeline.local.traffic import Probe
+from wakeroll_pipeline.settings import Settings
 
 CLIENTS = 200
 QUEUES = 16

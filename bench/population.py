@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import structs
 
 from bench.control_topic import ControlTopic
-from model.decisions import AnyDecision, Assignment
-from model.events import (
+from wakeroll_model.decisions import AnyDecision, Assignment
+from wakeroll_model.events import (
     AnyEvent,
     Commit,
     CommittedOffset,
@@ -17,11 +17,11 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.queue import Queue
-from model.records import Record
-from model.shard import Shard
-from model.shard_state import decode_state, encode_state
-from model.state_machines import MACHINES
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import decode_state, encode_state
+from wakeroll_model.state_machines import MACHINES
 
 TOPIC = "wakeroll.groups"
 START_MS = 1_700_000_000_000

@@ -8,10 +8,10 @@ from typing import Self
 import msgspec
 from confluent_kafka import OFFSET_END, TopicPartition
 
-from model.decisions import AnyDecision, Assignment
-from pipeline.local.traffic import PROBE_GROUP
 from wakeroll.connection import Connection, take
 from wakeroll.headers import WRITER_HEADER
+from wakeroll_model.decisions import AnyDecision, Assignment
+from wakeroll_pipeline.local.traffic import PROBE_GROUP
 
 _AT_ONCE = 500
 _decode = msgspec.json.Decoder(AnyDecision).decode

@@ -22,11 +22,11 @@ from bench.machine import this_machine
 from bench.push_figures import Pushed, Way
 from bench.results import write
 from bench.running_system import make_topic, running_system, settings_in
-from pipeline.local.broker import EmbeddedBroker
 from wakeroll import Consumer
 from wakeroll.connection import Connection
 from wakeroll.push.limits import BATCH_SIZE
 from wakeroll.reader import FETCH_SETTINGS
+from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 MESSAGES = 2_000_000
 VALUE = b"x" * 100

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 from pyspark.sql import functions as f
 
-from pipeline.ledger.tables import open_views
-from pipeline.settings import Settings
-from pipeline.spark.session import start_brief_session
+from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.spark.session import start_brief_session
 
 
 class Read(Struct, frozen=True):

@@ -16,15 +16,15 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from bench.arguments import add_folder
 from bench.process_usage import cpu_s
 from bench.recording import RECORDS
-from model.decisions import Cause, Offset
-from model.events import Heartbeat
-from model.queue import Queue
-from model.replay import encode_decision
-from pipeline.jobs import record
-from pipeline.ledger.tables import ensure_tables
-from pipeline.settings import Settings
-from pipeline.spark.session import jvm_of, start_session
 from wakeroll.connection import Topics
+from wakeroll_model.decisions import Cause, Offset
+from wakeroll_model.events import Heartbeat
+from wakeroll_model.queue import Queue
+from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.jobs import record
+from wakeroll_pipeline.ledger.tables import ensure_tables
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.spark.session import jvm_of, start_session
 
 PAIRS = 200
 """Heartbeats of a batch, and committed offsets."""

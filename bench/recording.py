@@ -13,17 +13,17 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from bench.control_topic import ControlTopic
-from model.decisions import AnyDecision
-from model.records import Record
-from model.replay import encode_decision
-from model.rows import SNAPSHOTS
-from pipeline.jobs import record
-from pipeline.ledger.schemas import schema_of
-from pipeline.ledger.tables import ensure_tables, path_of
-from pipeline.settings import Settings
-from pipeline.sinks.delta_sink import append
-from pipeline.spark.session import start_session
 from wakeroll.connection import Topics
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.rows import SNAPSHOTS
+from wakeroll_pipeline.jobs import record
+from wakeroll_pipeline.ledger.schemas import schema_of
+from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks.delta_sink import append
+from wakeroll_pipeline.spark.session import start_session
 
 PUBLISHED_LATER_MS = 300
 RECORDS = pa.schema(

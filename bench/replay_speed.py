@@ -8,10 +8,10 @@ from msgspec import Struct
 from bench.measure import Timing, measure
 from bench.population import TOPIC, Population
 from bench.text_tables import both, digits, duration, table, times
-from model import replay as model_replay
-from model.config import HEARTBEAT_MS
-from model.records import Record, read_event
-from model.shard import Shard
+from wakeroll_model import replay as model_replay
+from wakeroll_model.config import HEARTBEAT_MS
+from wakeroll_model.records import Record, read_event
+from wakeroll_model.shard import Shard
 
 MEMBERS = 3
 QUEUES = 12
@@ -73,7 +73,12 @@ def section(found: Replay) -> str:
         (f"{log.events:,} events, {log.groups:,} groups", "per event", "events/s", "times the floor"),
         [
             ("decode and check alone", both(log.read), digits(1e9 / log.read.median_ns), "1"),
-            ("`model.replay`", both(log.replay), digits(1e9 / log.replay.median_ns), times(log.replay, log.read)),
+            (
+                "`wakeroll_model.replay`",
+                both(log.replay),
+                digits(1e9 / log.replay.median_ns),
+                times(log.replay, log.read),
+            ),
         ],
     )
     weight = table(

@@ -8,13 +8,13 @@ from pathlib import Path
 from confluent_kafka.admin import NewTopic
 
 from bench.published_assignments import PublishedAssignments
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.local_system import LocalSystem
-from pipeline.local.traffic import Probe
-from pipeline.settings import Settings
 from wakeroll.connection import Connection
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.local_system import LocalSystem
+from wakeroll_pipeline.local.traffic import Probe
+from wakeroll_pipeline.settings import Settings
 
 
 def settings_in(folder: Path, prefix: str, broker: EmbeddedBroker, login: Path | None = None) -> Settings:

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipeline.local.child_process import Child, ChildFailed
-from pipeline.settings import Settings
+from wakeroll_pipeline.local.child_process import Child, ChildFailed
+from wakeroll_pipeline.settings import Settings
 
 READY_S = 240.0
 """Longest wait until the log is read (s)."""
@@ -24,7 +24,7 @@ class ServedPage(Child):
         """Describe the process; `log` must not exist yet, because the address is read from it."""
         super().__init__(
             "wakeroll serve",
-            [sys.executable, "-m", "pipeline.cli", "serve", "--port", "0", "--bootstrap", settings.bootstrap],
+            [sys.executable, "-m", "wakeroll_pipeline.cli", "serve", "--port", "0", "--bootstrap", settings.bootstrap],
             log=log,
             env={**os.environ, **settings.environment()},
             grace_s=15,

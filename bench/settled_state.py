@@ -3,10 +3,10 @@
 from msgspec import structs
 
 from bench.population import Population
-from model.feature_levels import NEWEST
-from model.shard_state import decode_state, encode_state
-from pipeline.recovery.initial_state import Beginning, Restore, name_of, prepare
-from pipeline.settings import Settings
+from wakeroll_model.feature_levels import NEWEST
+from wakeroll_model.shard_state import decode_state, encode_state
+from wakeroll_pipeline.recovery.initial_state import Beginning, Restore, name_of, prepare
+from wakeroll_pipeline.settings import Settings
 
 
 def prepare_settled(settings: Settings, groups: int, members: int, at_ms: int) -> Population:

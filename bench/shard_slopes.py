@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeVar
 
 from bench.population import TOPIC, Population
 from bench.text_tables import digits, duration, table
-from model.events import AnyEvent
-from model.records import Record
-from model.shard import Shard
-from pipeline.recovery.packed_states import PACKED_VERSION, pack, unpack
+from wakeroll_model.events import AnyEvent
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
+from wakeroll_pipeline.recovery.packed_states import PACKED_VERSION, pack, unpack
 
 GROUPS = (1_000, 3_000, 10_000)
 MEMBERS = 10

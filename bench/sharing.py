@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from bench.measure import Timing
-from model.queue import Queue
+from wakeroll_model.queue import Queue
 
 SEED = 7
 

@@ -18,8 +18,8 @@ from confluent_kafka import Producer, TopicPartition
 from bench.machine import this_machine
 from bench.process_usage import CpuMeter, resident_mib
 from bench.running_system import make_topic, running_system, settings_in
-from pipeline.local.broker import EmbeddedBroker
 from wakeroll.connection import Connection
+from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 FOLDER = Path(".wakeroll/bench/sleeping")
 QUEUES = 8
@@ -56,7 +56,15 @@ def main() -> int:
             for name, idle_s in (("sleeping", "5"), ("awake", "100000"))
         }
         subprocess.run(argv["sleeping"], check=True)
-        waker = [sys.executable, "-m", "pipeline.cli", "wake", "sleeping", "--exec", shlex.join(argv["sleeping"])]
+        waker = [
+            sys.executable,
+            "-m",
+            "wakeroll_pipeline.cli",
+            "wake",
+            "sleeping",
+            "--exec",
+            shlex.join(argv["sleeping"]),
+        ]
         options = ["--bootstrap", where[0], "--prefix", where[1]]
         processes = {
             "wakeroll wake": stack.enter_context(subprocess.Popen([*waker, *options])),

@@ -22,10 +22,10 @@ from bench.published_assignments import PublishedAssignments
 from bench.running_system import probed, settings_in
 from bench.text_tables import digits, table
 from bench.timed_run import Parts
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.child_process import Child
-from pipeline.settings import Settings
 from wakeroll.epoch_ms import now_ms
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.settings import Settings
 
 STARTS = 5
 _LIMIT_S = 600.0

@@ -24,9 +24,9 @@ from bench.latency_figures import Latency
 from bench.path_latency import heartbeats_of, orders_of
 from bench.running_system import make_topic, running_system, settings_in
 from bench.text_tables import digits, table
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.runtime.run_status import read_status
-from pipeline.settings import Settings, load
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.runtime.run_status import read_status
+from wakeroll_pipeline.settings import Settings, load
 
 QUEUES = 16
 COMMAND_RUNS = 5
@@ -127,7 +127,7 @@ def as_table(head: str, costs: dict[str, Costs]) -> str:
 def _groups_s(settings: Settings) -> float:
     began_s = time.monotonic()
     subprocess.run(
-        [sys.executable, "-m", "pipeline.cli", "groups"],
+        [sys.executable, "-m", "wakeroll_pipeline.cli", "groups"],
         env={**os.environ, **settings.environment()},
         stdout=subprocess.DEVNULL,
         check=True,

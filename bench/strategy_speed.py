@@ -11,8 +11,8 @@ from bench import kafka_assignor
 from bench.measure import measure
 from bench.sharing import SEED, Case, Shared, judged, moves, of_their_own, owners_of, same_for_all
 from bench.text_tables import both, table, times
-from model.queue import Queue
-from model.strategies import STRATEGIES, allocate, needs_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.strategies import STRATEGIES, allocate, needs_of
 
 ROOMS = 3
 NEAREST = "MACHINE_ROOM_NEARBY"

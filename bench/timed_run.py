@@ -39,8 +39,8 @@ def main() -> None:
     watch, file = Stopwatch(float(sys.argv[1])), Path(sys.argv[2])
     import pyspark.core.context as spark_context
 
-    from pipeline.cli.app import app
-    from pipeline.jobs import coordinate, supervise
+    from wakeroll_pipeline.cli.app import app
+    from wakeroll_pipeline.jobs import coordinate, supervise
 
     watch.lap("Python and its modules")
     _wrap(

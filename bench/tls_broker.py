@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.ports import HOST
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.ports import HOST
 
 
 def tls_broker(folder: Path) -> tuple[EmbeddedBroker, Path]:

@@ -14,8 +14,8 @@ from confluent_kafka import Producer, TopicPartition
 
 from bench.machine import this_machine
 from bench.running_system import make_topic
-from pipeline.local.broker import EmbeddedBroker
 from wakeroll.connection import Connection
+from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 FOLDER = Path(".wakeroll/bench/transactions")
 VALUE = b"x" * 100

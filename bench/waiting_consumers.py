@@ -6,9 +6,9 @@ import msgspec
 from confluent_kafka import KafkaError, Message
 
 from bench.decision_reader import Answer, Ears
-from model.events import Arrival, Event, Pull
-from model.queue import Queue
 from wakeroll.connection import Connection
+from wakeroll_model.events import Arrival, Event, Pull
+from wakeroll_model.queue import Queue
 
 GROUP = "crowd"
 FLUSH_S = 30.0

@@ -14,8 +14,8 @@ from bench.machine import this_machine
 from bench.path_latency import PER_SECOND, QUEUES, answers_to, whole_system
 from bench.running_system import settings_in
 from bench.text_tables import digits, table
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.settings import Settings
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.settings import Settings
 
 CLIENTS = (200, 1_000, 5_000)
 

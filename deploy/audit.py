@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-SHA256SUMS = ROOT / "pipeline" / "spark" / "jar_lists" / "sha256sums"
+SHA256SUMS = ROOT / "pipeline" / "wakeroll_pipeline" / "spark" / "jar_lists" / "sha256sums"
 PATIENCE_S = 300.0
 """Longest time for a query to the database (s)."""
 

@@ -4,7 +4,7 @@ import os
 
 from pyspark import SparkConf, SparkContext
 
-from pipeline.cli import main
+from wakeroll_pipeline.cli import main
 
 # Settings of a session override those of spark-submit, so both must name the same master.  Only its JVM knows it.
 SparkContext._ensure_initialized()

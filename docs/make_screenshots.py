@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 from playwright.sync_api import Page, sync_playwright
 
-from pipeline.ledger.duck_ledger import duck_ledger
-from pipeline.local.local_page import local_page
-from pipeline.settings import Settings
 from wakeroll.epoch_ms import EpochMs
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.local.local_page import local_page
+from wakeroll_pipeline.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "img"

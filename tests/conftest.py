@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.cli.app import run_app
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.settings import Settings
-from pipeline.spark.jars import ensure_jars
+from wakeroll_pipeline.cli.app import run_app
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.spark.jars import ensure_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.ledger.ledger import Ledger
+    from wakeroll_pipeline.ledger.ledger import Ledger
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """A running Spark: one for all tests of a process, for a JVM costs more than any of them."""
-    from pipeline.spark.session import start_session
+    from wakeroll_pipeline.spark.session import start_session
 
     # Room enough, or a tenth of its work would be to look for what is garbage.
     settings = Settings(home=str(tmp_path_factory.mktemp("engine")), driver_memory="3g")
@@ -51,9 +51,9 @@ def spark(engine: "SparkSession") -> Iterator["SparkSession"]:
 @pytest.fixture(scope="module", params=["duckdb", "spark"])
 def open_in(request: pytest.FixtureRequest, spark: "SparkSession") -> Iterator[Callable[[Path], "Ledger"]]:
     """Open a warehouse in each engine: a test that uses this runs twice."""
-    from pipeline.ledger.duck_ledger import open_ledger
-    from pipeline.ledger.spark_ledger import SparkLedger
-    from pipeline.ledger.tables import open_views
+    from wakeroll_pipeline.ledger.duck_ledger import open_ledger
+    from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+    from wakeroll_pipeline.ledger.tables import open_views
 
     opened = []
 

@@ -1,6 +1,5 @@
 """The public interface of wakeroll's SDK: the consumer, the producer, and the tools of an operator."""
 
-from model.queue import Queue
 from wakeroll.admin import Admin
 from wakeroll.async_consumer import AsyncConsumer
 from wakeroll.consumer import Consumer
@@ -13,6 +12,7 @@ from wakeroll.origin import Origin, origin_of
 from wakeroll.producer import Producer
 from wakeroll.push.outcomes import DeadLetter, Retry
 from wakeroll.topic_filters import Sql92
+from wakeroll_model.queue import Queue
 
 __all__ = [
     "Admin",

@@ -10,9 +10,6 @@ from typing import Any, Self
 
 import msgspec
 
-from model.decisions import Cause, Rebalance
-from model.events import Configure, Reset
-from model.queue import Queue, TopicName
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
 from wakeroll.client_settings import KafkaConfig
@@ -28,6 +25,9 @@ from wakeroll.operator_requests import RequestRefused, ResetOutcome, append, awa
 from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions
 from wakeroll.reset import ResetPlan, ResetTarget, in_words, place_of, plan_of
+from wakeroll_model.decisions import Cause, Rebalance
+from wakeroll_model.events import Configure, Reset
+from wakeroll_model.queue import Queue, TopicName
 
 ANSWER_S = 30.0
 """How long to wait for the coordinator (s). A batch takes about a second; the first ones after a start take longer."""

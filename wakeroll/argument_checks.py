@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import msgspec
 
-from model.client import Preferences
-from model.events import Heartbeat, Policy, Subscription
-from model.queue import ClientId, GroupId, Queue, TopicName
 from wakeroll.errors import InvalidUsage
 from wakeroll.topic_filters import Sql92
+from wakeroll_model.client import Preferences
+from wakeroll_model.events import Heartbeat, Policy, Subscription
+from wakeroll_model.queue import ClientId, GroupId, Queue, TopicName
 
 LONGEST_S = 24 * 3_600
 """Longest commit interval in seconds, one day; a larger value is probably a mistake in the unit."""

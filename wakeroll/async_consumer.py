@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import Message
 
-from model.queue import Queue
 from wakeroll.call_thread import CallThread
 from wakeroll.consumer import Consumer, QueueName
 from wakeroll.errors import InvalidUsage, in_words
@@ -18,6 +17,7 @@ from wakeroll.event_loop import LoopCalls, LoopWatch, in_loop
 from wakeroll.fetch import Fetched
 from wakeroll.own_process import OwnProcess
 from wakeroll.push.workers import is_async
+from wakeroll_model.queue import Queue
 
 log = logging.getLogger("wakeroll")
 

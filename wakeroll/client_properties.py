@@ -1,7 +1,7 @@
 """The settings of a Kafka client, in librdkafka's names or in those of Kafka's Java clients.
 
 One file of settings serves both clients. `librdkafka_settings` translates to the names of confluent-kafka, which the
-SDK and the observer use; `pipeline.kafka.java_properties` translates to those of Spark.
+SDK and the observer use; `wakeroll_pipeline.kafka.java_properties` translates to those of Spark.
 """
 
 import re

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from model.client_keys import ClientKey, ClientSigner, covering
 from wakeroll.client_properties import librdkafka_settings, missing_files
 from wakeroll.client_settings import MESSAGES, checked_settings
 from wakeroll.errors import AccessDenied, InvalidUsage, NotReachable
@@ -18,6 +17,7 @@ from wakeroll.keys import client_key_for, new_client_signer
 from wakeroll.login_errors import is_denied
 from wakeroll.retry_clock import RetryClock
 from wakeroll.steady_consumer import UNUSED_GROUP
+from wakeroll_model.client_keys import ClientKey, ClientSigner, covering
 
 MURMUR2 = "murmur2_random"
 """The partitioner of Kafka's Java clients and of Spark; librdkafka's default (CRC32) chooses other partitions."""
@@ -71,7 +71,7 @@ class Topics:
 
     @property
     def leases(self) -> str:
-        """Claims and renewals of leases; it exists only where processes need them. See `model.lease_log`."""
+        """Claims and renewals of leases; it exists only where processes need them. See `wakeroll_model.lease_log`."""
         return f"{self.prefix}.leases"
 
     @property

@@ -13,12 +13,6 @@ from typing import Any, Literal, Self
 
 from confluent_kafka import Message
 
-from model.client import Client
-from model.client_actions import Give
-from model.config import MAX_TOPICS
-from model.events import Mode, Offset, Policy, Subscription
-from model.queue import Queue
-from model.retry_topics import retry_topic_of
 from wakeroll import argument_checks
 from wakeroll.broker_check import look
 from wakeroll.client_settings import KafkaConfig
@@ -40,6 +34,12 @@ from wakeroll.push.workers import Handler
 from wakeroll.queue_starts import RETRY_S, OnQueues, QueueStarts
 from wakeroll.reader import Reader
 from wakeroll.topic_filters import TopicFilters
+from wakeroll_model.client import Client
+from wakeroll_model.client_actions import Give
+from wakeroll_model.config import MAX_TOPICS
+from wakeroll_model.events import Mode, Offset, Policy, Subscription
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import retry_topic_of
 
 SLICE_S = 0.05
 """How long poll() waits for Kafka before it checks for new or revoked queues (s)."""

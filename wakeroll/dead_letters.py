@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, Self
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from model.retry_topics import dead_letter_topic_of, retry_topic_of
 from wakeroll import argument_checks
 from wakeroll.bulk_sender import BulkSender
 from wakeroll.client_settings import KafkaConfig
@@ -20,6 +19,7 @@ from wakeroll.operator_name import this_user
 from wakeroll.origin import HEADERS, Origin, headers_with, origin_of
 from wakeroll.own_process import OwnProcess
 from wakeroll.partition_offsets import Positions, ends_of
+from wakeroll_model.retry_topics import dead_letter_topic_of, retry_topic_of
 
 MARK = "wakeroll-settled"
 """Header of a record that names letters that were sent again or dropped; its value is JSON: see `_Mark`."""

@@ -8,15 +8,15 @@ from typing import Self
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from model.decision_order import order_of, without_era
-from model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
-from model.partitioner import partition_of
-from model.records import UNREADABLE
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 from wakeroll.login_errors import denied, is_denied
 from wakeroll.partition_offsets import Positions, ends_of
+from wakeroll_model.decision_order import order_of, without_era
+from wakeroll_model.decisions import Assignment, Fenced, Membership, Offset, Rebalance, Rejected
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.records import UNREADABLE
 
 log = logging.getLogger("wakeroll")
 
@@ -57,7 +57,8 @@ class DecisionLog:
         self._ahead: TopicPartition | None = None
         """The partition in which the group will continue; both are read until it does."""
         self._seen: dict[str, tuple[int, int]] = {}
-        """Shard without its era -> place of the newest decision read; see `model.decision_order`. Rejections may be of
+        """Shard without its era -> place of the newest decision read; see `wakeroll_model.decision_order`. Rejections
+        may be of
         other shards than the group's."""
         self._is_replaced = False
 

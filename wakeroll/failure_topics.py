@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType
 
-from model.retry_topics import DELAYS_S, dead_letter_topic_of, retry_topic_of
 from wakeroll.connection import Connection, is_legal
 from wakeroll.errors import AccessDenied, InvalidUsage, WakerollError
 from wakeroll.login_errors import is_denied
+from wakeroll_model.retry_topics import DELAYS_S, dead_letter_topic_of, retry_topic_of
 
 log = logging.getLogger("wakeroll")
 

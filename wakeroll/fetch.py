@@ -9,11 +9,6 @@ from typing import Annotated, NamedTuple
 from confluent_kafka import Message
 from msgspec import Meta
 
-from model.config import MAX_PULL_TIMEOUT_MS
-from model.decisions import Rejected, Wake
-from model.events import Offset, Subscription
-from model.pull_client import PullEnded
-from model.queue import Queue
 from wakeroll.argument_checks import checked, queue_of
 from wakeroll.connection import Connection
 from wakeroll.errors import InvalidUsage
@@ -22,6 +17,11 @@ from wakeroll.operator_requests import RequestRefused
 from wakeroll.puller import Puller
 from wakeroll.queue_reader import QueueReader
 from wakeroll.topic_filters import TopicFilters
+from wakeroll_model.config import MAX_PULL_TIMEOUT_MS
+from wakeroll_model.decisions import Rejected, Wake
+from wakeroll_model.events import Offset, Subscription
+from wakeroll_model.pull_client import PullEnded
+from wakeroll_model.queue import Queue
 
 MOST_MESSAGES = 100_000
 """Largest number of messages of one fetch, which holds all of them in memory."""

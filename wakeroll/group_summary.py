@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Self
 
-from model.decision_order import era_of
-from model.decisions import Assignment, Decision, Fenced, Membership, Offset, Rejected
-from model.events import Mode
-from model.queue import Queue
+from wakeroll_model.decision_order import era_of
+from wakeroll_model.decisions import Assignment, Decision, Fenced, Membership, Offset, Rejected
+from wakeroll_model.events import Mode
+from wakeroll_model.queue import Queue
 
 
 class History:

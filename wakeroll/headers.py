@@ -7,10 +7,10 @@ from typing import Any, Literal, cast
 import msgspec
 from confluent_kafka import Message
 
-from model.events import Arrival
-from model.filters import ParsedSubscription, matches, tags_code
-from model.filters.matching import TAGS_PROPERTY
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.events import Arrival
+from wakeroll_model.filters import ParsedSubscription, matches, tags_code
+from wakeroll_model.filters.matching import TAGS_PROPERTY
 
 TAGS_HEADER = TAGS_PROPERTY
 """Name of the header with the tag; RocketMQ uses the same name for the tag among its properties."""

@@ -12,12 +12,6 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, TypeVar
 
-from model.client import Client
-from model.client_actions import Dropped, EventRefused, Give, OthersChanged, Output, Send, Take
-from model.decisions import OtherFilter, Rejected, Wake
-from model.events import Commit, Failure, Heartbeat, Subscription
-from model.instance_secrets import provable_id
-from model.queue import Queue
 from wakeroll.call_thread import CallThread
 from wakeroll.errors import ConsumerFenced, WakerollError, in_words
 from wakeroll.flag import Flag
@@ -25,6 +19,12 @@ from wakeroll.inbox import Inbox
 from wakeroll.membership_log import MembershipLog
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
+from wakeroll_model.client import Client
+from wakeroll_model.client_actions import Dropped, EventRefused, Give, OthersChanged, Output, Send, Take
+from wakeroll_model.decisions import OtherFilter, Rejected, Wake
+from wakeroll_model.events import Commit, Failure, Heartbeat, Subscription
+from wakeroll_model.instance_secrets import provable_id
+from wakeroll_model.queue import Queue
 
 log = logging.getLogger("wakeroll")
 

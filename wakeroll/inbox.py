@@ -5,15 +5,15 @@ import logging
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, Message, TopicPartition
 
-from model.decisions import Assignment, Fenced, Rejected, Wake
-from model.partitioner import partition_of
-from model.records import UNREADABLE
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable
 from wakeroll.inbox_lag import Hearing
 from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.partition_offsets import ends_of
+from wakeroll_model.decisions import Assignment, Fenced, Rejected, Wake
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.records import UNREADABLE
 
 log = logging.getLogger("wakeroll")
 

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
-from model.queue import Queue
 from wakeroll.connection import Connection
 from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.kafka_answers import wait_for
+from wakeroll_model.queue import Queue
 
 MIRRORED = "wakeroll"
 """Metadata of offsets that wakeroll wrote to a group of Kafka: they do not come from consumers of that group."""

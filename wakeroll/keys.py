@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from model import client_keys
-from model.client_keys import ClientKey, ClientSigner
-from model.signing import DEV_KEYS, ROLES, Key, Keys, Role, Signer
 from wakeroll.errors import InvalidUsage
+from wakeroll_model import client_keys
+from wakeroll_model.client_keys import ClientKey, ClientSigner
+from wakeroll_model.signing import DEV_KEYS, ROLES, Key, Keys, Role, Signer
 
 DEV_WARNING = (
     "no keys are set: the built-in development keys are in use, and anybody can act as operator and observer; "

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from model.queue import Queue
 from wakeroll.connection import Connection, take
 from wakeroll.partition_offsets import Positions
+from wakeroll_model.queue import Queue
 
 ANSWER_S = 2.0
 """How long to wait for the answers (s); queues without one are asked for again later."""

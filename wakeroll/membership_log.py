@@ -2,9 +2,9 @@
 
 import logging
 
-from model.client_actions import Dropped, Give, Output, Take
-from model.decisions import OtherFilter
 from wakeroll.name_lists import names_of
+from wakeroll_model.client_actions import Dropped, Give, Output, Take
+from wakeroll_model.decisions import OtherFilter
 
 log = logging.getLogger("wakeroll")
 

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 
 from confluent_kafka import Message
 
-from model.client_actions import Give
-from model.decisions import OtherFilter
-from model.filters import FilterError, ParsedSubscription, parse
-from model.queue import Queue
 from wakeroll.headers import wants
 from wakeroll.heartbeat_thread import Control
 from wakeroll.reader import Reader
 from wakeroll.topic_filters import TopicFilters
+from wakeroll_model.client_actions import Give
+from wakeroll_model.decisions import OtherFilter
+from wakeroll_model.filters import FilterError, ParsedSubscription, parse
+from wakeroll_model.queue import Queue
 
 UNKNOWN = -1
 """A barrier of which the client must be told in any case."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from model import broadcasting, config
-from model.decisions import Cause, Offset, Rebalance, Rejected
-from model.events import Configure, Reset
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.signing import Key
 from wakeroll.connection import Connection
 from wakeroll.decision_log import DecisionLog, Said
 from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.keys import new_signer
 from wakeroll.partition_offsets import ends_of
+from wakeroll_model import broadcasting, config
+from wakeroll_model.decisions import Cause, Offset, Rebalance, Rejected
+from wakeroll_model.events import Configure, Reset
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.signing import Key
 
 _encode = msgspec.json.Encoder().encode
 

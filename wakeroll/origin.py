@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from model.queue import Queue
-from model.retry_topics import has_failed_messages
 from wakeroll.connection import is_legal
 from wakeroll.headers import pairs_of, texts_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import has_failed_messages
 
 TOPIC = "wakeroll-topic"
 PARTITION = "wakeroll-partition"

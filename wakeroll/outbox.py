@@ -7,11 +7,11 @@ from collections.abc import Callable
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from model import config
-from model.events import Event
 from wakeroll.connection import Connection, close_producer
 from wakeroll.login_errors import denied, is_denied
 from wakeroll.topic_partitions import ANSWER_S, learn_partitions
+from wakeroll_model import config
+from wakeroll_model.events import Event
 
 log = logging.getLogger("wakeroll")
 

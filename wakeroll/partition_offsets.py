@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from model.queue import Queue
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage, NotReachable
 from wakeroll.login_errors import denied, is_denied
 from wakeroll.reset import ResetPoint
+from wakeroll_model.queue import Queue
 
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION)
 _NO_LEADER = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION)

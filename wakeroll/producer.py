@@ -11,8 +11,6 @@ from typing import Any, Self
 import msgspec
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
 
-from model.arrival_merging import Arrivals
-from model.queue import Queue, QueueId
 from wakeroll.argument_checks import checked
 from wakeroll.broker_check import look
 from wakeroll.client_settings import KafkaConfig
@@ -20,6 +18,8 @@ from wakeroll.connection import Connection, Topics, close_producer, is_legal
 from wakeroll.errors import InvalidUsage, WakerollError, in_words
 from wakeroll.headers import headers_of
 from wakeroll.own_process import OwnProcess
+from wakeroll_model.arrival_merging import Arrivals
+from wakeroll_model.queue import Queue, QueueId
 
 log = logging.getLogger("wakeroll")
 

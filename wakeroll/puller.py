@@ -9,16 +9,16 @@ from collections.abc import Callable
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from model import config
-from model.decisions import Rejected, Wake
-from model.events import Cancel, Pull, Subscription
-from model.pull_client import PullEnded, Pulls
-from model.queue import Queue
 from wakeroll.connection import Connection, close_producer
 from wakeroll.held_locks import free
 from wakeroll.login_errors import denied, is_denied
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.topic_partitions import learn_partitions
+from wakeroll_model import config
+from wakeroll_model.decisions import Rejected, Wake
+from wakeroll_model.events import Cancel, Pull, Subscription
+from wakeroll_model.pull_client import PullEnded, Pulls
+from wakeroll_model.queue import Queue
 
 log = logging.getLogger("wakeroll")
 

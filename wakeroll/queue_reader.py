@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from model.queue import Queue
 from wakeroll.connection import Connection, take
 from wakeroll.errors import NotReachable, WakerollError
+from wakeroll_model.queue import Queue
 
 log = logging.getLogger("wakeroll")
 

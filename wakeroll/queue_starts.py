@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Container, Mapping
 
-from model.client_actions import Give
-from model.queue import Queue
 from wakeroll.heartbeat_thread import Control
 from wakeroll.reader import Reader
+from wakeroll_model.client_actions import Give
+from wakeroll_model.queue import Queue
 
 OnQueues = Callable[[list[Queue]], object]
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
-from model.client_actions import Give
-from model.queue import Queue
 from wakeroll.connection import Connection, take
 from wakeroll.errors import InvalidUsage, NotReachable, WakerollError
 from wakeroll.held_locks import free
 from wakeroll.lost_positions import LostPositions, Position
 from wakeroll.start_offsets import StartOffsets
+from wakeroll_model.client_actions import Give
+from wakeroll_model.queue import Queue
 
 log = logging.getLogger("wakeroll")
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from model import config
-from model.events import ResetOffset
-from model.queue import Queue, TopicName
 from wakeroll import argument_checks
 from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.group_summary import History
+from wakeroll_model import config
+from wakeroll_model.events import ResetOffset
+from wakeroll_model.queue import Queue, TopicName
 
 _LARGEST_OFFSET = 2**63 - 1
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from model.client_actions import Give
-from model.decisions import Start
-from model.queue import Queue
 from wakeroll.connection import Connection
+from wakeroll_model.client_actions import Give
+from wakeroll_model.decisions import Start
+from wakeroll_model.queue import Queue
 
 RESOLVE_S = 2.0
 """How long to wait for the answer to a query (s); the next poll retries."""

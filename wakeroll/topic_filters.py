@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from confluent_kafka import Message
 
-from model.events import Subscription
-from model.filters import FilterError, ParsedSubscription, parse
-from model.filters.tags import ALL
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import wants
+from wakeroll_model.events import Subscription
+from wakeroll_model.filters import FilterError, ParsedSubscription, parse
+from wakeroll_model.filters.tags import ALL
 
 
 class Sql92(str):

@@ -7,10 +7,10 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 
 from bench.soak.soak_judge import QueueId
-from model.decisions import AnyDecision, Assignment, Handover, Rebalance
-from pipeline.local.traffic import PROBE_GROUP
 from wakeroll.connection import Connection, take
 from wakeroll.headers import WRITER_HEADER
+from wakeroll_model.decisions import AnyDecision, Assignment, Handover, Rebalance
+from wakeroll_pipeline.local.traffic import PROBE_GROUP
 
 _AT_ONCE = 500
 _decode = msgspec.json.Decoder(AnyDecision).decode

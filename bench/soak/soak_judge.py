@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.growing_logs import GrowingLogs
-from pipeline.local.story_checks import Handled, doubly_owned
+from wakeroll_pipeline.local.story_checks import Handled, doubly_owned
 
 QueueId = tuple[str, int]
 """Topic and number of a queue; the group that reads a topic has its name."""

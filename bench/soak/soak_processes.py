@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from pipeline.local.child_process import Child
+from wakeroll_pipeline.local.child_process import Child
 
 STARTING_S = 60.0
 """A process that was started less than this long before a fault of the broker may not be connected yet (s)."""

@@ -203,7 +203,7 @@ def _page(system: SoakSystem) -> Claim:
 
 def _command(system: SoakSystem, command: str) -> Claim:
     """Ask a question about the tables, which must have a good answer."""
-    argv = [sys.executable, "-m", "pipeline.cli", command, "--home", system.settings.home]
+    argv = [sys.executable, "-m", "wakeroll_pipeline.cli", command, "--home", system.settings.home]
     environment = {**os.environ, **system.settings.environment()}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     said = (done.stdout + done.stderr).strip().splitlines()

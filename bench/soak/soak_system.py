@@ -19,18 +19,18 @@ from bench.soak.soak_judge import HandledLogs, QueueId
 from bench.soak.soak_processes import SoakProcesses
 from bench.soak.soak_shape import QUEUES, Shape
 from bench.soak.soak_traffic import SoakTraffic
-from model.events import Configure
-from model.signing import DEV_KEYS
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.child_process import Child
-from pipeline.local.local_system import LocalSystem
-from pipeline.local.traffic import Probe, configure
-from pipeline.runtime.deciding_queries import RECORD
-from pipeline.runtime.run_status import read_status
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import WakerollError
+from wakeroll_model.events import Configure
+from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.local_system import LocalSystem
+from wakeroll_pipeline.local.traffic import Probe, configure
+from wakeroll_pipeline.runtime.deciding_queries import RECORD
+from wakeroll_pipeline.runtime.run_status import read_status
 
 REPLICAS = ("a", "b")
 OBSERVERS = ("observer 1", "observer 2")

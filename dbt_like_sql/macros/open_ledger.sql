@@ -3,7 +3,7 @@
     A new process begins with an empty catalog, and dbt silently rebuilds an incremental model whose table is not in the
     catalog.  dbt reads the catalog before this macro runs, so the macro updates dbt's cache too. -#}
 {% macro open_ledger() %}
-    {#- In the target `duckdb`, `pipeline.questions.dbt_plugin` has opened the ledger already. -#}
+    {#- In the target `duckdb`, `wakeroll_pipeline.questions.dbt_plugin` has opened the ledger already. -#}
     {%- if execute and target.type == 'spark' -%}
         {%- do run_query("create schema if not exists ledger location '" ~ warehouse() ~ "'") -%}
         {%- for name in ledger_tables() -%}

@@ -123,7 +123,7 @@ class Drill:
         return aside
 
     def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        argv = [sys.executable, "-m", "pipeline.cli", *arguments]
+        argv = [sys.executable, "-m", "wakeroll_pipeline.cli", *arguments]
         return subprocess.run(argv, env=self.environment, capture_output=True, text=True, check=False)
 
 

@@ -24,7 +24,7 @@ PURE = frozenset(
 `importlib` and `pkgutil` find the strategies beside each other; they read no more than an import does.
 """
 
-ONE_FILE: dict[str, frozenset[str]] = {"model/replay.py": frozenset({"argparse", "sys"})}
+ONE_FILE: dict[str, frozenset[str]] = {"model/wakeroll_model/replay.py": frozenset({"argparse", "sys"})}
 """A file -> what it alone may use besides.  The replay is a command: arguments, standard input and output."""
 
 LEAVES = ("sources", "operators", "sinks")
@@ -45,13 +45,15 @@ def name_of(path: Path) -> str:
 def imports_of(path: Path, root: Path = ROOT) -> Iterator[str]:
     """Yield every module that a file imports, wherever in it, relative ones by their full name."""
     package = path.relative_to(root).parent.parts
+    if package[0] in ("model", "pipeline"):
+        package = package[1:]  # they have the packages in them
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*above, *([node.module] if node.module else [])])
-            # `from pipeline import sinks` imports pipeline.sinks.
+            # `from wakeroll_pipeline import sinks` imports wakeroll_pipeline.sinks.
             yield from (f"{module}.{alias.name}" for alias in node.names)
             yield module
 
@@ -70,7 +72,7 @@ def strangers(paths: list[Path], allowed: frozenset[str] | set[str]) -> list[str
 
 def test_the_model_is_pure():
     """No clock, no chance, no I/O: the same events give the same decisions, in Spark, in a test, in a replay."""
-    assert strangers(files_of("model"), PURE | {"msgspec", "model"}) == []
+    assert strangers(files_of("model"), PURE | {"msgspec", "wakeroll_model"}) == []
 
 
 def test_the_model_calls_nothing_impure_that_needs_no_import():
@@ -89,12 +91,12 @@ def test_the_model_calls_nothing_impure_that_needs_no_import():
 
 def test_a_strategy_knows_nothing_of_the_machine():
     """It is one file that somebody else may write: queues, clients and parameters in, shares out."""
-    allowed = ("model.queue", "model.strategies", "model.balance", "model.config")
+    allowed = ("wakeroll_model.queue", "wakeroll_model.strategies", "wakeroll_model.balance", "wakeroll_model.config")
     known = [
         f"{name_of(path)}: {module}"
-        for path in files_of("model/strategies")
+        for path in files_of("model/wakeroll_model/strategies")
         for module in imports_of(path)
-        if module.startswith("model") and not module.startswith(allowed)
+        if module.startswith("wakeroll_model") and not module.startswith(allowed)
     ]
 
     assert known == []
@@ -102,7 +104,7 @@ def test_a_strategy_knows_nothing_of_the_machine():
 
 def test_an_application_does_not_need_spark():
     """`pip install wakeroll` brings msgspec and a Kafka client, no JVM; `wakeroll.telemetry` is an extra."""
-    installed = {*sys.stdlib_module_names, "msgspec", "confluent_kafka", "model", "wakeroll"}
+    installed = {*sys.stdlib_module_names, "msgspec", "confluent_kafka", "wakeroll_model", "wakeroll"}
     optional = [path for path in files_of("wakeroll") if path.name == "telemetry.py"]
     others = [path for path in files_of("wakeroll") if path not in optional]
 
@@ -113,7 +115,11 @@ def test_an_application_does_not_need_spark():
 
 def test_nothing_points_back():
     """The pipeline knows the client, the client knows the model; never the other way round."""
-    back = {"model": ("wakeroll", "pipeline", "bench"), "wakeroll": ("pipeline", "bench"), "pipeline": ("bench",)}
+    back = {
+        "model": ("wakeroll", "wakeroll_pipeline", "bench"),
+        "wakeroll": ("wakeroll_pipeline", "bench"),
+        "pipeline": ("bench",),
+    }
     found = [
         f"{name_of(path)}: {module}"
         for folder, forbidden in back.items()
@@ -128,10 +134,10 @@ def test_nothing_points_back():
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_sources_operators_and_sinks_do_not_know_each_other(leaf):
     """Each can be read, tested and replaced alone."""
-    others = [f"pipeline.{other}" for other in (*LEAVES, "jobs", "cli") if other != leaf]
+    others = [f"wakeroll_pipeline.{other}" for other in (*LEAVES, "jobs", "cli") if other != leaf]
     found = [
         f"{name_of(path)}: {module}"
-        for path in files_of(f"pipeline/{leaf}")
+        for path in files_of(f"pipeline/wakeroll_pipeline/{leaf}")
         for module in imports_of(path)
         if any(module == other or module.startswith(f"{other}.") for other in others)
     ]
@@ -144,9 +150,10 @@ def test_production_code_does_not_import_the_local_system():
     found = [
         f"{name_of(path)}: {module}"
         for path in files_of("model", "wakeroll", "pipeline")
-        if "pipeline/local/" not in name_of(path) and name_of(path) != "pipeline/cli/local_commands.py"
+        if "pipeline/wakeroll_pipeline/local/" not in name_of(path)
+        and name_of(path) != "pipeline/wakeroll_pipeline/cli/local_commands.py"
         for module in imports_of(path)
-        if module == "pipeline.local" or module.startswith("pipeline.local.")
+        if module == "wakeroll_pipeline.local" or module.startswith("wakeroll_pipeline.local.")
     ]
 
     assert found == []
@@ -156,8 +163,8 @@ def test_the_folders_of_the_pipeline_have_no_cycle():
     """One folder can be read without all the others."""
     after: dict[str, set[str]] = {}
     for path in files_of("pipeline"):
-        folder = path.relative_to(ROOT / "pipeline").parts[0]
-        named = {module.split(".")[1] for module in imports_of(path) if module.startswith("pipeline.")}
+        folder = path.relative_to(ROOT / "pipeline" / "wakeroll_pipeline").parts[0]
+        named = {module.split(".")[1] for module in imports_of(path) if module.startswith("wakeroll_pipeline.")}
         after.setdefault(folder, set()).update(named - {folder})
 
     def reached(start: str) -> set[str]:
@@ -179,7 +186,7 @@ def test_no_two_modules_have_the_same_name():
 
 def test_nothing_lies_loose_in_the_pipeline_but_what_all_share():
     """A folder is a subject; a module in it is found by its name."""
-    loose = sorted(path.name for path in (ROOT / "pipeline").glob("*.py"))
+    loose = sorted(path.name for path in (ROOT / "pipeline" / "wakeroll_pipeline").glob("*.py"))
 
     assert loose == ["__init__.py", "failure_log.py", "prerequisites.py", "settings.py"]
 
@@ -225,15 +232,16 @@ def test_no_file_names_somebodys_machine():
         ("import os.path", ["os.path"]),
         ("from time import time", ["time.time", "time"]),
         ("def f():\n    import random", ["random"]),
-        ("from . import sinks", ["pipeline.sinks", "pipeline"]),
-        ("from .sinks import delta_sink", ["pipeline.sinks.delta_sink", "pipeline.sinks"]),
-        ("from pipeline import sinks", ["pipeline.sinks", "pipeline"]),
+        ("from . import sinks", ["wakeroll_pipeline.sinks", "wakeroll_pipeline"]),
+        ("from .sinks import delta_sink", ["wakeroll_pipeline.sinks.delta_sink", "wakeroll_pipeline.sinks"]),
+        ("from wakeroll_pipeline import sinks", ["wakeroll_pipeline.sinks", "wakeroll_pipeline"]),
     ],
 )
 def test_an_import_is_found_however_it_is_written(tmp_path, line, expected):
     """A rule that overlooks a way to write it is none."""
-    (tmp_path / "pipeline").mkdir()
-    path = tmp_path / "pipeline" / "module.py"
+    folder = tmp_path / "pipeline" / "wakeroll_pipeline"
+    folder.mkdir(parents=True)
+    path = folder / "module.py"
     path.write_text(line, encoding="utf-8")
 
     assert list(imports_of(path, tmp_path)) == expected
@@ -241,6 +249,12 @@ def test_an_import_is_found_however_it_is_written(tmp_path, line, expected):
 
 def test_the_folders_that_are_read_exist():
     """A renamed folder would make its rule true of nothing."""
-    folders = ["model", "model/strategies", "wakeroll", "pipeline", *(f"pipeline/{leaf}" for leaf in LEAVES)]
+    folders = [
+        "model",
+        "model/wakeroll_model/strategies",
+        "wakeroll",
+        "pipeline",
+        *(f"pipeline/wakeroll_pipeline/{leaf}" for leaf in LEAVES),
+    ]
 
     assert [folder for folder in folders if not files_of(folder)] == []

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 GENERATED = "dbt_like_sql/macros/ledger_views.sql"
-"""Made of the other files, by `pipeline.questions.marts.views_macro`."""
+"""Made of the other files, by `wakeroll_pipeline.questions.marts.views_macro`."""
 
 ORDERED = re.compile(r"(?P<call>\b(?:max_by|min_by|orderBy|sort|sortWithinPartitions)\()|\border\s+by\s", re.IGNORECASE)
 """Where a list of keys begins: in SQL, and in the calls of Spark and Polars."""
@@ -23,7 +23,7 @@ TIME = re.compile(r"(?:^|_)(?:at|ms)$")
 BY_TIME = {
     # What is said of a queue's end stands in records of several partitions; these have no order but their times.
     ("dbt_like_sql/models/marts/consumer_lag.sql", "seen_at"),
-    ("pipeline/ledger/views/lag.sql", "at_ms"),
+    ("pipeline/wakeroll_pipeline/ledger/views/lag.sql", "at_ms"),
     ("dbt_like_sql/models/marts/rebalance_cost.sql", "seen_at"),
     ("dbt_like_sql/models/marts/queue_health.sql", "known_at"),
     # Durations, for their percentiles.
@@ -34,7 +34,7 @@ BY_TIME = {
     ("dbt_like_sql/analyses/10_were_there_storms.sql", "began_at"),
     ("docs/questions.md", "began_at"),
     # A running maximum, which never steps back within a shard.
-    ("pipeline/questions/happenings.py", "placed_ms"),
+    ("pipeline/wakeroll_pipeline/questions/happenings.py", "placed_ms"),
     ("docs/operations.md", "at_ms"),
 }
 """File and column, where the times themselves are asked for."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.settings import Settings
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.systems.decision_sink import Sink
 from tests.support.systems.web_site import served
 from wakeroll.connection import Connection, Topics
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -6,14 +6,14 @@ from urllib.parse import quote
 
 import pytest
 
-from model.events import Reset, ResetOffset
-from model.queue import Queue
-from pipeline.settings import Settings
 from tests.support.control_log import START_MS
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import a_day
 from tests.support.systems.web_site import served
 from wakeroll.epoch_ms import EpochMs
+from wakeroll_model.events import Reset, ResetOffset
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.browser
 

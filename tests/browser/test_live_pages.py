@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from model.events import Route, RoutedQueue
 from tests.support.systems.coordinator_thread import Coordinator
 from wakeroll import Consumer
+from wakeroll_model.events import Route, RoutedQueue
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e]
 

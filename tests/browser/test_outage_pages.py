@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model.events import Heartbeat, Subscription
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.settings import Settings
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.systems.decision_sink import Sink
 from tests.support.systems.web_site import served
 from wakeroll.connection import Connection, Topics
+from wakeroll_model.events import Heartbeat, Subscription
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e]
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.broker_settings import Node
-from pipeline.local.ports import HOST, free_ports
 from tests.support.systems.containers import WHY_NOT, Podman
 from tests.support.systems.fleet import make_topic
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Consumer
 from wakeroll.connection import Connection, Topics
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.broker_settings import Node
+from wakeroll_pipeline.local.ports import HOST, free_ports
 
 pytestmark = [pytest.mark.container, pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.settings import PREFIX, Settings
 from tests.support.systems.containers import PROGRAMS
+from wakeroll_pipeline.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.local.child_process import Child
-from pipeline.local.ports import HOST, free_ports
 from tests.support.manifests import Manifests
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.ports import HOST, free_ports
 
 pytestmark = pytest.mark.e2e
 
@@ -44,7 +44,7 @@ def test_without_brokers_a_process_is_alive_and_gives_the_reason_why_it_is_not_r
         except OSError:  # it does not listen yet
             return 0, ""
 
-    argv = [sys.executable, "-m", "pipeline.cli", *words]
+    argv = [sys.executable, "-m", "wakeroll_pipeline.cli", *words]
     with Child(command, argv, log=tmp_path / "log", env=environment) as process:
         wait_until(lambda: probe("startup")[0] == 200, "it has started", state=process.log_tail)
         wait_until(lambda: NOT_READY[command] in probe("readiness")[1], "it gives the reason", state=process.log_tail)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.kafka.control_topics import ensure_topics
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.systems.decision_sink import Sink
 from wakeroll import Admin
 from wakeroll.connection import Connection, Topics
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from model.decisions import Offset, Rejected
-from model.events import Commit, CommittedOffset, Configure, Reset
-from model.replay import encode_decision
-from pipeline.kafka.control_topics import ensure_topics
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.systems.decision_sink import Sink
 from tests.support.waiting import wait_until
@@ -24,6 +20,10 @@ from wakeroll.connection import Connection, Topics
 from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.keys import add_key, new_key, read_keys
 from wakeroll.outbox import Outbox
+from wakeroll_model.decisions import Offset, Rejected
+from wakeroll_model.events import Commit, CommittedOffset, Configure, Reset
+from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sink")]
 

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from model.decisions import Rejected, Wake
-from model.events import Arrival, Heartbeat, Pull, Subscription
-from model.queue import Queue
-from model.signing import DEV_KEYS
-from pipeline.observer.observer_loop import observe
 from tests.support.waiting import wait_until
+from wakeroll_model.decisions import Rejected, Wake
+from wakeroll_model.events import Arrival, Heartbeat, Pull, Subscription
+from wakeroll_model.queue import Queue
+from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.observer.observer_loop import observe
 
 pytestmark = pytest.mark.e2e
 

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pipeline.local.broker import BrokerFailed, EmbeddedBroker
-from pipeline.local.ports import HOST
 from tests.support.running_processes import lives
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.local.broker import BrokerFailed, EmbeddedBroker
+from wakeroll_pipeline.local.ports import HOST
 
 pytestmark = pytest.mark.e2e
 
@@ -83,7 +83,7 @@ def test_records_and_port_outlive_a_stop_and_a_crash(folder):
 def test_nothing_is_left_when_the_parent_is_killed(folder):
     """SIGKILL leaves a program no time to tidy up, and a forgotten broker would hold its port and folder for ever."""
     program = (
-        "import sys, time; from pathlib import Path; from pipeline.local.broker import EmbeddedBroker\n"
+        "import sys, time; from pathlib import Path; from wakeroll_pipeline.local.broker import EmbeddedBroker\n"
         "broker = EmbeddedBroker(Path(sys.argv[1])); broker.start(); print(broker.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, text=True) as parent:

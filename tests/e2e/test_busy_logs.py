@@ -8,17 +8,17 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from model.decisions import Cause, Membership
-from model.events import Tick
-from model.replay import encode_decision
-from model.signing import DEV_KEYS
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.observer.ticks import newest_tick
-from pipeline.recovery.decided_eras import headers_since, highest_numbers
-from pipeline.settings import Settings
 from tests.support.waiting import wait_until
 from wakeroll.connection import close_producer
 from wakeroll.keys import key_to_sign, new_signer
+from wakeroll_model.decisions import Cause, Membership
+from wakeroll_model.events import Tick
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.observer.ticks import newest_tick
+from wakeroll_pipeline.recovery.decided_eras import headers_since, highest_numbers
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.e2e
 

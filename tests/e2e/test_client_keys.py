@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from model.decisions import Membership, Rejected
-from pipeline.kafka.control_topics import ensure_topics
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import add_key, new_client_key, new_key, read_keys
+from wakeroll_model.decisions import Membership, Rejected
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
 
 pytestmark = pytest.mark.e2e
 

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 from confluent_kafka import Message
 
-from model.decisions import AssignedQueue, Assignment, Rejected, Start
-from model.events import Unregister
 from tests.support.systems.coordinator_thread import plane_of_its_own
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, ConsumerFenced, InvalidUsage, NotReachable, Queue
+from wakeroll_model.decisions import AssignedQueue, Assignment, Rejected, Start
+from wakeroll_model.events import Unregister
 
 pytestmark = pytest.mark.e2e
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Message, TopicPartition
 
-from model.retry_topics import dead_letter_topic_of, retry_topic_of
-from pipeline.cli.app import run_app
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, DeadLetter, DeadLetters, InvalidUsage, Origin, origin_of
 from wakeroll.failure_topics import ensure_failure_topics
+from wakeroll_model.retry_topics import dead_letter_topic_of, retry_topic_of
+from wakeroll_pipeline.cli.app import run_app
 
 pytestmark = pytest.mark.e2e
 

@@ -2,14 +2,14 @@
 
 import uuid
 
-from model.decisions import Membership
-from model.partitioner import partition_of
-from model.replay import encode_decision
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.kafka.topic_admin import Cluster
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics, close_producer
 from wakeroll.decision_log import DecisionLog
+from wakeroll_model.decisions import Membership
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.kafka.topic_admin import Cluster
 
 GROUP = "billing"
 

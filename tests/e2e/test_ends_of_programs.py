@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from model.decisions import Membership
 from tests.support.running_processes import ROOT
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import PATIENCE_S, wait_until
+from wakeroll_model.decisions import Membership
 
 pytestmark = pytest.mark.e2e
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.child_process import Child
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, DeadLetters
 from wakeroll.connection import Connection
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.local.child_process import Child
 
 pytestmark = pytest.mark.e2e
 

@@ -10,13 +10,6 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from model import decisions
-from model.config import CONTROL_PARTITIONS
-from model.decisions import Rejected, Wake
-from model.events import Arrival, Cancel, Pull
-from model.queue import Queue
-from model.replay import encode_decision
-from pipeline.kafka.control_topics import ensure_topics
 from tests.support.waiting import wait_until
 from wakeroll import (
     Consumer,
@@ -29,6 +22,13 @@ from wakeroll import (
     WakerollError,
 )
 from wakeroll.connection import Connection, Topics
+from wakeroll_model import decisions
+from wakeroll_model.config import CONTROL_PARTITIONS
+from wakeroll_model.decisions import Rejected, Wake
+from wakeroll_model.events import Arrival, Cancel, Pull
+from wakeroll_model.queue import Queue
+from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
 
 pytestmark = pytest.mark.e2e
 

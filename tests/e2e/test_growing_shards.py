@@ -8,17 +8,17 @@ from itertools import count
 
 import pytest
 
-from model.config import CONTROL_PARTITIONS
-from model.decisions import Fenced, Handover, Rejected
-from model.events import Arrival
-from model.invariants import broken_epochs, broken_offsets, broken_ownership, broken_telling
-from model.partitioner import partition_of
-from model.queue import Queue
-from pipeline.kafka.control_topics import ensure_topics
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 from wakeroll.connection import Connection, Topics
+from wakeroll_model.config import CONTROL_PARTITIONS
+from wakeroll_model.decisions import Fenced, Handover, Rejected
+from wakeroll_model.events import Arrival
+from wakeroll_model.invariants import broken_epochs, broken_offsets, broken_ownership, broken_telling
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
 
 pytestmark = pytest.mark.e2e
 

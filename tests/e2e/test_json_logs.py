@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.child_process import Child
-from pipeline.runtime.run_status import read_status
-from pipeline.settings import Settings
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.runtime.run_status import read_status
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
@@ -26,7 +26,7 @@ until = partial(wait_until, patience_s=PATIENCE_WITH_SPARK_S)
 def child(command: str, settings: Settings) -> Child:
     return Child(
         command,
-        [sys.executable, "-m", "pipeline.cli", command, "--log-format", "json"],
+        [sys.executable, "-m", "wakeroll_pipeline.cli", command, "--log-format", "json"],
         log=settings.logs / f"{command}.log",
         env={**os.environ, **settings.environment()},
         grace_s=90,
@@ -54,7 +54,11 @@ def test_each_line_is_one_object_also_those_of_spark_and_of_kafkas_client(tmp_pa
         with observer, jobs:
             until(lambda: read_status(settings.work_folder), "the jobs run", state=jobs.log_tail)
             broker.stop()
-            until(has_logged(observer, "pipeline.observer."), "the observer misses the broker", state=observer.log_tail)
+            until(
+                has_logged(observer, "wakeroll_pipeline.observer."),
+                "the observer misses the broker",
+                state=observer.log_tail,
+            )
             until(has_logged(jobs, "org.apache."), "Spark misses the broker", state=jobs.log_tail)
             broker.start()
         records = {one.name: records_of(one) for one in (observer, jobs)}

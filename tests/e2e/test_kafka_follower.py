@@ -11,26 +11,26 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from model.config import CONTROL_PARTITIONS
-from model.decisions import Cause, Membership
-from model.events import Heartbeat, Route, RoutedQueue, Subscription, Tick
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record
-from model.replay import encode_decision
-from model.rows import SNAPSHOTS, TABLES
-from model.shard import Shard
-from model.shard_state import VERSION
-from model.signing import DEV_KEYS, Key, Keys
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.live import kafka_follower
-from pipeline.live.kafka_follower import KafkaFollower
-from pipeline.live.live_model import LiveModel
-from pipeline.live.view_structs import GroupView
 from tests.support.delta_tables import append
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics
+from wakeroll_model.config import CONTROL_PARTITIONS
+from wakeroll_model.decisions import Cause, Membership
+from wakeroll_model.events import Heartbeat, Route, RoutedQueue, Subscription, Tick
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.rows import SNAPSHOTS, TABLES
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import VERSION
+from wakeroll_model.signing import DEV_KEYS, Key, Keys
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.live import kafka_follower
+from wakeroll_pipeline.live.kafka_follower import KafkaFollower
+from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.view_structs import GroupView
 
 pytestmark = pytest.mark.e2e
 

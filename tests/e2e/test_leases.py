@@ -5,14 +5,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from pipeline.kafka.control_topics import ensure_lease_topic
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.runtime.lease_keeper import LeaseKeeper, LeaseLost
-from pipeline.runtime.process_locks import ProcessLocks
-from pipeline.settings import Settings
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics
+from wakeroll_pipeline.kafka.control_topics import ensure_lease_topic
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.runtime.lease_keeper import LeaseKeeper, LeaseLost
+from wakeroll_pipeline.runtime.process_locks import ProcessLocks
+from wakeroll_pipeline.settings import Settings
 
 LEASE_MS = 1_500
 

@@ -7,12 +7,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from pipeline.local.child_process import ChildFailed
-from pipeline.local.local_page import local_page
-from pipeline.settings import Settings
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import a_day
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.local.child_process import ChildFailed
+from wakeroll_pipeline.local.local_page import local_page
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.e2e
 

@@ -11,15 +11,6 @@ import pytest
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from model import feature_levels
-from model.events import Level
-from model.signing import DEV_KEYS
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.metrics.observer_metrics import ObserverMetrics
-from pipeline.observer.offset_mirror import OffsetMirror
-from pipeline.spark.jars import ensure_jars
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.systems.decision_sink import Sink
 from tests.support.waiting import wait_until
@@ -27,6 +18,15 @@ from wakeroll import Consumer, Queue
 from wakeroll.connection import Connection, close_producer
 from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.keys import key_to_sign, new_signer
+from wakeroll_model import feature_levels
+from wakeroll_model.events import Level
+from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+from wakeroll_pipeline.observer.offset_mirror import OffsetMirror
+from wakeroll_pipeline.spark.jars import ensure_jars
 
 pytestmark = pytest.mark.e2e
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from model.decisions import Membership
-from model.replay import encode_decision
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.broker import EmbeddedBroker
 from tests.support.systems.coordinator_thread import plane_of_its_own
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 from wakeroll.connection import Connection, close_producer
 from wakeroll.decision_log import DecisionLog
+from wakeroll_model.decisions import Membership
+from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.e2e
 

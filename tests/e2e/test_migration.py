@@ -13,15 +13,15 @@ from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from model.queue import Queue
-from pipeline.local.child_process import Child
-from pipeline.metrics.observer_metrics import ObserverMetrics
-from pipeline.observer.offset_mirror import OffsetMirror
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, InvalidUsage
 from wakeroll.connection import Connection
 from wakeroll.kafka_groups import KafkaGroups
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+from wakeroll_pipeline.observer.offset_mirror import OffsetMirror
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sink")]
 
@@ -214,7 +214,7 @@ def test_the_observer_routes_an_imported_topic_and_mirrors_the_group(
     command = [group_id if word == "billing" else word for word in words]
 
     with Child(
-        "the observer", [sys.executable, "-m", "pipeline.cli", *command, *where], log=tmp_path / "observer.log"
+        "the observer", [sys.executable, "-m", "wakeroll_pipeline.cli", *command, *where], log=tmp_path / "observer.log"
     ) as observer:
         code, _, complaint = wakeroll("import-offsets", group_id, *where, "--execute")
         assert code == 0, complaint

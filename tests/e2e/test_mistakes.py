@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.runtime.process_lock import only_one
 from tests.support.running_processes import run_process
 from wakeroll import Consumer, InvalidUsage
 from wakeroll.connection import Connection, Topics
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.runtime.process_lock import only_one
 
 pytestmark = pytest.mark.e2e
 
@@ -141,7 +141,7 @@ def test_no_java_is_named(tmp_path: Path, command: str):
     """Both for what starts a broker and for what starts Spark; in a process that has no Spark from another test."""
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    program = [sys.executable, "-m", "pipeline.cli", *command.split()]
+    program = [sys.executable, "-m", "wakeroll_pipeline.cli", *command.split()]
     ended = run_process(program, folder=tmp_path, JAVA_HOME="/nowhere", PYTHONPATH=str(ROOT))
 
     assert (ended.returncode, ended.stderr.rstrip(".\n")) == (
@@ -158,7 +158,7 @@ def test_no_jars_are_named(tmp_path: Path, command: str, lacks: str):
     """An installed package, or a checkout that nobody ran `make setup` in: one command fetches all that are missing."""
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    program = [sys.executable, "-m", "pipeline.cli", *command.split()]
+    program = [sys.executable, "-m", "wakeroll_pipeline.cli", *command.split()]
     ended = run_process(program, folder=tmp_path, WAKEROLL_JARS=str(tmp_path / "jars"), PYTHONPATH=str(ROOT))
 
     assert ended.returncode == 1
@@ -176,7 +176,7 @@ def test_a_spark_that_does_not_start_is_one_sentence(tmp_path: Path):
     """As a process, to its very end; what Spark itself says about it, at length, is in a log that is named."""
     (tmp_path / ".wakeroll/warehouse").mkdir(parents=True)
 
-    program = [sys.executable, "-m", "pipeline.cli", "groups", "--engine", "spark"]
+    program = [sys.executable, "-m", "wakeroll_pipeline.cli", "groups", "--engine", "spark"]
     ended = run_process(program, folder=tmp_path, WAKEROLL_MASTER="nonsense", PYTHONPATH=str(ROOT))
 
     log = tmp_path / ".wakeroll/logs/ask.log"
@@ -227,9 +227,9 @@ def test_of_the_libraries_only_warnings_are_heard():
     """Great Expectations would say at length what it keeps where, by a logger that has a file's name."""
     speak = (
         "import logging\n"
-        "from pipeline.cli.app import run_app\n"
+        "from wakeroll_pipeline.cli.app import run_app\n"
         "try:\n    run_app(['--help'])\nexcept SystemExit:\n    pass\n"
-        "for name in ('wakeroll.run', 'pipeline.observer.observer_loop', '/lib/python/some_library.py'):\n"
+        "for name in ('wakeroll.run', 'wakeroll_pipeline.observer.observer_loop', '/lib/python/some_library.py'):\n"
         "    logging.getLogger(name).info('from %s', name)\n"
         "    logging.getLogger(name).warning('warned by %s', name)\n"
     )
@@ -239,6 +239,6 @@ def test_of_the_libraries_only_warnings_are_heard():
     assert done.returncode == 0, done.stderr
     assert [line.partition(": ")[2] for line in done.stderr.splitlines()] == [
         *("from wakeroll.run", "warned by wakeroll.run"),
-        *("from pipeline.observer.observer_loop", "warned by pipeline.observer.observer_loop"),
+        *("from wakeroll_pipeline.observer.observer_loop", "warned by wakeroll_pipeline.observer.observer_loop"),
         "warned by /lib/python/some_library.py",
     ]

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from model.decisions import Handover
-from pipeline.local.child_process import Child
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
+from wakeroll_model.decisions import Handover
+from wakeroll_pipeline.local.child_process import Child
 
 pytestmark = pytest.mark.e2e
 

@@ -12,25 +12,25 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
 
-from model.config import CONTROL_PARTITIONS, TICK_MS
-from model.decisions import Rejected
-from model.events import Heartbeat, Route, Subscription
-from model.records import Record, read_event
-from model.shard import Shard
-from model.signing import DEV_KEYS, Keys
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.child_process import Child
-from pipeline.observer.ticks import is_tick, newest_tick
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import add_key, new_key, read_keys
+from wakeroll_model.config import CONTROL_PARTITIONS, TICK_MS
+from wakeroll_model.decisions import Rejected
+from wakeroll_model.events import Heartbeat, Route, Subscription
+from wakeroll_model.records import Record, read_event
+from wakeroll_model.shard import Shard
+from wakeroll_model.signing import DEV_KEYS, Keys
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.observer.ticks import is_tick, newest_tick
 
 pytestmark = pytest.mark.e2e
 
 PATIENCE_S = 60.0
 ROOT = Path(__file__).parents[2]
-OBSERVE = [sys.executable, "-m", "pipeline.cli", "observe", "--bootstrap"]
+OBSERVE = [sys.executable, "-m", "wakeroll_pipeline.cli", "observe", "--bootstrap"]
 
 
 class Plane:

@@ -21,13 +21,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.child_process import Child
-from pipeline.settings import Settings
 from tests.support.running_processes import run_process
 from tests.support.systems.fleet import Fleet, make_topic
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Consumer, NotReachable
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 

@@ -4,7 +4,7 @@ import pytest
 
 from bench import page_load, results
 from bench.page_figures import Page
-from pipeline.spark.jars import ensure_jars
+from wakeroll_pipeline.spark.jars import ensure_jars
 
 pytestmark = pytest.mark.e2e
 

@@ -13,9 +13,9 @@ from itertools import count
 import pytest
 from confluent_kafka import Message
 
-from model.decisions import Handover
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, InvalidUsage, Queue
+from wakeroll_model.decisions import Handover
 
 pytestmark = pytest.mark.e2e
 

@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import KafkaError, Message
 from confluent_kafka.admin import TopicMetadata
 
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.broker import EmbeddedBroker
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 from wakeroll.connection import Connection
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.e2e
 

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import Message
 from confluent_kafka.admin import NewPartitions, NewTopic
 
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.child_process import Child
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, Retry, origin_of
 from wakeroll.connection import Connection, Topics
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.local.child_process import Child
 
 pytestmark = pytest.mark.e2e
 
@@ -77,7 +77,7 @@ def coordinator(broker) -> Iterator[Coordinator]:
 @pytest.fixture
 def observer(coordinator, tmp_path) -> Iterator[Child]:
     connection = coordinator.connection
-    command = [sys.executable, "-m", "pipeline.cli", "observe", "--bootstrap", connection.bootstrap]
+    command = [sys.executable, "-m", "wakeroll_pipeline.cli", "observe", "--bootstrap", connection.bootstrap]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WAKEROLL_")}
     with Child(
         "the observer",

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message, TopicPartition
 
-from model.decisions import Assignment
-from model.partitioner import partition_of
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
+from wakeroll_model.decisions import Assignment
+from wakeroll_model.partitioner import partition_of
 
 pytestmark = pytest.mark.e2e
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model import feature_levels
-from model.decisions import Rejected
-from model.events import Unregister
-from model.partitioner import partition_of
-from pipeline.kafka.new_deployment import ensure_deployment
-from pipeline.settings import Settings
 from tests.support.waiting import wait_until
 from wakeroll.keys import add_key, new_key
+from wakeroll_model import feature_levels
+from wakeroll_model.decisions import Rejected
+from wakeroll_model.events import Unregister
+from wakeroll_model.partitioner import partition_of
+from wakeroll_pipeline.kafka.new_deployment import ensure_deployment
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.e2e
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.ledger.tables import open_views
-from pipeline.local.child_process import Child
-from pipeline.runtime.run_status import read_status
-from pipeline.settings import Settings
 from tests.support.running_processes import run_process
 from tests.support.systems.fleet import make_topic
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection
+from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.runtime.run_status import read_status
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
@@ -61,7 +61,7 @@ RUN_BY_A_TEST = {
     "wakeroll marts --home .wakeroll/demo",
     f'wakeroll sql "{QUESTION}" --home .wakeroll/demo',
     "wakeroll doctor",
-    "python -m model.replay --partitions 4 < events.jsonl > decisions.jsonl",
+    "python -m wakeroll_model.replay --partitions 4 < events.jsonl > decisions.jsonl",
 }
 
 
@@ -207,7 +207,7 @@ def test_the_readmes_sql_says_who_owned_a_queue(story: str, engine: SparkSession
         for row in events
     ]
     replayed = subprocess.run(
-        [sys.executable, "-m", "model.replay", "--partitions", "4"],
+        [sys.executable, "-m", "wakeroll_model.replay", "--partitions", "4"],
         input="\n".join(lines),
         cwd=ROOT,
         capture_output=True,

@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import Message
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from model.retry_topics import DELAYS_S, dead_letter_topic_of, retry_topic_of
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, WakerollError, origin_of
 from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.push import send_back
+from wakeroll_model.retry_topics import DELAYS_S, dead_letter_topic_of, retry_topic_of
 
 pytestmark = pytest.mark.e2e
 

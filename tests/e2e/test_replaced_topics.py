@@ -17,22 +17,6 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
-from model.decisions import Membership, Offset
-from model.events import Arrival, Heartbeat
-from model.queue import Queue
-from model.replay import encode_decision
-from pipeline.jobs.era_watch import EraWatch, LaterEra
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.kafka.log_spans import Span, read_spans
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.child_process import Child
-from pipeline.metrics.observer_metrics import ObserverMetrics
-from pipeline.observer import subscribed_topics
-from pipeline.observer.offset_mirror import OffsetMirror
-from pipeline.observer.topic_follower import Follower
-from pipeline.settings import Settings
-from pipeline.spark.jars import ensure_jars
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
@@ -40,6 +24,22 @@ from wakeroll.connection import Connection, Topics, close_producer
 from wakeroll.decision_log import DecisionLog
 from wakeroll.errors import NotReachable
 from wakeroll.kafka_groups import KafkaGroups
+from wakeroll_model.decisions import Membership, Offset
+from wakeroll_model.events import Arrival, Heartbeat
+from wakeroll_model.queue import Queue
+from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.jobs.era_watch import EraWatch, LaterEra
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.kafka.log_spans import Span, read_spans
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+from wakeroll_pipeline.observer import subscribed_topics
+from wakeroll_pipeline.observer.offset_mirror import OffsetMirror
+from wakeroll_pipeline.observer.topic_follower import Follower
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.spark.jars import ensure_jars
 
 pytestmark = pytest.mark.e2e
 
@@ -222,7 +222,7 @@ def test_a_group_is_woken_when_the_new_decisions_show_that_it_has_no_members(res
         topic = plane.topic(1, is_pulled=False)
         join_and_leave()
         where = ["--topic", topic, "--bootstrap", connection.bootstrap, "--prefix", WAKES]
-        argv = [sys.executable, "-m", "pipeline.cli", "wake", group_id, "--exec", f"touch {started}", *where]
+        argv = [sys.executable, "-m", "wakeroll_pipeline.cli", "wake", group_id, "--exec", f"touch {started}", *where]
         waker = stack.enter_context(Child("the waker", argv, log=tmp_path / "waker.log"))
         wait_until(lambda: "has the lease" in waker.log_tail(), "the waker watches", state=waker.log_tail)
         make_again(connection, connection.topics.decisions)

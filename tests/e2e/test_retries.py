@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from model.decisions import FailedMessages
-from model.retry_topics import DELAYS_S, dead_letter_topic_of, retry_topic_of
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, DeadLetter, Origin, Retry, WakerollError, origin_of
+from wakeroll_model.decisions import FailedMessages
+from wakeroll_model.retry_topics import DELAYS_S, dead_letter_topic_of, retry_topic_of
 
 pytestmark = pytest.mark.e2e
 

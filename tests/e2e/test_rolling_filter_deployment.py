@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Message
 
-from model import feature_levels
-from model.events import Level
-from model.signing import DEV_KEYS
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 from wakeroll.headers import headers_of
 from wakeroll.keys import key_to_sign, new_signer
+from wakeroll_model import feature_levels
+from wakeroll_model.events import Level
+from wakeroll_model.signing import DEV_KEYS
 
 pytestmark = pytest.mark.e2e
 

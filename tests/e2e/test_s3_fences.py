@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 from deltalake import DeltaTable
 
-from model.rows import EVENTS, EventRow
-from pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
-from pipeline.sinks import arrow_sink
-from pipeline.sinks.arrow_sink import ArrowSink
-from pipeline.sinks.table_fence import Fenced, Fences, opened
-from pipeline.storage.place import Place
 from tests.support.systems.s3_server import S3Server
+from wakeroll_model.rows import EVENTS, EventRow
+from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
+from wakeroll_pipeline.sinks import arrow_sink
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.sinks.table_fence import Fenced, Fences, opened
+from wakeroll_pipeline.storage.place import Place
 
 pytest.importorskip("moto.server", reason="needs the package moto: pip install 'moto[s3,server]'")
 pytestmark = pytest.mark.e2e

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 
-from pipeline.recovery.checkpoint_state import last_batch, progress_of, set_aside
-from pipeline.storage import object_files, small_files
-from pipeline.storage.place import Place
-from pipeline.storage.small_files import StorageFailed
 from tests.support.systems.s3_server import S3Server
+from wakeroll_pipeline.recovery.checkpoint_state import last_batch, progress_of, set_aside
+from wakeroll_pipeline.storage import object_files, small_files
+from wakeroll_pipeline.storage.place import Place
+from wakeroll_pipeline.storage.small_files import StorageFailed
 
 pytest.importorskip("moto.server", reason="needs the package moto: pip install 'moto[s3,server]'")
 

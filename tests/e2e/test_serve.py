@@ -26,7 +26,7 @@ PATIENCE_S = 120.0
 @contextmanager
 def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run the command on a port that the system chooses; provide the process and the address that it prints."""
-    command = [sys.executable, "-m", "pipeline.cli", "serve", "--port", "0", *arguments]
+    command = [sys.executable, "-m", "wakeroll_pipeline.cli", "serve", "--port", "0", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

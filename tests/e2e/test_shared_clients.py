@@ -10,10 +10,10 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartitio
 from bench.running_system import make_topic
 from bench.soak.shared_clients import SharedClients
 from bench.soak.shared_consumer import ConsumerShare
-from pipeline.local.broker import EmbeddedBroker
 from tests.support.waiting import PATIENCE_S, wait_until
 from wakeroll import Consumer
 from wakeroll.connection import Connection
+from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.e2e
 

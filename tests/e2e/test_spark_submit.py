@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.local.child_process import Child
-from pipeline.runtime.run_status import read_status
 from tests.support.systems.deployment import Log, decided, deploy
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.runtime.run_status import read_status
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 

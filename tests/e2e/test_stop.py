@@ -38,7 +38,7 @@ class Service:
             "WAKEROLL_PREFIX": f"stop-{value[:6]}",
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli", *words.split(), *where],
+            [sys.executable, "-m", "wakeroll_pipeline.cli", *words.split(), *where],
             cwd=ROOT,
             env={**os.environ, **settings},
             stdout=self._output.open("wb"),

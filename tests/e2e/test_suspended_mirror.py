@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from model.decisions import Offset
-from model.queue import Queue
-from model.replay import encode_decision
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.metrics.observer_metrics import ObserverMetrics
-from pipeline.observer.offset_mirror import RECENT_MS, OffsetMirror
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics, close_producer
 from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.monotonic_clock import now_ms
+from wakeroll_model.decisions import Offset
+from wakeroll_model.queue import Queue
+from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+from wakeroll_pipeline.observer.offset_mirror import RECENT_MS, OffsetMirror
 
 pytestmark = pytest.mark.e2e
 

@@ -12,12 +12,12 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from model.rows import EVENTS
-from pipeline.ledger.tables import path_of
 from tests.support.running_processes import ROOT
 from tests.support.suspended_writers import rows_in
 from tests.support.systems.table_writer import STEPS, make_tables, settings_of
 from tests.support.waiting import wait_until
+from wakeroll_model.rows import EVENTS
+from wakeroll_pipeline.ledger.tables import path_of
 
 SUSPENSIONS = int(os.environ.get("SUSPENSIONS", "40"))
 

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from pipeline.kafka.control_topics import InvalidTopics, check_topics, ensure_topics
-from pipeline.kafka.topic_admin import Cluster
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll_pipeline.kafka.control_topics import InvalidTopics, check_topics, ensure_topics
+from wakeroll_pipeline.kafka.topic_admin import Cluster
 
 pytestmark = pytest.mark.e2e
 

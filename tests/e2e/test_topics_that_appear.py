@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from model import feature_levels
-from model.events import Level
-from model.signing import DEV_KEYS
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.child_process import Child
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import key_to_sign, new_signer
+from wakeroll_model import feature_levels
+from wakeroll_model.events import Level
+from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.local.child_process import Child
 
 pytestmark = pytest.mark.e2e
 
@@ -42,7 +42,7 @@ def coordinator(broker) -> Iterator[Coordinator]:
 @pytest.fixture
 def observer(coordinator, tmp_path) -> Iterator[Child]:
     connection = coordinator.connection
-    command = [sys.executable, "-m", "pipeline.cli", "observe", "--bootstrap", connection.bootstrap]
+    command = [sys.executable, "-m", "wakeroll_pipeline.cli", "observe", "--bootstrap", connection.bootstrap]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WAKEROLL_")}
     with Child(
         "the observer",

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from model.events import Pull
-from pipeline.local.child_process import Child
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.systems.decision_sink import Sink
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
+from wakeroll_model.events import Pull
+from wakeroll_pipeline.local.child_process import Child
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sink")]
 
@@ -50,7 +50,7 @@ def observer(coordinator: Coordinator, tmp_path_factory: pytest.TempPathFactory)
     """The real observer: it sees that queues have grown."""
     connection = coordinator.connection
     where = ["--bootstrap", connection.bootstrap, "--prefix", connection.topics.prefix]
-    argv = [sys.executable, "-m", "pipeline.cli", "observe", *where]
+    argv = [sys.executable, "-m", "wakeroll_pipeline.cli", "observe", *where]
     with Child("the observer", argv, log=tmp_path_factory.mktemp("observer") / "observer.log") as observer:
         yield observer
 
@@ -78,7 +78,7 @@ class Workers:
         """Start one more waker."""
         number = len(self.wakers)
         how = () if "--http" in options else ("--exec", f"{self.command} {idle_s}")
-        argv = [sys.executable, "-m", "pipeline.cli", "wake", self.group_id, *how, *options]
+        argv = [sys.executable, "-m", "wakeroll_pipeline.cli", "wake", self.group_id, *how, *options]
         waker = Child(f"waker {number}", [*argv, *self.where], log=self._folder / f"waker-{number}.log")
         self.wakers.append(waker)
         waker.start()

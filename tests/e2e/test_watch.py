@@ -14,10 +14,6 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from model.events import Pull
-from model.queue import Queue
-from pipeline.live.followed_brokers import followed_brokers
-from pipeline.settings import Settings
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import a_day
 from tests.support.systems.coordinator_thread import plane_of_its_own
@@ -25,6 +21,10 @@ from tests.support.systems.decision_sink import Sink
 from tests.support.terminal_window import TerminalWindow
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, InvalidUsage, NotReachable
+from wakeroll_model.events import Pull
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.live.followed_brokers import followed_brokers
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.e2e
 
@@ -74,7 +74,7 @@ def options(coordinator, tmp_path) -> list[str]:
 @contextmanager
 def watching(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[str], list[str]]]:
     """Run `watch` with pipes; provide the process, and the lines of both of its outputs as they come."""
-    command = [sys.executable, "-m", "pipeline.cli", "watch", *arguments]
+    command = [sys.executable, "-m", "wakeroll_pipeline.cli", "watch", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said: list[str] = []
     complained: list[str] = []
@@ -95,7 +95,7 @@ def watching(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[str]
 
 def test_a_terminal_follows_joins_and_sizes_and_is_left_as_it_was(coordinator, join, group_id, options):
     topic = coordinator.topic(4)
-    window = TerminalWindow([sys.executable, "-m", "pipeline.cli", "watch", group_id, *options])
+    window = TerminalWindow([sys.executable, "-m", "wakeroll_pipeline.cli", "watch", group_id, *options])
     try:
         window.wait_for(b"no group")
         assert b"\x1b[?1049h" in window.written  # the alternate screen
@@ -198,7 +198,7 @@ def members_of(said: list[str], group_id: str) -> int:
 def test_a_pipe_whose_reader_has_ended_is_no_error(coordinator, join, options):
     topic = coordinator.topic(4)
     join(topic, "c1")
-    command = [sys.executable, "-m", "pipeline.cli", "watch", "--json", *options]
+    command = [sys.executable, "-m", "wakeroll_pipeline.cli", "watch", "--json", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None

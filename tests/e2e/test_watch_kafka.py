@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ShareConsumer, TopicPartition
 
-from model.decisions import AnyDecision, Handover, Membership, Offset, Rebalance, Rejected
-from model.queue import Queue
-from model.signing import DEV_KEYS
-from pipeline.kafka_watch.group_reader import GroupReader
-from pipeline.kafka_watch.group_watcher import GroupWatcher, WatchRules
-from pipeline.kafka_watch.watched_decisions import kafka_group_of
-from pipeline.local.child_process import Child
 from tests.support.systems.coordinator_thread import Coordinator, plane_of_its_own
 from tests.support.systems.decision_sink import Sink
 from tests.support.systems.kafka_member import member
 from tests.support.waiting import PATIENCE_S, wait_until
 from wakeroll.kafka_groups import KafkaGroups
+from wakeroll_model.decisions import AnyDecision, Handover, Membership, Offset, Rebalance, Rejected
+from wakeroll_model.queue import Queue
+from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.kafka_watch.group_reader import GroupReader
+from wakeroll_pipeline.kafka_watch.group_watcher import GroupWatcher, WatchRules
+from wakeroll_pipeline.kafka_watch.watched_decisions import kafka_group_of
+from wakeroll_pipeline.local.child_process import Child
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sink")]
 
@@ -267,7 +267,7 @@ def test_the_readmes_command_watches_a_group(watched, tmp_path):
     connection = watched.coordinator.connection
     words = re.search(r"^wakeroll (watch-kafka --groups )'orders-\.\*'", README, flags=re.MULTILINE)[1].split()
     where = ["--bootstrap", connection.bootstrap, "--prefix", connection.topics.prefix]
-    command = [sys.executable, "-m", "pipeline.cli", *words, watched.kafka_group, *where]
+    command = [sys.executable, "-m", "wakeroll_pipeline.cli", *words, watched.kafka_group, *where]
     watched.produce(3)
     with Child("the watch", command, log=tmp_path / "watch.log") as watch, watched.member("first"):
         watched.wait_for_owners(1)

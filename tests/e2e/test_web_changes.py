@@ -8,20 +8,20 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from model.decisions import Rebalance
-from model.events import Configure, Reset
-from pipeline.metrics.health import Health
-from pipeline.serve.access.access_options import AccessOptions
-from pipeline.serve.access.gate import Gate
-from pipeline.serve.changes.change_work import Work
-from pipeline.serve.web_app import WebApp
-from pipeline.serve.web_server import following
 from tests.support.systems.changing_page import PASSWORD, USER, ChangingPage, changing_page
 from tests.support.systems.page_client import Answer, PageClient
 from tests.support.systems.web_site import answering, served
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 from wakeroll.keys import add_key, new_key, read_keys
+from wakeroll_model.decisions import Rebalance
+from wakeroll_model.events import Configure, Reset
+from wakeroll_pipeline.metrics.health import Health
+from wakeroll_pipeline.serve.access.access_options import AccessOptions
+from wakeroll_pipeline.serve.access.gate import Gate
+from wakeroll_pipeline.serve.changes.change_work import Work
+from wakeroll_pipeline.serve.web_app import WebApp
+from wakeroll_pipeline.serve.web_server import following
 
 pytestmark = pytest.mark.e2e
 

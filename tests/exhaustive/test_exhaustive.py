@@ -5,7 +5,6 @@ from contextlib import nullcontext
 
 import pytest
 
-from model.replay import encode_decision
 from tests.support.explorer.explored_worlds import WORLDS
 from tests.support.explorer.search import explore
 from tests.support.explorer.tale import Tale
@@ -13,6 +12,7 @@ from tests.support.explorer.universe import Universe
 from tests.support.mutants.exploration_mutants import PLANTED
 from tests.support.mutants.mutant import alive
 from tests.support.story import Story
+from wakeroll_model.replay import encode_decision
 
 
 @pytest.mark.parametrize("name", sorted(WORLDS))

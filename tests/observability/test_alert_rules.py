@@ -9,10 +9,6 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from pipeline.metrics.decision_metrics import DecisionMetrics
-from pipeline.metrics.label_caps import LabelCaps
-from pipeline.metrics.observer_metrics import ObserverMetrics
-from pipeline.metrics.run_metrics import RunMetrics
 from tests.support.systems.prometheus_server import (
     FOLDER,
     INSTALLED,
@@ -21,6 +17,10 @@ from tests.support.systems.prometheus_server import (
     alert_rules,
     dashboard_expressions,
 )
+from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
+from wakeroll_pipeline.metrics.label_caps import LabelCaps
+from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 
 ROOT = Path(__file__).parents[2]
 STORIES = Path(__file__).with_name("alerts.test.yml")

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.child_process import Child
-from pipeline.local.ports import free_ports
-from pipeline.spark.jars import ensure_jars
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.ports import free_ports
+from wakeroll_pipeline.spark.jars import ensure_jars
 
 pytestmark = pytest.mark.e2e
 
@@ -49,7 +49,7 @@ def test_a_broker_that_is_away_is_no_reason_to_restart_an_observer(tmp_path):
     [port] = free_ports(1)
     with broker:
         connection = Connection(broker.bootstrap, topics=Topics("probed"))
-        command = [sys.executable, "-m", "pipeline.cli", "observe", "--bootstrap", broker.bootstrap]
+        command = [sys.executable, "-m", "wakeroll_pipeline.cli", "observe", "--bootstrap", broker.bootstrap]
         command += ["--prefix", "probed", "--metrics-port", str(port)]
         observer = Child("observer", command, log=tmp_path / "observer.log", env=dict(os.environ), folder=ROOT)
         observer.start()

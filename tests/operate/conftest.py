@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pipeline.settings import Settings
-from pipeline.spark.jar_paths import S3, SPARK
-from pipeline.spark.jars import ensure_jars
-from pipeline.spark.s3_classes import ensure_s3_classes
 from tests.support.systems.broker_cluster import BrokerCluster
 from tests.support.systems.s3_server import S3Server
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.spark.jar_paths import S3, SPARK
+from wakeroll_pipeline.spark.jars import ensure_jars
+from wakeroll_pipeline.spark.s3_classes import ensure_s3_classes
 
 
 @pytest.fixture(scope="module")

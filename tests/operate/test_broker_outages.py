@@ -11,18 +11,18 @@ import pytest
 from confluent_kafka import KafkaError, Message
 from pyspark.sql import SparkSession
 
-from model import config
-from model.events import Configure
-from model.signing import DEV_KEYS
-from pipeline.kafka.control_topics import check_topics, ensure_topics
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.local.traffic import configure
-from pipeline.settings import Settings
 from tests.support.running_processes import run_process
 from tests.support.systems.broker_cluster import NUMBERS, BrokerCluster
 from tests.support.systems.fleet import GROUP, Fleet
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.connection import Connection, Topics
+from wakeroll_model import config
+from wakeroll_model.events import Configure
+from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.kafka.control_topics import check_topics, ensure_topics
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.local.traffic import configure
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 

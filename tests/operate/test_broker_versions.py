@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.spark.jar_paths import broker_jars, our_jars
-from pipeline.spark.jar_sums import JarsMissing
 from tests.support.systems.fleet import Fleet
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.spark.jar_paths import broker_jars, our_jars
+from wakeroll_pipeline.spark.jar_sums import JarsMissing
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from model.retry_topics import dead_letter_topic_of
-from pipeline.kafka.role_rights import Scope, rights_of
-from pipeline.kafka.topic_admin import Cluster
 from tests.support.systems.certificates import Authority
 from tests.support.systems.secured_broker import ANSWER_S
 from tests.support.systems.secured_deployment import FREE, OLD, ORDERS, USERS, SecuredDeployment, secured_deployment
@@ -23,6 +20,9 @@ from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.push import send_back
 from wakeroll.push.send_back import Letter, SendBack
 from wakeroll.steady_consumer import UNUSED_GROUP
+from wakeroll_model.retry_topics import dead_letter_topic_of
+from wakeroll_pipeline.kafka.role_rights import Scope, rights_of
+from wakeroll_pipeline.kafka.topic_admin import Cluster
 
 pytestmark = pytest.mark.operate
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from pipeline.local.child_process import Child
-from pipeline.local.ports import free_ports
 from tests.support.systems.secured_broker import ADMIN, ANSWER_S, SecuredBroker
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Consumer, Producer
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.ports import free_ports
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 

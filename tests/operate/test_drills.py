@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from model.config import ERA_EPOCHS
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.local_system import LocalSystem
 from tests.support import planted_bug
 from tests.support.running_processes import ROOT, run_process
 from tests.support.systems.fleet import CLIENTS, GROUP, QUEUES, Fleet, make_topic
 from tests.support.systems.service_commands import ServiceCommands
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Admin
+from wakeroll_model.config import ERA_EPOCHS
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.local_system import LocalSystem
 
 pytestmark = [pytest.mark.operate, pytest.mark.e2e, pytest.mark.spark]
 
@@ -59,7 +59,7 @@ def drill_without_stop(name: str, fleet: Fleet, *options: str) -> str:
 
 def members(fleet: Fleet) -> int:
     """Return the number of members of all groups, by the tables."""
-    done = run_process([sys.executable, "-m", "pipeline.cli", "groups", "--json"], **fleet.environment)
+    done = run_process([sys.executable, "-m", "wakeroll_pipeline.cli", "groups", "--json"], **fleet.environment)
     return sum(group["members"] for group in json.loads(done.stdout)["groups"])
 
 

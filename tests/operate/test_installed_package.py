@@ -81,7 +81,10 @@ def test_the_sdk_alone_is_small(user, wheel: Path, tmp_path: Path, tell):
     )
     [site] = (tmp_path / "env").glob("lib/python3*/site-packages")
     packages = {path.name.partition("-")[0] for path in site.glob("*.dist-info")} - {"pip", "setuptools"}
-    size = sum(megabytes(site / name) for name in ("wakeroll", "model", "pipeline", "msgspec", "confluent_kafka"))
+    size = sum(
+        megabytes(site / name)
+        for name in ("wakeroll", "wakeroll_model", "wakeroll_pipeline", "msgspec", "confluent_kafka")
+    )
     tell(f"the SDK takes {size} MB, of which librdkafka takes {megabytes(site / 'confluent_kafka.libs')} MB more")
     assert packages == {"wakeroll", "msgspec", "confluent_kafka"}
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.child_process import Child
-from pipeline.settings import Settings
 from tests.support.running_processes import run_process
 from tests.support.systems.fleet import Fleet
 from tests.support.systems.replicas import coordinator, log_of, pause, publications, replica_of, wake
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = [pytest.mark.operate, pytest.mark.e2e, pytest.mark.spark]
 

@@ -24,7 +24,7 @@ def home(s3: S3Server, day: Path) -> str:
 def test_both_engines_print_the_same_about_tables_in_the_store(home, tmp_path, command):
     answers = [
         run_process(
-            [sys.executable, "-m", "pipeline.cli", *command.split(), "--engine", engine, "--home", home],
+            [sys.executable, "-m", "wakeroll_pipeline.cli", *command.split(), "--engine", engine, "--home", home],
             WAKEROLL_WORK=str(tmp_path),
         )
         for engine in ("duckdb", "spark")
@@ -36,7 +36,7 @@ def test_both_engines_print_the_same_about_tables_in_the_store(home, tmp_path, c
 
 
 def test_spark_continues_the_marts_that_duckdb_has_built_in_the_store(home, tmp_path):
-    command = [sys.executable, "-m", "pipeline.cli", "marts", "--home", home]
+    command = [sys.executable, "-m", "wakeroll_pipeline.cli", "marts", "--home", home]
     built = run_process(command, WAKEROLL_WORK=str(tmp_path))
     continued = run_process([*command, "--engine", "spark"], WAKEROLL_WORK=str(tmp_path))
 

@@ -13,19 +13,19 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from model.rows import TABLES
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.ledger.duck_ledger import duck_ledger
-from pipeline.ledger.tables import path_of
-from pipeline.live.ledger_reader import newest_snapshots
-from pipeline.local.child_process import Child
-from pipeline.runtime.run_status import read_status
-from pipeline.settings import Settings
-from pipeline.storage import small_files
 from tests.support.running_processes import run_process
 from tests.support.systems.deployment import Log, decided, told
 from tests.support.systems.s3_server import BUCKET, S3Server
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll_model.rows import TABLES
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.live.ledger_reader import newest_snapshots
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.runtime.run_status import read_status
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.storage import small_files
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 
@@ -40,7 +40,7 @@ class Driver:
         """Last line of the log of each process that ended by itself."""
         self._run = Child(
             "run",
-            [sys.executable, "-m", "pipeline.cli", "run"],
+            [sys.executable, "-m", "wakeroll_pipeline.cli", "run"],
             log=folder / "run.log",
             env={**os.environ, **settings.environment()},
             grace_s=90,
@@ -142,7 +142,7 @@ def mark_folders_of_logs(s3: S3Server, settings: Settings) -> None:
 
 
 def wakeroll(settings: Settings, *words: str) -> tuple[int, str]:
-    done = run_process([sys.executable, "-m", "pipeline.cli", *words], **settings.environment())
+    done = run_process([sys.executable, "-m", "wakeroll_pipeline.cli", *words], **settings.environment())
     return done.returncode, done.stdout + done.stderr
 
 
@@ -229,7 +229,7 @@ def test_two_drivers_that_both_believe_to_be_alone_harm_no_checkpoint(driver, tm
     driver.join("a", ["a"])
     second = Child(
         "a second run",
-        [sys.executable, "-m", "pipeline.cli", "run", "--only", "coordinate"],
+        [sys.executable, "-m", "wakeroll_pipeline.cli", "run", "--only", "coordinate"],
         log=tmp_path / "second.log",
         env={
             **os.environ,
@@ -266,6 +266,6 @@ def test_the_tables_in_the_store_are_those_of_any_reader(driver, tmp_path):
     shutil.rmtree(copy, ignore_errors=True)
     download(driver.settings.warehouse, copy / "warehouse")
 
-    here = run_process([sys.executable, "-m", "pipeline.cli", "groups", "--home", str(copy)])
+    here = run_process([sys.executable, "-m", "wakeroll_pipeline.cli", "groups", "--home", str(copy)])
     assert here.returncode == 0
     assert here.stdout in wakeroll(driver.settings, "groups")[1]

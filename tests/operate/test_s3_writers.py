@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ledger.delta_files import open_delta
-from pipeline.storage import small_files
 from tests.support.running_processes import ROOT
 from tests.support.systems.s3_server import BUCKET, S3Server
 from tests.support.systems.s3_writer import APPENDS, NAMES, WRITERS
+from wakeroll_pipeline.ledger.delta_files import open_delta
+from wakeroll_pipeline.storage import small_files
 
 pytestmark = pytest.mark.operate
 

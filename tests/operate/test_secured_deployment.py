@@ -13,8 +13,6 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from pipeline.ledger.duck_ledger import open_ledger
-from pipeline.ledger.ledger import Row
 from tests.support.systems.secured_deployment import (
     FREE,
     INVOICES,
@@ -27,6 +25,8 @@ from tests.support.systems.secured_deployment import (
 from tests.support.systems.web_site import served
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Consumer, Producer
+from wakeroll_pipeline.ledger.duck_ledger import open_ledger
+from wakeroll_pipeline.ledger.ledger import Row
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 

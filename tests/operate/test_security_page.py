@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from pipeline.local.child_process import Child
 from tests.support.systems.secured_broker import ADMIN, ANSWER_S, SecuredBroker
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.failure_topics import ensure_failure_topics
+from wakeroll_pipeline.local.child_process import Child
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.recovery.checkpoint_state import last_batch
-from pipeline.runtime.deciding_queries import query_of
-from pipeline.settings import Settings
-from pipeline.spark.executor_packages import FOLDER
 from tests.support.systems.fleet import Fleet
 from tests.support.systems.s3_copies import download
 from tests.support.systems.s3_server import BUCKET, S3Server
 from tests.support.systems.spark_cluster import SparkCluster
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll_pipeline.recovery.checkpoint_state import last_batch
+from wakeroll_pipeline.runtime.deciding_queries import query_of
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.spark.executor_packages import FOLDER
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 
@@ -92,7 +92,7 @@ def test_whatever_part_of_a_cluster_dies_the_decisions_are_those_of_one_process(
         fleet.wait_until_consumed()
 
     assert jobs.returncode == 0, jobs.log_tail()
-    sent = list(spark_cluster.folder.glob(f"worker-*/app-*/*/{FOLDER}/model/shard.py"))
+    sent = list(spark_cluster.folder.glob(f"worker-*/app-*/*/{FOLDER}/model/wakeroll_model/shard.py"))
     assert len(sent) >= 4, "each executor has received the packages"
     download(settings.warehouse, tmp_path / "copy" / "warehouse")
     fleet.check(spark, tmp_path / "copy" / "warehouse")

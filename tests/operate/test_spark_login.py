@@ -7,14 +7,14 @@ import pytest
 from msgspec import structs
 from pyspark.sql import SparkSession
 
-from pipeline.jobs import coordinate, record
-from pipeline.ledger.tables import open_views
-from pipeline.settings import Settings
 from tests.support.systems.deployment import Log, told
 from tests.support.systems.secured_deployment import USERS, SecuredDeployment, secured_deployment
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll import Consumer
 from wakeroll.errors import AccessDenied
+from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = [pytest.mark.operate, pytest.mark.spark]
 

@@ -39,18 +39,18 @@ from bench.replay_speed import log_of
 from bench.report import Others
 from bench.results import TINY, Results
 from bench.sharing import moves, of_their_own, same_for_all
-from model.decisions import AnyDecision
-from model.events import Arrival, Heartbeat, Pull
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record
-from model.replay import replay
-from model.strategies import STRATEGIES
-from pipeline.live.live_model import LiveModel
-from pipeline.serve.view_source import LiveSource
-from pipeline.serve.web_app import WebApp
 from tests.support.systems.web_site import answering
 from wakeroll.connection import Topics
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.events import Arrival, Heartbeat, Pull
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.replay import replay
+from wakeroll_model.strategies import STRATEGIES
+from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.web_app import WebApp
 
 ONE = Queue("orders", "", 1)
 

@@ -16,15 +16,15 @@ from urllib.parse import urlsplit
 import pyspark
 import pytest
 
-from pipeline.spark import jar_paths as jar_paths_module
-from pipeline.spark import s3_classes
-from pipeline.spark.hadoop_defaults import hadoop_defaults_jar
-from pipeline.spark.ivy import IvyFailed, explain, proxy_options
-from pipeline.spark.jar_paths import LOCAL, S3, SPARK, JarSet, jar_paths, our_jars
-from pipeline.spark.jar_sums import JarsMissing
-from pipeline.spark.jars import ensure_jars
 from tests.support.running_processes import ROOT
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.spark import jar_paths as jar_paths_module
+from wakeroll_pipeline.spark import s3_classes
+from wakeroll_pipeline.spark.hadoop_defaults import hadoop_defaults_jar
+from wakeroll_pipeline.spark.ivy import IvyFailed, explain, proxy_options
+from wakeroll_pipeline.spark.jar_paths import LOCAL, S3, SPARK, JarSet, jar_paths, our_jars
+from wakeroll_pipeline.spark.jar_sums import JarsMissing
+from wakeroll_pipeline.spark.jars import ensure_jars
 
 CONTENTS = {"spark/alpha-1.jar": b"for Spark", "broker/beta-2.jar": b"for the broker"}
 ALPHA, BETA = "/org/example/alpha/1/alpha-1.jar", "/org/example/beta/2/beta-2.jar"
@@ -295,8 +295,8 @@ def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(folder, mirror, monkeyp
     # A shell without job control lets what it starts in the background ignore Ctrl-C, and this test may be below one.
     program = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from pathlib import Path; "
-        "from pipeline.cli import jars_command; from pipeline.cli.app import run_app; "
-        "from pipeline.spark.jar_paths import JarSet; ours = JarSet(*map(Path, sys.argv[1:])); "
+        "from wakeroll_pipeline.cli import jars_command; from wakeroll_pipeline.cli.app import run_app; "
+        "from wakeroll_pipeline.spark.jar_paths import JarSet; ours = JarSet(*map(Path, sys.argv[1:])); "
         "jars_command.our_jars = lambda: ours; sys.exit(run_app(['jars', 'spark', 'broker']))"
     )
     command = [sys.executable, "-c", program, str(folder), str(set_of(folder).lists)]

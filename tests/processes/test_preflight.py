@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import prerequisites
-from pipeline.prerequisites import (
+from wakeroll_pipeline import prerequisites
+from wakeroll_pipeline.prerequisites import (
     Check,
     available_memory,
     check_disk,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.local.child_process import Child, ChildFailed
 from tests.support.running_processes import lives
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.local.child_process import Child, ChildFailed
 
 PATIENCE_S = 120.0
 
@@ -87,7 +87,7 @@ def test_a_child_ends_with_its_parent(log, victims):
     if "guard" in victims and sys.platform != "linux":
         pytest.skip("only Linux tells a child that the process above it was killed")
     program = (
-        "import sys, time; from pathlib import Path; from pipeline.local.child_process import Child\n"
+        "import sys, time; from pathlib import Path; from wakeroll_pipeline.local.child_process import Child\n"
         "child = Child('deaf', [sys.executable, '-c', sys.argv[2]], log=Path(sys.argv[1]), grace_s=0.2)\n"
         "child.start()\n"
         "child.wait_until(lambda: child.log_tail() == 'ready', 30)\n"

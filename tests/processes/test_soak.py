@@ -12,8 +12,8 @@ from bench.soak.soak_figures import Claim, Occurred, Soak, Window, section
 from bench.soak.soak_judge import HandledLogs
 from bench.soak.soak_processes import SoakProcesses
 from bench.soak.soak_shape import Shape
-from pipeline.local.child_process import Child
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.local.child_process import Child
 
 S = 1_000_000_000
 

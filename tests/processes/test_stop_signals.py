@@ -51,7 +51,8 @@ time.sleep(600)
 def started(program: str) -> Iterator["subprocess.Popen[str]"]:
     """Run a program until it is ready."""
     head = (
-        "import logging, time; from pipeline.runtime.stop_signals import StopSignals; logging.basicConfig(level=20)\n"
+        "import logging, time; from wakeroll_pipeline.runtime.stop_signals import StopSignals; "
+        "logging.basicConfig(level=20)\n"
     )
     command = [sys.executable, "-c", head + program]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

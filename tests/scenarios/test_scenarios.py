@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from model import invariants
-from model.decisions import AnyDecision
-from model.replay import encode_decision
 from tests.support.story import Story
+from wakeroll_model import invariants
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.replay import encode_decision
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 

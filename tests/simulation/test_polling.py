@@ -6,16 +6,16 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from model.config import NEVER_MS
-from model.decisions import Wake
-from model.held_queue import HeldQueue
-from model.shard_load import NOTHING
-from model.shard_state import ShardState
 from tests.support.simulation.frame.seeds import digests, run_worlds
 from tests.support.simulation.polling.poller import Reading
 from tests.support.simulation.polling.polling_plan import OBSERVED
 from tests.support.simulation.polling.polling_simulation import POLLING, REASONS
 from tests.support.simulation.polling.polling_world import World
+from wakeroll_model.config import NEVER_MS
+from wakeroll_model.decisions import Wake
+from wakeroll_model.held_queue import HeldQueue
+from wakeroll_model.shard_load import NOTHING
+from wakeroll_model.shard_state import ShardState
 
 WORLDS = 16
 """Worlds with seeds in a row: `make simulate` runs more."""

@@ -8,18 +8,18 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from msgspec import structs
 
-from model.rows import EVENTS, EventRow
-from pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
-from pipeline.ledger.maintenance import clean, compact, session_for_upkeep
-from pipeline.ledger.tables import ensure_tables, highest_positions, path_of
-from pipeline.recovery.checkpoint_state import number_of_recording
-from pipeline.recovery.record_turn import Turn
-from pipeline.settings import Settings
-from pipeline.sinks import arrow_sink
-from pipeline.sinks.arrow_sink import ArrowSink
-from pipeline.sinks.table_fence import Fenced, Fences
-from pipeline.storage import small_files
-from pipeline.storage.place import Place
+from wakeroll_model.rows import EVENTS, EventRow
+from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
+from wakeroll_pipeline.ledger.maintenance import clean, compact, session_for_upkeep
+from wakeroll_pipeline.ledger.tables import ensure_tables, highest_positions, path_of
+from wakeroll_pipeline.recovery.checkpoint_state import number_of_recording
+from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks import arrow_sink
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.sinks.table_fence import Fenced, Fences
+from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.place import Place
 
 pytestmark = pytest.mark.spark
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.prerequisites import java_path
-from pipeline.spark.jar_paths import class_file
-from pipeline.spark.session import NO_WORDS
+from wakeroll_pipeline.prerequisites import java_path
+from wakeroll_pipeline.spark.jar_paths import class_file
+from wakeroll_pipeline.spark.session import NO_WORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def test_a_java_that_they_do_not_fit_goes_on_without_a_word(tmp_path: Path, cont
 def test_a_java_that_keeps_none_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xshare:off")
     program = (
-        "from pathlib import Path; from pipeline.spark.class_data_sharing import ensure_classes; "
+        "from pathlib import Path; from wakeroll_pipeline.spark.class_data_sharing import ensure_classes; "
         f"ensure_classes(Path({str(tmp_path / 'classes.jsa')!r}))"
     )
 

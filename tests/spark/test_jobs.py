@@ -10,18 +10,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from model.config import CONTROL_PARTITIONS
-from model.rows import TABLES
-from model.signing import DEV_KEYS
-from pipeline.cli.held_pulls import held_table, held_when, waits_of, waits_table
-from pipeline.jobs import coordinate, record
-from pipeline.ledger.schemas import schema_of
-from pipeline.ledger.spark_ledger import SparkLedger
-from pipeline.ledger.tables import ensure_tables, open_views, path_of
-from pipeline.recovery.checkpoint_state import read_shards
-from pipeline.settings import Settings
 from tests.support.systems.deployment import Log, decided, deploy, inbox_of, replayed, told, written
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll_model.config import CONTROL_PARTITIONS
+from wakeroll_model.rows import TABLES
+from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.cli.held_pulls import held_table, held_when, waits_of, waits_table
+from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.ledger.schemas import schema_of
+from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+from wakeroll_pipeline.ledger.tables import ensure_tables, open_views, path_of
+from wakeroll_pipeline.recovery.checkpoint_state import read_shards
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.spark
 

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.spark
 OUTAGE = """
 import sys
 from pathlib import Path
-from pipeline.settings import Settings
-from pipeline.spark.session import start_session
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.spark.session import start_session
 
 spark = start_session(Settings(home=Path(sys.argv[1])), "outage")
 logs = spark._jvm.org.apache.logging.log4j.LogManager

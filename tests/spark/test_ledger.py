@@ -5,14 +5,14 @@ import json
 import pytest
 from pyspark.sql import functions as f
 
-from model.decisions import Membership
-from model.replay import encode_decision
-from model.rows import RECORDED, TABLES
-from pipeline.jobs import record
-from pipeline.ledger.delta_files import is_delta
-from pipeline.ledger.tables import ensure_tables, open_views, path_of
 from tests.support.ledgers import RECORDS, Story, a_day
 from wakeroll.connection import Topics
+from wakeroll_model.decisions import Membership
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.rows import RECORDED, TABLES
+from wakeroll_pipeline.jobs import record
+from wakeroll_pipeline.ledger.delta_files import is_delta
+from wakeroll_pipeline.ledger.tables import ensure_tables, open_views, path_of
 
 pytestmark = pytest.mark.spark
 

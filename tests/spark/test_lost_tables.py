@@ -4,18 +4,18 @@ import shutil
 
 import pytest
 
-from model.rows import EVENTS, EventRow
-from pipeline.jobs import coordinate, record
-from pipeline.ledger.arrow_schemas import arrow_table
-from pipeline.ledger.tables import open_views, path_of
-from pipeline.recovery.lost_tables import lost_tables, refuse_lost_tables
-from pipeline.recovery.record_turn import Turn
-from pipeline.recovery.restore_plan import prepare_restore
-from pipeline.settings import Settings
-from pipeline.sinks.arrow_sink import ArrowSink
-from pipeline.sinks.table_fence import Fenced
 from tests.support.systems.deployment import Log, cut, deploy, make_again
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.rows import EVENTS, EventRow
+from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
+from wakeroll_pipeline.ledger.tables import open_views, path_of
+from wakeroll_pipeline.recovery.lost_tables import lost_tables, refuse_lost_tables
+from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.recovery.restore_plan import prepare_restore
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.sinks.table_fence import Fenced
 
 pytestmark = pytest.mark.spark
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from pipeline.jobs import coordinate, record
-from pipeline.ledger.tables import open_views
-from pipeline.sinks.arrow_sink import ArrowSink
 from tests.support.systems.deployment import Log, deploy, replayed, written
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 
 pytestmark = pytest.mark.spark
 

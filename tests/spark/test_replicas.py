@@ -8,20 +8,20 @@ import pytest
 from msgspec import structs
 from pyspark.sql import SparkSession
 
-from pipeline.jobs import coordinate, record
-from pipeline.jobs.era_watch import EraWatch, LaterEra
-from pipeline.ledger.tables import open_views
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.recovery.checkpoint_state import furthest
-from pipeline.recovery.replica_start import join
-from pipeline.recovery.restore_plan import prepare_restore
-from pipeline.recovery.snapshots import take_snapshots
-from pipeline.settings import Settings
 from tests.support.systems.deployment import Log, deploy, replayed, told, written
 from tests.support.systems.replicas import coordinator, log_of, publications, replica_of
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import add_key, new_key
+from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.jobs.era_watch import EraWatch, LaterEra
+from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.recovery.checkpoint_state import furthest
+from wakeroll_pipeline.recovery.replica_start import join
+from wakeroll_pipeline.recovery.restore_plan import prepare_restore
+from wakeroll_pipeline.recovery.snapshots import take_snapshots
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.spark
 
@@ -118,7 +118,7 @@ def test_a_replica_with_other_keys_is_found(spark, broker, tmp_path, caplog):
 
 def broken(spark: SparkSession) -> list:
     """Return the rows that break the rule of `check` about divergences."""
-    from pipeline.questions.quality.comparison_rules import queries
+    from wakeroll_pipeline.questions.quality.comparison_rules import queries
 
     return spark.sql(queries("spark")["divergences.none"]).collect()
 

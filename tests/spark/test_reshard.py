@@ -9,36 +9,36 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from model.partitioner import partition_of
-from model.queue import Queue
-from pipeline.jobs import coordinate, record
-from pipeline.jobs.reshard import reshard
-from pipeline.kafka.control_topics import InvalidTopics, ensure_topics
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.ledger.archived_log import Period, shards_of
-from pipeline.ledger.duck_ledger import duck_ledger
-from pipeline.ledger.spark_ledger import SparkLedger
-from pipeline.ledger.tables import open_views
-from pipeline.live.ledger_reader import read_ledger
-from pipeline.questions.explain import explain
-from pipeline.questions.quality.all_rules import all_rules
-from pipeline.questions.quality.history_in_duckdb import history_in_duckdb
-from pipeline.questions.quality.rule import HISTORY
-from pipeline.questions.replay_check import replay_group
-from pipeline.questions.replay_in_spark import replay_in_spark
-from pipeline.recovery.checkpoint_state import refuse_foreign
-from pipeline.recovery.log_gaps import refuse_to_forget
-from pipeline.recovery.replica_start import join
-from pipeline.recovery.restore_plan import prepare_restore
-from pipeline.recovery.snapshots import take_snapshots
-from pipeline.runtime.deciding_queries import query_of, topics_of
-from pipeline.runtime.process_locks import process_locks
-from pipeline.settings import Settings
 from tests.support.systems.deployment import Log, decided, deploy, told, written
 from tests.support.systems.replicas import replica_of
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.jobs.reshard import reshard
+from wakeroll_pipeline.kafka.control_topics import InvalidTopics, ensure_topics
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.ledger.archived_log import Period, shards_of
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.live.ledger_reader import read_ledger
+from wakeroll_pipeline.questions.explain import explain
+from wakeroll_pipeline.questions.quality.all_rules import all_rules
+from wakeroll_pipeline.questions.quality.history_in_duckdb import history_in_duckdb
+from wakeroll_pipeline.questions.quality.rule import HISTORY
+from wakeroll_pipeline.questions.replay_check import replay_group
+from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
+from wakeroll_pipeline.recovery.checkpoint_state import refuse_foreign
+from wakeroll_pipeline.recovery.log_gaps import refuse_to_forget
+from wakeroll_pipeline.recovery.replica_start import join
+from wakeroll_pipeline.recovery.restore_plan import prepare_restore
+from wakeroll_pipeline.recovery.snapshots import take_snapshots
+from wakeroll_pipeline.runtime.deciding_queries import query_of, topics_of
+from wakeroll_pipeline.runtime.process_locks import process_locks
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.spark
 

@@ -10,27 +10,27 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from model.config import ERA_EPOCHS
-from model.rows import SNAPSHOTS
-from model.shard_state import READABLE
-from pipeline.jobs import coordinate, record
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.ledger.archived_log import Period
-from pipeline.ledger.schemas import schema_of
-from pipeline.ledger.spark_ledger import SparkLedger
-from pipeline.ledger.tables import open_views, path_of
-from pipeline.operators.shard_operator import Counts
-from pipeline.questions.replay_in_spark import replay_in_spark
-from pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
-from pipeline.recovery.log_marks import Mark, Marks, marks_of, refuse_replaced
-from pipeline.recovery.restore_plan import prepare_restore
-from pipeline.recovery.snapshots import take_snapshots
-from pipeline.runtime.run_status import Status, write_status
-from pipeline.settings import Settings
-from pipeline.sinks.delta_sink import append
 from tests.support.systems.deployment import Log, cut, deploy, make_again, replayed, told, written
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.config import ERA_EPOCHS
+from wakeroll_model.rows import SNAPSHOTS
+from wakeroll_model.shard_state import READABLE
+from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.ledger.archived_log import Period
+from wakeroll_pipeline.ledger.schemas import schema_of
+from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+from wakeroll_pipeline.ledger.tables import open_views, path_of
+from wakeroll_pipeline.operators.shard_operator import Counts
+from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
+from wakeroll_pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
+from wakeroll_pipeline.recovery.log_marks import Mark, Marks, marks_of, refuse_replaced
+from wakeroll_pipeline.recovery.restore_plan import prepare_restore
+from wakeroll_pipeline.recovery.snapshots import take_snapshots
+from wakeroll_pipeline.runtime.run_status import Status, write_status
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks.delta_sink import append
 
 pytestmark = pytest.mark.spark
 

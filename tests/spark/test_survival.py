@@ -15,16 +15,16 @@ import pytest
 from confluent_kafka import KafkaError, Message
 from pyspark.sql import SparkSession
 
-from model.config import MAX_RECORD_BYTES
-from pipeline.jobs import coordinate, record
-from pipeline.ledger.tables import open_views
-from pipeline.operators.shard_operator import Counts
-from pipeline.recovery.checkpoint_state import read_states
-from pipeline.settings import Settings
 from tests.support import planted_bug
 from tests.support.systems.deployment import Log, decided, deploy, replayed, told, written
 from tests.support.systems.hostile_records import Hostile, hostile_records
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll_model.config import MAX_RECORD_BYTES
+from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.operators.shard_operator import Counts
+from wakeroll_pipeline.recovery.checkpoint_state import read_states
+from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.spark
 

@@ -10,20 +10,20 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from model.rows import DECISIONS, DIVERGENCES, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
-from model.shard_state import VERSION
-from pipeline.ledger.archived_log import Period, cut_logs
-from pipeline.ledger.maintenance import Upkeep, clean, compact, session_for_upkeep
-from pipeline.ledger.retention import DAY_MS, Past, forget, past_of
-from pipeline.ledger.schemas import schema_of
-from pipeline.ledger.spark_ledger import SparkLedger
-from pipeline.ledger.tables import ensure_tables, highest_positions, open_views, path_of
-from pipeline.questions.quality.comparison_rules import broken_rows
-from pipeline.questions.replay_in_spark import replay_in_spark
-from pipeline.settings import Settings
-from pipeline.sinks.delta_sink import append
 from tests.support.ledgers import PARTITIONS, three_days
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll_model.rows import DECISIONS, DIVERGENCES, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
+from wakeroll_model.shard_state import VERSION
+from wakeroll_pipeline.ledger.archived_log import Period, cut_logs
+from wakeroll_pipeline.ledger.maintenance import Upkeep, clean, compact, session_for_upkeep
+from wakeroll_pipeline.ledger.retention import DAY_MS, Past, forget, past_of
+from wakeroll_pipeline.ledger.schemas import schema_of
+from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+from wakeroll_pipeline.ledger.tables import ensure_tables, highest_positions, open_views, path_of
+from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows
+from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks.delta_sink import append
 
 pytestmark = pytest.mark.spark
 
@@ -133,7 +133,7 @@ def test_a_stream_keeps_its_highest_row(spark, kept):
 
 def test_nothing_goes_without_a_snapshot_to_begin_with(spark, kept, monkeypatch):
     """A log that begins with nothing in the middle of a story would be decided otherwise."""
-    monkeypatch.setattr("pipeline.ledger.retention.READABLE", range(VERSION + 1, VERSION + 2))
+    monkeypatch.setattr("wakeroll_pipeline.ledger.retention.READABLE", range(VERSION + 1, VERSION + 2))
     before = {table.name: rows_of(spark, table.name) for table in RECORDED}
 
     past = past_of(spark, kept.warehouse, three_days().now_ms + 100 * DAY_MS, DAY_MS, DAY_MS)

@@ -18,25 +18,25 @@ from deltalake import write_deltalake
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from model.decisions import AnyDecision, Kind
-from model.rows import DECIDED, TABLES
-from pipeline.ledger.column_types import Type, columns_of, plain_type
-from pipeline.ledger.column_types import in_duckdb as type_in_duckdb
-from pipeline.ledger.duck_ledger import duck_ledger
-from pipeline.ledger.schemas import schema_of
-from pipeline.ledger.tables import open_views
-from pipeline.ledger.view_queries import KINDS
-from pipeline.questions.quality import model_rules
-from pipeline.questions.quality.all_rules import all_rules, check
-from pipeline.questions.quality.check_in_duckdb import check_in_duckdb
-from pipeline.questions.quality.comparison_rules import broken_rows, history_rules
-from pipeline.questions.quality.expectation_suites import Gate, RuleResult
-from pipeline.questions.quality.history_in_duckdb import history_in_duckdb
-from pipeline.questions.quality.rule import HISTORY, Rule
-from pipeline.questions.quality.schema_rules import declared_rules
-from pipeline.questions.quality.suspects import suspects
-from pipeline.questions.quality.view_rules import VIEWS, broken_views, view_queries
 from tests.support.running_processes import run_process
+from wakeroll_model.decisions import AnyDecision, Kind
+from wakeroll_model.rows import DECIDED, TABLES
+from wakeroll_pipeline.ledger.column_types import Type, columns_of, plain_type
+from wakeroll_pipeline.ledger.column_types import in_duckdb as type_in_duckdb
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.schemas import schema_of
+from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.ledger.view_queries import KINDS
+from wakeroll_pipeline.questions.quality import model_rules
+from wakeroll_pipeline.questions.quality.all_rules import all_rules, check
+from wakeroll_pipeline.questions.quality.check_in_duckdb import check_in_duckdb
+from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows, history_rules
+from wakeroll_pipeline.questions.quality.expectation_suites import Gate, RuleResult
+from wakeroll_pipeline.questions.quality.history_in_duckdb import history_in_duckdb
+from wakeroll_pipeline.questions.quality.rule import HISTORY, Rule
+from wakeroll_pipeline.questions.quality.schema_rules import declared_rules
+from wakeroll_pipeline.questions.quality.suspects import suspects
+from wakeroll_pipeline.questions.quality.view_rules import VIEWS, broken_views, view_queries
 
 pytestmark = pytest.mark.spark
 
@@ -568,14 +568,14 @@ def test_wrong_usage_is_told_with_exit_code_2(command, tampered, arguments, comp
 def test_spark_is_asked_in_a_process_of_its_own(day):
     """There, Great Expectations must not be the first to start a session: it would lack Delta."""
     asked = ["check", "--engine", "spark", "--table", "offsets", "--home", str(day.parent)]
-    done = run_process([sys.executable, "-m", "pipeline.cli", *asked])
+    done = run_process([sys.executable, "-m", "wakeroll_pipeline.cli", *asked])
 
     assert (done.returncode, "all hold" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_without_great_expectations_there_is_one_clear_sentence(command, monkeypatch):
     """The extra is not what `make run` installs."""
-    monkeypatch.delitem(sys.modules, "pipeline.questions.quality.expectation_suites", raising=False)
+    monkeypatch.delitem(sys.modules, "wakeroll_pipeline.questions.quality.expectation_suites", raising=False)
     monkeypatch.setitem(sys.modules, "great_expectations", None)
 
     code, said = command()

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as f
 
-from model.rows import DECISIONS, EVENTS, TABLES
-from pipeline.ledger.duck_ledger import duck_ledger
-from pipeline.ledger.ledger import Row
-from pipeline.ledger.spark_ledger import SparkLedger
-from pipeline.ledger.tables import open_views, path_of
-from pipeline.ledger.view_queries import VIEWS
+from wakeroll_model.rows import DECISIONS, EVENTS, TABLES
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.ledger import Row
+from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+from wakeroll_pipeline.ledger.tables import open_views, path_of
+from wakeroll_pipeline.ledger.view_queries import VIEWS
 
 pytestmark = pytest.mark.spark
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from model.events import Ahead, Level, Subscription
-from model.queue import Queue
-from pipeline.questions.explain import Explanation, explain
 from tests.support.control_log import START_MS
 from tests.support.ledgers import Story, write_ledger
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.events import Ahead, Level, Subscription
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.questions.explain import Explanation, explain
 
 pytestmark = pytest.mark.spark
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.ledger.known_groups import refuse_unknown_group
-from pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
+from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 
 pytestmark = pytest.mark.spark
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from model.rows import RECORDED
-from pipeline.ledger.delta_files import open_delta
-from pipeline.ledger.duck_ledger import duck_ledger
-from pipeline.storage import small_files
-from pipeline.storage.small_files import StorageFailed
 from tests.support.systems.s3_copies import upload
 from tests.support.systems.s3_server import BUCKET, S3Server
+from wakeroll_model.rows import RECORDED
+from wakeroll_pipeline.ledger.delta_files import open_delta
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.small_files import StorageFailed
 
 pytest.importorskip("moto.server", reason="needs the package moto: pip install 'moto[s3,server]'")
 
@@ -110,7 +110,7 @@ def test_no_command_needs_pyarrow_or_spark(home):
     program = (
         "import sys\n"
         "for name in ('pyspark', 'py4j', 'delta', 'pandas', 'numpy', 'pyarrow', 'boto3'): sys.modules[name] = None\n"
-        "from pipeline.cli import main\nmain()"
+        "from wakeroll_pipeline.cli import main\nmain()"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, "groups", "--home", home], capture_output=True, text=True, check=False
@@ -123,7 +123,8 @@ def test_no_command_needs_pyarrow_or_spark(home):
 def test_a_local_home_needs_no_package_for_s3(day):
     """`wakeroll groups` starts as quickly as before: nothing for S3 is imported."""
     program = (
-        "import sys\nfor name in ('obstore', 'fsspec'): sys.modules[name] = None\nfrom pipeline.cli import main\nmain()"
+        "import sys\nfor name in ('obstore', 'fsspec'): sys.modules[name] = None\n"
+        "from wakeroll_pipeline.cli import main\nmain()"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, "groups", "--home", str(day.parent)],
@@ -171,7 +172,7 @@ def test_what_is_not_there_is_one_sentence(wakeroll, uri, sentence):
 @pytest.mark.usefixtures("home")
 def test_a_dead_store_is_one_sentence_with_a_remedy(store, monkeypatch):
     """Each client tries again for a while first; a test need not wait for that long."""
-    from pipeline.storage import object_files
+    from wakeroll_pipeline.storage import object_files
 
     monkeypatch.setattr(object_files, "_RETRY_S", 1)
     object_files._store.cache_clear()

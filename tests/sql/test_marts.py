@@ -12,7 +12,9 @@ import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from model.decisions import (
+from tests.support.ledgers import Story, a_day, told_by_hand, write_ledger
+from tests.support.running_processes import run_process
+from wakeroll_model.decisions import (
     Change,
     FailedMessages,
     FailedOutcome,
@@ -25,11 +27,9 @@ from model.decisions import (
     Trigger,
     WakeReason,
 )
-from model.events import Reset, ResetOffset
-from model.queue import Queue
-from pipeline.questions import marts
-from tests.support.ledgers import Story, a_day, told_by_hand, write_ledger
-from tests.support.running_processes import run_process
+from wakeroll_model.events import Reset, ResetOffset
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.questions import marts
 
 pytestmark = pytest.mark.spark
 
@@ -228,9 +228,9 @@ INCREMENTAL = ("ownership_timeline", "rebalance_cost")
 A_RUN_OF_ITS_OWN = """
 import sys
 from pathlib import Path
-from pipeline.questions import marts
-from pipeline.spark.session import start_brief_session
-from pipeline.settings import Settings
+from wakeroll_pipeline.questions import marts
+from wakeroll_pipeline.spark.session import start_brief_session
+from wakeroll_pipeline.settings import Settings
 
 settings = Settings(home=sys.argv[1])
 spark = start_brief_session(settings, "marts", for_minutes=True)

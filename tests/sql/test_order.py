@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from model.decision_order import ERA_SQL, SHARD_SQL, era_of
-from model.decisions import Handover
-from model.queue import Queue
-from model.rows import RECORDED
-from pipeline.ledger.duck_ledger import duck_ledger
-from pipeline.ledger.tables import open_views
-from pipeline.local.story_queries import WHO_OWNED
-from pipeline.questions import marts
-from pipeline.questions.explain import explain
-from pipeline.questions.quality.comparison_rules import broken_rows
 from tests.support.ledgers import Story, forget_the_first_day, members_of, offsets_of, owners_of, two_eras
 from wakeroll.epoch_ms import EpochMs
+from wakeroll_model.decision_order import ERA_SQL, SHARD_SQL, era_of
+from wakeroll_model.decisions import Handover
+from wakeroll_model.queue import Queue
+from wakeroll_model.rows import RECORDED
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.local.story_queries import WHO_OWNED
+from wakeroll_pipeline.questions import marts
+from wakeroll_pipeline.questions.explain import explain
+from wakeroll_pipeline.questions.quality.comparison_rules import broken_rows
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.questions import marts
 from tests.support.running_processes import run_process
+from wakeroll_pipeline.questions import marts
 
 pytestmark = pytest.mark.spark
 

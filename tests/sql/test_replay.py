@@ -10,19 +10,19 @@ import pytest
 from msgspec import UNSET
 from pyspark.sql import functions as f
 
-from model.decisions import Rejected
-from model.partitioner import partition_of
-from model.rows import DECISIONS, EVENTS
-from model.shard_state import VERSION
-from pipeline.ledger.archived_log import Period
-from pipeline.ledger.duck_ledger import duck_ledger
-from pipeline.ledger.spark_ledger import SparkLedger
-from pipeline.ledger.tables import open_views, path_of
-from pipeline.questions.replay_here import replay_here
-from pipeline.questions.replay_in_spark import replay_in_spark
 from tests.support.control_log import START_MS
 from tests.support.ledgers import PARTITIONS, Story, a_day, write_ledger
 from wakeroll.epoch_ms import EpochMs
+from wakeroll_model.decisions import Rejected
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.rows import DECISIONS, EVENTS
+from wakeroll_model.shard_state import VERSION
+from wakeroll_pipeline.ledger.archived_log import Period
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+from wakeroll_pipeline.ledger.tables import open_views, path_of
+from wakeroll_pipeline.questions.replay_here import replay_here
+from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
 
 # With --engine spark, the command asks the Spark that its process runs.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -216,7 +216,7 @@ def test_several_processes_replay_what_one_would(day, monkeypatch):
     """A large ledger is replayed by one process per core, shard by shard."""
     with duck_ledger(day) as opened:
         alone = replay_here(opened, PARTITIONS, Period())
-        monkeypatch.setattr("pipeline.questions.replay_here._WORTH_IT", 0)
+        monkeypatch.setattr("wakeroll_pipeline.questions.replay_here._WORTH_IT", 0)
         monkeypatch.setattr("os.cpu_count", lambda: 2)
 
         assert replay_here(opened, PARTITIONS, Period()) == alone

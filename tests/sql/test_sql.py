@@ -9,8 +9,8 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import functions as f
 
-from model.rows import RECORDED, TABLES
-from pipeline.ledger.view_queries import VIEWS
+from wakeroll_model.rows import RECORDED, TABLES
+from wakeroll_pipeline.ledger.view_queries import VIEWS
 
 pytestmark = pytest.mark.spark
 

@@ -8,11 +8,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from model.rows import TABLES
-from pipeline.ledger.stored_marts import mart_paths
-from pipeline.ledger.view_queries import Engine
-from pipeline.questions import marts
 from tests.support.ledgers import Story, a_day, two_eras, write_ledger
+from wakeroll_model.rows import TABLES
+from wakeroll_pipeline.ledger.stored_marts import mart_paths
+from wakeroll_pipeline.ledger.view_queries import Engine
+from wakeroll_pipeline.questions import marts
 
 pytestmark = pytest.mark.spark
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model.partitioner import partition_of
-from model.shard import Shard
-from model.shard_state import ShardState
-from model.what_if import Variation, predict, situation_of
-from pipeline.ledger.archived_log import place_of, shard_at
 from tests.support.control_log import START_MS
 from tests.support.ledgers import PARTITIONS, a_day
 from wakeroll.epoch_ms import EpochMs
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import ShardState
+from wakeroll_model.what_if import Variation, predict, situation_of
+from wakeroll_pipeline.ledger.archived_log import place_of, shard_at
 
 # With --engine spark, the command asks the Spark that its process runs.
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

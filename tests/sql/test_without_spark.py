@@ -16,7 +16,7 @@ WITHOUT = """
 import sys
 for name in ("pyspark", "py4j", "delta", "pandas", "numpy", "pyarrow", "great_expectations", "dbt"):
     sys.modules[name] = None  # an import fails
-from pipeline.cli import main
+from wakeroll_pipeline.cli import main
 main()
 """
 

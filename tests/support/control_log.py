@@ -2,9 +2,9 @@
 
 import msgspec
 
-from model.events import ABOUT_A_QUEUE, ON_EVERY_PARTITION, AnyEvent, Level, Tick
-from model.partitioner import partition_of
-from model.records import Record, entity_of
+from wakeroll_model.events import ABOUT_A_QUEUE, ON_EVERY_PARTITION, AnyEvent, Level, Tick
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.records import Record, entity_of
 
 TOPIC = "wakeroll.groups"
 QUEUES = "wakeroll.queues"

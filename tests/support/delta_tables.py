@@ -6,13 +6,13 @@ import duckdb
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, Table
-from pipeline.ledger.arrow_schemas import arrow_table
-from pipeline.ledger.column_types import columns_of, in_duckdb
-from pipeline.operators.ledger_rows import KafkaRecord, read_decisions, rows_of
-from pipeline.storage.place import Folder, Place
 from tests.support.ledgers import Story
 from wakeroll.connection import Topics
+from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, SNAPSHOTS, Table
+from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
+from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
+from wakeroll_pipeline.operators.ledger_rows import KafkaRecord, read_decisions, rows_of
+from wakeroll_pipeline.storage.place import Folder, Place
 
 
 def write_tables(warehouse: Folder, story: Story) -> None:

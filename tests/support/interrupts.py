@@ -6,10 +6,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import model
 import wakeroll
+import wakeroll_model
 
-_OURS = tuple(str(Path(package.__file__ or "").parent) for package in (wakeroll, model))
+_OURS = tuple(str(Path(package.__file__ or "").parent) for package in (wakeroll, wakeroll_model))
 _BROKER = str(Path(wakeroll.__file__ or "").parent / "testing")
 """Its clients stand in for those of Kafka, which are written in C: no signal handler runs in the middle of a call."""
 MOST_LINES = 20_000

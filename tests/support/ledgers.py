@@ -5,8 +5,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from model.decisions import AnyDecision, Assignment, Cause, Handover, Membership, Offset
-from model.events import (
+from tests.support.control_log import START_MS, ControlLog
+from wakeroll.connection import Topics
+from wakeroll_model.decisions import AnyDecision, Assignment, Cause, Handover, Membership, Offset
+from wakeroll_model.events import (
     Ahead,
     AnyEvent,
     Arrival,
@@ -22,18 +24,16 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.queue import Queue
-from model.records import Record
-from model.replay import encode_decision
-from model.resharding import split
-from model.rows import SNAPSHOTS, TABLES
-from model.shard import Shard
-from pipeline.jobs import record
-from pipeline.ledger.retention import DAY_MS, forget, past_of
-from pipeline.ledger.schemas import schema_of
-from pipeline.ledger.tables import ensure_tables, path_of
-from tests.support.control_log import START_MS, ControlLog
-from wakeroll.connection import Topics
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.resharding import split
+from wakeroll_model.rows import SNAPSHOTS, TABLES
+from wakeroll_model.shard import Shard
+from wakeroll_pipeline.jobs import record
+from wakeroll_pipeline.ledger.retention import DAY_MS, forget, past_of
+from wakeroll_pipeline.ledger.schemas import schema_of
+from wakeroll_pipeline.ledger.tables import ensure_tables, path_of
 
 PARTITIONS = 4
 PUBLISHED_LATER_MS = 300

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from pipeline.jobs.supervise import LAST_BATCHES_S
-from pipeline.settings import Settings, load
+from wakeroll_pipeline.jobs.supervise import LAST_BATCHES_S
+from wakeroll_pipeline.settings import Settings, load
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 

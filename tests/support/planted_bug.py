@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from model import group_machine
+from wakeroll_model import group_machine
 
 CLIENT = "poison"
 

@@ -50,8 +50,9 @@ from typing import Any
 
 import msgspec
 
-from model import config, events
-from model.decisions import (
+from tests.support.control_log import QUEUES, START_MS, TOPIC, ControlLog
+from wakeroll_model import config, events
+from wakeroll_model.decisions import (
     AnyDecision,
     AssignedQueue,
     Assignment,
@@ -66,7 +67,7 @@ from model.decisions import (
     Start,
     Wake,
 )
-from model.events import (
+from wakeroll_model.events import (
     Ahead,
     AnyEvent,
     Arrival,
@@ -84,12 +85,11 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.group import Group
-from model.queue import Queue
-from model.records import Record
-from model.shard import Shard
-from model.signing import SIGNED_BY, Key, Keys, Signer
-from tests.support.control_log import QUEUES, START_MS, TOPIC, ControlLog
+from wakeroll_model.group import Group
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
+from wakeroll_model.signing import SIGNED_BY, Key, Keys, Signer
 
 ANSWER = "->"
 MANY = 6

@@ -21,21 +21,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from model.lease_contender import Contender
-from model.lease_log import decode, encode
-from model.rows import EVENTS, SNAPSHOTS, EventRow, SnapshotRow
-from pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
-from pipeline.ledger.tables import path_of
-from pipeline.recovery import record_turn
-from pipeline.recovery.checkpoint_state import last_batch, progress_of
-from pipeline.recovery.record_turn import Turn
-from pipeline.runtime.lease_keeper import LeaseLost
-from pipeline.settings import Settings
-from pipeline.sinks import arrow_sink, table_fence
-from pipeline.sinks.arrow_sink import ArrowSink
-from pipeline.sinks.table_fence import Fenced
-from pipeline.storage import small_files
-from pipeline.storage.place import Place
+from wakeroll_model.lease_contender import Contender
+from wakeroll_model.lease_log import decode, encode
+from wakeroll_model.rows import EVENTS, SNAPSHOTS, EventRow, SnapshotRow
+from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
+from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.recovery import record_turn
+from wakeroll_pipeline.recovery.checkpoint_state import last_batch, progress_of
+from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.runtime.lease_keeper import LeaseLost
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks import arrow_sink, table_fence
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.sinks.table_fence import Fenced
+from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.place import Place
 
 LEASE_MS = 10_000
 STEP_MS = 250

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.kafka.role_rights import ROLES, Scope, rights_of
 from wakeroll.connection import Topics
+from wakeroll_pipeline.kafka.role_rights import ROLES, Scope, rights_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import config
-from model.decisions import Membership, Offset, Rejected
-from model.queue import Queue
 from wakeroll import Admin, EpochMs, InvalidUsage, NotReachable
 from wakeroll.group_summary import History
 from wakeroll.reset import in_words, place_of, plan_of, queue_of, time_of
+from wakeroll_model import config
+from wakeroll_model.decisions import Membership, Offset, Rejected
+from wakeroll_model.queue import Queue
 
 NOWHERE = "127.0.0.1:1"
 MORNING_MS = 1_782_874_800_000

@@ -4,12 +4,12 @@ from typing import Any
 
 from hypothesis import given
 
-from model.decisions import Membership
-from model.queue import Queue
 from tests.support.histories.group_histories import GROUPS, plans
 from tests.support.histories.group_histories import History as Lived
 from tests.support.story import Story
 from wakeroll.group_summary import History
+from wakeroll_model.decisions import Membership
+from wakeroll_model.queue import Queue
 
 
 def told(story: str) -> History:

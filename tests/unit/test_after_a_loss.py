@@ -2,9 +2,11 @@
 
 import pytest
 
-from model.config import SESSION_TIMEOUT_MS
-from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership
-from model.events import (
+from tests.support.control_log import TOPIC
+from tests.support.histories.one_group import World, commit, work
+from wakeroll_model.config import SESSION_TIMEOUT_MS
+from wakeroll_model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership
+from wakeroll_model.events import (
     Commit,
     CommittedOffset,
     Configure,
@@ -15,10 +17,8 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.queue import Queue
-from model.shard import Shard
-from tests.support.control_log import TOPIC
-from tests.support.histories.one_group import World, commit, work
+from wakeroll_model.queue import Queue
+from wakeroll_model.shard import Shard
 
 LONG_MS = 180_000
 """A session that an operator has set."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PIPELINE = ROOT / "pipeline" / "wakeroll_pipeline"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
@@ -64,12 +65,12 @@ def drawn() -> set[tuple[str, str]]:
 
 def imported() -> set[tuple[str, str]]:
     """Return each pair of folders of `pipeline/` of which the first imports the second."""
-    folders = {path.name for path in (ROOT / "pipeline").iterdir() if path.is_dir()}
+    folders = {path.name for path in PIPELINE.iterdir() if path.is_dir()}
     return {
-        (path.relative_to(ROOT / "pipeline").parts[0], module)
-        for path in (ROOT / "pipeline").rglob("*/*.py")
+        (path.relative_to(PIPELINE).parts[0], module)
+        for path in PIPELINE.rglob("*/*.py")
         for module in modules_in(ast.parse(path.read_text(encoding="utf-8")))
-        if module in folders - {path.relative_to(ROOT / "pipeline").parts[0]}
+        if module in folders - {path.relative_to(PIPELINE).parts[0]}
     }
 
 
@@ -82,7 +83,7 @@ def modules_in(tree: ast.Module) -> Iterator[str]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        yield from (name.split(".")[1] for name in names if name.startswith("pipeline."))
+        yield from (name.split(".")[1] for name in names if name.startswith("wakeroll_pipeline."))
 
 
 def test_every_path_of_the_page_exists():
@@ -135,7 +136,7 @@ def test_the_drawing_shows_the_imports_of_folders():
     assert drawn() == imported()
 
 
-@pytest.mark.parametrize("path", ["model/lives.py", "pipeline/ledger/nothing.sql", "docs/none.md"])
+@pytest.mark.parametrize("path", ["model/lives.py", "pipeline/wakeroll_pipeline/ledger/nothing.sql", "docs/none.md"])
 def test_a_path_that_does_not_exist_is_found(path):
     """A pattern that matches no path would accept every page."""
     [found] = paths_in(f"See `{path}`.")

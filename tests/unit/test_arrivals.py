@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.config import CONFIRM_MS, HINT_MS, REFRESH_MS
-from model.events import Arrival, Pull
-from model.queue import Queue
-from model.queue_end import QueueEnd
-from pipeline.observer import end_offsets
-from pipeline.observer.end_offsets import (
+from wakeroll_model.config import CONFIRM_MS, HINT_MS, REFRESH_MS
+from wakeroll_model.events import Arrival, Pull
+from wakeroll_model.queue import Queue
+from wakeroll_model.queue_end import QueueEnd
+from wakeroll_pipeline.observer import end_offsets
+from wakeroll_pipeline.observer.end_offsets import (
     ASK_MS,
     INSIST_MS,
     LOST_MS,

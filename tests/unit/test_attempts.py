@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from model.client_actions import Give
-from model.decisions import Start
-from model.queue import Queue
 from tests.support.systems.memory_plane import MemoryPlane, PushClient
 from tests.support.waiting import wait_until
 from wakeroll import DeadLetter, Retry, origin_of
@@ -19,6 +16,9 @@ from wakeroll.push.failure_handling import RetryRules
 from wakeroll.push.limits import PushLimits
 from wakeroll.push.queue_work import Batch, Part, QueueWork
 from wakeroll.testing import MemoryBroker
+from wakeroll_model.client_actions import Give
+from wakeroll_model.decisions import Start
+from wakeroll_model.queue import Queue
 
 GROUP, ORDERS = "billing", "orders"
 SHARED: dict[str, Any] = {}

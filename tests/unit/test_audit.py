@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SUMS = (ROOT / "pipeline" / "spark" / "jar_lists" / "sha256sums").read_text()
+SUMS = (ROOT / "pipeline" / "wakeroll_pipeline" / "spark" / "jar_lists" / "sha256sums").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import msgspec
 
-from model.events import Pull, Tick
-from model.queue import Queue
-from model.signing import DEV_KEYS
-from pipeline.questions.quality.unanswered_records import _awaited_in
 from wakeroll.keys import key_to_sign, new_signer
+from wakeroll_model.events import Pull, Tick
+from wakeroll_model.queue import Queue
+from wakeroll_model.signing import DEV_KEYS
+from wakeroll_pipeline.questions.quality.unanswered_records import _awaited_in
 
 TOPIC, ORDERS = "wakeroll.queues", Queue("orders", "", 0)
 SIGNER = new_signer(key_to_sign(DEV_KEYS, "observer"))

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.balance import levels, quotas
-from model.balance.hand_out import hand_out
-from model.balance.regions import NOBODY, regions
-from model.balance.transport import Offer
-from model.queue import Queue
-from model.strategies import avg, balanced, spread
+from wakeroll_model.balance import levels, quotas
+from wakeroll_model.balance.hand_out import hand_out
+from wakeroll_model.balance.regions import NOBODY, regions
+from wakeroll_model.balance.transport import Offer
+from wakeroll_model.queue import Queue
+from wakeroll_model.strategies import avg, balanced, spread
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka" / "cases.jsonl"
 ROOT = Path(__file__).parent.parent.parent
@@ -372,8 +372,8 @@ def test_topics_that_share_a_client_by_others_are_one_region():
 def test_the_answer_does_not_hang_on_the_hash_seed():
     """A retried batch runs in another process, and must decide the same."""
     script = """
-from model.queue import Queue
-from model.strategies import balanced, spread, weighted
+from wakeroll_model.queue import Queue
+from wakeroll_model.strategies import balanced, spread, weighted
 names = [f"client-{i}" for i in range(9)]
 topics = {f"t{t}": [Queue(f"t{t}", "", i) for i in range(7)] for t in range(6)}
 subscribers = {topic: sorted({names[i * 7 % (t + 4)] for i in range(t + 2)}) for t, topic in enumerate(topics)}

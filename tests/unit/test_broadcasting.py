@@ -1,10 +1,10 @@
 """Broadcasting groups: everybody has every queue, and offsets of its own; what happens when topics or limits change."""
 
-from model.config import FORGET_MS
-from model.decisions import Assignment, Offset, Rejected
-from model.events import Reset, ResetOffset, Route, RoutedQueue, Tick, Unregister
-from model.queue import Queue
 from tests.support.histories.one_group import World, commit, work
+from wakeroll_model.config import FORGET_MS
+from wakeroll_model.decisions import Assignment, Offset, Rejected
+from wakeroll_model.events import Reset, ResetOffset, Route, RoutedQueue, Tick, Unregister
+from wakeroll_model.queue import Queue
 
 
 def route(world: World, topic: str, count: int, topic_id: str = "", end: int = 100) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from model.queue import Queue
 from tests.support.waiting import wait_until
 from wakeroll import AsyncConsumer, Consumer
 from wakeroll.testing import MemoryBroker
+from wakeroll_model.queue import Queue
 
 ORDERS = Queue("orders", "", 0)
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from model import Queue
-from model.client import NEVER_MS, Client, Preferences
-from model.client_actions import Dropped, EventRefused, Give, Output, Send, Take
-from model.decisions import (
+from wakeroll_model import Queue
+from wakeroll_model.client import NEVER_MS, Client, Preferences
+from wakeroll_model.client_actions import Dropped, EventRefused, Give, Output, Send, Take
+from wakeroll_model.decisions import (
     AnyDecision,
     AssignedQueue,
     Assignment,
@@ -18,7 +18,7 @@ from model.decisions import (
     Rejected,
     Start,
 )
-from model.events import Ahead, Commit, CommittedOffset, Heartbeat, Subscription, Unregister
+from wakeroll_model.events import Ahead, Commit, CommittedOffset, Heartbeat, Subscription, Unregister
 
 A, B, C = (Queue("orders", "", number) for number in range(3))
 FIRST = Start(policy="first")

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.client_keys import FROM_CLIENTS, ClientKey, ClientSigner
-from model.decisions import AnyDecision, Rejected
-from model.events import (
+from wakeroll import Consumer
+from wakeroll.connection import Connection
+from wakeroll.keys import InvalidKeys, add_key, entry_of, new_client_key, new_key, read_keys
+from wakeroll_model.client_keys import FROM_CLIENTS, ClientKey, ClientSigner
+from wakeroll_model.decisions import AnyDecision, Rejected
+from wakeroll_model.events import (
     AnyEvent,
     Cancel,
     Commit,
@@ -24,15 +27,12 @@ from model.events import (
     Unlock,
     Unregister,
 )
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record, entity_of
-from model.replay import encode_decision, refused_in
-from model.shard import Shard
-from model.signing import DEV_KEYS, Key, Keys, OnRecord
-from wakeroll import Consumer
-from wakeroll.connection import Connection
-from wakeroll.keys import InvalidKeys, add_key, entry_of, new_client_key, new_key, read_keys
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record, entity_of
+from wakeroll_model.replay import encode_decision, refused_in
+from wakeroll_model.shard import Shard
+from wakeroll_model.signing import DEV_KEYS, Key, Keys, OnRecord
 
 A, NEXT_A = ClientKey("a-1", "a.", bytes(32)), ClientKey("a-2", "a.", bytes([1] * 32))
 B = ClientKey("b-1", "b.", bytes([2] * 32))

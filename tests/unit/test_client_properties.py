@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.kafka.java_properties import java_settings
-from pipeline.sources.kafka_source import kafka_options
 from wakeroll.client_properties import InvalidConfigFile, librdkafka_settings, read_properties
 from wakeroll.connection import Connection
 from wakeroll.errors import InvalidUsage
 from wakeroll.jaas import jaas_of, read_jaas
+from wakeroll_pipeline.kafka.java_properties import java_settings
+from wakeroll_pipeline.sources.kafka_source import kafka_options
 
 PASSWORD = 'a"b\\c d;é'
 SCRAM = {

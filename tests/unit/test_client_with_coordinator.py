@@ -6,13 +6,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import Queue
-from model.client import Client, Preferences
-from model.client_actions import Dropped, Give, Output, Send
-from model.decisions import TO_A_CLIENT, AnyDecision
-from model.events import Commit, Configure, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick
-from model.records import Record
-from model.shard import Shard
+from wakeroll_model import Queue
+from wakeroll_model.client import Client, Preferences
+from wakeroll_model.client_actions import Dropped, Give, Output, Send
+from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision
+from wakeroll_model.events import Commit, Configure, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
 
 ORDERS = [Queue("orders", "", number) for number in range(4)]
 

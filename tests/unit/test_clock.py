@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from model.config import CLIENT_MARGIN_MS, SLACK_MS
-from model.events import Tick
-from model.shard_clock import Moment, ShardClock
+from wakeroll_model.config import CLIENT_MARGIN_MS, SLACK_MS
+from wakeroll_model.events import Tick
+from wakeroll_model.shard_clock import Moment, ShardClock
 
 EVENT = None
 

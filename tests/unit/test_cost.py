@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from model import group_machine, shard
-from model.balance import loads
-from model.config import NEVER_MS
-from model.decisions import AnyDecision, Assignment, Cause
-from model.events import (
+from tests.support.step_counter import Name, steps_of
+from wakeroll_model import group_machine, shard
+from wakeroll_model.balance import loads
+from wakeroll_model.config import NEVER_MS
+from wakeroll_model.decisions import AnyDecision, Assignment, Cause
+from wakeroll_model.events import (
     AnyEvent,
     Commit,
     CommittedOffset,
@@ -29,14 +30,13 @@ from model.events import (
     Unlock,
     Unregister,
 )
-from model.group import Group, GroupSettings, Loss
-from model.known_routes import Routes
-from model.queue import Queue
-from model.records import Record
-from model.shard import Shard
-from model.shard_clock import Moment
-from model.strategies import weighted
-from tests.support.step_counter import Name, steps_of
+from wakeroll_model.group import Group, GroupSettings, Loss
+from wakeroll_model.known_routes import Routes
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_clock import Moment
+from wakeroll_model.strategies import weighted
 
 TWICE = 2.2
 """Most steps for twice as much: sorting takes a little more than twice, and whatever is squared four times as many."""

@@ -16,12 +16,12 @@ import {module}
 @pytest.mark.parametrize(
     "module",
     [
-        "pipeline.cli.marts_command",
-        "pipeline.cli.check_command",
-        "pipeline.questions.marts",
-        "pipeline.questions.dbt_plugin",
-        "pipeline.questions.quality.history_in_duckdb",
-        "pipeline.questions.quality.check_in_duckdb",
+        "wakeroll_pipeline.cli.marts_command",
+        "wakeroll_pipeline.cli.check_command",
+        "wakeroll_pipeline.questions.marts",
+        "wakeroll_pipeline.questions.dbt_plugin",
+        "wakeroll_pipeline.questions.quality.history_in_duckdb",
+        "wakeroll_pipeline.questions.quality.check_in_duckdb",
     ],
 )
 def test_a_module_behind_a_command_needs_no_spark(module: str):

@@ -1,7 +1,7 @@
 """Repeated decisions are compared, and cost nothing while one coordinator publishes."""
 
-from pipeline.operators import decision_comparer
-from pipeline.operators.decision_comparer import MOST_STORED, WORKS_FOR_S, DecisionComparer, Difference, Seen
+from wakeroll_pipeline.operators import decision_comparer
+from wakeroll_pipeline.operators.decision_comparer import MOST_STORED, WORKS_FOR_S, DecisionComparer, Difference, Seen
 
 
 def seen(seq: int, writer: str, digest: int, offset: int = 0) -> Seen:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from confluent_kafka import Message, TopicPartition
 
-from model.decisions import AnyDecision, Membership, Rejected
-from model.replay import encode_decision
 from wakeroll.decision_log import DecisionLog
 from wakeroll.log_reader import LogReader
+from wakeroll_model.decisions import AnyDecision, Membership, Rejected
+from wakeroll_model.replay import encode_decision
 
 
 class Partition:

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 from prometheus_client import CollectorRegistry
 
-from model.decisions import (
+from wakeroll_model.decisions import (
     AnyDecision,
     Cause,
     FailedMessages,
@@ -15,9 +15,9 @@ from model.decisions import (
     Rejected,
     Wake,
 )
-from model.queue import Queue
-from pipeline.metrics.decision_metrics import DecisionMetrics
-from pipeline.metrics.label_caps import OTHER, LabelCaps
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
+from wakeroll_pipeline.metrics.label_caps import OTHER, LabelCaps
 
 QUEUE = Queue("orders", "", 3)
 

@@ -4,12 +4,12 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, 
 from hypothesis import given
 from hypothesis import strategies as some
 
-from model.client_actions import Give
-from model.decisions import Start
-from model.queue import Queue
-from model.retry_topics import DELAYS_S, MAX_RETRIES, delay_ms_of, level_after
 from wakeroll.push.delayed_messages import DelayedMessages
 from wakeroll.push.queue_work import QueueWork
+from wakeroll_model.client_actions import Give
+from wakeroll_model.decisions import Start
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import DELAYS_S, MAX_RETRIES, delay_ms_of, level_after
 
 HOUR_MS = 3_600_000
 LEVEL_3 = 2

@@ -28,7 +28,7 @@ def test_examples_run(path):
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_whoever_raises_says_so(path):
     """Commands are left out: their docstrings are help texts, and each error is a sentence for the user."""
-    if name_of(path).startswith("pipeline/cli/"):
+    if name_of(path).startswith("pipeline/wakeroll_pipeline/cli/"):
         return
     silent = [
         f"{node.name}: {', '.join(sorted(errors))}"

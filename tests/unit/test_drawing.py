@@ -4,9 +4,9 @@ import doctest
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 
-from model import Queue, assignment_chart
-from model.assignment_chart import rows_of, text_of
-from pipeline.questions.assignment_svg import Panel, svg_of
+from wakeroll_model import Queue, assignment_chart
+from wakeroll_model.assignment_chart import rows_of, text_of
+from wakeroll_pipeline.questions.assignment_svg import Panel, svg_of
 
 ORDERS = [Queue("orders", "", number) for number in range(4)]
 SENT = [Queue("sent", "b-1", number) for number in range(2)]

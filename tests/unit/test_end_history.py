@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.live.end_history import MOST, Behind, EndHistory
+from wakeroll_pipeline.live.end_history import MOST, Behind, EndHistory
 
 
 def history(*samples: tuple[int, int]) -> EndHistory:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from pipeline.jobs.supervise import JobFailed, raise_if_dead
+from wakeroll_pipeline.jobs.supervise import JobFailed, raise_if_dead
 
 PLAN = """
 === Streaming Query ===

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.settings import Settings
-from pipeline.spark import executor_packages
-from pipeline.spark.executor_packages import FOLDER, PackagesMissing, packed
-from pipeline.spark.executors import executor_confs
-from pipeline.spark.spark_properties import InvalidSparkProperties, read_spark_properties
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.spark import executor_packages
+from wakeroll_pipeline.spark.executor_packages import FOLDER, PackagesMissing, packed
+from wakeroll_pipeline.spark.executors import executor_confs
+from wakeroll_pipeline.spark.spark_properties import InvalidSparkProperties, read_spark_properties
 
 JARS = [Path("/jars/a b.jar"), Path("/jars/c.jar")]
 
@@ -36,7 +36,9 @@ def test_the_archive_is_enough_for_a_python_without_packages(tmp_path):
     archive = packed(tmp_path / "home")
     with zipfile.ZipFile(archive) as packages:
         packages.extractall(tmp_path / FOLDER)
-    program = "import model.shard, msgspec, pathlib; print(pathlib.Path(model.shard.__file__).parent.parent.name)"
+    program = (
+        "import msgspec, pathlib, wakeroll_model.shard as shard; print(pathlib.Path(shard.__file__).parent.parent.name)"
+    )
 
     done = subprocess.run(
         [sys.executable, "-S", "-c", program],

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from model import config
-from model.filters import FilterError, ParsedSubscription, matches, parse, tags_code
-from model.filters import subscription as subscription_module
-from model.filters.matching import (
+from wakeroll_model import config
+from wakeroll_model.filters import FilterError, ParsedSubscription, matches, parse, tags_code
+from wakeroll_model.filters import subscription as subscription_module
+from wakeroll_model.filters.matching import (
     matches_code,
     matches_code_of_any_type,
     matches_properties,
     matches_properties_of_retry,
 )
-from model.filters.subscription import Kept, is_tag_type
+from wakeroll_model.filters.subscription import Kept, is_tag_type
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "rocketmq"
 

@@ -8,16 +8,16 @@ from collections import Counter
 import msgspec
 import pytest
 
-from model import config
-from model.config import Limits
-from model.decisions import AnyDecision, Rejected, Wake
-from model.events import Commit, CommittedOffset, Event, Heartbeat, Pull, Subscription, Tick, Unregister
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record, entity_of
-from model.shard import Shard
-from model.shard_load import NOTHING, Load
-from model.shard_state import ShardState
+from wakeroll_model import config
+from wakeroll_model.config import Limits
+from wakeroll_model.decisions import AnyDecision, Rejected, Wake
+from wakeroll_model.events import Commit, CommittedOffset, Event, Heartbeat, Pull, Subscription, Tick, Unregister
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record, entity_of
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_load import NOTHING, Load
+from wakeroll_model.shard_state import ShardState
 
 START_MS = 1_700_000_000_000
 FLOOD = 3_000

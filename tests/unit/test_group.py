@@ -4,10 +4,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import config, invariants
-from model.config import DEFAULT_LIMITS, FORGET_MS, Limits
-from model.decisions import Assignment, Cause, Fenced, Handover, Rebalance, Rejected, Start
-from model.events import (
+from tests.support.control_log import START_MS
+from tests.support.histories.group_histories import GROUPS, TOPICS, History, plans
+from wakeroll_model import config, invariants
+from wakeroll_model.config import DEFAULT_LIMITS, FORGET_MS, Limits
+from wakeroll_model.decisions import Assignment, Cause, Fenced, Handover, Rebalance, Rejected, Start
+from wakeroll_model.events import (
     Commit,
     CommittedOffset,
     Configure,
@@ -18,16 +20,14 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.group import Group, GroupSettings
-from model.group_machine import step
-from model.instance_secrets import provable_id
-from model.known_routes import Routes
-from model.queue import Queue
-from model.records import read_event
-from model.shard_clock import Moment, ShardClock
-from model.strategies import STRATEGIES
-from tests.support.control_log import START_MS
-from tests.support.histories.group_histories import GROUPS, TOPICS, History, plans
+from wakeroll_model.group import Group, GroupSettings
+from wakeroll_model.group_machine import step
+from wakeroll_model.instance_secrets import provable_id
+from wakeroll_model.known_routes import Routes
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import read_event
+from wakeroll_model.shard_clock import Moment, ShardClock
+from wakeroll_model.strategies import STRATEGIES
 
 
 @given(plan=plans)

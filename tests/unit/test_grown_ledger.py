@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from model.partitioner import partition_of
-from model.queue import Queue
-from pipeline.ledger.archived_log import Period, place_of, places_of, shard_at, shards_of
-from pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
-from pipeline.ledger.shard_growth import Step, steps_of
-from pipeline.live.ledger_reader import newest_snapshots, read_ledger
-from pipeline.questions.explain import explain
-from pipeline.questions.quality.all_rules import all_rules
-from pipeline.questions.quality.history_in_duckdb import history_in_duckdb
-from pipeline.questions.quality.rule import HISTORY
-from pipeline.questions.replay_check import replay_group
-from pipeline.questions.replay_here import replay_here
 from tests.support.control_log import QUEUES, START_MS, TOPIC
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import Story, offsets_of, owners_of
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.ledger.archived_log import Period, place_of, places_of, shard_at, shards_of
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
+from wakeroll_pipeline.ledger.shard_growth import Step, steps_of
+from wakeroll_pipeline.live.ledger_reader import newest_snapshots, read_ledger
+from wakeroll_pipeline.questions.explain import explain
+from wakeroll_pipeline.questions.quality.all_rules import all_rules
+from wakeroll_pipeline.questions.quality.history_in_duckdb import history_in_duckdb
+from wakeroll_pipeline.questions.quality.rule import HISTORY
+from wakeroll_pipeline.questions.replay_check import replay_group
+from wakeroll_pipeline.questions.replay_here import replay_here
 
 MOVES, STAYS = "taxes", "billing"
 OLD, NEW = (partition_of(MOVES.encode(), number) for number in (4, 8))

@@ -1,6 +1,6 @@
 """Liveness and readiness of a process, with a clock under control."""
 
-from pipeline.metrics.health import LOOP_TIMEOUT_S, Answer, Health
+from wakeroll_pipeline.metrics.health import LOOP_TIMEOUT_S, Answer, Health
 
 
 class Clock:

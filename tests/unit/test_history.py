@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from model.records import kind_of_topic
-from pipeline.ledger import shared_ledger
-from pipeline.ledger.archived_log import shard_at
-from pipeline.ledger.duck_ledger import duck_ledger
-from pipeline.ledger.shared_ledger import SharedLedger
-from pipeline.live.ledger_reader import model_of
-from pipeline.serve import history as history_module
-from pipeline.serve.history import MOST_MOMENTS, History
-from pipeline.serve.no_answer import NoAnswer
-from pipeline.serve.worker_threads import MOST_WAITING, WORKERS
 from tests.support.control_log import START_MS
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import PARTITIONS, Story, a_day
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.records import kind_of_topic
+from wakeroll_pipeline.ledger import shared_ledger
+from wakeroll_pipeline.ledger.archived_log import shard_at
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.shared_ledger import SharedLedger
+from wakeroll_pipeline.live.ledger_reader import model_of
+from wakeroll_pipeline.serve import history as history_module
+from wakeroll_pipeline.serve.history import MOST_MOMENTS, History
+from wakeroll_pipeline.serve.no_answer import NoAnswer
+from wakeroll_pipeline.serve.worker_threads import MOST_WAITING, WORKERS
 
 AT_MS = START_MS + 8_000
 

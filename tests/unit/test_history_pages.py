@@ -13,21 +13,21 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import CollectorRegistry
 
-from model.decisions import Handover, Membership, Rebalance, Rejected
-from model.events import Reset, ResetOffset
-from model.queue import Queue
-from pipeline.ledger.duck_ledger import duck_ledger
-from pipeline.live.ledger_reader import read_ledger
-from pipeline.questions.happenings import happenings
-from pipeline.serve.history import History
-from pipeline.serve.view_source import LiveSource
-from pipeline.serve.web_app import WebApp
 from tests.support.control_log import START_MS
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import PARTITIONS, Story, a_day
 from tests.support.systems.web_site import answering
 from wakeroll.connection import Topics
 from wakeroll.epoch_ms import EpochMs
+from wakeroll_model.decisions import Handover, Membership, Rebalance, Rejected
+from wakeroll_model.events import Reset, ResetOffset
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.live.ledger_reader import read_ledger
+from wakeroll_pipeline.questions.happenings import happenings
+from wakeroll_pipeline.serve.history import History
+from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.web_app import WebApp
 
 TOPICS = Topics()
 HOSTILE = "<script>alert(1)</script>"

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from model.queue import Queue
 from tests.support.interrupts import Interrupt, Interrupted, at_every_line
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 from wakeroll.testing import MemoryBroker
+from wakeroll_model.queue import Queue
 
 STEP = int(os.environ.get("INTERRUPTS_STEP", "23"))
 QUEUES = [Queue("orders", "", number) for number in range(2)]

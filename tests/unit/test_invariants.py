@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from model import invariants
-from model.decisions import AnyDecision, Assignment, Fenced, Handover, Offset, Rebalance
-from model.events import Commit, CommittedOffset, Heartbeat, Subscription
-from model.group import Freed, Revocation
-from model.queue import Queue
 from tests.support.histories.group_histories import History
+from wakeroll_model import invariants
+from wakeroll_model.decisions import AnyDecision, Assignment, Fenced, Handover, Offset, Rebalance
+from wakeroll_model.events import Commit, CommittedOffset, Heartbeat, Subscription
+from wakeroll_model.group import Freed, Revocation
+from wakeroll_model.queue import Queue
 
 PLAN = [
     ("billing", 0, ("route", "orders", 4)),

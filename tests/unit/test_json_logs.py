@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from pipeline.cli.json_logs import JsonFormatter, record_of
 from tests.support.running_processes import run_process
+from wakeroll_pipeline.cli.json_logs import JsonFormatter, record_of
 
 
 def formatted(message: str, *arguments: object, **more: object) -> dict[str, object]:
@@ -66,11 +66,11 @@ def test_a_line_of_spark_that_is_json_stays_as_it_is():
 
 PROCESS = """
 import logging, os, subprocess, threading, warnings
-from pipeline.cli.json_logs import log_as_json
+from wakeroll_pipeline.cli.json_logs import log_as_json
 
 log_as_json()
 log_as_json()
-logging.getLogger("pipeline").warning("by logging")
+logging.getLogger("wakeroll_pipeline").warning("by logging")
 warnings.warn("by warnings", stacklevel=1)
 os.write(2, b"by number\\n")
 subprocess.run(["sh", "-c", "echo by a child >&2"], check=True)
@@ -89,7 +89,7 @@ def test_every_line_of_a_process_is_an_object():
 
     assert done.returncode == 1
     assert {(one["logger"], one["message"]) for one in records} == {
-        ("pipeline", "by logging"),
+        ("wakeroll_pipeline", "by logging"),
         ("py.warnings", "UserWarning: by warnings"),
         ("stderr", "by number"),
         ("stderr", "by a child"),
@@ -114,7 +114,9 @@ def test_every_line_of_a_process_is_an_object():
 def test_the_error_that_ends_a_service_is_an_object_too(words, environment):
     """Also an error in other settings, before these are known."""
     done = run_process(
-        [sys.executable, "-m", "pipeline.cli", "observe", *words], without=["WAKEROLL_BOOTSTRAP"], **environment
+        [sys.executable, "-m", "wakeroll_pipeline.cli", "observe", *words],
+        without=["WAKEROLL_BOOTSTRAP"],
+        **environment,
     )
 
     [record] = [json.loads(line) for line in done.stderr.splitlines()]
@@ -123,7 +125,7 @@ def test_the_error_that_ends_a_service_is_an_object_too(words, environment):
 
 
 def test_an_unknown_format_is_refused():
-    done = run_process([sys.executable, "-m", "pipeline.cli", "observe", "--log-format", "xml"])
+    done = run_process([sys.executable, "-m", "wakeroll_pipeline.cli", "observe", "--log-format", "xml"])
 
     assert (done.returncode, done.stderr) == (
         2,

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from model.signing import DEV_KEYS, Key, Keys
-from pipeline.settings import load
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import (
     DEV_WARNING,
@@ -18,6 +16,8 @@ from wakeroll.keys import (
     read_keys,
     warning_of,
 )
+from wakeroll_model.signing import DEV_KEYS, Key, Keys
+from wakeroll_pipeline.settings import load
 
 SECRET = "deadbeef" * 8
 

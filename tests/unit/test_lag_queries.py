@@ -6,9 +6,9 @@ import duckdb
 import msgspec
 import pytest
 
-from model.events import Arrival, Event, Route, RoutedQueue
-from model.queue import Queue
-from pipeline.ledger.view_queries import views
+from wakeroll_model.events import Arrival, Event, Route, RoutedQueue
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.ledger.view_queries import views
 
 QUEUE = Queue("orders", "", 0)
 

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from model import leader_epochs
-from model.client import Client, Preferences
-from model.client_actions import Give, Send
-from model.config import Limits
-from model.decisions import AnyDecision, AssignedQueue, Assignment, Membership, Offset, Start
-from model.events import (
+from wakeroll_model import leader_epochs
+from wakeroll_model.client import Client, Preferences
+from wakeroll_model.client_actions import Give, Send
+from wakeroll_model.config import Limits
+from wakeroll_model.decisions import AnyDecision, AssignedQueue, Assignment, Membership, Offset, Start
+from wakeroll_model.events import (
     Commit,
     CommittedOffset,
     Event,
@@ -20,10 +20,10 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.invariants import broken
-from model.queue import Queue
-from model.records import Record
-from model.shard import Shard
+from wakeroll_model.invariants import broken
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
 
 GROUP, QUEUE = "billing", Queue("orders", "", 0)
 EVERYWHERE = (Route, Tick, Level)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from model.lease_contender import Contender
-from model.lease_log import AnyLeaseRecord, Claim, Lease, Release, Renewal, decode, encode
+from wakeroll_model.lease_contender import Contender
+from wakeroll_model.lease_log import AnyLeaseRecord, Claim, Lease, Release, Renewal, decode, encode
 
 LEASE_MS = 10_000
 NAME = "record"
@@ -256,7 +256,7 @@ def test_the_simulation_finds_a_contender_that_breaks_a_rule(fault: str, monkeyp
     if fault == "no silence":
         monkeypatch.setattr(Contender, "_may_claim", lambda _: True)
     else:
-        monkeypatch.setattr("model.lease_contender.MARGIN", -0.6)
+        monkeypatch.setattr("wakeroll_model.lease_contender.MARGIN", -0.6)
 
     with pytest.raises(AssertionError):
         run_all(40)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from model.queue import Queue
-from pipeline.live.ledger_reader import newest_snapshots, read_ledger
-from pipeline.live.live_model import LiveModel
 from tests.support.control_log import START_MS
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import PARTITIONS, Story, a_day, offsets_of, owners_of, two_eras
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.live.ledger_reader import newest_snapshots, read_ledger
+from wakeroll_pipeline.live.live_model import LiveModel
 
 
 def tables_of(story: Story, folder: Path) -> Path:

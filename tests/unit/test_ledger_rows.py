@@ -5,9 +5,9 @@ import json
 import pytest
 from msgspec import structs
 
-from model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, AssignmentRow, OffsetRow
-from pipeline.operators.ledger_rows import KafkaRecord, newest_of, read_decisions, rows_of
-from pipeline.operators.recorded_fields import type_of
+from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, EVENTS, OFFSETS, AssignmentRow, OffsetRow
+from wakeroll_pipeline.operators.ledger_rows import KafkaRecord, newest_of, read_decisions, rows_of
+from wakeroll_pipeline.operators.recorded_fields import type_of
 
 OFFSET = {
     "kind": "offset",

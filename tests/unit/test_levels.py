@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from model.decisions import Rejected
-from model.events import AnyEvent, Heartbeat, Level, Pull, Route, RoutedQueue, Subscription, Tick, Unregister
-from model.feature_levels import CHANGES, FIRST, NEWEST, STATE_VERSIONS, UnknownLevel
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record, read_event
-from model.replay import encode_decision
-from model.shard import Shard
-from model.shard_state import ShardState, version_of
-from model.what_if import Variation, predict
 from tests.support.control_log import QUEUES, TOPIC, ControlLog, encode_event
+from wakeroll_model.decisions import Rejected
+from wakeroll_model.events import AnyEvent, Heartbeat, Level, Pull, Route, RoutedQueue, Subscription, Tick, Unregister
+from wakeroll_model.feature_levels import CHANGES, FIRST, NEWEST, STATE_VERSIONS, UnknownLevel
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record, read_event
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import ShardState, version_of
+from wakeroll_model.what_if import Variation, predict
 
 PARTITIONS = 4
 HOME = partition_of(b"billing", PARTITIONS)

@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from model.config import DEFAULT_LIMITS, Limits
-from model.decisions import AnyDecision
-from model.events import Commit, CommittedOffset, Configure, Event, Heartbeat, Subscription, Tick, Unregister
-from model.queue import Queue
-from model.shard import Shard
-from model.shard_load import NOTHING
-from model.shard_state import ShardState
 from tests.support.control_log import TOPIC, ControlLog
+from wakeroll_model.config import DEFAULT_LIMITS, Limits
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.events import Commit, CommittedOffset, Configure, Event, Heartbeat, Subscription, Tick, Unregister
+from wakeroll_model.queue import Queue
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_load import NOTHING
+from wakeroll_model.shard_state import ShardState
 
 decode_state = msgspec.msgpack.Decoder(ShardState).decode
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.live.live_health import BEHIND_MS, ShardFacts, SystemFacts, health_of
+from wakeroll_pipeline.live.live_health import BEHIND_MS, ShardFacts, SystemFacts, health_of
 
 LIVE = ShardFacts(name="groups-0", tick_age_ms=900)
 

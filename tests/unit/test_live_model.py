@@ -5,14 +5,14 @@ import time
 import msgspec
 import pytest
 
-from model.decisions import AnyDecision, Handover
-from model.queue import Queue
-from model.records import Record
-from model.signing import OnRecord
-from pipeline.live.live_model import LiveModel
-from pipeline.live.shard_follower import ShardFollower
 from tests.support.ledgers import PARTITIONS, Story, a_day, offsets_of, owners_of, two_eras
 from wakeroll.connection import Topics
+from wakeroll_model.decisions import AnyDecision, Handover
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.signing import OnRecord
+from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.shard_follower import ShardFollower
 
 TOPICS = Topics()
 _decode = msgspec.json.Decoder(AnyDecision).decode

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from pipeline.runtime.process_lock import only_one
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.runtime.process_lock import only_one
 
 
 def test_a_second_process_is_told_who_is_at_work(tmp_path):

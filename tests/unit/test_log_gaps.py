@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.recovery.checkpoint_state import Progress
-from pipeline.recovery.initial_state import Log
-from pipeline.recovery.log_gaps import Ahead
+from wakeroll_pipeline.recovery.checkpoint_state import Progress
+from wakeroll_pipeline.recovery.initial_state import Log
+from wakeroll_pipeline.recovery.log_gaps import Ahead
 
 AT = ("wakeroll.queues", 0)
 

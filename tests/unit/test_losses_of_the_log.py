@@ -6,14 +6,14 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Message
 
-from model.client_actions import Give
-from model.decisions import Start
 from tests.support.waiting import wait_until
 from wakeroll import Consumer, Queue
 from wakeroll.connection import Connection
 from wakeroll.reader import Reader
 from wakeroll.testing import MemoryBroker
 from wakeroll.testing.member_thread import Member
+from wakeroll_model.client_actions import Give
+from wakeroll_model.decisions import Start
 
 GROUP, ORDERS = "billing", "orders"
 QUEUE = Queue(ORDERS, "", 0)

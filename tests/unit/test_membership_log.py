@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from model.client_actions import Dropped
-from model.queue import Queue
 from wakeroll import Consumer, ConsumerFenced
 from wakeroll.membership_log import MembershipLog
 from wakeroll.name_lists import names_of
 from wakeroll.testing import MemoryBroker
+from wakeroll_model.client_actions import Dropped
+from wakeroll_model.queue import Queue
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from model.retry_topics import DELAYS_S
 from wakeroll import (
     Admin,
     Consumer,
@@ -27,6 +26,7 @@ from wakeroll import (
     origin_of,
 )
 from wakeroll.testing import MemoryBroker
+from wakeroll_model.retry_topics import DELAYS_S
 
 GROUP, ORDERS = "billing", "orders"
 
@@ -508,7 +508,7 @@ def test_nothing_is_left_when_it_is_closed():
 def test_it_needs_neither_pytest_nor_spark_nor_the_pipeline():
     program = (
         "import sys; import wakeroll.testing; "
-        "print(sorted({'pytest', 'pyspark', 'pipeline', 'tests'} & set(sys.modules)))"
+        "print(sorted({'pytest', 'pyspark', 'wakeroll_pipeline', 'tests'} & set(sys.modules)))"
     )
     answer = subprocess.run(
         [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True

@@ -9,11 +9,11 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline.metrics import metrics_server
-from pipeline.metrics.health import Health
-from pipeline.metrics.metrics_server import metrics_served
 from tests.support.waiting import wait_until
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.metrics import metrics_server
+from wakeroll_pipeline.metrics.health import Health
+from wakeroll_pipeline.metrics.metrics_server import metrics_served
 
 Get = Callable[[str], tuple[int, str]]
 

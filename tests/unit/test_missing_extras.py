@@ -12,7 +12,7 @@ WITHOUT = """
 import sys
 for name in sys.argv.pop(1).split(","):
     sys.modules[name] = None  # an import fails
-from pipeline.cli import main
+from wakeroll_pipeline.cli import main
 main()
 """
 OF_SPARK = "pyspark,py4j,delta,pandas,numpy,pyarrow"

@@ -9,8 +9,9 @@ from typing import NamedTuple, get_args, get_type_hints
 
 import pytest
 
-from model.config import FORGET_MS
-from model.decisions import (
+from tests.support.story import Story
+from wakeroll_model.config import FORGET_MS
+from wakeroll_model.decisions import (
     AnyDecision,
     Assignment,
     Cause,
@@ -23,15 +24,14 @@ from model.decisions import (
     Rebalance,
     Rejected,
 )
-from model.events import Tick
-from model.group import Group, GroupSettings, Loss
-from model.group_machine import step
-from model.known_routes import Routes
-from model.queue import Queue
-from model.records import Record
-from model.shard import Shard
-from model.shard_clock import Moment
-from tests.support.story import Story
+from wakeroll_model.events import Tick
+from wakeroll_model.group import Group, GroupSettings, Loss
+from wakeroll_model.group_machine import step
+from wakeroll_model.known_routes import Routes
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_clock import Moment
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "model" / "README.md").read_text(encoding="utf-8")
@@ -229,7 +229,7 @@ def happening() -> Mapping[str, set[Edge]]:
 def declared(name: str) -> bool:
     """Return whether a module of `model` declares a name, like ``group.Member.owned``."""
     module, first, *fields = name.split(".")
-    there = getattr(importlib.import_module(f"model.{module}"), first, None)
+    there = getattr(importlib.import_module(f"wakeroll_model.{module}"), first, None)
     for field in fields:
         known = getattr(there, "__annotations__", {}) | getattr(there, "__dict__", {})
         if field not in known:

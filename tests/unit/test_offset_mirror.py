@@ -7,11 +7,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from model.decisions import Offset
-from model.queue import Queue
-from pipeline.metrics.observer_metrics import ObserverMetrics
-from pipeline.observer.offset_mirror import OffsetMirror
 from wakeroll.connection import Connection
+from wakeroll_model.decisions import Offset
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+from wakeroll_pipeline.observer.offset_mirror import OffsetMirror
 
 A, B = Queue("orders", "", 0), Queue("orders", "", 1)
 

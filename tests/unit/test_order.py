@@ -5,10 +5,10 @@ import doctest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import decision_order
-from model.decision_order import era_of, order_of
-from model.records import Record
-from model.shard import Shard
+from wakeroll_model import decision_order
+from wakeroll_model.decision_order import era_of, order_of
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
 
 ERAS = st.integers(1, 2_000_000)
 SEQS = st.integers(1, 2**53)

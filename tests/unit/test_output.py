@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.table import Table
 
-from pipeline.cli.output import Output
+from wakeroll_pipeline.cli.output import Output
 
 NAME = "orders-of-all-countries-and-years-" * 5
 

@@ -10,25 +10,25 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pipeline.live.live_model import LiveModel
-from pipeline.serve.access.access_options import AccessOptions
-from pipeline.serve.access.form_tokens import FORM_S, FormTokens
-from pipeline.serve.access.gate import Gate
-from pipeline.serve.access.login_limits import MOST_KEYS, PER_ADDRESS, PER_PAIR, WINDOW_S, LoginLimits
-from pipeline.serve.access.login_pages import local_path
-from pipeline.serve.access.refusal import Refused
-from pipeline.serve.access.session_cookie import SESSION_S, Session, Sessions
-from pipeline.serve.access.user_file import InvalidUsers, UserFile, add_user, read_users, remove_user
-from pipeline.serve.view_source import LiveSource
-from pipeline.serve.web_app import WebApp
-from pipeline.serve.web_server import hosts_of
-from pipeline.settings import Settings
 from tests.support.ledgers import PARTITIONS
 from tests.support.systems.page_client import PageClient
 from tests.support.systems.web_site import answering
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import add_key, new_key
+from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.serve.access.access_options import AccessOptions
+from wakeroll_pipeline.serve.access.form_tokens import FORM_S, FormTokens
+from wakeroll_pipeline.serve.access.gate import Gate
+from wakeroll_pipeline.serve.access.login_limits import MOST_KEYS, PER_ADDRESS, PER_PAIR, WINDOW_S, LoginLimits
+from wakeroll_pipeline.serve.access.login_pages import local_path
+from wakeroll_pipeline.serve.access.refusal import Refused
+from wakeroll_pipeline.serve.access.session_cookie import SESSION_S, Session, Sessions
+from wakeroll_pipeline.serve.access.user_file import InvalidUsers, UserFile, add_user, read_users, remove_user
+from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.web_app import WebApp
+from wakeroll_pipeline.serve.web_server import hosts_of
+from wakeroll_pipeline.settings import Settings
 
 PASSWORD = "correct horse battery"
 

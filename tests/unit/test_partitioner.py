@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.partitioner import murmur2, partition_of
+from wakeroll_model.partitioner import murmur2, partition_of
 
 # From Kafka's UtilsTest, as Java's signed int.
 PUBLISHED = {

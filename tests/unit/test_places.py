@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.settings import InvalidSettings, load
-from pipeline.storage.place import Place
-from pipeline.storage.s3_access import S3Access
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.settings import InvalidSettings, load
+from wakeroll_pipeline.storage.place import Place
+from wakeroll_pipeline.storage.s3_access import S3Access
 
 MINIO = S3Access("http://store:9000", "", "path")
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from model import group_machine
-from model.decisions import Membership, Rejected
-from model.events import Tick, Unregister
-from model.fingerprint import fingerprint
-from model.group_machine import step as real_step
-from model.records import Record
-from model.shard import Shard
+from wakeroll_model import group_machine
+from wakeroll_model.decisions import Membership, Rejected
+from wakeroll_model.events import Tick, Unregister
+from wakeroll_model.fingerprint import fingerprint
+from wakeroll_model.group_machine import step as real_step
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
 
 pytestmark = pytest.mark.usefixtures("planted_bug")
 
@@ -159,7 +159,7 @@ def test_a_tick_that_fails_is_tried_again_after_a_minute(cut, monkeypatch):
 
 def failure_of(source: str) -> Exception:
     """Return what a function of the model raises."""
-    namespace: dict[str, Any] = {"__name__": "model.planted"}
+    namespace: dict[str, Any] = {"__name__": "wakeroll_model.planted"}
     exec(compile(source, "planted.py", "exec"), namespace)
     try:
         namespace["outer"]()

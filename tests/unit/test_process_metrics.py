@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, Message
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pipeline.metrics.observer_metrics import ObserverMetrics
-from pipeline.metrics.run_metrics import RunMetrics
+from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 
 
 @pytest.fixture

@@ -7,19 +7,19 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import config
-from model.arrival_merging import Arrivals
-from model.events import Arrival, Pull
-from model.filters import parse
-from model.held_queue import HeldQueue
-from model.queue import Queue
-from model.queue_machine import step
-from model.shard_clock import Moment
-from model.shard_load import NOTHING
 from wakeroll import InvalidUsage, NotReachable, Producer, WakerollError, kafka_clients
 from wakeroll.connection import Connection
 from wakeroll.headers import headers_of, texts_of, wants
 from wakeroll.testing import MemoryBroker
+from wakeroll_model import config
+from wakeroll_model.arrival_merging import Arrivals
+from wakeroll_model.events import Arrival, Pull
+from wakeroll_model.filters import parse
+from wakeroll_model.held_queue import HeldQueue
+from wakeroll_model.queue import Queue
+from wakeroll_model.queue_machine import step
+from wakeroll_model.shard_clock import Moment
+from wakeroll_model.shard_load import NOTHING
 
 A, B = Queue("orders", "", 0), Queue("orders", "", 1)
 

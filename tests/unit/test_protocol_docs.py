@@ -9,16 +9,25 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from model import config
-from model.client_keys import FROM_CLIENTS, ClientKey
-from model.decisions import AnyDecision, Decision, FencedReason, How, LockOutcome, Rejected, Trigger, WakeReason
-from model.events import AnyEvent, Configure, Heartbeat
-from model.group import GroupSettings
-from model.instance_secrets import provable_id
-from model.partitioner import murmur2, partition_of
-from model.records import Record, read_event
-from model.shard import Shard
-from model.signing import ROLES, SIGNED_BY, Key, Keys, Signer
+from wakeroll_model import config
+from wakeroll_model.client_keys import FROM_CLIENTS, ClientKey
+from wakeroll_model.decisions import (
+    AnyDecision,
+    Decision,
+    FencedReason,
+    How,
+    LockOutcome,
+    Rejected,
+    Trigger,
+    WakeReason,
+)
+from wakeroll_model.events import AnyEvent, Configure, Heartbeat
+from wakeroll_model.group import GroupSettings
+from wakeroll_model.instance_secrets import provable_id
+from wakeroll_model.partitioner import murmur2, partition_of
+from wakeroll_model.records import Record, read_event
+from wakeroll_model.shard import Shard
+from wakeroll_model.signing import ROLES, SIGNED_BY, Key, Keys, Signer
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "protocol.md").read_text(encoding="utf-8")
 

@@ -6,11 +6,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from model import config
-from model.records import Record
-from pipeline.operators.shard_operator import Counts, run_shard
-from pipeline.recovery.initial_state import Restore
 from wakeroll.connection import Topics
+from wakeroll_model import config
+from wakeroll_model.records import Record
+from wakeroll_pipeline.operators.shard_operator import Counts, run_shard
+from wakeroll_pipeline.recovery.initial_state import Restore
 
 QUEUES = 100
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from model.config import NEVER_MS
-from model.decisions import AnyDecision, Rejected, Wake, WakeReason
-from model.events import Arrival, Cancel, Event, Pull, Subscription, Tick
-from model.pull_client import PATIENCE_MS, PullEnded, Pulls
-from model.queue import Queue
-from model.records import Record
-from model.shard import Shard
+from wakeroll_model.config import NEVER_MS
+from wakeroll_model.decisions import AnyDecision, Rejected, Wake, WakeReason
+from wakeroll_model.events import Arrival, Cancel, Event, Pull, Subscription, Tick
+from wakeroll_model.pull_client import PATIENCE_MS, PullEnded, Pulls
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
 
 A, B = Queue("orders", "", 0), Queue("orders", "", 1)
 ALL = Subscription(topic="orders")

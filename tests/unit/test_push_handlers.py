@@ -9,9 +9,6 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Message
 
-from model.client_actions import Give
-from model.decisions import Start
-from model.queue import Queue
 from tests.support.systems.memory_plane import MemoryPlane, PushClient
 from tests.support.waiting import wait_until
 from wakeroll import DeadLetter, Retry, WakerollError, origin_of
@@ -21,6 +18,9 @@ from wakeroll.push.limits import PushLimits
 from wakeroll.push.queue_work import Part, QueueWork
 from wakeroll.push.workers import workers_for
 from wakeroll.retry_clock import SYSTEM_CLOCK
+from wakeroll_model.client_actions import Give
+from wakeroll_model.decisions import Start
+from wakeroll_model.queue import Queue
 
 MESSAGES = 20
 SHARED = RetryRules(in_place=False)

@@ -10,12 +10,12 @@ from random import Random
 import pytest
 from confluent_kafka import Message
 
-from model.retry_topics import retry_topic_of
 from tests.support.systems.memory_plane import GROUP, MemoryPlane, PushClient
 from tests.support.waiting import wait_until
 from wakeroll import DeadLetter, InvalidUsage, Origin, Retry, origin_of
 from wakeroll.push.failure_handling import RetryRules
 from wakeroll.push.limits import PushLimits
+from wakeroll_model.retry_topics import retry_topic_of
 
 QUEUES = 3
 MESSAGES = 60

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pipeline.metrics.query_metrics import Progress, QueryMetrics
+from wakeroll_pipeline.metrics.query_metrics import Progress, QueryMetrics
 
 
 def batch(

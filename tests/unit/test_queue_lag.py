@@ -1,7 +1,7 @@
 """The lag of one queue: commits come more often than ends, and only a fresh end shows whether the lag falls."""
 
-from pipeline.live.end_history import EndHistory
-from pipeline.live.queue_lag import QueueLag
+from wakeroll_pipeline.live.end_history import EndHistory
+from wakeroll_pipeline.live.queue_lag import QueueLag
 
 
 def lag_after(*steps: tuple[int, int | None, int | None]) -> QueueLag:

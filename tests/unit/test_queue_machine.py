@@ -8,19 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import config, invariants, queue_machine, waiting_pulls
-from model.config import DEFAULT_LIMITS, Limits
-from model.decisions import Cause, Rejected, Wake
-from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
-from model.filters import matches, parse
-from model.held_queue import HeldQueue
-from model.queue import Queue
-from model.records import Record
-from model.replay import encode_decision
-from model.shard import Shard
-from model.shard_clock import ShardClock
-from model.shard_load import NOTHING, Load
-from model.shard_state import ShardState
 from tests.support.control_log import QUEUES, ControlLog
 from tests.support.histories.plain_queues import Answer, PlainQueues
 from tests.support.histories.queue_histories import (
@@ -35,6 +22,19 @@ from tests.support.histories.queue_histories import (
     pull,
     report,
 )
+from wakeroll_model import config, invariants, queue_machine, waiting_pulls
+from wakeroll_model.config import DEFAULT_LIMITS, Limits
+from wakeroll_model.decisions import Cause, Rejected, Wake
+from wakeroll_model.events import Arrival, Cancel, Pull, QueueEvent, Tick
+from wakeroll_model.filters import matches, parse
+from wakeroll_model.held_queue import HeldQueue
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_clock import ShardClock
+from wakeroll_model.shard_load import NOTHING, Load
+from wakeroll_model.shard_state import ShardState
 
 decode_state = msgspec.msgpack.Decoder(ShardState).decode
 

@@ -6,10 +6,10 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.client_actions import Give
-from model.decisions import Start
-from model.queue import Queue
 from wakeroll.push.queue_work import Batch, QueueWork, offset_of
+from wakeroll_model.client_actions import Give
+from wakeroll_model.decisions import Start
+from wakeroll_model.queue import Queue
 
 QUEUE = Queue("orders", "", 0)
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import config
-from model.decisions import Rejected
-from model.events import Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record, raw_of, read_event
-from model.shard import Shard
 from tests.support.control_log import TOPIC, ControlLog
+from wakeroll_model import config
+from wakeroll_model.decisions import Rejected
+from wakeroll_model.events import Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record, raw_of, read_event
+from wakeroll_model.shard import Shard
 
 HOME = partition_of(b"billing", 4)
 BEAT = {"type": "heartbeat", "group_id": "billing", "client_id": "a", "instance_id": "a1"}

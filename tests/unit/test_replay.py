@@ -1,4 +1,4 @@
-"""`python -m model.replay`: events in, decisions out, on anybody's machine."""
+"""`python -m wakeroll_model.replay`: events in, decisions out, on anybody's machine."""
 
 import base64
 import json
@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from model.events import Heartbeat, Route, RoutedQueue, Subscription, Tick
-from model.partitioner import partition_of
-from model.records import Record
 from tests.support.control_log import ControlLog
 from tests.support.histories.group_histories import History
+from wakeroll_model.events import Heartbeat, Route, RoutedQueue, Subscription, Tick
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.records import Record
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 def run(*arguments: str, lines: str = "", hash_seed: str = "0") -> tuple[int, str, str]:
     """Run the command; return its exit code and what it said to stdout and stderr."""
     done = subprocess.run(
-        [sys.executable, "-m", "model.replay", *arguments],
+        [sys.executable, "-m", "wakeroll_model.replay", *arguments],
         input=lines.encode(),
         capture_output=True,
         cwd=ROOT,
@@ -162,7 +162,7 @@ def test_a_number_of_partitions_that_cannot_be_is_a_mistake_with_a_sentence(part
     code, _, errors = run(f"--partitions={partitions}", lines=line_of(a_group_of_three()[-1]))
 
     assert code == 2
-    assert errors.splitlines()[-1].startswith("python -m model.replay: error: ")
+    assert errors.splitlines()[-1].startswith("python -m wakeroll_model.replay: error: ")
     assert "--partitions" in errors.splitlines()[-1]
 
 

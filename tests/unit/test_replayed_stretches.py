@@ -4,14 +4,14 @@ import msgspec
 import pandas as pd
 from msgspec import structs
 
-from model.partitioner import partition_of
-from model.records import Record
-from model.replay import encode_decision
-from pipeline.ledger.archived_log import Period, Replayable, Stretch, Unknown
-from pipeline.questions.replay_check import Checked, Difference, check
-from pipeline.questions.replay_in_spark import check_shard
 from tests.support.control_log import START_MS
 from tests.support.ledgers import PARTITIONS, Story
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.ledger.archived_log import Period, Replayable, Stretch, Unknown
+from wakeroll_pipeline.questions.replay_check import Checked, Difference, check
+from wakeroll_pipeline.questions.replay_in_spark import check_shard
 
 GROUPS = "wakeroll.groups"
 HOME = partition_of(b"billing", PARTITIONS)

@@ -3,10 +3,10 @@
 import pytest
 from pyspark.sql import Row
 
-from pipeline.recovery.initial_state import Beginning, Log
-from pipeline.recovery.published_decisions import NOTHING, Reached
-from pipeline.recovery.replica_start import _beginning, _Found
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.recovery.initial_state import Beginning, Log
+from wakeroll_pipeline.recovery.published_decisions import NOTHING, Reached
+from wakeroll_pipeline.recovery.replica_start import _beginning, _Found
 
 PLACE = ("wakeroll.groups", 3)
 SNAPSHOT = Row(offset=99, era=2, version=4, body=bytearray(b"state"))

@@ -11,20 +11,20 @@ import msgspec
 import pandas as pd
 import pytest
 
-from model.decision_order import order_of, without_era
-from model.decisions import AnyDecision
-from model.events import Commit, CommittedOffset, Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
-from model.queue import Queue
-from model.records import Record
-from model.replay import encode_decision
-from model.shard import Shard
-from pipeline.operators.shard_operator import Counts, run_shard
-from pipeline.recovery import published_decisions
-from pipeline.recovery.decided_eras import Header
-from pipeline.recovery.initial_state import Beginning, Restore, name_of
-from pipeline.recovery.packed_states import unpack
-from pipeline.recovery.published_decisions import NOTHING, settled
 from wakeroll.connection import Topics
+from wakeroll_model.decision_order import order_of, without_era
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.events import Commit, CommittedOffset, Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.shard import Shard
+from wakeroll_pipeline.operators.shard_operator import Counts, run_shard
+from wakeroll_pipeline.recovery import published_decisions
+from wakeroll_pipeline.recovery.decided_eras import Header
+from wakeroll_pipeline.recovery.initial_state import Beginning, Restore, name_of
+from wakeroll_pipeline.recovery.packed_states import unpack
+from wakeroll_pipeline.recovery.published_decisions import NOTHING, settled
 
 TOPICS = Topics()
 PLACE = (TOPICS.groups, 0)
@@ -170,7 +170,7 @@ class World:
             self.coordinators.append(Coordinator(self._beginning()))
 
     def _beginning(self) -> Restore:
-        """Return the initial state of a new replica, as `pipeline.recovery.replica_start` chooses it."""
+        """Return the initial state of a new replica, as `wakeroll_pipeline.recovery.replica_start` chooses it."""
         headers = [
             Header("groups", "groups-0", 1, decode(value).seq, 0, at_ms)
             for at_ms, value in self.topics[TOPICS.decisions].records

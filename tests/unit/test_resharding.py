@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from model import Queue
-from model.decisions import AnyDecision, Assignment, Membership, Rebalance
-from model.events import Commit, CommittedOffset, Heartbeat, Pull, Route, RoutedQueue, Subscription, Tick
-from model.partitioner import partition_of
-from model.records import Record
-from model.resharding import CannotSplit, check_number, split
-from model.shard import Shard
-from model.shard_state import ShardState
 from tests.support.control_log import QUEUES, TOPIC, ControlLog
 from tests.support.histories.group_histories import GROUPS, PARTITION, History, plans
+from wakeroll_model import Queue
+from wakeroll_model.decisions import AnyDecision, Assignment, Membership, Rebalance
+from wakeroll_model.events import Commit, CommittedOffset, Heartbeat, Pull, Route, RoutedQueue, Subscription, Tick
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.records import Record
+from wakeroll_model.resharding import CannotSplit, check_number, split
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import ShardState
 
 NO_GRACE = -(10**9)
 decode_state = msgspec.msgpack.Decoder(ShardState).decode

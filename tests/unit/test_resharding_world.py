@@ -6,18 +6,18 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.client import Client, Preferences
-from model.client_actions import Dropped, Give, Output, Send, Take
-from model.config import METADATA_MS
-from model.decisions import AnyDecision, Membership, Rejected
-from model.events import AnyEvent, Commit, Heartbeat, Route, RoutedQueue, Subscription, Tick
-from model.invariants import broken_epochs, broken_offsets, broken_ownership, broken_telling
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record
-from model.resharding import split
-from model.shard import Shard
 from tests.support.control_log import START_MS, TOPIC, encode_event
+from wakeroll_model.client import Client, Preferences
+from wakeroll_model.client_actions import Dropped, Give, Output, Send, Take
+from wakeroll_model.config import METADATA_MS
+from wakeroll_model.decisions import AnyDecision, Membership, Rejected
+from wakeroll_model.events import AnyEvent, Commit, Heartbeat, Route, RoutedQueue, Subscription, Tick
+from wakeroll_model.invariants import broken_epochs, broken_offsets, broken_ownership, broken_telling
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.resharding import split
+from wakeroll_model.shard import Shard
 
 GROUP = "taxes"
 OLD, NEW = (partition_of(GROUP.encode(), number) for number in (4, 8))

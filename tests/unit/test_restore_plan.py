@@ -5,14 +5,14 @@ import json
 import msgspec
 import pytest
 
-from model import feature_levels
-from model.shard_state import VERSION, ShardState
-from pipeline.recovery.checkpoint_state import progress_of, set_aside
-from pipeline.recovery.initial_state import Beginning, Left, Log, Restore, adopt, plan, prepare, read_restore
-from pipeline.settings import Settings
-from pipeline.storage import small_files
-from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
+from wakeroll_model import feature_levels
+from wakeroll_model.shard_state import VERSION, ShardState
+from wakeroll_pipeline.recovery.checkpoint_state import progress_of, set_aside
+from wakeroll_pipeline.recovery.initial_state import Beginning, Left, Log, Restore, adopt, plan, prepare, read_restore
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.place import Place
 
 GROUPS = ("wakeroll.groups", 3)
 SNAPSHOT = Left(next=101, era=2, source="the snapshot at 100", body=b"state", decided=900)

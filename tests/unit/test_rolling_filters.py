@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from model.queue import Queue
 from wakeroll import Consumer, Sql92
 from wakeroll.testing import Member, MemoryBroker
+from wakeroll_model.queue import Queue
 
 GROUP, TOPIC = "billing", "orders"
 PAID, BOTH, REFUNDED = "paid", "paid || refunded", "refunded"

@@ -6,14 +6,14 @@ from random import Random
 import pytest
 from msgspec import UNSET, structs
 
-from model import feature_levels, rounds
-from model.config import ERA_EPOCHS, EVIDENCE_ROUNDS
-from model.decisions import AnyDecision, Assignment, Fenced
-from model.events import AnyEvent, Configure, Heartbeat, Level, Route, RoutedQueue, Subscription, Tick
-from model.records import Record
-from model.replay import encode_decision
-from model.shard import Shard
 from tests.support.control_log import TOPIC, ControlLog
+from wakeroll_model import feature_levels, rounds
+from wakeroll_model.config import ERA_EPOCHS, EVIDENCE_ROUNDS
+from wakeroll_model.decisions import AnyDecision, Assignment, Fenced
+from wakeroll_model.events import AnyEvent, Configure, Heartbeat, Level, Route, RoutedQueue, Subscription, Tick
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.shard import Shard
 
 SECOND = 1_000
 GROUP = "billing"

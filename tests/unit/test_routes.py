@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.queue import Queue
-from pipeline.observer import subscribed_topics
-from pipeline.observer.subscribed_topics import OffsetsSet, Subscribed
-from pipeline.observer.ticks import next_due_s
-from pipeline.observer.topic_routes import FORGET_READS, REFRESH_MS, RouteBook, Watch, fingerprint
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.observer import subscribed_topics
+from wakeroll_pipeline.observer.subscribed_topics import OffsetsSet, Subscribed
+from wakeroll_pipeline.observer.ticks import next_due_s
+from wakeroll_pipeline.observer.topic_routes import FORGET_READS, REFRESH_MS, RouteBook, Watch, fingerprint
 
 TWO = {0: "a", 1: "b"}
 

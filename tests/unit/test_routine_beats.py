@@ -4,18 +4,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import Queue, group_machine
-from model.client_keys import ClientKey
-from model.config import Limits
-from model.decisions import AnyDecision, Assignment, Membership, Rejected
-from model.events import AnyEvent, Commit, CommittedOffset, Configure, Heartbeat, Route, RoutedQueue, Subscription, Tick
-from model.records import Record
-from model.replay import encode_decision
-from model.shard import Shard
-from model.signing import Keys, OnRecord
 from tests.support.control_log import TOPIC, ControlLog
 from tests.support.histories.group_histories import PARTITION, History, plans
 from tests.support.simulation.groups.group_simulation import GROUPS
+from wakeroll_model import Queue, group_machine
+from wakeroll_model.client_keys import ClientKey
+from wakeroll_model.config import Limits
+from wakeroll_model.decisions import AnyDecision, Assignment, Membership, Rejected
+from wakeroll_model.events import (
+    AnyEvent,
+    Commit,
+    CommittedOffset,
+    Configure,
+    Heartbeat,
+    Route,
+    RoutedQueue,
+    Subscription,
+    Tick,
+)
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.shard import Shard
+from wakeroll_model.signing import Keys, OnRecord
 
 ORDERS = [Queue("orders", "", number) for number in range(2)]
 SECOND = 1_000

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-from model import feature_levels
-from model.events import Heartbeat, Level, Subscription, Tick
-from model.feature_levels import UnknownLevel
-from model.records import Record
-from model.replay import encode_decision
-from model.shard import Shard
-from model.shard_state import READABLE, VERSION
-from model.signing import DEV_KEYS, Signer
-from pipeline.operators import shard_operator as operator
-from pipeline.operators.shard_operator import Counts, run_shard
-from pipeline.recovery.initial_state import Beginning, Restore
-from pipeline.recovery.packed_states import pack, unpack
 from wakeroll.connection import Topics
 from wakeroll.keys import key_to_sign
+from wakeroll_model import feature_levels
+from wakeroll_model.events import Heartbeat, Level, Subscription, Tick
+from wakeroll_model.feature_levels import UnknownLevel
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import READABLE, VERSION
+from wakeroll_model.signing import DEV_KEYS, Signer
+from wakeroll_pipeline.operators import shard_operator as operator
+from wakeroll_pipeline.operators.shard_operator import Counts, run_shard
+from wakeroll_pipeline.recovery.initial_state import Beginning, Restore
+from wakeroll_pipeline.recovery.packed_states import pack, unpack
 
 GROUPS = Topics().groups
 
@@ -158,7 +158,8 @@ def test_a_state_that_was_stored_without_compression_is_read():
 def test_a_worker_does_not_collect_its_libraries_after_each_task():
     """Spark calls `gc.collect` after each task, which took 45 ms with all that a worker has imported."""
     program = (
-        "import gc; from pipeline.operators.shard_operator import freeze_imports; gc.disable(); freeze_imports(); "
+        "import gc; from wakeroll_pipeline.operators.shard_operator import freeze_imports; "
+        "gc.disable(); freeze_imports(); "
         "frozen = gc.get_freeze_count(); more = [[] for _ in range(1_000)]; freeze_imports(); "
         "print(frozen, gc.get_freeze_count() == frozen, len(gc.get_objects()) < frozen / 10)"
     )

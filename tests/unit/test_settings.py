@@ -2,8 +2,8 @@
 
 import pytest
 
-from model.config import DEFAULT_LIMITS, Limits
-from pipeline.settings import InvalidSettings, Settings, load
+from wakeroll_model.config import DEFAULT_LIMITS, Limits
+from wakeroll_pipeline.settings import InvalidSettings, Settings, load
 
 
 def test_a_limit_of_the_environment_is_one_that_the_observer_tells():

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.decisions import AnyDecision, Cause
-from model.events import Configure, Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
-from model.records import Record
-from model.replay import encode_decision, replay
-from model.shard import Shard
-from model.shard_state import ShardState
 from tests.support.control_log import START_MS, TOPIC, ControlLog
 from tests.support.histories.group_histories import PARTITION, History, plans
+from wakeroll_model.decisions import AnyDecision, Cause
+from wakeroll_model.events import Configure, Heartbeat, Route, RoutedQueue, Subscription, Tick, Unregister
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision, replay
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import ShardState
 
 decode_state = msgspec.msgpack.Decoder(ShardState).decode
 encode_state = msgspec.msgpack.Encoder().encode

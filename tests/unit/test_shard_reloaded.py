@@ -2,11 +2,11 @@
 
 import msgspec
 
-from model import Queue
-from model.events import Commit, CommittedOffset, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick
-from model.records import Record
-from model.replay import encode_decision
-from model.shard import Shard
+from wakeroll_model import Queue
+from wakeroll_model.events import Commit, CommittedOffset, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.shard import Shard
 
 ORDERS = Queue("orders", "", 0)
 

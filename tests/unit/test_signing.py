@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from model import config
-from model.decisions import AnyDecision, Rejected
-from model.events import (
+from wakeroll_model import config
+from wakeroll_model.decisions import AnyDecision, Rejected
+from wakeroll_model.events import (
     AnyEvent,
     Arrival,
     Configure,
@@ -26,13 +26,13 @@ from model.events import (
     Subscription,
     Tick,
 )
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record, entity_of, read_event
-from model.replay import encode_decision, refused_in
-from model.shard import Shard
-from model.signature_bytes import Signature, read_signature
-from model.signing import (
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record, entity_of, read_event
+from wakeroll_model.replay import encode_decision, refused_in
+from wakeroll_model.shard import Shard
+from wakeroll_model.signature_bytes import Signature, read_signature
+from wakeroll_model.signing import (
     DEV_KEYS,
     SIGNED_BY,
     Admitted,
@@ -44,7 +44,7 @@ from model.signing import (
     admit,
     new_signers,
 )
-from model.state_machines import MACHINES
+from wakeroll_model.state_machines import MACHINES
 
 GROUPS, QUEUES = "wakeroll.groups", "wakeroll.queues"
 PARTITION = partition_of(b"billing", 4)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import assignment_limits, config, decision_sizes
-from model.config import DEFAULT_LIMITS, Limits
-from model.decisions import (
+from tests.support.histories.group_histories import GROUPS, History, plans
+from wakeroll_model import assignment_limits, config, decision_sizes
+from wakeroll_model.config import DEFAULT_LIMITS, Limits
+from wakeroll_model.decisions import (
     AnyDecision,
     AssignedQueue,
     Assignment,
@@ -21,7 +22,7 @@ from model.decisions import (
     Rejected,
     Start,
 )
-from model.events import (
+from wakeroll_model.events import (
     AnyEvent,
     Commit,
     CommittedOffset,
@@ -37,14 +38,13 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.group import Group, GroupSettings
-from model.group_machine import step
-from model.known_routes import Routes
-from model.queue import Queue
-from model.records import Record, entity_of
-from model.shard import Shard
-from model.shard_clock import Moment
-from tests.support.histories.group_histories import GROUPS, History, plans
+from wakeroll_model.group import Group, GroupSettings
+from wakeroll_model.group_machine import step
+from wakeroll_model.known_routes import Routes
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record, entity_of
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_clock import Moment
 
 GROUP = "g" * 255
 CLIENT = "c" * 255

@@ -4,8 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.queue import Queue
-from model.sleeping_group import FRUITLESS, RECHECK_MS, SETTLE_MS, STUCK_MS, UNKNOWN_MS, SleepingGroup, WakeRules
+from wakeroll_model.queue import Queue
+from wakeroll_model.sleeping_group import (
+    FRUITLESS,
+    RECHECK_MS,
+    SETTLE_MS,
+    STUCK_MS,
+    UNKNOWN_MS,
+    SleepingGroup,
+    WakeRules,
+)
 
 A, B, C = (Queue("orders", "", number) for number in range(3))
 

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipeline.storage import small_files
-from pipeline.storage.place import Place
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.place import Place
 
 
 @pytest.fixture

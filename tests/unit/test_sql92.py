@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from model.filters import FilterError, matches, parse
-from model.filters.sql92 import Condition, holds, read, values
-from model.filters.sql92.conditions import Junction, Property
-from model.filters.sql92.parser import MAX_NESTING
-from model.filters.sql92.values import IncomparableError
+from wakeroll_model.filters import FilterError, matches, parse
+from wakeroll_model.filters.sql92 import Condition, holds, read, values
+from wakeroll_model.filters.sql92.conditions import Junction, Property
+from wakeroll_model.filters.sql92.parser import MAX_NESTING
+from wakeroll_model.filters.sql92.values import IncomparableError
 
 
 def answer(expression: str, properties: dict[str, str]) -> Any:

@@ -1,9 +1,9 @@
 """The readiness of a process that stands by."""
 
-from pipeline.jobs.metrics_sampler import MetricsSampler
-from pipeline.metrics.run_metrics import RunMetrics
 from tests.support.waiting import wait_until
 from wakeroll.connection import Connection
+from wakeroll_pipeline.jobs.metrics_sampler import MetricsSampler
+from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 
 
 def test_a_standby_is_ready_although_it_has_no_query():

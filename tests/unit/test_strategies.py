@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import model.strategies
-from model import Queue
-from model.strategies import (
+import wakeroll_model.strategies
+from wakeroll_model import Queue
+from wakeroll_model.strategies import (
     STRATEGIES,
     StrategyError,
     Whole,
@@ -28,7 +28,7 @@ from model.strategies import (
     java_order,
     needs_of,
 )
-from model.strategies.java import sort_clients, sort_queues, text_of
+from wakeroll_model.strategies.java import sort_clients, sort_queues, text_of
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "rocketmq"
 
@@ -170,8 +170,8 @@ def test_with_consistent_hash_a_queue_that_goes_moves_no_other(queues, clients):
 def test_what_the_strategies_say_of_themselves_is_so():
     """The examples of their modules run."""
     results = [
-        doctest.testmod(importlib.import_module(f"model.strategies.{found.name}"))
-        for found in pkgutil.iter_modules(model.strategies.__path__)
+        doctest.testmod(importlib.import_module(f"wakeroll_model.strategies.{found.name}"))
+        for found in pkgutil.iter_modules(wakeroll_model.strategies.__path__)
     ]
 
     assert sum(result.attempted for result in results) > 0

@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from model import Queue
-from model.assignment_chart import rows_of, text_of
-from model.strategies import STRATEGIES, allocate
+from wakeroll_model import Queue
+from wakeroll_model.assignment_chart import rows_of, text_of
+from wakeroll_model.strategies import STRATEGIES, allocate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text(encoding="utf-8")
 

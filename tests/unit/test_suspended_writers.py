@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.recovery.checkpoint_state import recordings
-from pipeline.recovery.record_turn import Turn
-from pipeline.sinks import arrow_sink, table_fence
-from pipeline.storage import small_files
 from tests.support.suspended_writers import InTurn, World, Writer, offsets, suspended_later
+from wakeroll_pipeline.recovery.checkpoint_state import recordings
+from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.sinks import arrow_sink, table_fence
+from wakeroll_pipeline.storage import small_files
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from model.config import MAX_PROPERTIES
-from model.events import Arrival
-from model.filters import tags_code
-from model.queue import Queue
-from pipeline.operators.message_arrivals import arrival_of
+from wakeroll_model.config import MAX_PROPERTIES
+from wakeroll_model.events import Arrival
+from wakeroll_model.filters import tags_code
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.operators.message_arrivals import arrival_of
 
 ORDERS = Queue("orders", "", 3)
 

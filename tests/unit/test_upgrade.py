@@ -7,17 +7,17 @@ import msgspec
 import pytest
 from msgspec import UNSET, Struct, structs
 
-from model import feature_levels
-from model.decisions import AnyDecision, Cause, Rebalance, Rejected
-from model.events import Level, Pull, Unregister
-from model.group import Group, Member
-from model.held_queue import HeldQueue
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record
-from model.replay import encode_decision
-from model.shard import Shard
-from model.shard_state import READABLE, VERSION, ShardState
+from wakeroll_model import feature_levels
+from wakeroll_model.decisions import AnyDecision, Cause, Rebalance, Rejected
+from wakeroll_model.events import Level, Pull, Unregister
+from wakeroll_model.group import Group, Member
+from wakeroll_model.held_queue import HeldQueue
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import READABLE, VERSION, ShardState
 
 FILES = sorted((Path(__file__).parents[1] / "golden" / "release-0.1").glob("*.gz"))
 

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from model.feature_levels import NEWEST
-from pipeline.cli.doctor_command import level_check
-from pipeline.runtime.run_status import Status, read_status, running, write_status
-from pipeline.settings import Settings
+from wakeroll_model.feature_levels import NEWEST
+from wakeroll_pipeline.cli.doctor_command import level_check
+from wakeroll_pipeline.runtime.run_status import Status, read_status, running, write_status
+from wakeroll_pipeline.settings import Settings
 
 OF_ALL = {"groups-0": 1, "groups-1": 1, "queues-0": 1}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.app import app
-from pipeline.serve.access.user_file import UserFile
 from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.cli.app import app
+from wakeroll_pipeline.serve.access.user_file import UserFile
 
 PASSWORD = "correct horse battery"
 
@@ -41,7 +41,7 @@ def test_a_user_is_added_listed_changed_and_removed(tmp_path):
 
 def test_a_terminal_is_asked_twice_and_shows_no_password(tmp_path):
     path = tmp_path / "users.toml"
-    command = [sys.executable, "-m", "pipeline.cli", "users", "add", "mia", "--auth-file", str(path)]
+    command = [sys.executable, "-m", "wakeroll_pipeline.cli", "users", "add", "mia", "--auth-file", str(path)]
     ours, theirs = pty.openpty()
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.live.verdicts import SETTLED_MS, STORM_GAP_MS, WINDOW_MS, GroupFacts, QueueFacts, findings
+from wakeroll_pipeline.live.verdicts import SETTLED_MS, STORM_GAP_MS, WINDOW_MS, GroupFacts, QueueFacts, findings
 
 NOW_MS = 10_000_000
 

@@ -13,18 +13,18 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from model.decisions import Membership, Offset, Rejected
-from model.events import Pull, Subscription
-from model.pull_client import PullEnded, Pulls
-from model.queue import Queue
-from model.retry_topics import delay_ms_of
-from model.sleeping_group import RECHECK_MS, RETURN_MS, STUCK_MS, WakeRules
 from wakeroll.connection import Connection
 from wakeroll.decision_log import Said
 from wakeroll.errors import NotReachable
 from wakeroll.wake import group_waker
 from wakeroll.wake.group_waker import GroupWaker
 from wakeroll.wake.worker_starters import GroupSize
+from wakeroll_model.decisions import Membership, Offset, Rejected
+from wakeroll_model.events import Pull, Subscription
+from wakeroll_model.pull_client import PullEnded, Pulls
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import delay_ms_of
+from wakeroll_model.sleeping_group import RECHECK_MS, RETURN_MS, STUCK_MS, WakeRules
 
 GROUP = "billing"
 RETRIES = Queue("retry.billing", "", 5)

@@ -7,14 +7,14 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
-from pipeline.cli.watch_screen import group_screen, groups_screen
-from pipeline.live.ledger_reader import read_ledger
-from pipeline.live.live_model import LiveModel
-from pipeline.live.view_changes import essence
-from pipeline.live.view_structs import GroupsView, GroupView, Notice, QueueRow
 from tests.support.delta_tables import write_tables
 from tests.support.ledgers import PARTITIONS, a_day
 from wakeroll.connection import Topics
+from wakeroll_pipeline.cli.watch_screen import group_screen, groups_screen
+from wakeroll_pipeline.live.ledger_reader import read_ledger
+from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.view_changes import essence
+from wakeroll_pipeline.live.view_structs import GroupsView, GroupView, Notice, QueueRow
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from model.decisions import AnyDecision, Fenced, Handover, Membership, Offset, Rebalance, Rejected
-from model.events import AnyEvent, Commit, Configure, Heartbeat, Reset, Route, RoutedQueue, Tick, Unregister
-from model.group import Group
-from model.queue import Queue
-from model.shard import Shard
-from model.watched_group import HEARTBEAT_MS, SESSIONS, SeenGroup, WatchedGroup
-from model.watched_members import REFUSED_MS, SeenMember
-from model.watched_offsets import REPEAT_MS, RESET_EVERY_MS
 from tests.support.control_log import ControlLog
+from wakeroll_model.decisions import AnyDecision, Fenced, Handover, Membership, Offset, Rebalance, Rejected
+from wakeroll_model.events import AnyEvent, Commit, Configure, Heartbeat, Reset, Route, RoutedQueue, Tick, Unregister
+from wakeroll_model.group import Group
+from wakeroll_model.queue import Queue
+from wakeroll_model.shard import Shard
+from wakeroll_model.watched_group import HEARTBEAT_MS, SESSIONS, SeenGroup, WatchedGroup
+from wakeroll_model.watched_members import REFUSED_MS, SeenMember
+from wakeroll_model.watched_offsets import REPEAT_MS, RESET_EVERY_MS
 
 GROUP = "kafka.billing"
 FOUR = [Queue("orders", "", number) for number in range(4)]

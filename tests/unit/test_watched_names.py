@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.kafka_watch.group_names import client_name, group_name
+from wakeroll_pipeline.kafka_watch.group_names import client_name, group_name
 
 
 @given(st.text(min_size=1, max_size=400))

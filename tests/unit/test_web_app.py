@@ -15,22 +15,22 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from model.decisions import AnyDecision
-from model.records import Record
-from model.signing import OnRecord
-from pipeline.live.live_model import LiveModel
-from pipeline.live.shard_follower import ShardFollower
-from pipeline.metrics.health import LOOP_TIMEOUT_S, Health
-from pipeline.serve import web_app
-from pipeline.serve.live_metrics import LiveMetrics
-from pipeline.serve.page_queries import GroupsQuery, groups_query, slice_of
-from pipeline.serve.view_source import LiveSource
-from pipeline.serve.web_app import WebApp
 from tests.support.ledgers import PARTITIONS, Story, a_day
 from tests.support.systems.web_site import answering
 from tests.support.waiting import wait_until
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.records import Record
+from wakeroll_model.signing import OnRecord
+from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.shard_follower import ShardFollower
+from wakeroll_pipeline.metrics.health import LOOP_TIMEOUT_S, Health
+from wakeroll_pipeline.serve import web_app
+from wakeroll_pipeline.serve.live_metrics import LiveMetrics
+from wakeroll_pipeline.serve.page_queries import GroupsQuery, groups_query, slice_of
+from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.web_app import WebApp
 
 TOPICS = Topics()
 _decode = msgspec.json.Decoder(AnyDecision).decode

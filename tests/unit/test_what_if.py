@@ -2,11 +2,11 @@
 
 import pytest
 
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.shard import Shard
-from model.what_if import NotPlayable, Situation, Variation, predict, situation_of
 from tests.support.ledgers import PARTITIONS, Story
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.shard import Shard
+from wakeroll_model.what_if import NotPlayable, Situation, Variation, predict, situation_of
 
 EIGHT = [Queue("orders", "", number) for number in range(8)]
 

@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from model.queue import Queue
 from tests.support.waiting import wait_until
 from wakeroll.wake import worker_starters
 from wakeroll.wake.worker_starters import STUCK_S, CommandStarter, GroupSize, HttpStarter
+from wakeroll_model.queue import Queue
 
 QUEUE = Queue("orders", "", 0)
 NOBODY = GroupSize(0, 0)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from model.config import NEVER_MS
-from model.queue import Queue
-from model.retry_topics import delay_ms_of
 from wakeroll.push.queue_work import QueueWork
+from wakeroll_model.config import NEVER_MS
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import delay_ms_of
 
 
 class DelayedMessages:

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 
 from confluent_kafka import Message
 
-from model.config import MAX_FAILURES, NEVER_MS
-from model.events import Failure
-from model.queue import Queue
-from model.retry_topics import DELAYS_S, MAX_RETRIES, level_after
 from wakeroll.errors import InvalidUsage
 from wakeroll.held_locks import free
 from wakeroll.monotonic_clock import now_ms
@@ -20,6 +16,10 @@ from wakeroll.push.outcomes import Failed, failed_in
 from wakeroll.push.queue_work import Batch, Part
 from wakeroll.push.send_back import Letter, SendsBack, new_trace_id
 from wakeroll.retry_clock import RetryClock
+from wakeroll_model.config import MAX_FAILURES, NEVER_MS
+from wakeroll_model.events import Failure
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import DELAYS_S, MAX_RETRIES, level_after
 
 log = logging.getLogger("wakeroll")
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from model.config import MAX_ERROR
-from model.retry_topics import DELAYS_S
 from wakeroll.argument_checks import checked
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.config import MAX_ERROR
+from wakeroll_model.retry_topics import DELAYS_S
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,6 @@ import reprlib
 from collections.abc import Callable, Container, Mapping
 from functools import partial
 
-from model.client_actions import Give
-from model.config import NEVER_MS
-from model.queue import Queue
-from model.retry_topics import retry_topic_of
 from wakeroll.errors import InvalidUsage
 from wakeroll.heartbeat_thread import Control
 from wakeroll.held_locks import free
@@ -25,6 +21,10 @@ from wakeroll.push.workers import Handler, workers_for
 from wakeroll.queue_starts import OnQueues, QueueStarts
 from wakeroll.reader import Move, Reader
 from wakeroll.retry_clock import SYSTEM_CLOCK, RetryClock
+from wakeroll_model.client_actions import Give
+from wakeroll_model.config import NEVER_MS
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import retry_topic_of
 
 log = logging.getLogger("wakeroll")
 

@@ -6,8 +6,8 @@ from typing import Final, Literal, NamedTuple
 
 from confluent_kafka import Message
 
-from model.client_actions import Give
-from model.config import NEVER_MS
+from wakeroll_model.client_actions import Give
+from wakeroll_model.config import NEVER_MS
 
 _WHOLE_QUEUE: Final = 0
 """The only lane of a queue that is consumed in order."""

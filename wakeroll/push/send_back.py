@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from model.retry_topics import dead_letter_topic_of, retry_topic_of
 from wakeroll.connection import Connection, close_producer
 from wakeroll.failure_topics import MAX_MESSAGE_BYTES
 from wakeroll.held_locks import free
 from wakeroll.origin import Origin, headers_with
 from wakeroll.push.refused_letters import TOO_LARGE, RefusedLetters, is_refusal
+from wakeroll_model.retry_topics import dead_letter_topic_of, retry_topic_of
 
 log = logging.getLogger("wakeroll")
 

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
-from model.queue import Queue
 from wakeroll.consumer import Consumer
 from wakeroll.push.workers import Handler, is_async
+from wakeroll_model.queue import Queue
 
 STOP_S = 10.0
 """How long `stop` waits for the handler (s)."""

@@ -9,9 +9,6 @@ from typing import Any, Self, cast
 
 from confluent_kafka import Message
 
-from model.config import NEVER_MS
-from model.queue import Queue
-from model.retry_topics import retry_topic_of
 from wakeroll.argument_checks import queue_of
 from wakeroll.consumer import Consumer
 from wakeroll.dead_letters import DeadLetters, Letter
@@ -25,6 +22,9 @@ from wakeroll.testing.memory_clients import MemoryAdmin, MemoryConsumer, MemoryP
 from wakeroll.testing.memory_coordinator import MemoryCoordinator
 from wakeroll.testing.memory_log import MemoryLog, Partition
 from wakeroll.testing.skipping_clock import START_MS, SkippingClock
+from wakeroll_model.config import NEVER_MS
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import retry_topic_of
 
 PATIENCE_S = 30.0
 """How long a method waits for the handlers (s)."""

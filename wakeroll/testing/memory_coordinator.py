@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from model import feature_levels
-from model.decisions import TO_A_CLIENT, AnyDecision, Wake
-from model.events import (
+from wakeroll.connection import Topics
+from wakeroll.testing.memory_log import MemoryLog, Stored
+from wakeroll_model import feature_levels
+from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Wake
+from wakeroll_model.events import (
     AnyEvent,
     Arrival,
     Event,
@@ -23,15 +25,13 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.group import Group
-from model.queue import Queue
-from model.records import Record, read_event
-from model.replay import encode_decision
-from model.shard import Shard
-from model.shard_state import decode_state, encode_state
-from model.state_machines import MACHINES
-from wakeroll.connection import Topics
-from wakeroll.testing.memory_log import MemoryLog, Stored
+from wakeroll_model.group import Group
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record, read_event
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import decode_state, encode_state
+from wakeroll_model.state_machines import MACHINES
 
 TICK_S = 0.02
 """Shortest time between two ticks (s)."""

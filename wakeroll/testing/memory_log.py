@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
-from model.partitioner import partition_of
+from wakeroll_model.partitioner import partition_of
 
 Headers = list[tuple[str, bytes | None]]
 

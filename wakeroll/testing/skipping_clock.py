@@ -4,9 +4,9 @@ import threading
 import time
 from typing import NamedTuple
 
-from model.config import NEVER_MS
 from wakeroll.retry_clock import IdleUntil
 from wakeroll.testing.memory_log import MemoryLog
+from wakeroll_model.config import NEVER_MS
 
 START_MS = 1_767_225_600_000
 """Time of every new clock: 2026-01-01T00:00:00Z (epoch ms)."""

@@ -7,12 +7,6 @@ from collections.abc import Iterable
 
 from confluent_kafka import KafkaException
 
-from model.decisions import Membership, Offset
-from model.events import Subscription
-from model.pull_client import PullEnded
-from model.queue import Queue
-from model.retry_topics import delay_ms_of, retry_topic_of
-from model.sleeping_group import SleepingGroup, WakeRules, Wanted
 from wakeroll import argument_checks, epoch_ms
 from wakeroll.connection import Connection
 from wakeroll.decision_log import DecisionLog, Said
@@ -24,6 +18,12 @@ from wakeroll.partition_offsets import Positions
 from wakeroll.puller import Puller
 from wakeroll.wake.lease import Lease
 from wakeroll.wake.worker_starters import GroupSize, Starter, Worker
+from wakeroll_model.decisions import Membership, Offset
+from wakeroll_model.events import Subscription
+from wakeroll_model.pull_client import PullEnded
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import delay_ms_of, retry_topic_of
+from wakeroll_model.sleeping_group import SleepingGroup, WakeRules, Wanted
 
 log = logging.getLogger("wakeroll")
 

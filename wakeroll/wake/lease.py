@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from model.client import Client, Preferences
-from model.decisions import Rejected, Wake
-from model.events import Subscription
-from model.queue import Queue
 from wakeroll.broker_check import look
 from wakeroll.connection import Connection
 from wakeroll.heartbeat_thread import Control
 from wakeroll.inbox import Inbox
 from wakeroll.outbox import Outbox
+from wakeroll_model.client import Client, Preferences
+from wakeroll_model.decisions import Rejected, Wake
+from wakeroll_model.events import Subscription
+from wakeroll_model.queue import Queue
 
 
 class Lease:

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
-from model.queue import Queue
-from model.sleeping_group import STUCK_MS
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.queue import Queue
+from wakeroll_model.sleeping_group import STUCK_MS
 
 log = logging.getLogger("wakeroll")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import inspect, structs
 
-from model.config import NEVER_MS
 from tests.support.control_log import START_MS
+from wakeroll_model.config import NEVER_MS
 
 NOW_MS = START_MS + 10_000_000
 """The present of every state, of the log and of the clients."""

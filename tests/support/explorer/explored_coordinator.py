@@ -9,20 +9,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from model import invariants
-from model.config import GRACE_EVERY_MS, NEVER_MS
-from model.decisions import TO_A_CLIENT, AnyDecision, Cause, Rejected
-from model.events import AnyEvent, Tick
-from model.group import Group
-from model.queue import Queue
-from model.records import Record, entity_of
-from model.shard import Shard
-from model.shard_state import ShardState
-from model.state_machines import MACHINES
 from tests.support.control_log import TOPIC, encode_event
 from tests.support.explorer.clockwork import NOW_MS, shift, shifted_due
 from tests.support.explorer.intern import Pool
 from tests.support.explorer.memory import Memory
+from wakeroll_model import invariants
+from wakeroll_model.config import GRACE_EVERY_MS, NEVER_MS
+from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Cause, Rejected
+from wakeroll_model.events import AnyEvent, Tick
+from wakeroll_model.group import Group
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record, entity_of
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import ShardState
+from wakeroll_model.state_machines import MACHINES
 
 GROUP = "group"
 MACHINE = MACHINES["groups"]

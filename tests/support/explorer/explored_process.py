@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from model.client import NEVER_MS, Client, Preferences
-from model.client_actions import Dropped, Give, Output, Send
-from model.decisions import Assignment
-from model.events import Commit, Heartbeat
-from model.queue import Queue
 from tests.support.explorer.clockwork import NOW_MS
 from tests.support.explorer.explored_coordinator import GROUP, SECOND_MS, Coordinator
 from tests.support.explorer.intern import Pool
+from wakeroll_model.client import NEVER_MS, Client, Preferences
+from wakeroll_model.client_actions import Dropped, Give, Output, Send
+from wakeroll_model.decisions import Assignment
+from wakeroll_model.events import Commit, Heartbeat
+from wakeroll_model.queue import Queue
 
 UP, FROZEN, DEAD, OUT, LEFT = "up", "frozen", "dead", "out", "left"
 """A process runs, is suspended, has crashed, was told to stay out, or has left."""

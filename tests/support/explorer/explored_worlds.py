@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from model.client import Preferences
-from model.config import SESSION_TIMEOUT_MS
-from model.events import AnyEvent, Configure, Reset, ResetOffset, Route, RoutedQueue, Subscription
-from model.queue import Queue
 from tests.support.explorer.explored_coordinator import GROUP
+from wakeroll_model.client import Preferences
+from wakeroll_model.config import SESSION_TIMEOUT_MS
+from wakeroll_model.events import AnyEvent, Configure, Reset, ResetOffset, Route, RoutedQueue, Subscription
+from wakeroll_model.queue import Queue
 
 TOPIC = "orders"
 ALL = (0, 1, 2)

@@ -1,7 +1,7 @@
 """What the invariants must remember of the decisions so far, so that each step can be judged by itself.
 
-`model.invariants` reads lists of decisions.  Here the list before a step is replaced by its shortest one with the same
-meaning: of each queue the last hand-over, of each queue the last offset, of each client the last assignment.
+`wakeroll_model.invariants` reads lists of decisions.  Here the list before a step is replaced by its shortest one with
+the same meaning: of each queue the last hand-over, of each queue the last offset, of each client the last assignment.
 """
 
 from collections.abc import Hashable, Iterable
@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from model import invariants
-from model.decisions import AnyDecision, Assignment, Cause, Fenced, Handover, Membership, Offset
-from model.group import Group
-from model.queue import Queue
+from wakeroll_model import invariants
+from wakeroll_model.decisions import AnyDecision, Assignment, Cause, Fenced, Handover, Membership, Offset
+from wakeroll_model.group import Group
+from wakeroll_model.queue import Queue
 
 _encode = msgspec.msgpack.Encoder().encode
 _RULES = (

@@ -5,13 +5,13 @@ from typing import Any
 
 from msgspec import NODEFAULT, UNSET, structs
 
-from model.config import ERA_EPOCHS
-from model.decisions import AnyDecision, Assignment, Fenced
-from model.events import Commit, Configure, Heartbeat, Level, Reset, Route, Unregister
 from tests.support.explorer.explored_coordinator import GROUP
 from tests.support.explorer.explored_worlds import World
 from tests.support.explorer.universe import Move, State, Universe
 from tests.support.story import Story
+from wakeroll_model.config import ERA_EPOCHS
+from wakeroll_model.decisions import AnyDecision, Assignment, Fenced
+from wakeroll_model.events import Commit, Configure, Heartbeat, Level, Reset, Route, Unregister
 
 _SHOWN = frozenset({"group_id", "client_id", "instance_id", "epoch", "owned", "subscriptions"})
 

@@ -8,13 +8,13 @@ coordinator that lags is one whose decisions are late, for it goes by the log's 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from model import feature_levels
-from model.events import Configure, Level, Reset, Route
-from model.queue import Queue
 from tests.support.explorer import explored_process
 from tests.support.explorer.explored_coordinator import SECOND_MS, Coordinator, Said
 from tests.support.explorer.explored_process import DEAD, FROZEN, LEFT, OUT, UP, Processes
 from tests.support.explorer.explored_worlds import World
+from wakeroll_model import feature_levels
+from wakeroll_model.events import Configure, Level, Reset, Route
+from wakeroll_model.queue import Queue
 
 Move = tuple[str | int | Queue | tuple[int, ...], ...]
 """Its name, and what it is done to."""

@@ -4,8 +4,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from model.decisions import AnyDecision, Assignment
-from model.events import (
+from tests.support.control_log import ControlLog
+from wakeroll_model.decisions import AnyDecision, Assignment
+from wakeroll_model.events import (
     AnyEvent,
     Commit,
     CommittedOffset,
@@ -17,11 +18,10 @@ from model.events import (
     Tick,
     Unregister,
 )
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record
-from model.shard import Shard
-from tests.support.control_log import ControlLog
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
 
 GROUPS = ("billing", "shipping")
 """Both belong to partition 1 of 4."""

@@ -1,11 +1,11 @@
 """A shard with one group, its log, and clients that do as they were told: for tests of what happens over time."""
 
-from model.decisions import AnyDecision, Assignment
-from model.events import Commit, CommittedOffset, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick
-from model.queue import Queue
-from model.records import Record
-from model.shard import Shard
 from tests.support.control_log import TOPIC, ControlLog
+from wakeroll_model.decisions import AnyDecision, Assignment
+from wakeroll_model.events import Commit, CommittedOffset, Event, Heartbeat, Route, RoutedQueue, Subscription, Tick
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.shard import Shard
 
 
 class World:

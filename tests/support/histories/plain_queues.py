@@ -6,8 +6,8 @@ The machine must answer the same.  It is written from `docs/protocol.md`, and ta
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from model import config
-from model.events import AnyEvent, Arrival, Cancel, Pull, Tick
+from wakeroll_model import config
+from wakeroll_model.events import AnyEvent, Arrival, Cancel, Pull, Tick
 
 Life = tuple[str, str, str]
 

@@ -4,15 +4,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from model import config
-from model.config import DEFAULT_LIMITS, Limits
-from model.decisions import AnyDecision
-from model.events import Arrival, Cancel, Pull, QueueEvent, Tick
-from model.held_queue import HeldQueue
-from model.queue import Queue
-from model.queue_machine import step
-from model.shard_clock import Moment
-from model.shard_load import NOTHING, Load
+from wakeroll_model import config
+from wakeroll_model.config import DEFAULT_LIMITS, Limits
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.events import Arrival, Cancel, Pull, QueueEvent, Tick
+from wakeroll_model.held_queue import HeldQueue
+from wakeroll_model.queue import Queue
+from wakeroll_model.queue_machine import step
+from wakeroll_model.shard_clock import Moment
+from wakeroll_model.shard_load import NOTHING, Load
 
 ORDERS = Queue("orders", "", 0)
 ELSEWHERE = Queue("orders", "", 4)

@@ -32,7 +32,7 @@ class Mutant:
     @property
     def full_module(self) -> str:
         """The module's full name."""
-        return self.module if self.module.startswith("wakeroll.") else f"model.{self.module}"
+        return self.module if self.module.startswith("wakeroll.") else f"wakeroll_model.{self.module}"
 
 
 @contextmanager

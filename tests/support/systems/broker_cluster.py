@@ -10,10 +10,10 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.local.broker_settings import Node, new_cluster_id
-from pipeline.local.ports import HOST, free_ports
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.local.broker_settings import Node, new_cluster_id
+from wakeroll_pipeline.local.ports import HOST, free_ports
 
 NUMBERS = (1, 2, 3)
 

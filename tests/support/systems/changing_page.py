@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.serve.access.access_options import AccessOptions
-from pipeline.serve.access.user_file import add_user
-from pipeline.settings import Settings
 from tests.support.systems.coordinator_thread import Coordinator
 from tests.support.systems.decision_sink import Sink
 from tests.support.systems.web_site import served
 from wakeroll.connection import Connection, Topics
 from wakeroll.keys import add_key, new_key, read_keys
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.serve.access.access_options import AccessOptions
+from wakeroll_pipeline.serve.access.user_file import add_user
+from wakeroll_pipeline.settings import Settings
 
 USER, PASSWORD = "mia", "correct horse battery"
 

@@ -12,9 +12,13 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from model.config import CONTROL_PARTITIONS
-from model.decisions import TO_A_CLIENT, AnyDecision
-from model.events import (
+from tests.support.waiting import wait_until
+from wakeroll.connection import Connection, close_producer
+from wakeroll.keys import key_to_sign, new_signer
+from wakeroll.topic_partitions import learn_partitions
+from wakeroll_model.config import CONTROL_PARTITIONS
+from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision
+from wakeroll_model.events import (
     ACCEPTED,
     AnyEvent,
     Arrival,
@@ -27,22 +31,18 @@ from model.events import (
     RoutedQueue,
     Tick,
 )
-from model.group import Group
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record, kind_of_topic, read_event
-from model.replay import encode_decision
-from model.resharding import split
-from model.retry_topics import DELAYS_S, retry_topic_of
-from model.shard import Shard
-from model.signing import DEV_KEYS, Keys, Signer
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.local.broker import EmbeddedBroker
-from tests.support.waiting import wait_until
-from wakeroll.connection import Connection, close_producer
-from wakeroll.keys import key_to_sign, new_signer
-from wakeroll.topic_partitions import learn_partitions
+from wakeroll_model.group import Group
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record, kind_of_topic, read_event
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.resharding import split
+from wakeroll_model.retry_topics import DELAYS_S, retry_topic_of
+from wakeroll_model.shard import Shard
+from wakeroll_model.signing import DEV_KEYS, Keys, Signer
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.local.broker import EmbeddedBroker
 
 TICK_S = 0.1
 PATIENCE_S = 120.0

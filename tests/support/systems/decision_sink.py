@@ -2,12 +2,12 @@
 
 import threading
 
-from model.decisions import Membership
-from model.replay import encode_decision
 from tests.support.systems.coordinator_thread import PATIENCE_S, Coordinator
 from tests.support.waiting import wait_until
 from wakeroll import Consumer
 from wakeroll.connection import close_producer
+from wakeroll_model.decisions import Membership
+from wakeroll_model.replay import encode_decision
 
 
 class Sink(threading.Thread):

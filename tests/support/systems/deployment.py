@@ -10,19 +10,19 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 from pyspark.sql import SparkSession
 
-from model.config import CONTROL_PARTITIONS, MAX_RECORD_BYTES
-from model.decision_order import order_of
-from model.decisions import AnyDecision
-from model.partitioner import partition_of
-from model.records import Record
-from model.replay import encode_decision, refused_in, replay
-from model.signing import ROLES, Role
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.kafka.topic_admin import Cluster
-from pipeline.local.broker import EmbeddedBroker
-from pipeline.settings import Settings
 from tests.support.waiting import wait_until
 from wakeroll.keys import key_to_sign, new_signer
+from wakeroll_model.config import CONTROL_PARTITIONS, MAX_RECORD_BYTES
+from wakeroll_model.decision_order import order_of
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision, refused_in, replay
+from wakeroll_model.signing import ROLES, Role
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.settings import Settings
 
 
 def deploy(broker: EmbeddedBroker, folder: Path, name: str) -> Settings:

@@ -13,19 +13,19 @@ from typing import Self
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import Row, SparkSession
 
-from model.config import CONTROL_PARTITIONS
-from model.records import Record
-from model.replay import encode_decision, replay
-from pipeline.ledger.tables import open_views
-from pipeline.local.child_process import Child
-from pipeline.local.local_system import LocalSystem
-from pipeline.local.story_checks import balance, doubly_owned, read_handled
-from pipeline.local.traffic import Traffic
-from pipeline.runtime.run_status import read_status
-from pipeline.settings import Settings
-from pipeline.storage.place import Folder
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.connection import Connection
+from wakeroll_model.config import CONTROL_PARTITIONS
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision, replay
+from wakeroll_pipeline.ledger.tables import open_views
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.local_system import LocalSystem
+from wakeroll_pipeline.local.story_checks import balance, doubly_owned, read_handled
+from wakeroll_pipeline.local.traffic import Traffic
+from wakeroll_pipeline.runtime.run_status import read_status
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.storage.place import Folder
 
 GROUP = "billing"
 CLIENTS = ("c1", "c2", "c3")
@@ -184,7 +184,15 @@ class Fleet:
 
     def _consumer(self, client: str, folder: Path) -> Child:
         connection = self.settings.connection
-        argv = [sys.executable, "-m", "pipeline.local.worker", "--bootstrap", connection.bootstrap, "--group", GROUP]
+        argv = [
+            sys.executable,
+            "-m",
+            "wakeroll_pipeline.local.worker",
+            "--bootstrap",
+            connection.bootstrap,
+            "--group",
+            GROUP,
+        ]
         argv += ["--prefix", connection.topics.prefix, "--client", client, "--topic", self.topic]
         argv += ["--log", str(self._logs[client])]
         return Child(f"consumer {client}", argv, log=folder / f"{client}.log", env=dict(os.environ))

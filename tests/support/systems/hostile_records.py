@@ -5,9 +5,9 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from model.config import CONTROL_PARTITIONS, MAX_DEPTH, MAX_QUEUES
-from model.partitioner import partition_of
 from tests.support.planted_bug import CLIENT
+from wakeroll_model.config import CONTROL_PARTITIONS, MAX_DEPTH, MAX_QUEUES
+from wakeroll_model.partitioner import partition_of
 
 LARGE_BYTES = 4_000_000
 """Of a record that is large; one may have 8 MiB."""

@@ -8,7 +8,7 @@ from types import FrameType
 
 from confluent_kafka import Consumer
 
-from pipeline.local.child_process import Child
+from wakeroll_pipeline.local.child_process import Child
 
 
 def member(folder: Path, bootstrap: str, group_id: str, topic: str, client_id: str, **settings: str | int) -> Child:

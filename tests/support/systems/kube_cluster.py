@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline.local.child_process import Child
-from pipeline.local.ports import HOST, free_ports
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.ports import HOST, free_ports
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _LOOK_S = 0.2

@@ -5,10 +5,6 @@ from contextlib import suppress
 
 from confluent_kafka import Message
 
-from model.decisions import AnyDecision, FailedMessages
-from model.events import Commit
-from model.records import Record, read_event
-from model.retry_topics import dead_letter_topic_of
 from wakeroll.connection import Topics
 from wakeroll.origin import Origin, origin_of
 from wakeroll.push.failure_handling import RetryRules
@@ -16,6 +12,10 @@ from wakeroll.push.limits import PushLimits
 from wakeroll.push.workers import Handler
 from wakeroll.testing import MemoryBroker
 from wakeroll.testing.memory_log import Stored, message_of
+from wakeroll_model.decisions import AnyDecision, FailedMessages
+from wakeroll_model.events import Commit
+from wakeroll_model.records import Record, read_event
+from wakeroll_model.retry_topics import dead_letter_topic_of
 
 GROUP = "billing"
 ORDERS = "orders"

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import yaml
 
-from pipeline.local.child_process import Child
-from pipeline.local.ports import HOST, free_ports, is_free
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.local.ports import HOST, free_ports, is_free
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "observability"
 RULES = FOLDER / "wakeroll-alerts.yml"

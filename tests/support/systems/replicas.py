@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from msgspec import structs
 
-from pipeline.local.child_process import Child
-from pipeline.settings import Settings
 from wakeroll.headers import WRITER_HEADER
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.settings import Settings
 
 
 def coordinator(settings: Settings, *options: str, name: str = "") -> Child:
     """Describe a process of `wakeroll run`; its log has the name of its replica, or this name."""
     return Child(
         f"wakeroll run {settings.replica}",
-        [sys.executable, "-m", "pipeline.cli", "run", "--bootstrap", settings.bootstrap, *options],
+        [sys.executable, "-m", "wakeroll_pipeline.cli", "run", "--bootstrap", settings.bootstrap, *options],
         log=settings.logs / f"run-{name or settings.replica}.log",
         env={**os.environ, **settings.environment()},
         grace_s=90,

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from pipeline.storage import small_files
-from pipeline.storage.place import Place
+from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.place import Place
 
 
 def upload(folder: Path, to: Place) -> None:

@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from pipeline.local.child_process import Child
-from pipeline.storage.place import Place
-from pipeline.storage.s3_access import S3Access
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.storage.place import Place
+from wakeroll_pipeline.storage.s3_access import S3Access
 
 BUCKET = "bucket"
 KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "not-a-secret-but-long-enough"}

@@ -9,10 +9,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipeline.settings import load
-from pipeline.sinks.delta_sink import append
-from pipeline.spark.session import start_brief_session
-from pipeline.storage.place import Place
+from wakeroll_pipeline.settings import load
+from wakeroll_pipeline.sinks.delta_sink import append
+from wakeroll_pipeline.spark.session import start_brief_session
+from wakeroll_pipeline.storage.place import Place
 
 WRITERS = 8
 NAMES = 6

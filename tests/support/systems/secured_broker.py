@@ -20,10 +20,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from pipeline.local.broker import PORTS, EmbeddedBroker
 from tests.support.systems.certificates import Authority
 from wakeroll.connection import Connection, Topics
 from wakeroll.jaas import jaas_of
+from wakeroll_pipeline.local.broker import PORTS, EmbeddedBroker
 
 ADMIN = "admin"
 """A user that may do everything."""

@@ -10,17 +10,17 @@ from typing import Any
 
 from confluent_kafka.admin import NewTopic
 
-from pipeline.kafka.control_topics import ensure_topics
-from pipeline.local.child_process import Child
-from pipeline.runtime.run_status import read_status
-from pipeline.settings import Settings
 from tests.support.running_processes import run_process
 from tests.support.systems.secured_broker import ADMIN, ANSWER_S, SecuredBroker
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.failure_topics import ensure_failure_topics
 from wakeroll.keys import add_key, new_client_key, new_key
+from wakeroll_pipeline.kafka.control_topics import ensure_topics
+from wakeroll_pipeline.local.child_process import Child
+from wakeroll_pipeline.runtime.run_status import read_status
+from wakeroll_pipeline.settings import Settings
 
-COMMAND = (sys.executable, "-m", "pipeline.cli")
+COMMAND = (sys.executable, "-m", "wakeroll_pipeline.cli")
 
 TENANT, FREE, OLD = "tenant.billing", "audit", "old-billing"
 """A group whose clients must sign, one whose clients need not, and one of Kafka's own."""

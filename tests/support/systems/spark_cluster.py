@@ -11,9 +11,9 @@ from typing import Self
 
 import pyspark
 
-from pipeline.local.child_process import Child
 from tests.support.running_processes import ROOT
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.local.child_process import Child
 
 HOST = "127.0.0.1"
 SPARK = Path(pyspark.__file__).parent

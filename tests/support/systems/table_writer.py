@@ -15,20 +15,20 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from model.rows import EVENTS, SNAPSHOTS, EventRow, SnapshotRow
-from pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
-from pipeline.ledger.tables import path_of
-from pipeline.recovery import record_turn
-from pipeline.recovery.checkpoint_state import last_batch, progress_of
-from pipeline.recovery.record_turn import Turn
-from pipeline.runtime.deciding_queries import RECORD
-from pipeline.runtime.process_locks import process_locks
-from pipeline.settings import Settings
-from pipeline.sinks import arrow_sink, table_fence
-from pipeline.sinks.arrow_sink import ArrowSink
-from pipeline.storage import small_files
 from tests.support.suspended_writers import SOURCE, TOPIC, offsets, rows_in
 from wakeroll.errors import WakerollError
+from wakeroll_model.rows import EVENTS, SNAPSHOTS, EventRow, SnapshotRow
+from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
+from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.recovery import record_turn
+from wakeroll_pipeline.recovery.checkpoint_state import last_batch, progress_of
+from wakeroll_pipeline.recovery.record_turn import Turn
+from wakeroll_pipeline.runtime.deciding_queries import RECORD
+from wakeroll_pipeline.runtime.process_locks import process_locks
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks import arrow_sink, table_fence
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.storage import small_files
 
 LEASE_MS = 1_500
 STEPS = ("turn", "number", "fence", "checkpoint", "append", "appended", "done")

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pipeline.serve.access.access_options import AccessOptions
-from pipeline.serve.web_app import WebApp
-from pipeline.serve.web_server import PageServer, listening, serve
-from pipeline.settings import Settings
 from tests.support.waiting import wait_until
+from wakeroll_pipeline.serve.access.access_options import AccessOptions
+from wakeroll_pipeline.serve.web_app import WebApp
+from wakeroll_pipeline.serve.web_server import PageServer, listening, serve
+from wakeroll_pipeline.settings import Settings
 
 
 @contextmanager

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from model.decisions import Rejected
-from model.queue import Queue
 from tests.support.simulation.frame.world import World
+from wakeroll_model.decisions import Rejected
+from wakeroll_model.queue import Queue
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from random import Random
 
-from model.decisions import Cause
-from model.events import ON_EVERY_PARTITION, AnyEvent
-from model.partitioner import partition_of
-from model.records import Record, entity_of
 from tests.support.control_log import START_MS, encode_event
+from wakeroll_model.decisions import Cause
+from wakeroll_model.events import ON_EVERY_PARTITION, AnyEvent
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.records import Record, entity_of
 
 
 class Broker:

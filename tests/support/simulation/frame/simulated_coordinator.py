@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from model.decisions import AnyDecision
-from model.records import Record
-from model.replay import encode_decision
-from model.shard import Shard
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.shard import Shard
 
 
 @dataclass

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, nullcontext
 from random import Random
 from typing import Any, Generic, Self, TypeVar
 
-from model.decisions import AnyDecision
-from model.events import AnyEvent
-from model.records import Record
 from tests.support.simulation.frame.fault import Fault
 from tests.support.simulation.frame.plan import Plan
 from tests.support.simulation.frame.simulated_broker import Broker
 from tests.support.simulation.frame.simulated_coordinator import Coordinator
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.events import AnyEvent
+from wakeroll_model.records import Record
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 Effect = Callable[[Any, Fault], None]

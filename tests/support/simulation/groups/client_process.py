@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from model import config
-from model.client import Client, Preferences
-from model.client_actions import Dropped, Give, Output, Send, Take
-from model.decisions import Assignment
-from model.events import Commit, GroupEvent, Heartbeat, Subscription, Unregister
-from model.queue import Queue
 from tests.support.simulation.groups.client_producer import Producer
 from wakeroll.log_position import LogPosition
+from wakeroll_model import config
+from wakeroll_model.client import Client, Preferences
+from wakeroll_model.client_actions import Dropped, Give, Output, Send, Take
+from wakeroll_model.decisions import Assignment
+from wakeroll_model.events import Commit, GroupEvent, Heartbeat, Subscription, Unregister
+from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
     from tests.support.simulation.groups.group_world import World

@@ -3,9 +3,9 @@
 from collections import deque
 from typing import TYPE_CHECKING
 
-from model import config
-from model.client_actions import Send
-from model.events import Commit, Heartbeat, Unregister
+from wakeroll_model import config
+from wakeroll_model.client_actions import Send
+from wakeroll_model.events import Commit, Heartbeat, Unregister
 
 if TYPE_CHECKING:
     from tests.support.simulation.groups.client_process import Process

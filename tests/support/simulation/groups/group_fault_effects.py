@@ -5,7 +5,6 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from model.events import Commit, Heartbeat
 from tests.support.simulation.frame.fault import Fault
 from tests.support.simulation.frame.fault_effects import COMMON_EFFECTS
 from tests.support.simulation.frame.world import Effect
@@ -13,6 +12,7 @@ from tests.support.simulation.groups import strangers
 from tests.support.simulation.groups.group_faults import KINDS
 from tests.support.simulation.groups.group_observer import NOWHERE, ROOMS
 from tests.support.simulation.groups.group_plan import GROUPS, TOPICS
+from wakeroll_model.events import Commit, Heartbeat
 
 if TYPE_CHECKING:
     from tests.support.simulation.groups.client_process import Process

@@ -3,8 +3,8 @@
 from random import Random
 from typing import TYPE_CHECKING
 
-from model.config import MIN_SESSION_MS
 from tests.support.simulation.frame.fault import Kind, between, one_of
+from wakeroll_model.config import MIN_SESSION_MS
 
 if TYPE_CHECKING:
     from tests.support.simulation.groups.group_plan import Plan

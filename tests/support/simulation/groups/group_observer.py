@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from model.events import Route, RoutedQueue, Tick
-from model.queue import Queue
 from tests.support.simulation.groups.group_plan import TOPICS
+from wakeroll_model.events import Route, RoutedQueue, Tick
+from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
     from tests.support.simulation.groups.group_world import World

@@ -3,12 +3,12 @@
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from model import feature_levels
-from model.config import BEATS_PER_SESSION, MAX_MEMBERS, MIN_SESSION_MS
-from model.events import Configure, GroupEvent, Level, Reset, ResetOffset
-from model.queue import Queue
 from tests.support.simulation.groups.group_plan import GROUPS, TOPICS
 from tests.support.simulation.groups.known_strategies import PARAMS, UNKNOWN, by_percent
+from wakeroll_model import feature_levels
+from wakeroll_model.config import BEATS_PER_SESSION, MAX_MEMBERS, MIN_SESSION_MS
+from wakeroll_model.events import Configure, GroupEvent, Level, Reset, ResetOffset
+from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
     from tests.support.simulation.groups.group_world import World

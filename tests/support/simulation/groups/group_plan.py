@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from model.config import LONGEST_STEP_MS, MIN_SESSION_MS
 from tests.support.simulation.frame.fault import draw_faults
 from tests.support.simulation.frame.plan import Plan as AnyPlan
 from tests.support.simulation.groups.group_faults import KINDS, QUIET_MS
+from wakeroll_model.config import LONGEST_STEP_MS, MIN_SESSION_MS
 
 TOPICS = ("orders", "payments")
 GROUPS = ("billing", "audit")

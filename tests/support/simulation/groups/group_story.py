@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from model.decisions import AnyDecision, Handover, Membership, Offset, Rebalance
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.group_plan import Plan
 from tests.support.simulation.groups.group_world import World
 from tests.support.simulation.groups.seen import Handling
+from wakeroll_model.decisions import AnyDecision, Handover, Membership, Offset, Rebalance
 
 LINES = 60
 """A story has at most so many."""

@@ -3,10 +3,6 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from model.client_actions import Dropped, Output, Send
-from model.decisions import TO_A_CLIENT, AnyDecision
-from model.events import Heartbeat
-from model.queue import Queue
 from tests.support.control_log import TOPIC
 from tests.support.simulation.frame.simulated_coordinator import Coordinator
 from tests.support.simulation.frame.world import World as AnyWorld
@@ -17,6 +13,10 @@ from tests.support.simulation.groups.group_operator import Operator
 from tests.support.simulation.groups.group_plan import TOPICS, Plan
 from tests.support.simulation.groups.known_strategies import by_percent, careless
 from tests.support.simulation.groups.seen import Giving, Handling, Seen
+from wakeroll_model.client_actions import Dropped, Output, Send
+from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision
+from wakeroll_model.events import Heartbeat
+from wakeroll_model.queue import Queue
 
 MOST_EVENTS = 30_000
 MOST_DECISIONS = 20_000

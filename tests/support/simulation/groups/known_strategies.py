@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from model.queue import Queue
-from model.strategies import STRATEGIES, StrategyError, Whole, allocate
+from wakeroll_model.queue import Queue
+from wakeroll_model.strategies import STRATEGIES, StrategyError, Whole, allocate
 
 CARELESS = "CARELESS"
 UNKNOWN = "NONE_SUCH"

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from model.client_actions import Dropped
-from model.decisions import Start
-from model.queue import Queue
+from wakeroll_model.client_actions import Dropped
+from wakeroll_model.decisions import Start
+from wakeroll_model.queue import Queue
 
 
 @dataclass(slots=True)

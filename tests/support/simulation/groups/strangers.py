@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from model.events import Commit, CommittedOffset, Heartbeat, Lock, Subscription, Unlock, Unregister
-from model.queue import Queue
 from tests.support.simulation.groups.client_process import Process
 from tests.support.simulation.groups.group_plan import TOPICS
+from wakeroll_model.events import Commit, CommittedOffset, Heartbeat, Lock, Subscription, Unlock, Unregister
+from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
     from tests.support.simulation.groups.group_world import World

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from model import config
+from wakeroll_model import config
 
 BOUNDS = {
     "HINT_MS": 15_000,
     "REMEMBER_MS": 25_000,
 }
-"""Names in `model.config`."""
+"""Names in `wakeroll_model.config`."""
 
 
 LIMITS = config.Limits(

@@ -1,9 +1,9 @@
-"""Kafka's queues of messages as a world has them, and who wants which message - without asking `model.filters`."""
+"""Kafka's queues of messages as a world has them, and who wants which message, without `wakeroll_model.filters`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from model.events import Arrival, Pull
+from wakeroll_model.events import Arrival, Pull
 
 CODES = {"paid": 3433164, "lost": 3327780, "Aa": 2112, "BB": 2112}
 """Tag -> its code, as Java's `String.hashCode` says; the last two have the same."""

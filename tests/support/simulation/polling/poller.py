@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from model.decisions import Wake
-from model.events import Cancel, Pull
-from model.queue import Queue
 from tests.support.simulation.polling.message_queues import WISHES, OutOfRange, Wish
 from tests.support.simulation.polling.polling_plan import GIVE_UP_MS, TIMEOUTS_MS
+from wakeroll_model.decisions import Wake
+from wakeroll_model.events import Cancel, Pull
+from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
     from tests.support.simulation.polling.polling_world import World

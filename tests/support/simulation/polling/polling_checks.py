@@ -4,17 +4,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from model import invariants
-from model.decisions import Rejected, Wake
-from model.events import AnyEvent, Tick
-from model.held_queue import HeldQueue
-from model.queue import Queue
-from model.records import Record
-from model.replay import encode_decision, replay
-from model.shard import Shard
-from model.shard_clock import ShardClock
-from model.shard_load import NOTHING
-from model.shard_state import ShardState
 from tests.support.histories.plain_queues import Answer, PlainQueues
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.frame.simulated_coordinator import Coordinator
@@ -22,6 +11,17 @@ from tests.support.simulation.polling.bounds import small_bounds
 from tests.support.simulation.polling.message_queues import may_want
 from tests.support.simulation.polling.polling_plan import OBSERVED, TOLD
 from tests.support.simulation.polling.polling_world import World
+from wakeroll_model import invariants
+from wakeroll_model.decisions import Rejected, Wake
+from wakeroll_model.events import AnyEvent, Tick
+from wakeroll_model.held_queue import HeldQueue
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision, replay
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_clock import ShardClock
+from wakeroll_model.shard_load import NOTHING
+from wakeroll_model.shard_state import ShardState
 
 FIGURES_BYTES = 32
 """By so much a state is larger than a fresh one because its numbers are: seq, offset, clock."""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from model.events import Arrival, Pull
-from model.partitioner import partition_of
-from model.queue import Queue
 from tests.support.control_log import encode_event
 from tests.support.simulation.frame.fault import Fault
 from tests.support.simulation.frame.fault_effects import COMMON_EFFECTS
 from tests.support.simulation.frame.world import Effect
 from tests.support.simulation.polling.polling_plan import TIMEOUTS_MS
+from wakeroll_model.events import Arrival, Pull
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
     from tests.support.simulation.polling.poller import Poller

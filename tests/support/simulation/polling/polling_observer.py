@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from model.events import Arrival
-from model.queue import Queue
-from model.records import Record
-from pipeline.observer import end_offsets
+from wakeroll_model.events import Arrival
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_pipeline.observer import end_offsets
 
 if TYPE_CHECKING:
     from tests.support.simulation.polling.polling_world import World

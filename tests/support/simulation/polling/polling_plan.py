@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from model.queue import Queue
 from tests.support.simulation.frame.fault import draw_faults
 from tests.support.simulation.frame.plan import Plan as AnyPlan
 from tests.support.simulation.polling.polling_faults import KINDS, QUIET_MS
+from wakeroll_model.queue import Queue
 
 OBSERVED, TOLD = "orders", "payments"
 """Of the one topic only the observer tells; of the other, producers do too, and say what is in it."""

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any, get_args
 
-from model.decisions import Wake, WakeReason
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.frame.simulation import Simulation
 from tests.support.simulation.polling.polling_checks import judge
@@ -13,6 +12,7 @@ from tests.support.simulation.polling.polling_faults import KINDS
 from tests.support.simulation.polling.polling_plan import Plan, draw
 from tests.support.simulation.polling.polling_story import story
 from tests.support.simulation.polling.polling_world import World
+from wakeroll_model.decisions import Wake, WakeReason
 
 REASONS = get_args(WakeReason)
 """How a pull may be answered."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from model.decisions import Rejected, Wake
-from model.events import AnyEvent, Arrival, Cancel, Pull, Tick
 from tests.support.control_log import START_MS
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.polling.polling_world import World
+from wakeroll_model.decisions import Rejected, Wake
+from wakeroll_model.events import AnyEvent, Arrival, Cancel, Pull, Tick
 
 LINES = 40
 """Of the log, so many lines up to the broken rule."""

@@ -4,10 +4,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 
-from model.decisions import AnyDecision, Wake
-from model.events import AnyEvent, Arrival, Tick
-from model.queue import Queue
-from model.records import Record
 from tests.support.control_log import QUEUES
 from tests.support.simulation.frame.simulated_coordinator import Coordinator
 from tests.support.simulation.frame.world import World as AnyWorld
@@ -17,6 +13,10 @@ from tests.support.simulation.polling.poller import Poller
 from tests.support.simulation.polling.polling_fault_effects import EFFECTS
 from tests.support.simulation.polling.polling_observer import NOTICE_MS, Observer
 from tests.support.simulation.polling.polling_plan import LOOK_MS, TIMEOUTS_MS, TOLD, Plan
+from wakeroll_model.decisions import AnyDecision, Wake
+from wakeroll_model.events import AnyEvent, Arrival, Tick
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
 
 LAST_TICKS = (max(TIMEOUTS_MS) + BOUNDS["REMEMBER_MS"]) // 1_000 + 2
 """After so many, all pulls have ended and all lives are forgotten."""

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 from confluent_kafka import Message
 
-from model.decisions import AnyDecision
-from model.events import AnyEvent, Event, Route, RoutedQueue, Tick
-from model.queue import Queue
-from model.retry_topics import DELAYS_S, retry_topic_of
-from model.shard import Shard
 from tests.support.control_log import TOPIC, ControlLog
 from tests.support.simulation.push.scheduled_threads import Scheduler
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.events import AnyEvent, Event, Route, RoutedQueue, Tick
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import DELAYS_S, retry_topic_of
+from wakeroll_model.shard import Shard
 
 GROUP = "billing"
 ORDERS = "orders"

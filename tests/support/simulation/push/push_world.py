@@ -12,10 +12,6 @@ from zlib import crc32
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
 
-from model.client import Client, Preferences
-from model.events import AnyEvent, Commit, Configure, Subscription
-from model.queue import Queue
-from model.retry_topics import dead_letter_topic_of
 from tests.support.simulation.push.push_coordinator import (
     GROUP,
     ORDERS,
@@ -38,6 +34,10 @@ from wakeroll.push.send_back import SendBack
 from wakeroll.queue_starts import QueueStarts
 from wakeroll.reader import Reader
 from wakeroll.topic_filters import TopicFilters
+from wakeroll_model.client import Client, Preferences
+from wakeroll_model.events import AnyEvent, Commit, Configure, Subscription
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import dead_letter_topic_of
 
 REVOKE_TIMEOUT_S = 10.0
 SESSION_TIMEOUT_S = 20.0

@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
-from model.queue import Queue
 from tests.support.simulation.push.scheduled_threads import Scheduler
+from wakeroll_model.queue import Queue
 
 Store = Callable[..., None]
 

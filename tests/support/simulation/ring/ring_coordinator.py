@@ -5,20 +5,20 @@ from random import Random
 
 import msgspec
 
-from model import feature_levels
-from model.decisions import TO_A_CLIENT, AnyDecision, Wake
-from model.events import Arrival, Event, Level, Route, RoutedQueue, Tick
-from model.group import Group
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.records import Record
-from model.replay import encode_decision
-from model.resharding import split
-from model.shard import Shard
 from tests.support.simulation.ring.ring_kafka import RingLog
 from tests.support.simulation.ring.virtual_threads import NEVER_S, Scheduler, VirtualThread
 from wakeroll.connection import Topics
 from wakeroll.testing.memory_log import Stored
+from wakeroll_model import feature_levels
+from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Wake
+from wakeroll_model.events import Arrival, Event, Level, Route, RoutedQueue, Tick
+from wakeroll_model.group import Group
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.resharding import split
+from wakeroll_model.shard import Shard
 
 Place = tuple[str, int]
 """Control topic and partition."""

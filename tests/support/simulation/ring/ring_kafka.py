@@ -24,10 +24,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from model.partitioner import partition_of
 from tests.support.simulation.ring.virtual_threads import NEVER_S, Scheduler, VirtualFuture, VirtualThread
 from wakeroll.testing.memory_clients import MemoryAdmin, MemoryConsumer, MemoryProducer
 from wakeroll.testing.memory_log import MemoryLog, Stored, message_of
+from wakeroll_model.partitioner import partition_of
 
 MESSAGE_TIMEOUT_MS = 300_000
 """Default of librdkafka's `message.timeout.ms`."""

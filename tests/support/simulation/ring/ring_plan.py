@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from model.events import Mode
+from wakeroll_model.events import Mode
 
 GRACEFUL = ("join", "leave", "stop", "pause", "resume", "produce", "hang briefly")
 """Steps after which nothing may be repeated."""

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, Message
 
-from model.queue import Queue
 from tests.support.simulation.ring.ring_kafka import Network
 from tests.support.simulation.ring.ring_truth import Call, audience_of
 from tests.support.simulation.ring.virtual_asyncio import VirtualLoop
 from tests.support.simulation.ring.virtual_threads import NEVER_S, VirtualThread
 from wakeroll import AsyncConsumer, Consumer, ConsumerFenced, DeadLetter, NotReachable, Producer, Retry, WakerollError
 from wakeroll.errors import InvalidUsage
+from wakeroll_model.queue import Queue
 
 if TYPE_CHECKING:
     from tests.support.simulation.ring.ring_world import GroupPlan, RingWorld

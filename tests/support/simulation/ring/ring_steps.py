@@ -4,10 +4,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from model.events import Mode
 from tests.support.simulation.ring.ring_processes import AsyncProcess, ConsumerProcess, PollProcess, RunProcess
 from wakeroll import Admin, DeadLetters, WakerollError
 from wakeroll.operator_requests import RequestUnanswered
+from wakeroll_model.events import Mode
 
 if TYPE_CHECKING:
     from tests.support.simulation.ring.ring_plan import GroupPlan

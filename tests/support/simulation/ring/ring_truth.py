@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 import msgspec
 from confluent_kafka import Message
 
-from model.decisions import BY_THE_LOG, AnyDecision, Assignment, Offset, OtherFilter
-from model.events import Commit, Heartbeat, Mode
-from model.queue import Queue
-from model.retry_topics import dead_letter_topic_of, has_failed_messages, retry_topic_of
 from tests.support.simulation.ring.ring_kafka import RingLog
 from wakeroll.connection import Topics
 from wakeroll.headers import TAGS_HEADER, pairs_of, texts_of
 from wakeroll.origin import origin_of
 from wakeroll.testing.memory_log import Stored, message_of
+from wakeroll_model.decisions import BY_THE_LOG, AnyDecision, Assignment, Offset, OtherFilter
+from wakeroll_model.events import Commit, Heartbeat, Mode
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import dead_letter_topic_of, has_failed_messages, retry_topic_of
 
 Place = tuple[str, int, int, bytes]
 """Topic, partition and offset of a message where it was first delivered from, and its value: after a log has lost its

@@ -3,14 +3,14 @@
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from model.retry_topics import has_failed_messages
-from pipeline.live.kafka_follower import KafkaFollower
-from pipeline.live.live_model import LiveModel
-from pipeline.metrics.observer_metrics import ObserverMetrics
-from pipeline.observer.offset_mirror import OffsetMirror
 from tests.support.simulation.ring.ring_processes import Process
 from tests.support.simulation.ring.virtual_threads import VirtualEvent
 from wakeroll.connection import Connection, Topics
+from wakeroll_model.retry_topics import has_failed_messages
+from wakeroll_pipeline.live.kafka_follower import KafkaFollower
+from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+from wakeroll_pipeline.observer.offset_mirror import OffsetMirror
 
 if TYPE_CHECKING:
     from tests.support.simulation.ring.ring_world import RingWorld

@@ -8,9 +8,6 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
-from model.events import Configure
-from model.queue import Queue
-from model.retry_topics import dead_letter_topic_of, retry_topic_of
 from tests.support.simulation.ring.ring_coordinator import METADATA_MS, RingCoordinator, RingObserver
 from tests.support.simulation.ring.ring_kafka import Network, RingAdmin, RingConsumer, RingLog, RingProducer
 from tests.support.simulation.ring.ring_plan import GroupPlan, RingPlan
@@ -29,6 +26,9 @@ from tests.support.simulation.ring.ring_watchers import LiveProcess, MirrorProce
 from tests.support.simulation.ring.virtual_modules import VirtualClock, stand_ins
 from tests.support.simulation.ring.virtual_threads import Scheduler, VirtualThread
 from wakeroll.kafka_clients import KafkaClients, register, unregister
+from wakeroll_model.events import Configure
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import dead_letter_topic_of, retry_topic_of
 
 CALM_S = 1_800.0
 """How long the messages may take to end when no faults happen any more."""
@@ -424,7 +424,7 @@ class _StoryHandler(logging.Handler):
 @contextmanager
 def _logged(world: RingWorld) -> Iterator[None]:
     handler = _StoryHandler(world)
-    loggers = [logging.getLogger(name) for name in ("wakeroll", "pipeline")]
+    loggers = [logging.getLogger(name) for name in ("wakeroll", "wakeroll_pipeline")]
     before = [(one.level, one.propagate) for one in loggers]
     for one in loggers:
         one.addHandler(handler)

@@ -31,7 +31,7 @@ from tests.support.simulation.ring.virtual_threads import (
     wait_for_all,
 )
 
-PACKAGES = ("wakeroll", "pipeline")
+PACKAGES = ("wakeroll", "wakeroll_pipeline")
 WALL_S = 1_767_225_600.0
 """Wall clock of every world at its time 0: 2026-01-01T00:00:00Z (epoch s)."""
 SLICES = {"SLICE_S": 0.25, "_SLICE_S": 0.25}

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from model.config import DUPLICATE_EVERY_MS
-from model.decisions import Fenced, Membership
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Book, Evidence
 from tests.support.simulation.groups.checks.roll import Gathering, Roll
+from wakeroll_model.config import DUPLICATE_EVERY_MS
+from wakeroll_model.decisions import Fenced, Membership
 
 RULE = "not reported"
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from model.config import REVOKE_TIMEOUT_MS, SLACK_MS
-from model.decisions import Assignment, Handover, Rejected
-from model.events import Configure, Heartbeat
-from model.queue import Queue
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
+from wakeroll_model.config import REVOKE_TIMEOUT_MS, SLACK_MS
+from wakeroll_model.decisions import Assignment, Handover, Rejected
+from wakeroll_model.events import Configure, Heartbeat
+from wakeroll_model.queue import Queue
 
 TOLERANCE_MS = 100
 """How far two ticks, or a record and its append, may be from where they should be."""

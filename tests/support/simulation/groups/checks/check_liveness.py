@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from model.config import REBALANCE_INTERVAL_MS, TICK_MS
-from model.decisions import Offset, Rebalance
-from model.events import Route
-from model.queue import Queue
-from model.strategies import allocate, needs_of
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Evidence
 from tests.support.simulation.groups.checks.roll import Gathering, Roll
 from tests.support.simulation.groups.group_plan import TOPICS
 from tests.support.simulation.groups.known_strategies import CARELESS, PARAMS
+from wakeroll_model.config import REBALANCE_INTERVAL_MS, TICK_MS
+from wakeroll_model.decisions import Offset, Rebalance
+from wakeroll_model.events import Route
+from wakeroll_model.queue import Queue
+from wakeroll_model.strategies import allocate, needs_of
 
 RULE = "nobody reads"
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from model.config import LOCK_MS, SLACK_MS
-from model.decisions import Handover, LockAnswer
-from model.events import Lock, Unlock
-from model.queue import Queue
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Evidence, Page
 from tests.support.simulation.groups.checks.roll import Roll
+from wakeroll_model.config import LOCK_MS, SLACK_MS
+from wakeroll_model.decisions import Handover, LockAnswer
+from wakeroll_model.events import Lock, Unlock
+from wakeroll_model.queue import Queue
 
 RULE = "locks"
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 
-from model.config import (
+from tests.support.simulation.frame.broken import Broken
+from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
+from tests.support.simulation.groups.checks.roll import Gathering, Present, Roll
+from wakeroll_model.config import (
     CLIENT_MARGIN_MS,
     DARK_MS,
     DEAF_SESSIONS,
@@ -13,11 +16,8 @@ from model.config import (
     SESSION_TIMEOUT_MS,
     SLACK_MS,
 )
-from model.decisions import AnyDecision, Fenced, Membership, Rejected
-from model.events import Configure, Heartbeat, Unregister
-from tests.support.simulation.frame.broken import Broken
-from tests.support.simulation.groups.checks.evidence import Book, Evidence, Page
-from tests.support.simulation.groups.checks.roll import Gathering, Present, Roll
+from wakeroll_model.decisions import AnyDecision, Fenced, Membership, Rejected
+from wakeroll_model.events import Configure, Heartbeat, Unregister
 
 TOLERANCE_MS = 100
 """How far two ticks, or a record and its append, may be from where they should be."""

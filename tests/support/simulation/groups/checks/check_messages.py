@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from model.events import Commit, Route
-from model.queue import Queue
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import ERA, Evidence
 from tests.support.simulation.groups.group_plan import TOPICS
 from tests.support.simulation.groups.seen import Giving, Handling
+from wakeroll_model.events import Commit, Route
+from wakeroll_model.queue import Queue
 
 UNCLEAN = ("timeout", "expired", "eager", "unregistered", "reset", ERA)
 """How a queue may come free of an owner that has not said that it is done; a reset wants messages again."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from model import invariants
-from model.config import ERA_EPOCHS
-from model.decisions import Handover, Membership, Offset, Rebalance
-from model.events import Commit, Reset, Route
-from model.queue import Queue
-from model.topic_changes import BY as ROUTE
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Book, Evidence
+from wakeroll_model import invariants
+from wakeroll_model.config import ERA_EPOCHS
+from wakeroll_model.decisions import Handover, Membership, Offset, Rebalance
+from wakeroll_model.events import Commit, Reset, Route
+from wakeroll_model.queue import Queue
+from wakeroll_model.topic_changes import BY as ROUTE
 
 RULE = "offsets"
 

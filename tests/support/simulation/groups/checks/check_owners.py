@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from model.decisions import Handover
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Chain, Evidence
 from tests.support.simulation.groups.seen import Handling
+from wakeroll_model.decisions import Handover
 
 RULE = "two owners"
 

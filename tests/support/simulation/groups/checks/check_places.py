@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from model.decisions import Handover, Rebalance
-from model.events import Heartbeat, Route
-from model.queue import Queue
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Evidence, Page
 from tests.support.simulation.groups.checks.roll import Gathering, Roll
 from tests.support.simulation.groups.known_strategies import UNKNOWN
+from wakeroll_model.decisions import Handover, Rebalance
+from wakeroll_model.events import Heartbeat, Route
+from wakeroll_model.queue import Queue
 
 RULE = "wrong owner"
 

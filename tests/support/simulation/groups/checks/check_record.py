@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from model.config import MAX_DETAIL
-from model.decisions import Offset, Rejected
-from model.events import Commit, Heartbeat, Reset, Tick, Unregister
-from model.queue import Queue
-from model.replay import encode_decision
-from model.shard import Shard
 from tests.support.control_log import TOPIC
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Book, Evidence
 from tests.support.simulation.groups.known_strategies import careless
+from wakeroll_model.config import MAX_DETAIL
+from wakeroll_model.decisions import Offset, Rejected
+from wakeroll_model.events import Commit, Heartbeat, Reset, Tick, Unregister
+from wakeroll_model.queue import Queue
+from wakeroll_model.replay import encode_decision
+from wakeroll_model.shard import Shard
 
 RULES = {
     Reset: ("reset",),

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from model.decisions import Membership, Rebalance
-from model.events import Configure
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Book, Evidence
 from tests.support.simulation.groups.checks.roll import Roll
+from wakeroll_model.decisions import Membership, Rebalance
+from wakeroll_model.events import Configure
 
 CHANGES = ("joined", "left", "expired", "resubscribed")
 

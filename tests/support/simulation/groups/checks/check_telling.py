@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from model.config import ERA_EPOCHS
-from model.decisions import BY_THE_LOG, Assignment, Handover, Membership, Offset, Rebalance
-from model.events import Heartbeat
 from tests.support.simulation.frame.broken import Broken
 from tests.support.simulation.groups.checks.evidence import Evidence, Page
 from tests.support.simulation.groups.checks.roll import Roll
+from wakeroll_model.config import ERA_EPOCHS
+from wakeroll_model.decisions import BY_THE_LOG, Assignment, Handover, Membership, Offset, Rebalance
+from wakeroll_model.events import Heartbeat
 
 RULE = "not told"
 

@@ -8,17 +8,17 @@ from typing import TypeVar
 
 import msgspec
 
-from model.config import LONGEST_STEP_MS
-from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership, Offset, Rebalance
-from model.events import Commit, GroupEvent, Heartbeat, Reset, Tick, Unregister
-from model.partitioner import partition_of
-from model.queue import Queue
-from model.shard_clock import ShardClock
-from model.shard_state import ShardState
 from tests.support.simulation.frame.simulated_coordinator import Coordinator, Era
 from tests.support.simulation.groups.group_world import World
 from tests.support.simulation.groups.known_strategies import CARELESS
 from tests.support.simulation.groups.seen import Handling
+from wakeroll_model.config import LONGEST_STEP_MS
+from wakeroll_model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership, Offset, Rebalance
+from wakeroll_model.events import Commit, GroupEvent, Heartbeat, Reset, Tick, Unregister
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.shard_clock import ShardClock
+from wakeroll_model.shard_state import ShardState
 
 ERA = "era"
 """The coordinator lost its state."""

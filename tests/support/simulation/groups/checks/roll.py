@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from model.config import (
+from tests.support.simulation.groups.checks.evidence import Book, Page
+from wakeroll_model.config import (
     ERA_EPOCHS,
     HEARTBEAT_MS,
     MAX_MEMBERS,
@@ -12,10 +13,9 @@ from model.config import (
     SESSION_TIMEOUT_MS,
     SETTLE_MS,
 )
-from model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership, Rebalance
-from model.events import Configure, Heartbeat, Unregister
-from model.queue import Queue
-from tests.support.simulation.groups.checks.evidence import Book, Page
+from wakeroll_model.decisions import AnyDecision, Assignment, Fenced, Handover, Membership, Rebalance
+from wakeroll_model.events import Configure, Heartbeat, Unregister
+from wakeroll_model.queue import Queue
 
 
 @dataclass

@@ -1,8 +1,0 @@
-"""The pure core of wakeroll: events in, decisions out; no I/O, no clock, no randomness.
-
-It holds all logic of the coordinator. Spark, the tests, the replay and the SDK run the same code.
-"""
-
-from model.queue import Queue
-
-__all__ = ["Queue"]

@@ -1,0 +1,510 @@
+"""The client's side of the protocol: which events to send, which decisions to obey, which messages to hand out.
+
+The SDK runs it with threads and Kafka, the simulation with a seed. The caller provides the time: `now_ms` is a
+monotonic clock of the client, in milliseconds, that also runs while the machine is suspended.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct, structs
+
+from wakeroll_model import config
+from wakeroll_model.client_actions import Dropped, DropReason, EventRefused, Give, OthersChanged, Output, Send, Take
+from wakeroll_model.client_queues import Holding
+from wakeroll_model.decision_order import order_of, without_era
+from wakeroll_model.decisions import AnyDecision, AssignedQueue, Assignment, Fenced, OtherFilter, Rejected
+from wakeroll_model.events import Commit, Failure, Failures, Filter, Heartbeat, Mode, Policy, Subscription, Unregister
+from wakeroll_model.queue import Queue
+
+NEVER_MS = 2**62
+"""Value of a due time that never comes, ms."""
+
+
+class Preferences(Struct, frozen=True, kw_only=True):
+    """The preferences of a client; the fields are those of `Heartbeat`."""
+
+    subscriptions: list[Subscription]
+    strategy: str = "AVG"
+    strategy_params: dict[str, Any] = {}
+    consume_from: Policy = "last"
+    consume_from_ms: int = 0
+    orderly: bool = False
+    room: str = ""
+    weight: float = 1.0
+    mode: Mode = "clustering"
+
+
+class Client:
+    """A member of a group, as one instance (from `join` to `Dropped` or `leave`) after another.
+
+    It is no member until `join`. Every call returns the actions to take, in order. Not safe to use from two threads at
+    once.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        client_id: str,
+        preferences: Preferences,
+        commit_interval_ms: int | None = config.COMMIT_INTERVAL_MS,
+    ) -> None:
+        """Begin without an instance.
+
+        Args:
+            group_id: the group.
+            client_id: the name in the group, the same for every instance.
+            preferences: the preferences that the heartbeats contain, until `set_preferences` changes them.
+            commit_interval_ms: interval of commits of processed messages, which are also committed when their queue is
+                released; None if only `commit` commits them. First offsets are committed in any case.
+        """
+        self.group_id = group_id
+        self.client_id = client_id
+        self.instance_id = ""
+        """The current instance; empty if there is none."""
+        self.epoch = -1
+        """Epoch of the newest assignment that this instance received; -1 if none."""
+        self.round = -1
+        """Round of that assignment; -1 if it has none."""
+        self.heartbeat_ms = config.HEARTBEAT_MS
+        self.session_timeout_ms = config.SESSION_TIMEOUT_MS
+        self.revoke_timeout_ms = config.REVOKE_TIMEOUT_MS
+        """How long this client may take to release a queue, unless the group consumes in order."""
+        self._preferences = preferences
+        self._commits_itself = commit_interval_ms is not None
+        self._commit_interval_ms = commit_interval_ms or config.COMMIT_INTERVAL_MS
+        self._life = ""
+        """The current instance or, after its end, the last one; empty before the first."""
+        self._secret = ""
+        self._former: Unregister | None = None
+        """The event that ends the instance before, until it was sent a second time or an assignment shows its end."""
+        self._leaving = False
+        self._was_deaf = False
+        """Whether the client could not read its inbox for a session while it had no queues."""
+        self._holding = Holding(self._filter_of)
+        self.others: tuple[OtherFilter, ...] = ()
+        """Filters of other members for topics of this client: a message that one of them wants is kept for it."""
+        self.new_filters = 0
+        """How often others brought a new filter. No commit passes what is committed then, until `keep` is called."""
+        self._shard = ""
+        """Shard and era of the last assignment; a coordinator of another era may have lost commits."""
+        self._sent_ms = 0
+        self._commit_due_ms = 0
+        self._acknowledged_ms = 0
+        self._stated_ms = 0
+        self._doubted_ms = 0
+        """When a commit was rejected, or a coordinator of another era was heard: commits until then may be lost."""
+        """When the current session timeout was received: no earlier heartbeat states it."""
+        self._session_before_ms = config.SESSION_TIMEOUT_MS
+        """Session timeout in the acknowledged heartbeat, if that was sent before `_stated_ms`."""
+        self._seen: dict[str, tuple[int, int]] = {}
+        """Shard without its era -> era and seq of its last decision."""
+        self._refused: set[str] = set()
+
+    # --- an instance ---
+
+    def join(self, instance_id: str, now_ms: int, secret: str = "") -> list[Output]:
+        """Begin an instance, the first or the next one.
+
+        A former instance is unregistered first, because the coordinator may not know that it ended.
+
+        Args:
+            instance_id: never used before; a uuid, or the result of `provable_id` for a secret.
+            now_ms: silence is counted from here; no queue can be assigned before Kafka has this first heartbeat.
+            secret: the secret behind the instance_id, else empty; nobody without it can unregister this instance.
+        """
+        assert not self.instance_id, f"{self.client_id} is in the group already, as {self.instance_id}"
+        self._former = self._unregister() if self._life else None
+        former = [] if self._former is None else [Send(self._former, now_ms)]
+        self.instance_id = self._life = instance_id
+        self._secret = secret
+        self.epoch = self.round = -1
+        self.heartbeat_ms = config.HEARTBEAT_MS
+        self.session_timeout_ms = self._session_before_ms = config.SESSION_TIMEOUT_MS
+        self._leaving = self._was_deaf = False
+        self._acknowledged_ms = self._stated_ms = now_ms
+        return [*former, self._heartbeat(now_ms)]
+
+    def set_preferences(self, preferences: Preferences, now_ms: int) -> list[Output]:
+        """Change the preferences, and send them at once; a changed subscription must carry a higher version."""
+        self._preferences = preferences
+        return self._if_silent(now_ms) or ([self._heartbeat(now_ms)] if self._is_in else [])
+
+    def subscribe(self, subscriptions: list[Subscription], now_ms: int) -> list[Output]:
+        """Change the subscriptions, and send them at once if they differ; see `set_preferences`."""
+        if subscriptions == self._preferences.subscriptions:
+            return []
+        return self.set_preferences(structs.replace(self._preferences, subscriptions=subscriptions), now_ms)
+
+    def leave(self, now_ms: int) -> list[Output]:
+        """Leave in good order, with a final commit of processed messages; other messages handed out are not counted."""
+        if not self._is_in:
+            return []
+        commits: list[Output] = []
+        if not self._is_silent(now_ms):
+            commits = self._commit(now_ms, starts_only=not self._commits_itself)
+        self._leaving = True
+        self._holding.clear()
+        return [*commits, Send(self._unregister(), now_ms)]
+
+    # --- input ---
+
+    def hear(self, decision: AnyDecision, now_ms: int) -> list[Output]:
+        """Process a decision from the inbox; ignore one that is repeated, outdated or meant for another instance.
+
+        The sink delivers at least once. A client reads one partition of the inbox, so the order of a shard, (era, seq),
+        is enough to recognize a repetition. A coordinator of an older era that still publishes is ignored.
+        """
+        shard, place = without_era(decision.shard), order_of(decision.shard, decision.seq)
+        if place <= self._seen.get(shard, (0, 0)):
+            return []
+        self._seen[shard] = place
+        silent = self._if_silent(now_ms)
+        if silent:
+            return silent
+        match decision:
+            case Assignment() if self._is_mine(decision) and self._is_in and decision.epoch >= self.epoch:
+                return self._drop("deaf") if self._was_deaf else self._obey(decision, now_ms)
+            case Fenced() if self._is_mine(decision):
+                return self._drop("left" if self._leaving else decision.reason, decision.by)
+            case Rejected() if self._is_about_me(decision):
+                return self._note(decision, now_ms)
+            case _:
+                return []
+
+    def started(self, starts: Iterable[tuple[Give, int]], now_ms: int) -> list[Output]:
+        """Note the offsets at which reading of these assigned queues began; commit those that Kafka does not have.
+
+        If a policy were resolved again later, by the next owner or after a crash, the result would differ: ``last``
+        would skip the messages that arrived in between.
+        """
+        silent = self._if_silent(now_ms)
+        if silent:
+            return silent
+        for give, offset in starts:
+            self._holding.start(give, offset)
+        return self._commit(now_ms, starts_only=True)
+
+    def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
+        """Note that the messages of this assignment have another leader epoch from this offset on; None: not known."""
+        self._holding.note_leader_epoch(give, offset, leader_epoch)
+
+    def leader_epoch_at(self, give: Give, offset: int) -> int | None:
+        """Return the leader epoch of the message of an assignment before this offset; None if not known."""
+        return self._holding.leader_epoch_at(give, offset)
+
+    def go_back(self, give: Give, offset: int, leader_epoch: int | None, now_ms: int) -> list[Output]:
+        """Continue at this offset, because the log of the queue lost its messages from there on; commit that at once.
+
+        `leader_epoch`: lower bound of that of all messages from there on, above that of all lost ones; None if not
+        known.
+        """
+        silent = self._if_silent(now_ms)
+        if silent or not self._holding.go_back(give, offset, leader_epoch):
+            return silent
+        return self._commit(now_ms, [give.queue])
+
+    def keep(self, give: Give, offset: int | None, new_filters: int) -> None:
+        """Let no commit of this assignment pass an offset, whose message only other members want.
+
+        Args:
+            give: an assignment.
+            offset: None if every message that was read is processed, delivered, or wanted by no member.
+            new_filters: `new_filters` as of the filters by which this was decided. If it has grown since, the call has
+                no effect: another filter may want what was passed over.
+        """
+        if new_filters == self.new_filters:
+            self._holding.keep(give, offset)
+
+    def keep_all(self, give: Give) -> int | None:
+        """Let no commit of this assignment pass what is committed now, until `keep` is called.
+
+        Returns:
+            The committed offset; None if reading has not begun, or the assignment has ended.
+        """
+        return self._holding.keep_all(give)
+
+    def done(self, give: Give, offset: int) -> bool:
+        """Note that the application has processed all messages of this assignment of a queue below `offset`.
+
+        Returns:
+            Whether that counts: the client still has the queue by that assignment, or drains it.
+        """
+        return self._holding.finish(give, offset)
+
+    def failed(self, failures: list[Failure], now_ms: int) -> list[Output]:
+        """Report messages that the application failed to process; for the record only."""
+        silent = self._if_silent(now_ms)
+        if silent or not self._is_in or not failures:
+            return silent
+        event = Failures(
+            group_id=self.group_id, client_id=self.client_id, instance_id=self.instance_id, failures=failures
+        )
+        return [Send(event, now_ms)]
+
+    def commit(self, now_ms: int) -> list[Output]:
+        """Commit processed messages; nothing is sent if nothing is new."""
+        return self._if_silent(now_ms) or self._commit(now_ms)
+
+    def released(self, queues: Iterable[Queue], now_ms: int) -> list[Output]:
+        """Release drained queues: commit them, send a heartbeat, then read those that are assigned again.
+
+        Queues that are not draining are ignored.
+        """
+        silent = self._if_silent(now_ms)
+        draining = set(self._holding.draining())
+        drained = [queue for queue in queues if queue in draining]
+        if silent or not drained:
+            return silent
+        commits = self._commit(now_ms, drained, starts_only=not self._commits_itself)
+        again = self._holding.release(drained)
+        return [*commits, self._heartbeat(now_ms), *self._give(again)]
+
+    def acknowledged(self, sent_ms: int, now_ms: int) -> list[Output]:
+        """Note that Kafka acknowledged the heartbeat that was sent at `sent_ms`.
+
+        An acknowledgement that arrives too late is ignored: the heartbeat may have reached the log too late as well.
+        """
+        silent = self._if_silent(now_ms)
+        if not silent:
+            self._acknowledged_ms = max(self._acknowledged_ms, sent_ms)
+        return silent
+
+    def committed(self, commit: Commit, sent_ms: int) -> None:
+        """Note that Kafka acknowledged this commit, so it is not repeated. A lost one is covered by the next commit.
+
+        Kafka's acknowledgement may arrive after the coordinator's rejection, which then counts: each commit that was
+        sent before a rejection is repeated.
+        """
+        if commit.instance_id == self.instance_id and sent_ms >= self._doubted_ms:
+            self._holding.acknowledge(commit.offsets, commit.epoch)
+
+    def on_time(self, now_ms: int) -> list[Output]:
+        """Do the work that is due: drop everything after too long a silence, commit, send a heartbeat."""
+        silent = self._if_silent(now_ms)
+        if silent or not self._is_in:
+            return silent
+        outputs: list[Output] = []
+        if now_ms >= self._commit_due_ms:
+            outputs += self._commit(now_ms, starts_only=not self._commits_itself)
+        if now_ms >= self._sent_ms + self.heartbeat_ms:
+            outputs.append(self._heartbeat(now_ms))
+            self._holding.repeat_lost_commits()
+        return outputs
+
+    def give_up(self) -> list[Output]:
+        """Drop everything, because the inbox cannot be read and a revocation would be missed.
+
+        An instance without queues ends when the inbox is readable again. A new instance could not receive anything
+        before that either, and a late assignment could give this one queues that have other owners by now.
+        """
+        if self._is_in and self._holding.queues():
+            return self._drop("deaf")
+        self._was_deaf = self._is_in
+        return []
+
+    def start_over(self) -> list[Output]:
+        """End the instance, because the inbox has another log: it lost decisions, or was created again.
+
+        The coordinator may have begun without any state too. Then it counts eras, epochs and decisions from 1, and
+        whatever it sends to this instance, such as that it is no member, has a number that was seen already. So the
+        numbers are learned from the new log, of which the caller reads every record. Only a new instance may do that:
+        no earlier decision is about it.
+        """
+        self._seen.clear()
+        return self._drop("deaf") if self._is_in else []
+
+    # --- queries ---
+
+    def next_due_ms(self) -> int:
+        """Return when `on_time` next has work to do, unless another call comes before."""
+        if not self._is_in:
+            return NEVER_MS
+        due = [self._sent_ms + self.heartbeat_ms, self._patient_until_ms + 1]
+        if self._holding.news(starts_only=not self._commits_itself):
+            due.append(self._commit_due_ms)
+        return min(due)
+
+    def may_hand_out(self, give: Give, now_ms: int) -> bool:
+        """Return whether a message of this assignment may still go to the application; called before each message.
+
+        After a False, the assignment has ended or ends with the next `on_time`, so a withheld message is not lost.
+        """
+        return self._holding.is_readable(give) and not self._is_silent(now_ms)
+
+    def may_handle(self, give: Give, now_ms: int) -> bool:
+        """Return whether a message of this assignment that was read before may be handled; it may be draining.
+
+        A client that handles messages of a queue out of order handles those between processed ones while it drains the
+        queue: otherwise the processed ones would be delivered again.
+        """
+        return self._holding.has(give) and not self._is_silent(now_ms)
+
+    def readable(self) -> dict[Queue, Give]:
+        """Return the queues that may be read, with their assignments."""
+        return self._holding.readable()
+
+    def commits(self) -> dict[Queue, int]:
+        """Return the committed offsets of this client's queues: those assigned with them, and those acknowledged."""
+        return self._holding.commits()
+
+    def is_committed(self) -> bool:
+        """Return whether Kafka has the commits of all processed messages."""
+        return not self._holding.news()
+
+    def draining(self) -> list[Queue]:
+        """Return the queues that were revoked and are not yet released."""
+        return self._holding.draining()
+
+    # --- internals ---
+
+    @property
+    def _is_in(self) -> bool:
+        return bool(self.instance_id) and not self._leaving
+
+    def _is_mine(self, decision: Assignment | Fenced) -> bool:
+        """Return whether a decision is about this instance; a client_id may be used in other groups too."""
+        return (decision.group_id, decision.client_id, decision.instance_id) == (
+            self.group_id,
+            self.client_id,
+            self.instance_id,
+        )
+
+    def _is_about_me(self, refusal: Rejected) -> bool:
+        """Return whether a rejection is about an event of this client; a broken record may not name its group."""
+        return refusal.client_id == self.client_id and refusal.group_id in (None, self.group_id)
+
+    def _obey(self, assignment: Assignment, now_ms: int) -> list[Output]:
+        """Take the queues that the assignment lists and drain all others; send a heartbeat only if something changed.
+
+        A coordinator repeats an assignment while heartbeats show other queues than it expects, as during a drain. If
+        repetitions were answered, both would exchange records at network speed.
+        """
+        self.heartbeat_ms = assignment.heartbeat_ms
+        self.revoke_timeout_ms = assignment.revoke_timeout_ms
+        if assignment.session_timeout_ms != self.session_timeout_ms:
+            known = [self.session_timeout_ms]
+            if self._acknowledged_ms < self._stated_ms:
+                known.append(self._session_before_ms)
+            self._session_before_ms, self._stated_ms = min(known), now_ms
+            self.session_timeout_ms = assignment.session_timeout_ms
+        changed = assignment.epoch > self.epoch
+        self._former = None
+        self.epoch = assignment.epoch
+        self.round = assignment.round if isinstance(assignment.round, int) else -1
+        if assignment.shard != self._shard:
+            self._shard = assignment.shard
+            self._doubt_commits(now_ms)
+        revoke = set(assignment.revoke)
+        held = set(self._holding.queues())
+        # Epoch 0 marks queues that a heartbeat of this instance claimed after a loss of state. If the client does not
+        # have such a queue any more, that heartbeat arrived late, and the queue may have another owner since.
+        claims = assignment.mode == "clustering"
+        aligned = self._holding.align(
+            assigned
+            for assigned in assignment.queues
+            if assigned.queue not in revoke and (assigned.given or not claims or assigned.queue in held)
+        )
+        outputs: list[Output] = []
+        others = tuple(assignment.others or ())
+        if others != self.others:
+            if new := {other.topic for other in others if other not in self.others}:
+                self._holding.keep_committed(None if "" in new else new)
+                self.new_filters += 1
+            self.others = others
+            outputs.append(OthersChanged(others))
+        if aligned.taken:
+            outputs.append(Take(aligned.taken))
+        outputs += self._give(aligned.missing)
+        if changed or aligned.changed:
+            outputs.append(self._heartbeat(now_ms))
+        return outputs
+
+    def _filter_of(self, topic: str) -> Filter:
+        """Return this client's filter of a topic."""
+        for subscription in self._preferences.subscriptions:
+            if subscription.topic == topic:
+                return subscription.expression, subscription.expression_type
+        return "*", "TAG"
+
+    def _give(self, queues: Iterable[AssignedQueue]) -> list[Give]:
+        return [self._holding.give(assigned, self.instance_id) for assigned in queues]
+
+    def _note(self, refusal: Rejected, now_ms: int) -> list[Output]:
+        """Report a rejection once per rule; repeat commits that no coordinator has accepted.
+
+        A commit may come too early for a coordinator that recovers. Or it is in the former partition of the group,
+        because the number of shards has grown. Then the end of the former instance is repeated too, once: this one
+        would wait for the end of its session otherwise. Likewise if the client_id is in use, because Kafka lost it.
+        """
+        again: list[Output] = []
+        if refusal.rule in ("partition", "in-use") and self._former is not None and self._is_in:
+            again, self._former = [Send(self._former, now_ms), self._heartbeat(now_ms)], None
+        if refusal.rule in ("commit", "partition"):
+            # A draining queue has another owner soon, or already.
+            self._doubt_commits(now_ms, readable_only=True)
+        if refusal.rule in self._refused:
+            return again
+        self._refused.add(refusal.rule)
+        return [*again, EventRefused(refusal.rule, refusal.detail)]
+
+    def _doubt_commits(self, now_ms: int, *, readable_only: bool = False) -> None:
+        self._doubted_ms = now_ms
+        self._holding.forget_acknowledged(readable_only=readable_only)
+
+    def _unregister(self) -> Unregister:
+        return Unregister(group_id=self.group_id, client_id=self.client_id, instance_id=self._life, secret=self._secret)
+
+    def _commit(self, now_ms: int, queues: Iterable[Queue] | None = None, *, starts_only: bool = False) -> list[Output]:
+        """Return a commit with the new offsets of these queues, or of all; nothing if there are none."""
+        news = self._holding.news(queues, starts_only=starts_only)
+        if not news or not self._is_in:
+            return []
+        self._commit_due_ms = now_ms + self._commit_interval_ms
+        event = Commit(
+            group_id=self.group_id,
+            client_id=self.client_id,
+            instance_id=self.instance_id,
+            epoch=self.epoch,
+            offsets=news,
+        )
+        return [Send(event, now_ms)]
+
+    def _heartbeat(self, now_ms: int) -> Send:
+        self._sent_ms = now_ms
+        beat = Heartbeat(
+            group_id=self.group_id,
+            client_id=self.client_id,
+            instance_id=self.instance_id,
+            epoch=self.epoch,
+            session_timeout_ms=self.session_timeout_ms,
+            owned=self._holding.queues(),
+            round=self.round,
+            **structs.asdict(self._preferences),
+        )
+        return Send(beat, now_ms)
+
+    @property
+    def _patient_until_ms(self) -> int:
+        """Until when the client acts, by its own clock: it stops before its session ends at the coordinator.
+
+        A longer session timeout counts at once. A shorter one counts from `_stated_ms`, the earliest time at which a
+        heartbeat can have stated it. Until then the coordinator counts the longer one from the last heartbeat that it
+        has.
+        """
+        until_ms = self._acknowledged_ms + self.session_timeout_ms
+        if self._acknowledged_ms < self._stated_ms and self.session_timeout_ms < self._session_before_ms:
+            until_ms = self._stated_ms + self.session_timeout_ms
+            until_ms = min(until_ms, self._acknowledged_ms + self._session_before_ms)
+        return until_ms - min(config.CLIENT_MARGIN_MS, self.session_timeout_ms // 2)
+
+    def _is_silent(self, now_ms: int) -> bool:
+        return now_ms > self._patient_until_ms
+
+    def _if_silent(self, now_ms: int) -> list[Output]:
+        """Drop everything if the coordinator may have evicted this instance; checked before any other work."""
+        return self._drop("silent") if self._is_in and self._is_silent(now_ms) else []
+
+    def _drop(self, reason: DropReason, by: str = "") -> list[Output]:
+        self.instance_id = ""
+        return [Dropped(self._holding.clear(), reason, by)]

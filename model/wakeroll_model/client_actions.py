@@ -1,0 +1,73 @@
+"""The actions that a `Client` returns: events to send, and changes of the queues that may be read."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from wakeroll_model.decisions import FencedReason, OtherFilter, Start
+from wakeroll_model.events import Commit, Failures, Heartbeat, Unregister
+from wakeroll_model.queue import Queue
+
+DropReason = FencedReason | Literal["silent"]
+"""Why an instance ended; ``silent``: Kafka acknowledged no heartbeat for longer than the session timeout."""
+
+
+class Send(Struct, frozen=True):
+    """Append this event to the groups topic. Events must reach Kafka in the order of the calls of `Client`."""
+
+    event: Heartbeat | Unregister | Commit | Failures
+    sent_ms: int
+    """Time of the call, by the caller's clock. Pass it to `Client.acknowledged` or, for a commit, to `committed`."""
+
+
+class Give(Struct, frozen=True):
+    """A queue may be read, from `start` on, until a `Take` or `Dropped` names it.
+
+    Report the resolved offset with `Client.started`.
+    """
+
+    queue: Queue
+    start: Start
+    given: int
+    """Epoch of the assignment."""
+    instance_id: str
+    """The instance that the queue is assigned to; with `given` it identifies one assignment of a queue."""
+
+
+class Take(Struct, frozen=True):
+    """Read these queues no more; when the messages that were handed out are `done`, call `Client.released`.
+
+    `Client.may_handle` says which others may still be handed out.
+    """
+
+    queues: tuple[Queue, ...]
+
+
+class Dropped(Struct, frozen=True):
+    """The instance ended, and its queues may have other owners: drain nothing and report nothing."""
+
+    queues: tuple[Queue, ...]
+    reason: DropReason
+    by: str = ""
+    """The instance that has its client_id, if `reason` is ``duplicate``; else empty."""
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether to call `Client.join` with a new instance_id; otherwise report the end to the application."""
+        return self.reason in ("expired", "deaf", "epoch", "silent")
+
+
+class OthersChanged(Struct, frozen=True):
+    """The filters of other members changed: see `Client.others`."""
+
+    others: tuple[OtherFilter, ...]
+
+
+class EventRefused(Struct, frozen=True):
+    """The coordinator rejected an event of this client; reported once per rule."""
+
+    rule: str
+    detail: str
+
+
+Output = Send | Give | Take | Dropped | OthersChanged | EventRefused

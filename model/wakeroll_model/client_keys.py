@@ -1,0 +1,93 @@
+"""Keys of clients: the events of a group that a key covers count only if a client has signed them with such a key.
+
+So clients that do not trust each other can share the control topics. A group that no key covers needs no signatures.
+Copies of signed records are not recognized here: an event of a client names its instance and its epoch, so the machines
+recognize what is outdated, and only trusted roles may read the control topics, from which copies could be made.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from wakeroll_model.events import AnyEvent, Cancel, Commit, Event, Failures, Heartbeat, Lock, Pull, Unlock, Unregister
+from wakeroll_model.records import Record, type_of
+from wakeroll_model.signature_bytes import is_mac, mac_of, read_signature, unsigned_end
+
+ROLE = "client"
+"""The role of these keys in a key file."""
+
+FROM_CLIENTS: frozenset[type[Event]] = frozenset({Heartbeat, Unregister, Commit, Failures, Lock, Unlock, Pull, Cancel})
+"""Events that a client signs; each names its group."""
+
+_ANY_PARTITION = ""
+"""The key of a record already determines its partition."""
+_NEVER = 2**63 - 1
+"""`until` of a client's signature: no client knows the end of the partition, and copies do no harm."""
+
+
+class ClientKey(Struct, frozen=True):
+    """A secret with which clients of some groups sign."""
+
+    key_id: str
+    """Name of the key, `[A-Za-z0-9_-]{1,32}`; part of each signature."""
+    groups: str
+    """Beginning of the names of its groups; empty for all groups."""
+    secret: bytes
+
+    def __repr__(self) -> str:
+        """Return all fields except the secret."""
+        return f"ClientKey({self.key_id!r}, {self.groups!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, str]]:
+        """Return the same for rich, which would otherwise print every field."""
+        return [("key_id", self.key_id), ("groups", self.groups)]
+
+
+class ClientSigner:
+    """Signs the events of one client, for one thread at a time."""
+
+    def __init__(self, key: ClientKey, name: str) -> None:
+        """Begin with count 0; `name` is 16 random hex digits, by which its records can be told from others."""
+        self._key = key
+        self._name = name
+        self._count = 0
+
+    def sign(self, topic: str, record_key: bytes, value: bytes) -> bytes:
+        """Return the value of a record, a JSON object with at least one field, with a signature."""
+        self._count += 1
+        signed = value[:-1] + unsigned_end(self._key.key_id, self._name, self._count, _NEVER)
+        return signed + mac_of(self._key.secret, topic, _ANY_PARTITION, record_key, signed) + b'"}'
+
+
+def covering(keys: Iterable[ClientKey], group_id: str) -> list[ClientKey]:
+    """Return the keys that cover a group, in their order."""
+    return [key for key in keys if group_id.startswith(key.groups)]
+
+
+def problem_of(keys: Iterable[ClientKey], record: Record, event: AnyEvent) -> str:
+    """Return why a client's event must not take effect, as a sentence; empty if it may.
+
+    Args:
+        keys: the client keys of the deployment.
+        record: the record as it was read.
+        event: the event of the record.
+    """
+    if type(event) not in FROM_CLIENTS:
+        return ""
+    known = covering(keys, event.group_id)  # type: ignore[union-attr]  # each of FROM_CLIENTS has one
+    if not known:
+        return ""
+    signature = read_signature(record.value or b"")
+    if signature is None:
+        return f"{_needed(event, known)}; the value does not end with a signature"
+    key = next((key for key in known if key.key_id == signature.key_id), None)
+    if key is None:
+        return f"{_needed(event, known)}; the key {signature.key_id!r} does not cover this group"
+    if not is_mac(signature.mac, mac_of(key.secret, record.topic, _ANY_PARTITION, record.key, signature.signed)):
+        return f"the signature by key {key.key_id!r} does not match this topic, key and value"
+    return ""
+
+
+def _needed(event: AnyEvent, known: Iterable[ClientKey]) -> str:
+    group_id, names = getattr(event, "group_id", ""), ", ".join(key.key_id for key in known)
+    return f"{type_of(event)}: clients of the group {group_id!r} must sign with one of the client keys {names}"

@@ -1,0 +1,292 @@
+"""The queues that a client has: which may be read, which drain, and which offsets can be committed."""
+
+from collections.abc import Callable, Iterable, Set
+
+from msgspec import Struct
+
+from wakeroll_model import config, offsets_by_filter
+from wakeroll_model.client_actions import Give
+from wakeroll_model.decisions import AssignedQueue
+from wakeroll_model.events import Ahead, CommittedOffset, Filter
+from wakeroll_model.queue import Queue
+from wakeroll_model.retry_topics import has_failed_messages
+
+
+class _ClientQueue(Struct):
+    """A queue, from its assignment to its release."""
+
+    give: Give
+    given: int
+    """The newest epoch in which the queue is known to be assigned."""
+    acknowledged: int | None
+    """The committed offset; None if this client knows of none."""
+    draining: bool = False
+    following: AssignedQueue | None = None
+    """The next assignment of the queue, which begins when it is drained; None if there is none."""
+    outdated: bool = False
+    """Whether the queue was assigned again, even if that was revoked since: progress of this assignment is not
+    committed."""
+    least: int | None = None
+    """The offset to commit in any case: the first offset, or one committed since; None until reading began."""
+    done: int | None = None
+    """The application has processed all messages below this offset; None until reading began."""
+    leader_epochs: list[tuple[int, int | None]] = []
+    """Offset -> leader epoch of the messages from there on, None if not known; by offset. The first entry is where
+    reading began, with the leader epoch of the message before it."""
+    since_epoch: int | None = None
+    """Acknowledged commits count from this leader epoch on, because the log lost its tail; None if it has not."""
+    lost_end: int | None = None
+    """Commits up to this offset are repeated, because the log lost its tail there and no leader epoch tells the
+    coordinator; None if there is no need."""
+
+    kept: int | None = None
+    """Offset of the first message that only other members want: no commit passes it; None if there is none."""
+    ahead: tuple[Ahead, ...] = ()
+    """Progress beyond the committed offset, by filter: as assigned, or as acknowledged since."""
+
+    def leader_epoch_at(self, offset: int) -> int | None:
+        """Return the leader epoch of the message before an offset; None if not known."""
+        known = [epoch for begin, epoch in self.leader_epochs if begin < offset]
+        if known:
+            return known[-1]
+        return self.leader_epochs[0][1] if self.leader_epochs else None
+
+
+class Aligned(Struct, frozen=True):
+    """Changes by an assignment."""
+
+    taken: tuple[Queue, ...]
+    """Queues that began to drain."""
+    missing: tuple[AssignedQueue, ...]
+    """Assigned queues that the client does not have yet."""
+    changed: bool
+    """Whether anything differs from before, including only the next assignment of a draining queue."""
+
+
+class Holding:
+    """Queues that the client has, each by its assignment. Calls about a replaced assignment of a queue are ignored."""
+
+    def __init__(self, filter_of: Callable[[str], Filter]) -> None:
+        """Begin without queues; `filter_of` returns the client's filter of a topic."""
+        self._held: dict[Queue, _ClientQueue] = {}
+        self._filter_of = filter_of
+
+    # --- queries ---
+
+    def queues(self) -> list[Queue]:
+        """Return all queues, sorted, with the draining ones."""
+        return sorted(self._held)
+
+    def readable(self) -> dict[Queue, Give]:
+        """Return the queues that may be read, with their assignments."""
+        return {queue: held.give for queue, held in self._held.items() if not held.draining}
+
+    def draining(self) -> list[Queue]:
+        """Return the queues that were revoked and are not yet released."""
+        return [queue for queue, held in self._held.items() if held.draining]
+
+    def is_readable(self, give: Give) -> bool:
+        """Return whether this assignment is in force and not draining."""
+        held = self._by(give)
+        return held is not None and not held.draining
+
+    def has(self, give: Give) -> bool:
+        """Return whether this assignment is in force, or draining."""
+        return self._by(give) is not None
+
+    def commits(self) -> dict[Queue, int]:
+        """Return the committed offsets of the queues, as far as this client knows them."""
+        return {queue: held.acknowledged for queue, held in self._held.items() if held.acknowledged is not None}
+
+    def news(self, queues: Iterable[Queue] | None = None, *, starts_only: bool = False) -> list[CommittedOffset]:
+        """Return the offsets of these queues, or of all, that could be committed, sorted.
+
+        A queue that was assigned again has none: its new start counts, not the progress of the old assignment.
+        """
+        news, room = [], config.MAX_AHEAD_SENT_BYTES
+        for queue in self._held if queues is None else queues:
+            held = self._held[queue]
+            offset = held.least if starts_only else held.done
+            if offset is None or held.outdated:
+                continue
+            ahead: tuple[Ahead, ...] = ()
+            if held.kept is not None or held.ahead:
+                offset, ahead = self._split(queue, held, offset)
+            if held.acknowledged is None or (
+                not starts_only
+                and (offset > held.acknowledged or (ahead != held.ahead and offset == held.acknowledged))
+            ):
+                room -= offsets_by_filter.bytes_of(ahead)  # beyond it, messages are delivered again, not lost
+                news.append(
+                    CommittedOffset(
+                        queue=queue,
+                        offset=offset,
+                        leader_epoch=held.leader_epoch_at(offset),
+                        ahead=ahead if room >= 0 else (),
+                    )
+                )
+        return sorted(news, key=lambda entry: entry.queue)
+
+    def _split(self, queue: Queue, held: _ClientQueue, done: int) -> tuple[int, tuple[Ahead, ...]]:
+        """Return the offset to commit for a queue that is processed up to `done`, and the progress beyond it."""
+        offset = done if held.kept is None else min(done, held.kept)
+        offset = max(offset, held.acknowledged or 0)
+        expression, expression_type = self._filter_of(queue.topic)
+        own = Ahead(expression=expression, expression_type=expression_type, offset=done)
+        return offset, offsets_by_filter.merged(held.ahead, (own,), offset)
+
+    # --- assignments ---
+
+    def align(self, queues: Iterable[AssignedQueue]) -> Aligned:
+        """Begin to drain the queues that are not listed, or are assigned again."""
+        listed = {assigned.queue: assigned for assigned in queues}
+        changed = False
+        taken = []
+        for queue, held in self._held.items():
+            assigned = listed.pop(queue, None)
+            if assigned is not None and assigned.start.offset is None and held.least is not None:
+                # First offsets are committed. A coordinator that has no offset has lost it, and has not assigned the
+                # queue again.
+                held.given = max(held.given, assigned.given)
+            following = assigned if assigned and assigned.given > held.given else None
+            held.outdated |= following is not None
+            if held.draining:  # drain it to its end: the application does not know of the assignments in between
+                changed |= held.following != following
+                held.following = following
+            elif assigned is None or following:
+                held.draining, held.following = True, following
+                taken.append(queue)
+        return Aligned(tuple(taken), tuple(listed.values()), changed or bool(taken or listed))
+
+    def give(self, assigned: AssignedQueue, instance_id: str) -> Give:
+        """Add a queue that the client did not have, for this instance."""
+        give = Give(assigned.queue, assigned.start, assigned.given, instance_id)
+        self._held[assigned.queue] = _ClientQueue(
+            give, assigned.given, assigned.start.offset, ahead=assigned.start.ahead
+        )
+        return give
+
+    def release(self, queues: Iterable[Queue]) -> list[AssignedQueue]:
+        """Remove these queues; return those that are assigned again."""
+        return [held.following for queue in queues if (held := self._held.pop(queue)).following]
+
+    def clear(self) -> tuple[Queue, ...]:
+        """Remove all queues, and return them."""
+        queues = tuple(self._held)
+        self._held.clear()
+        return queues
+
+    # --- progress ---
+
+    def start(self, give: Give, offset: int) -> None:
+        """Note that reading of this assignment begins at this offset."""
+        held = self._by(give)
+        if held is not None:
+            held.least = held.done = offset
+            held.leader_epochs = [(offset, give.start.leader_epoch if offset == give.start.offset else None)]
+
+    def note_leader_epoch(self, give: Give, offset: int, leader_epoch: int | None) -> None:
+        """Note that the messages of this assignment have another leader epoch from this offset on."""
+        held = self._by(give)
+        if held is not None:
+            held.leader_epochs = [entry for entry in held.leader_epochs if entry[0] < offset]
+            held.leader_epochs.append((offset, leader_epoch))
+
+    def leader_epoch_at(self, give: Give, offset: int) -> int | None:
+        """Return the leader epoch of the message of an assignment before this offset; None if not known."""
+        held = self._by(give)
+        return None if held is None else held.leader_epoch_at(offset)
+
+    def go_back(self, give: Give, offset: int, leader_epoch: int | None) -> bool:
+        """Note that the log lost its tail from this offset on; return whether messages behind it had been processed.
+
+        They are gone, and the log has other ones at their offsets, of this leader epoch or a later one: it is above
+        that of the last lost message. With it the commit that goes back differs from all earlier ones. None: not known.
+        """
+        held = self._by(give)
+        if held is None or held.done is None:
+            return False
+        kept = [entry for entry in held.leader_epochs if entry[0] < offset]
+        if held.done <= offset and (held.acknowledged or 0) <= offset:
+            held.leader_epochs = kept or [(offset, held.leader_epoch_at(offset))]
+            return False
+        if leader_epoch is None:
+            held.lost_end = max(held.done, held.acknowledged or 0, held.lost_end or 0)
+        held.least = held.done = offset
+        held.acknowledged = None
+        held.since_epoch = leader_epoch
+        held.leader_epochs = [(offset, leader_epoch)]
+        held.ahead = ()  # the messages beyond the offset are other ones
+        if held.kept is not None and held.kept >= offset:
+            held.kept = None
+        return True
+
+    def repeat_lost_commits(self) -> None:
+        """Repeat commits that the coordinator accepts only once it knows that the log lost its tail."""
+        for held in self._held.values():
+            if held.lost_end is not None:
+                held.acknowledged = None
+
+    def finish(self, give: Give, offset: int) -> bool:
+        """Note that all messages below are processed; return whether the client still has this assignment."""
+        held = self._by(give)
+        if held is None:
+            return False
+        held.done = offset
+        return True
+
+    def keep(self, give: Give, offset: int | None) -> None:
+        """Let no commit of this assignment pass an offset; None: all that was read may be passed."""
+        held = self._by(give)
+        if held is not None:
+            held.kept = offset
+
+    def keep_all(self, give: Give) -> int | None:
+        """Let no commit pass the offset that is committed now; return it, or None if there is none."""
+        held = self._by(give)
+        if held is None or held.least is None:
+            return None
+        held.kept = held.least
+        return held.kept
+
+    def keep_committed(self, topics: Set[str] | None) -> None:
+        """Let no commit of queues of these topics, or of any, pass what is committed now, also of draining queues."""
+        for queue, held in self._held.items():
+            # Messages of a retry topic are delivered whatever the filter.
+            if (topics is None or queue.topic in topics) and not has_failed_messages(queue.topic):
+                held.kept = held.least
+
+    def acknowledge(self, offsets: Iterable[CommittedOffset], epoch: int) -> None:
+        """Note that these offsets, committed in that epoch, are acknowledged."""
+        for entry in offsets:
+            held = self._held.get(entry.queue)
+            if held is None or epoch < held.given or _is_before(entry.leader_epoch, held.since_epoch):
+                continue
+            held.least = held.acknowledged = max(held.acknowledged or 0, entry.offset)
+            held.leader_epochs = _from(held.leader_epochs, entry.offset)
+            if held.lost_end is not None and entry.offset > held.lost_end:
+                held.lost_end = None
+            if held.ahead or entry.ahead:
+                held.ahead = offsets_by_filter.merged(held.ahead, entry.ahead, held.acknowledged)
+
+    def forget_acknowledged(self, *, readable_only: bool = False) -> None:
+        """Treat no offset as committed any more."""
+        for held in self._held.values():
+            if not (readable_only and held.draining):
+                held.acknowledged = None
+
+    def _by(self, give: Give) -> _ClientQueue | None:
+        held = self._held.get(give.queue)
+        # Called before each message: mostly `give` is the very object that is stored.
+        return held if held is not None and (held.give is give or held.give == give) else None
+
+
+def _is_before(leader_epoch: int | None, since: int | None) -> bool:
+    """Return whether a commit was made before the log lost its tail, when leader epoch `since` began."""
+    return since is not None and (leader_epoch is None or leader_epoch < since)
+
+
+def _from(leader_epochs: list[tuple[int, int | None]], offset: int) -> list[tuple[int, int | None]]:
+    """Leave out the entries that no commit behind this offset needs."""
+    passed = sum(1 for begin, _ in leader_epochs if begin < offset)
+    return leader_epochs[max(passed - 1, 0) :]

@@ -1,0 +1,107 @@
+"""Conflicts: members whose settings differ from those of the oldest member, and processes with the same client_id.
+
+No conflict splits the group: subscriptions count for each member, and the oldest member's strategy for all. In RocketMQ
+each of these conflicts loses messages, and is very hard to find (its #351, #7717, #667).
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from wakeroll_model import config
+from wakeroll_model.group import Member
+from wakeroll_model.turn import Turn
+
+SHOWN = 5
+"""Topics that a sentence names at most."""
+
+
+def review(turn: Turn, client_id: str) -> None:
+    """Compare a member that joined or changed with the oldest one; report a new conflict or agreement."""
+    group = turn.group
+    oldest = next(iter(group.members))
+    if oldest != group.oldest or client_id == oldest:
+        review_all(turn)
+    elif client_id in group.members:
+        _compare(turn, client_id)
+
+
+def review_all(turn: Turn) -> None:
+    """Compare all members, after the oldest one left or changed, or the settings changed."""
+    group = turn.group
+    group.oldest = next(iter(group.members), "")
+    for client_id in sorted(group.conflicts.keys() - group.members.keys()):
+        del group.conflicts[client_id]
+    for client_id in group.members:
+        _compare(turn, client_id)
+
+
+def note_duplicate(turn: Turn, client_id: str, member: Member, instance_id: str) -> None:
+    """Report, at most once in `DUPLICATE_EVERY_MS`, that another process uses the client_id of a live member."""
+    now_ms = turn.moment.now_ms
+    if member.reported_ms < 0 or now_ms - member.reported_ms >= config.DUPLICATE_EVERY_MS:
+        member.reported_ms = now_ms
+        detail = f"duplicate id: instance {instance_id!r} uses the client_id of live instance {member.instance_id!r}"
+        turn.note(client_id, member, "conflict", detail)
+
+
+def _compare(turn: Turn, client_id: str) -> None:
+    """Compare a member with the oldest one; report a new conflict or agreement."""
+    group = turn.group
+    member = group.members[client_id]
+    detail = "" if client_id == group.oldest else _joined(_differences(turn, member))
+    if detail == group.conflicts.get(client_id, ""):
+        return
+    if detail:
+        group.conflicts[client_id] = detail
+        turn.note(client_id, member, "conflict", detail)
+    else:
+        del group.conflicts[client_id]
+        turn.note(client_id, member, "agreed")
+
+
+def _joined(differences: Iterable[str]) -> str:
+    """Join differences, up to the longest detail."""
+    detail = ""
+    for difference in differences:
+        detail += f"; {difference}" if detail else difference
+        if len(detail) >= config.MAX_DETAIL:
+            break
+    return detail[: config.MAX_DETAIL]
+
+
+def _differences(turn: Turn, member: Member) -> Iterator[str]:
+    """Yield how a member's settings differ from the oldest one's, which the group uses.
+
+    The cost grows with the member's own subscriptions.
+    """
+    group = turn.group
+    oldest = group.members[group.oldest]
+    mine, others = member.subscriptions, oldest.subscriptions
+    common = sorted(topic for topic in mine if topic in others)
+    more = sorted(topic for topic in mine if topic not in others)
+    lacking = (topic for topic in turn.oldest_topics.of(others) if topic not in mine)
+    for sign, topics, count in (("+", more, len(more)), ("-", lacking, len(others) - len(common))):
+        if count:
+            yield f"topics differ from those of {group.oldest}: {_named(sign, topics, count)}"
+    kept = (
+        "; messages that only one of them wants are kept for it"
+        if turn.level >= 3 and group.mode == "clustering"
+        else ""
+    )
+    for topic in common:
+        one, other = mine[topic], others[topic]
+        if (one.expression, one.expression_type) != (other.expression, other.expression_type):
+            yield (
+                f"filter of {topic}, {one.expression_type} {one.expression!r}, differs from "
+                f"{other.expression_type} {other.expression!r} of {group.oldest}{kept}"
+            )
+    if group.settings.strategy is None and member.strategy != oldest.strategy:
+        yield f"strategy {member.strategy} differs from {oldest.strategy} of {group.oldest}"
+    if member.orderly != oldest.orderly:
+        words = {True: "in order", False: "in any order"}
+        yield f"consumes {words[member.orderly]}, {group.oldest} {words[oldest.orderly]}"
+
+
+def _named(sign: str, topics: Iterable[str], count: int) -> str:
+    more = f" and {count - SHOWN} more" if count > SHOWN else ""
+    return " ".join(f"{sign}{topic}" for topic in islice(topics, SHOWN)) + more

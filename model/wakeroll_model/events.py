@@ -1,0 +1,405 @@
+"""Events: the records of the control topics, as JSON objects whose field `type` names the event type.
+
+The declarations contain the bounds. Unknown fields are ignored, so that newer clients may send more. Times and
+durations are milliseconds.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from wakeroll_model import config
+from wakeroll_model.queue import BrokerName, ClientId, GroupId, InstanceId, Queue, QueueId, Room, TopicName
+from wakeroll_model.retry_topics import DELAYS_S
+
+Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Epoch = Annotated[
+    int, Meta(ge=-1, le=2**53, description="epoch of the newest assignment that the client received; -1 if none")
+]
+Millis = Annotated[int, Meta(ge=0, le=2**53)]
+Duration = Annotated[int, Meta(ge=100, le=24 * 3_600_000)]
+Session = Annotated[int, Meta(ge=config.MIN_SESSION_MS, le=config.MAX_SESSION_MS)]
+StrategyName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
+Policy = Literal["last", "first", "timestamp"]
+# A strategy's parameter. Depth and size are bounded, because an accepted parameter is stored and must be readable
+# again.
+Plain = Annotated[str, Meta(max_length=4_096)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | bool | None
+Flat = Plain | list[Plain] | dict[str, Plain]
+StrategyParams = Annotated[dict[str, Plain | list[Flat] | dict[str, Flat]], Meta(max_length=config.MAX_PARAMS)]
+Queues = Annotated[list[Queue], Meta(max_length=config.MAX_QUEUES)]
+Mode = Literal["clustering", "broadcasting"]
+FilterType = Literal["TAG", "SQL92"]
+Filter = tuple[str, FilterType]
+"""An expression and its type: the messages of a topic that a member wants."""
+
+
+class Event(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """An input of the coordinator."""
+
+
+class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One topic that a client subscribes, and the filter for its messages."""
+
+    topic: TopicName
+    expression: Annotated[
+        str, Meta(max_length=4_096, description="filter for messages: tags or SQL92; * accepts all")
+    ] = "*"
+    expression_type: Literal["TAG", "SQL92"] = "TAG"
+    version: Annotated[
+        int, Meta(ge=0, le=2**63 - 1, description="number of the change of the subscription, counted per instance")
+    ] = 0
+
+
+class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
+    """A client lives: its preferences, the newest epoch that it received, and the queues that it still has."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    epoch: Epoch = -1
+    session_timeout_ms: Annotated[
+        Session, Meta(description="session timeout of the newest assignment that the client received (ms)")
+    ] = config.SESSION_TIMEOUT_MS
+    owned: Annotated[
+        Queues, Meta(description="all queues that the client still has, including those that it drains")
+    ] = []
+    mode: Annotated[
+        Mode, Meta(description="clustering: each queue has one owner; broadcasting: each member has all queues")
+    ] = "clustering"
+    consume_from: Annotated[Policy, Meta(description="policy for the start of a queue without a committed offset")] = (
+        "last"
+    )
+    consume_from_ms: Annotated[
+        Millis, Meta(description="time of the first message to consume (epoch ms), if consume_from is timestamp")
+    ] = 0
+    subscriptions: Annotated[list[Subscription], Meta(max_length=config.MAX_TOPICS)] = []
+    strategy: StrategyName = "AVG"
+    strategy_params: StrategyParams = {}
+    orderly: Annotated[bool, Meta(description="whether the messages of a queue must be consumed in order")] = False
+    room: Room = ""
+    weight: Annotated[
+        float, Meta(gt=0, le=1_000_000, description="share of the work, relative to the weights of the other members")
+    ] = 1.0
+    round: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=2**53,
+            description="round of the newest assignment that the client received; -1 if none, or if it had no round",
+        ),
+    ] = -1
+
+
+class Unregister(Event, frozen=True, kw_only=True, tag="unregister"):
+    """A client leaves in good order: all its queues are free."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    secret: Annotated[
+        str,
+        Meta(
+            max_length=64, description="secret that the instance_id was made from, if that begins with h:; else empty"
+        ),
+    ] = ""
+
+
+class Ahead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a queue is processed for one filter, beyond its committed offset."""
+
+    expression: Annotated[str, Meta(max_length=4_096, description="the filter: tags or SQL92; * accepts all")] = "*"
+    expression_type: FilterType = "TAG"
+    offset: Annotated[
+        int, Meta(ge=0, le=2**63 - 1, description="every message below it that matches the filter is processed")
+    ]
+
+    @property
+    def filter(self) -> Filter:
+        """The expression and its type."""
+        return self.expression, self.expression_type
+
+
+class CommittedOffset(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The committed offset of one queue."""
+
+    queue: Queue
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1, description="offset of the next message to consume")]
+    metadata: Annotated[str, Meta(max_length=4_096, description="text that the application stores with the offset")] = (
+        ""
+    )
+    leader_epoch: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=2**31 - 1,
+                description="Kafka's leader epoch of the message before the offset; absent if not known",
+            ),
+        ]
+        | None
+    ) = None
+    ahead: Annotated[
+        tuple[Ahead, ...],
+        Meta(
+            max_length=config.MAX_FILTERS,
+            description="progress beyond the offset, by filter, while members of the group have different filters",
+        ),
+    ] = ()
+
+
+class Commit(Event, frozen=True, kw_only=True, tag="commit"):
+    """A client commits offsets; accepted only from the owner of a queue."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    epoch: Epoch = -1
+    offsets: Annotated[list[CommittedOffset], Meta(min_length=1, max_length=config.MAX_QUEUES)]
+
+
+class Lock(Event, frozen=True, kw_only=True, tag="lock"):
+    """A client requests exclusive locks on queues for a minute, by RocketMQ's protocol for ordered groups."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    queues: Annotated[Queues, Meta(min_length=1)]
+
+
+class Unlock(Event, frozen=True, kw_only=True, tag="unlock"):
+    """The owner of locks returns them."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    queues: Annotated[Queues, Meta(min_length=1)]
+
+
+class ResetOffset(Struct, frozen=True, kw_only=True):
+    """The offset to which a queue is reset."""
+
+    queue: Queue
+    offset: Annotated[Offset, Meta(description="offset of the next message to consume")]
+
+
+class Reset(Event, frozen=True, kw_only=True, tag="reset"):
+    """An operator sets committed offsets, back or forth; a policy or a time was resolved to offsets before."""
+
+    request_id: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[A-Za-z0-9._@#:-]{1,64}\Z", description="identifies the request; a repeated request is ignored"
+        ),
+    ]
+    group_id: GroupId
+    offsets: Annotated[list[ResetOffset], Meta(min_length=1, max_length=config.MAX_QUEUES)]
+    asked: Annotated[str, Meta(max_length=255, description="requested position as the operator worded it")] = ""
+    by: Annotated[str, Meta(min_length=1, max_length=255, description="name of the operator")]
+
+
+class Configure(Event, frozen=True, kw_only=True, tag="configure"):
+    """An operator changes settings of a group; settings that the event does not name stay as they are."""
+
+    group_id: GroupId
+    profile: Annotated[
+        Literal["wakeroll", "rocketmq"] | UnsetType,
+        Meta(description="name of a set of settings; settings that the event names take precedence"),
+    ] = UNSET
+    strategy: StrategyName | UnsetType = UNSET
+    strategy_params: StrategyParams | UnsetType = UNSET
+    handover: Literal["cooperative", "eager"] | UnsetType = UNSET
+    heartbeat_ms: Duration | UnsetType = UNSET
+    session_timeout_ms: Session | UnsetType = UNSET
+    rebalance_interval_ms: Duration | UnsetType = UNSET
+    settle_ms: Annotated[int, Meta(ge=0, le=3_600_000)] | UnsetType = UNSET
+    revoke_timeout_ms: Duration | UnsetType = UNSET
+    max_members: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+    by: Annotated[str, Meta(max_length=255, description="name of the operator, for the record")] = ""
+
+
+class RoutedQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A queue that exists, the room of its leader, and the range of its offsets."""
+
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    room: Room = ""
+    min_offset: Offset = 0
+    max_offset: Annotated[Offset, Meta(description="offset of the next message; null if not known")] | None = None
+
+    @property
+    def queue(self) -> Queue:
+        """The queue, without room and offsets."""
+        return Queue(self.topic, self.broker, self.queue_id)
+
+
+RequestId = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[A-Za-z0-9._@#:-]{1,64}:[0-9]{1,18}\Z",
+        description="<instance_id>:<n>; n increases within an instance",
+    ),
+]
+
+
+class Pull(Event, frozen=True, kw_only=True, tag="pull"):
+    """A client found nothing to read in a queue, and waits for a wake."""
+
+    request_id: RequestId
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    queue: Queue
+    from_offset: Annotated[Offset, Meta(description="offset of the first message that the client has not read")]
+    timeout_ms: Annotated[int, Meta(ge=1, le=config.MAX_PULL_TIMEOUT_MS)] = config.PULL_TIMEOUT_MS
+    expression: Annotated[
+        str, Meta(max_length=4_096, description="filter for messages: tags or SQL92; * accepts all")
+    ] = "*"
+    expression_type: Literal["TAG", "SQL92"] = "TAG"
+
+
+class Cancel(Event, frozen=True, kw_only=True, tag="cancel"):
+    """A client cancels its pull."""
+
+    request_id: RequestId
+    group_id: GroupId
+    client_id: ClientId
+    queue: Queue
+
+
+ObserverId = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[A-Za-z0-9._@#:-]{0,64}\Z",
+        description="observer that reports next_offset as the end of the queue; empty if a producer gives a hint",
+    ),
+]
+
+
+class Arrival(Event, frozen=True, kw_only=True, tag="arrival"):
+    """A queue has grown; with tags and properties of its newest message if known, or with an observer's end offset."""
+
+    queue: Queue
+    next_offset: Annotated[Offset, Meta(description="offset of the message after this one")]
+    tags: (
+        Annotated[
+            str, Meta(max_length=4_096, description="tag of the message; empty if it has none, null if not known")
+        ]
+        | None
+    ) = None
+    tags_code: (
+        Annotated[
+            int,
+            Meta(
+                ge=-(2**63),
+                le=2**63 - 1,
+                description="hash code of the tag, as in RocketMQ's consume queue; null if not known",
+            ),
+        ]
+        | None
+    ) = None
+    properties: (
+        Annotated[
+            dict[Annotated[str, Meta(max_length=255)], Annotated[str, Meta(max_length=4_096)]],
+            Meta(max_length=config.MAX_PROPERTIES),
+        ]
+        | None
+    ) = None
+    stored_ms: (
+        Annotated[Millis, Meta(description="time at which the broker stored the message (epoch ms); null if not known")]
+        | None
+    ) = None
+    observer: ObserverId = ""
+
+
+class Route(Event, frozen=True, kw_only=True, tag="route"):
+    """The queues of a topic, sent to every partition; an empty list: the topic does not exist."""
+
+    topic: TopicName
+    queues: Annotated[list[RoutedQueue], Meta(max_length=config.MAX_QUEUES)] = []
+    version: Annotated[str, Meta(max_length=64, description="fingerprint of the queues and rooms")]
+    topic_id: Annotated[
+        str,
+        Meta(
+            max_length=64,
+            description="identity of the topic, which changes if it is deleted and recreated; empty if not known",
+        ),
+    ] = ""
+    is_new: Annotated[
+        bool, Meta(description="whether the topic did not exist when the observer first queried it, for a subscription")
+    ] = False
+
+
+class Tick(Event, frozen=True, kw_only=True, tag="tick"):
+    """A second has passed; sent to every partition."""
+
+    observer: Annotated[
+        str,
+        Meta(pattern=r"\A[A-Za-z0-9._-]{0,64}\Z", description="name of one process of the observer; never reused"),
+    ] = ""
+    uptime_ms: (
+        Annotated[Millis, Meta(description="monotonic clock of the observer's process (ms); null if not known")] | None
+    ) = None
+    limits: (
+        Annotated[
+            config.Limits,
+            Meta(
+                description="limits of this deployment that differ from the defaults; null to keep the current limits"
+            ),
+        ]
+        | None
+    ) = None
+
+
+class Level(Event, frozen=True, kw_only=True, tag="level"):
+    """An operator raises the feature level of a shard; sent to every partition.
+
+    A level that is not above the shard's has no effect.
+    """
+
+    level: Annotated[int, Meta(ge=1, le=2**31 - 1, description="level at which the shard decides from here on")]
+    by: Annotated[str, Meta(max_length=255, description="name of the operator, for the record")] = ""
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """Messages of one queue that a handler failed to process, at the same attempt and with the same outcome."""
+
+    queue: Annotated[Queue, Meta(description="queue from which the messages were first delivered")]
+    first_offset: Annotated[Offset, Meta(description="lowest offset of the messages")]
+    last_offset: Annotated[Offset, Meta(description="highest offset of the messages")]
+    messages: Annotated[int, Meta(ge=1, le=2**53, description="number of messages, not all between those offsets")]
+    attempt: Annotated[int, Meta(ge=1, le=2**31 - 1, description="number of the failed attempt, from 1")]
+    level: Annotated[
+        int, Meta(ge=0, le=len(DELAYS_S), description="delay level of the next attempt; 0: dead letters, there is none")
+    ]
+    error: Annotated[
+        str,
+        Meta(max_length=config.MAX_ERROR, description="error of the last of these messages; empty if none is known"),
+    ] = ""
+
+
+class Failures(Event, frozen=True, kw_only=True, tag="failures"):
+    """A client reports messages that its handler failed to process, when they are stored for a retry or as dead."""
+
+    group_id: GroupId
+    client_id: ClientId
+    instance_id: InstanceId
+    failures: Annotated[list[Failure], Meta(min_length=1, max_length=config.MAX_FAILURES)]
+
+
+GroupEvent = Heartbeat | Unregister | Commit | Failures | Lock | Unlock | Configure | Reset | Route | Tick
+QueueEvent = Pull | Cancel | Arrival | Tick
+AnyEvent = GroupEvent | QueueEvent | Level
+
+ON_EVERY_PARTITION = (Route, Tick, Level)
+"""Events that belong to a shard as a whole; their records have no key."""
+
+ABOUT_A_QUEUE = (Pull, Cancel, Arrival)
+"""Events whose records are keyed by their queue; all others are keyed by their group."""
+
+ACCEPTED: Mapping[str, tuple[type[Event], ...]] = {
+    "groups": (Heartbeat, Unregister, Commit, Failures, Lock, Unlock, Configure, Reset, Route, Tick, Level),
+    "queues": (Pull, Cancel, Arrival, Tick, Level),
+}
+"""Last part of a control topic's name -> the event types that it accepts."""

@@ -1,0 +1,440 @@
+"""The state of a consumer group: its members, the owner of each queue, committed offsets and settings."""
+
+from itertools import islice
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from wakeroll_model import config
+from wakeroll_model.config import NEVER_MS
+from wakeroll_model.decisions import Cause, FencedReason, How, Start, Trigger
+from wakeroll_model.events import Ahead, Filter, Heartbeat, Mode, Policy, Subscription
+from wakeroll_model.queue import Queue
+from wakeroll_model.shard_load import NOTHING, Load
+
+CHANGE: tuple[Trigger, ...] = ("join", "leave", "expire", "subscription")
+"""Triggers by which the (client, topics) pairs of a group changed."""
+
+IF_DIFFERENT: tuple[Trigger, ...] = ("route", "timer")
+"""Triggers that begin a new epoch only if the target differs; every other trigger always does."""
+
+
+Digest = bytes
+"""Digest of a record; see `routine_beats`."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class GroupSettings(Struct, array_like=True):
+    """The settings that `configure` can change; durations in ms."""
+
+    strategy: str | None = None
+    """Name of the strategy; None: that of the oldest member."""
+    strategy_params: dict[str, Any] | None = None
+    handover: str = "cooperative"
+    heartbeat_ms: int = config.HEARTBEAT_MS
+    session_timeout_ms: int = config.SESSION_TIMEOUT_MS
+    rebalance_interval_ms: int = config.REBALANCE_INTERVAL_MS
+    settle_ms: int = config.SETTLE_MS
+    revoke_timeout_ms: int = config.REVOKE_TIMEOUT_MS
+    max_members: int = config.MAX_MEMBERS
+
+    @property
+    def bytes(self) -> int:
+        """Size of the settings whose size an operator chooses, in bytes of JSON."""
+        return len(_encode(self.strategy_params)) if self.strategy_params else 0
+
+
+class Revocation(Struct, array_like=True):
+    """A queue that its owner must release."""
+
+    epoch: int
+    """Epoch of the assignment that revoked the queue; a heartbeat that shows at least this may release it."""
+    at_ms: int
+    """Log time of the revocation, epoch ms."""
+    timeout_ms: int
+    """The longest revoke timeout that was set since the revocation: the owner may trust that one."""
+    was_reset: bool = False
+    """Whether the queue's offset was reset since the revocation: a commit of the owner is too old then."""
+    shown_ms: int = -1
+    """The shard's clock when a heartbeat first showed `epoch`; -1 before. The timeout begins there."""
+
+    @property
+    def ends_ms(self) -> int:
+        """The shard's clock when the queue is freed without a release; `NEVER_MS` until the revocation was shown."""
+        return NEVER_MS if self.shown_ms < 0 else self.shown_ms + self.timeout_ms
+
+
+class Member(Struct, array_like=True, kw_only=True):
+    """A client in the group, by the heartbeats of its live instance."""
+
+    instance_id: str
+    seen_ms: int
+    """The shard's clock at its last heartbeat."""
+    subscriptions: dict[str, Subscription]
+    """Topic -> the client's subscription to it."""
+    shown_epoch: int = -1
+    """Epoch of the newest assignment that a heartbeat shows as received; -1 if none."""
+    sent_epoch: int = -1
+    """Epoch of the newest assignment sent to the member; -1 if none, or none with the current settings."""
+    session_ms: int = config.SESSION_TIMEOUT_MS
+    """The longest session timeout that the member may still trust, until it shows that it received a new one."""
+    owned: dict[Queue, int] = {}
+    """Queue -> epoch of its assignment, for all queues that the member owns, with those that it must release."""
+    revoking: dict[Queue, Revocation] = {}
+    """Queues that the member owns and must release."""
+    unheard_since_ms: int = -1
+    """The shard's clock when the member first failed to show an assignment that others received; -1 if it has not
+    failed."""
+    unheard_epoch: int = -1
+    """Epoch of the assignment that the member had not received at that time; -1 if none."""
+    bytes: int = 0
+    """Size of its heartbeat, as far as the client chooses it, in bytes."""
+    rival: "Rival | None" = None
+    """Another instance under its client_id that wants to join; None if there is none."""
+    waiting: dict[str, int] = {}
+    """Instance that wants its client_id -> the shard's clock at the first heartbeat of that instance."""
+    reported_ms: int = -1
+    """The shard's clock when a duplicate of the member was last reported; -1 never."""
+    mode: Mode = "clustering"
+    strategy: str = "AVG"
+    strategy_params: dict[str, Any] = {}
+    consume_from: Policy = "last"
+    consume_from_ms: int = 0
+    orderly: bool = False
+    room: str = ""
+    weight: float = 1.0
+    reset: dict[Queue, int] = {}
+    """Owned queue that was reset -> epoch of the reset."""
+    routine_beat: Digest = b""
+    """Digest of the heartbeat that `routine_beats` lists for it; empty if there is none."""
+    shown_round: int = -1
+    """The highest round that a heartbeat of it has shown; -1 if none, as of a client that does not know rounds."""
+    unheard_round: int = -1
+    """The group's round when the member first failed to show its newest assignment, by `rounds`; -1 if it has not
+    failed."""
+
+    @property
+    def first_start(self) -> Start:
+        """Where the member starts a queue that has no committed offset."""
+        return Start(policy=self.consume_from, ms=self.consume_from_ms if self.consume_from == "timestamp" else None)
+
+
+class Rival(Struct, array_like=True):
+    """The instance with the latest heartbeat among those that wait for the client_id of a live instance."""
+
+    beat: Heartbeat
+    """Latest heartbeat of the waiting instance, by which it joins when the live instance has ended."""
+    bytes: int
+    """Size of the heartbeat, counted as for a member."""
+    seen_ms: int
+    """The shard's clock at that heartbeat."""
+
+
+class EndedInstance(Struct, array_like=True):
+    """An instance that ended: whenever it sends something, it is fenced again."""
+
+    reason: FencedReason
+    until_ms: int
+    """The shard's clock when the instance is forgotten."""
+    told_ms: int
+    """The shard's clock when the instance was last fenced."""
+    by: str = ""
+    """The instance that has its client_id, if `reason` is ``duplicate``; else empty."""
+
+
+class Doubt(Struct, array_like=True):
+    """A committed offset beyond the known end of its queue, until routes confirm or contradict it."""
+
+    offset: int
+    """Committed offset before that one; -1 if none."""
+    routes: int = 0
+    """Number of consecutive routes that contradict the commit."""
+    smallest: int = -1
+    """The smallest end in those routes; -1 before the first one, and below feature level 3."""
+
+
+class Loss(Struct, array_like=True, frozen=True):
+    """A loss of the coordinator's state: members may live that have sent no heartbeat since."""
+
+    at_ms: int
+    """The shard's clock when the coordinator started again; `NEVER_MS` while it only learns from the log of a former
+    era."""
+    session_ms: int
+    """The longest session timeout that a member may trust, as far as is known, in ms."""
+    until_ms: int = 0
+    """The shard's clock until which an instance that was fenced since the loss may still read; 0 if none was."""
+
+    @property
+    def ends_ms(self) -> int:
+        """The shard's clock when every member must have sent a heartbeat or have stopped reading."""
+        return max(self.at_ms + self.session_ms, self.until_ms) + 1
+
+    def while_read(self, now_ms: int, session_ms: int) -> "Loss":
+        """Return this loss, prolonged for an instance that was fenced now, may read still, and may learn of it late.
+
+        The loss lasts at most twice its session, whoever claims to read.
+        """
+        if self.is_learning:
+            return self
+        until_ms = min(now_ms + session_ms, self.at_ms + 2 * self.session_ms)
+        return Loss(self.at_ms, self.session_ms, max(self.until_ms, until_ms))
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether the shard publishes no decisions, because a former era may have decided otherwise."""
+        return self.at_ms >= NEVER_MS
+
+
+class Freed(Struct, array_like=True):
+    """A queue that had an owner and has none."""
+
+    client_id: str
+    """The last owner."""
+    how: How
+    at_ms: int
+    """Log time when the queue was freed, epoch ms."""
+    revoked_ms: int | None = None
+    """Log time of the revocation, epoch ms; None if the queue was not revoked."""
+
+
+class OwnOffsets(Struct, array_like=True):
+    """Committed offsets of one client of a broadcasting group."""
+
+    offsets: dict[Queue, int] = {}
+    added: dict[Queue, int] = {}
+    """Queue that was added to a topic the client consumes and that has no committed offset -> the epoch that added
+    it."""
+    left_ms: int = -1
+    """The shard's clock when the client left; -1 while it is a member."""
+    given: dict[str, int] = {}
+    """``topic@broker`` -> one above the highest queue_id that was assigned; a queue from there on was added later."""
+    reset_epochs: dict[Queue, int] = {}
+    """Queue whose offset was reset -> epoch of the last reset; a commit of an earlier epoch is too old."""
+    awaited: list[str] = []
+    """Topics of the client that did not exist when it subscribed them, sorted; they start at their first messages.
+    Empty below feature level 3."""
+    leader_epochs: dict[Queue, int] = {}
+    """Queue -> leader epoch that was committed with its offset; empty below feature level 3."""
+
+
+class QueueLock(Struct, array_like=True):
+    """A lock on a queue, by RocketMQ's protocol."""
+
+    client_id: str
+    until_ms: int
+    """The shard's clock when the lock expires."""
+
+
+class Group(Struct, array_like=True, kw_only=True):
+    """The state of one group. Maps are in log order: the oldest member is the first one."""
+
+    group_id: str
+    epoch: int = 0
+    settings: GroupSettings
+    members: dict[str, Member] = {}
+    """client_id -> member."""
+    ended: dict[str, EndedInstance] = {}
+    """``client_id instance_id`` -> how the instance ended, ordered by when it was last remembered."""
+    target: dict[Queue, str] = {}
+    """Queue -> the client that should own it."""
+    owners: dict[Queue, str] = {}
+    """Queue -> the client that owns it. One entry per queue: no queue ever has two owners."""
+    freed: dict[Queue, Freed] = {}
+    """Queue that had an owner and has none -> how it was freed."""
+    offsets: dict[Queue, int] = {}
+    """Queue -> committed offset: the offset of the next message to consume."""
+    doubts: dict[Queue, Doubt] = {}
+    """Queue whose committed offset no route has confirmed yet -> the doubt."""
+    topic_ids: dict[str, str] = {}
+    """Topic -> its id, if a route named one."""
+    suspected_ids: dict[str, str] = {}
+    """Topic -> a different id that one route named; a second route with that id proves that the topic was recreated."""
+    gone_topics: dict[str, int] = {}
+    """Topic that has no queues, any more or yet -> the shard's clock at the route that showed it."""
+    idle_topics: dict[str, int] = {}
+    """Topic with stored offsets that no member subscribes -> the shard's clock when that began."""
+    consumed: list[str] = []
+    """Topics that the group has consumed: a queue added to one starts at its first message, or messages would be
+    lost."""
+    own_offsets: dict[str, OwnOffsets] = {}
+    """client_id -> its offsets, in a broadcasting group; they are kept when the client leaves."""
+    resets: list[str] = []
+    """request_ids of the last resets."""
+    locks: dict[Queue, QueueLock] = {}
+    """Queue -> its lock, by RocketMQ's protocol; only the owner of a queue can have one."""
+    conflicts: dict[str, str] = {}
+    """client_id -> how its settings conflict with those of the oldest member."""
+    oldest: str = ""
+    """client_id of the member that the others were last compared with; empty if none."""
+    added: dict[Queue, int] = {}
+    """Queue that was added to a topic in `consumed` and has no committed offset -> the epoch that added it."""
+    reset_epochs: dict[Queue, int] = {}
+    """Queue whose offset was reset -> epoch of the last reset; a commit of an earlier epoch is too old."""
+    loss: Loss | None = None
+    """The loss of state that the group recovers from; until it ends, queues that nobody claims stay free. None if
+    none."""
+    heard_epoch: int = -1
+    """The highest epoch that a member has shown: assignments of that epoch and before were published. -1 if none."""
+    pending: list[tuple[Trigger, Cause]] = []
+    """Requests for a new target since the last one: trigger and cause."""
+    configured_epoch: int = -1
+    """Epoch of the group at the last change of its settings; a member that shows a higher epoch knows them. -1 if
+    none."""
+    retargeted_ms: int = -1
+    """The shard's clock at the last new target; -1 never."""
+    checked_ms: int = 0
+    """The shard's clock when the target was last compared."""
+    stale: bool = False
+    """Whether something that the target depends on changed without a trigger in `CHANGE`: the timer must look at it."""
+    bytes: int = 0
+    """Size of its members and settings, as far as clients and operators choose it, in bytes."""
+    emptied_ms: int = -1
+    """The shard's clock when the group lost its last member; -1 while it has members."""
+    due_ms: int = NEVER_MS
+    """Lower bound of all deadlines, by the shard's clock: it may be too early, never too late."""
+    mode_before: Mode = "clustering"
+    """Mode of the member that joined last: an empty group keeps the mode of its members."""
+    listed: dict[str, list[Queue]] = {}
+    """instance_id -> queues in its last heartbeat; only while the group learns from a log."""
+    reset_at: dict[Queue, int] = {}
+    """Queue whose offset was reset -> the shard's clock at the reset; only while the group learns from a log."""
+    round: int = 0
+    """Number of the present round, see `rounds`; it never decreases, and an era uses no number of another one."""
+    probed_ms: int = -1
+    """The shard's clock when a member was last sent its assignment only to learn what is published, or last failed to
+    show its own; -1 never."""
+    leader_epochs: dict[Queue, int] = {}
+    """Queue -> leader epoch that was committed with its offset; empty below feature level 3."""
+    filters: dict[str, list[Filter]] = {}
+    """Topic of which members have different filters -> those filters, each with its type, sorted; as the members were
+    last compared. Empty below feature level 3."""
+    ahead: dict[Queue, tuple[Ahead, ...]] = {}
+    """Queue -> progress beyond its committed offset, by filter; see `offsets_by_filter`."""
+    ahead_bytes: int = 0
+    """Size of `ahead` in JSON, in bytes."""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing except the epoch is worth keeping: no member, setting, offset or ended instance."""
+        return not (
+            self.members
+            or self.ended
+            or self.offsets
+            or self.own_offsets
+            or self.freed
+            or self.emptied_ms >= 0
+            or self.settings != GroupSettings()
+        )
+
+    @property
+    def limit_times(self) -> int:
+        """Factor of the limits on members and bytes: 2 after a loss of state, else 1.
+
+        Members from before the loss are let in again even if a limit was lowered; the factor bounds misuse.
+        """
+        return 2 if self.loss is not None else 1
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether the group only learns from a log what a former era decided; see `learning`."""
+        return self.loss is not None and self.loss.is_learning
+
+    @property
+    def load(self) -> Load:
+        """The part of the shard's bounded resources that the group uses."""
+        return NOTHING if self.is_blank else Load(1, self.bytes)
+
+    @property
+    def watched(self) -> list[str]:
+        """Topics of which the group must receive every route, even one that changes nothing; sorted."""
+        doubtful = {queue.topic for queue in self.doubts}
+        return sorted(doubtful.union(self.suspected_ids)) if doubtful or self.suspected_ids else []
+
+    @property
+    def mode(self) -> Mode:
+        """Mode of the group: that of its oldest member."""
+        for member in self.members.values():
+            return member.mode
+        return "clustering"
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that its members subscribe, sorted."""
+        return sorted({topic for member in self.members.values() for topic in member.subscriptions})
+
+    @property
+    def followed_topics(self) -> list[str]:
+        """Topics whose routes concern the group, sorted: those that members subscribe and those with stored offsets.
+
+        A topic may be deleted and recreated while the group has no members.
+        """
+        return sorted({*self.topics, *self.idle_topics}) if self.idle_topics else self.topics
+
+    def clear(self) -> None:
+        """Forget everything except the name and the epoch."""
+        fresh = Group(group_id=self.group_id, epoch=self.epoch, settings=GroupSettings(), round=self.round)
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(fresh, name))
+
+    def recover(self, epoch: int, loss: Loss, now_ms: int) -> Loss:
+        """Forget the members and owners; both return by what heartbeats claim.
+
+        Settings, offsets, resets and ended instances stay.
+
+        Args:
+            epoch: the first epoch of the era, and its first round; above every one that was ever shown.
+            loss: the loss of the shard.
+            now_ms: the shard's clock.
+
+        Returns:
+            The loss as it applies to this group: it lasts for the longest session that a member may trust.
+        """
+        known = [member.session_ms for member in self.members.values()]
+        if self.loss is not None:
+            known.append(self.loss.session_ms)
+        self.loss = Loss(loss.at_ms, max([loss.session_ms, self.settings.session_timeout_ms, *known]))
+        self.epoch, self.round = max(self.epoch, epoch), max(self.round, epoch)
+        self.members, self.target, self.owners, self.freed, self.locks = {}, {}, {}, {}, {}
+        self.conflicts, self.oldest, self.pending, self.stale = {}, "", [], False
+        self.bytes = self.settings.bytes
+        # No assignment was sent in this epoch yet: a member that shows the epoch knows the settings.
+        self.configured_epoch, self.heard_epoch, self.retargeted_ms = self.epoch - 1, -1, -1
+        for ended in self.ended.values():
+            ended.told_ms = 0  # the last fencing may never have been published
+        self.listed, self.reset_at, self.filters = {}, {}, {}
+        self.probed_ms = -1
+        for own in self.own_offsets.values():
+            own.left_ms = now_ms if own.left_ms < 0 else own.left_ms
+        if self.emptied_ms < 0:
+            self.emptied_ms = now_ms
+        self.due_ms = now_ms
+        return self.loss
+
+    def request_target(self, trigger: Trigger, cause: Cause) -> None:
+        """Request a new target; it is computed at once, or when the settle interval has passed."""
+        if len(self.pending) < config.MAX_CAUSES:
+            self.pending.append((trigger, cause))
+        elif trigger not in IF_DIFFERENT:
+            self.pending[-1] = (trigger, cause)
+
+    def remind(self, due_ms: int) -> None:
+        """Make a tick look at this group when the shard's clock reaches `due_ms`."""
+        self.due_ms = min(self.due_ms, due_ms)
+
+    def session_of(self, member: Member) -> int:
+        """Return the longest session timeout that a member may trust, in ms.
+
+        A shorter timeout counts only once the member has received it: until then the member trusts the longer one.
+        """
+        return max(member.session_ms, self.settings.session_timeout_ms)
+
+    def session_ends_ms(self, member: Member) -> int:
+        """Return the shard's clock at which a member's session ends unless a heartbeat arrives."""
+        return member.seen_ms + self.session_of(member) + 1
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the group consumes each queue in order, as its oldest member does."""
+        return any(member.orderly for member in islice(self.members.values(), 1))

@@ -1,0 +1,321 @@
+"""The members of a group: how they join, stay, leave and expire."""
+
+from collections.abc import Iterable
+
+from wakeroll_model import (
+    admission,
+    assignment_limits,
+    conflicts,
+    instances,
+    own_offsets,
+    preferences,
+    releases,
+    rounds,
+    topic_changes,
+)
+from wakeroll_model.config import DEAF_SESSIONS, SESSION_TIMEOUT_MS, WAITING_MS
+from wakeroll_model.decisions import Change, FencedReason, How, Membership, Rejected
+from wakeroll_model.events import Heartbeat, Unregister
+from wakeroll_model.group import EndedInstance, Group, GroupSettings, Loss, Member
+from wakeroll_model.instance_secrets import may_end
+from wakeroll_model.modes import SHARING, sharing_of
+from wakeroll_model.strategies import pinned
+from wakeroll_model.target import strategy_of
+from wakeroll_model.turn import NOTHING, Outcome, Turn, combined
+
+REPORTED = "its heartbeats come from a process that watches its group; that process is silent, the client may live"
+"""Why a member of a group with the strategy PINNED expired: members that leave are unregistered by that process."""
+
+# --- events ---
+
+
+def heartbeat(turn: Turn, beat: Heartbeat) -> Outcome:
+    """Answer a heartbeat; the first case that applies decides.
+
+    - The live instance of its client_id is the member.
+    - An instance that ended is fenced again, whatever its heartbeat shows. It never becomes a member again.
+    - No assignment with an epoch above the group's was ever sent, so a heartbeat that shows one proves nothing.
+    - After a loss of state, a newcomer waits as long as a member from before the loss may live unnoticed.
+    - If another live instance has the client_id, the new instance waits until that one has left or expired.
+    """
+    group = turn.group
+    member = group.members.get(beat.client_id)
+    if member is not None and member.instance_id == beat.instance_id:
+        if beat.epoch > group.epoch:
+            return _reject_epoch(turn, beat)
+        if beat.mode != group.mode:
+            return _reject_mode(turn, beat)
+        return _renew(turn, beat, member)
+    if ended := instances.find_ended(group, beat.client_id, beat.instance_id):
+        return instances.fence_again(turn, beat, ended)
+    if beat.epoch > group.epoch:
+        return _turn_away_epoch(turn, beat)
+    if _is_newcomer_after_loss(group, beat):
+        return NOTHING
+    if _has_other_mode(group, beat):
+        return _turn_away_mode(turn, beat)
+    if member is None:
+        return _join(turn, beat)
+    return instances.wait(turn, beat, member)
+
+
+def unregister(turn: Turn, event: Unregister) -> Outcome:
+    """Remove a client that leaves in good order; remember its instance: a late heartbeat must not bring it back."""
+    group = turn.group
+    if not may_end(event.instance_id, event.secret):
+        detail = (
+            f"the secret does not match instance_id {event.instance_id!r}; expected the secret that it was made from"
+        )
+        turn.say(Rejected(rule="secret", detail=detail, group_id=group.group_id, client_id=event.client_id))
+        return NOTHING
+    member = group.members.get(event.client_id)
+    if member is not None and member.instance_id == event.instance_id:
+        _say(turn, event.client_id, member, "left")
+        concerned = sharing_of(group).concerned("leave")
+        removed = _remove(turn, event.client_id, "left", "unregistered")
+        return combined(removed, concerned, _go_on_without(turn, [(event.client_id, member)]))
+    if instances.find_ended(group, event.client_id, event.instance_id) is None:
+        ended = EndedInstance("left", 0, turn.moment.now_ms)
+        instances.remember(turn, event.client_id, event.instance_id, ended)
+    return NOTHING
+
+
+def expire(turn: Turn) -> Outcome:
+    """Remove the members that were silent for longer than their sessions; forget instances that ended long ago.
+
+    An empty group is forgotten after `Turn.forget_ms`.
+    """
+    group, now_ms = turn.group, turn.moment.now_ms
+    judged_ms = turn.moment.judged_ms
+    silent = [
+        (client_id, member) for client_id, member in group.members.items() if judged_ms >= group.session_ends_ms(member)
+    ]
+    outcomes: list[Outcome] = []
+    if silent and turn.moment.may_expire:
+        outcomes.append(sharing_of(group).concerned("expire"))
+        reported = REPORTED if strategy_of(group)[0] == pinned.NAME else ""
+        for client_id, member in silent:
+            silence = f"no heartbeat for {now_ms - member.seen_ms} ms"
+            _say(turn, client_id, member, "expired", f"{silence}; {reported}" if reported else silence)
+            outcomes.append(_remove(turn, client_id, "expired", "expired"))
+        outcomes.append(_go_on_without(turn, silent))
+    while group.ended and now_ms >= next(iter(group.ended.values())).until_ms:
+        del group.ended[next(iter(group.ended))]
+    own_offsets.forget_old(turn)
+    if group.emptied_ms >= 0 and now_ms - group.emptied_ms >= turn.forget_ms:
+        _forget(turn)
+    return combined(*outcomes)
+
+
+# --- cases of a heartbeat ---
+
+
+def _reject_epoch(turn: Turn, beat: Heartbeat) -> Outcome:
+    """Reject a heartbeat of a member that shows an epoch of no assignment."""
+    turn.reject(beat, "epoch", _never_given(turn.group, beat))
+    return NOTHING
+
+
+def _reject_mode(turn: Turn, beat: Heartbeat) -> Outcome:
+    """Reject a heartbeat of a member that changes its mode."""
+    mode = turn.group.mode
+    turn.reject(beat, "mode", f"mode is {beat.mode!r}; expected {mode!r}, as when this instance joined")
+    return NOTHING
+
+
+def _renew(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
+    """Update a member by its heartbeat; one with a lower epoch than it showed before only proves that it lives."""
+    group = turn.group
+    member.seen_ms = turn.moment.now_ms
+    if beat.epoch < member.shown_epoch:
+        return NOTHING
+    member.shown_epoch = beat.epoch
+    if beat.epoch > group.heard_epoch:
+        group.heard_epoch = beat.epoch
+    if group.loss is not None:
+        _trust(group, group.loss, beat, member)
+    knows = beat.epoch >= member.sent_epoch >= 0 and beat.epoch > group.configured_epoch
+    if knows and member.session_ms != group.settings.session_timeout_ms:
+        member.session_ms = group.settings.session_timeout_ms
+        group.remind(group.session_ends_ms(member))
+    rounds.note(turn, beat, member)
+    probed = NOTHING
+    if beat.epoch < member.sent_epoch:
+        if _is_deaf(turn, member):
+            return _evict_deaf(turn, beat.client_id, member)
+        probed = rounds.probe(turn, beat.client_id, member)
+    elif member.unheard_since_ms >= 0 or member.unheard_round >= 0:
+        member.unheard_since_ms = member.unheard_round = -1
+    changed = preferences.store(turn, beat, member)
+    target_stands = not (group.pending or changed.triggers)
+    received = SHARING[beat.mode].receive(turn, beat, member, target_stands=target_stands)
+    return combined(changed, received, releases.repeat_assignment(beat, member), probed)
+
+
+def _turn_away_epoch(turn: Turn, beat: Heartbeat) -> Outcome:
+    """Turn away an instance that shows an epoch of no assignment."""
+    return instances.turn_away(turn, beat, "epoch", _never_given(turn.group, beat), "epoch")
+
+
+def _is_newcomer_after_loss(group: Group, beat: Heartbeat) -> bool:
+    """Return whether a client must wait: members from before a loss come first, and nothing is assigned meanwhile."""
+    return group.loss is not None and beat.epoch < 0 and not beat.owned
+
+
+def _has_other_mode(group: Group, beat: Heartbeat) -> bool:
+    """Return whether an instance has another mode than the members beside which it would be one."""
+    return beat.mode != group.mode and not group.members.keys() <= {beat.client_id}
+
+
+def _turn_away_mode(turn: Turn, beat: Heartbeat) -> Outcome:
+    """Turn away an instance whose mode is not the group's."""
+    mode = turn.group.mode
+    detail = f"mode is {beat.mode!r}; expected {mode!r}, the mode of the group's oldest member"
+    return instances.turn_away(turn, beat, "mode", detail)
+
+
+def _join(turn: Turn, beat: Heartbeat) -> Outcome:
+    """Let a client join, if there is room."""
+    group = turn.group
+    size = admission.size_of(beat.subscriptions, beat.strategy_params)
+    if full := admission.refusal(turn, beat, size):
+        return instances.turn_away(turn, beat, "limit", full)
+    member = _member(turn, beat, size)
+    topics = member.subscriptions.keys() - turn.subscribed
+    turn.subscribed.update(topics)
+    group.members[beat.client_id] = member
+    group.mode_before = beat.mode
+    group.bytes += member.bytes
+    group.emptied_ms = -1
+    reviewed = topic_changes.review(turn, topics)
+    group.remind(group.session_ends_ms(member))
+    _say(turn, beat.client_id, member, "joined", ", ".join(sorted(member.subscriptions)))
+    sharing = SHARING[beat.mode]
+    joined = sharing.join(turn, beat, member)
+    claimed = releases.note_claims(beat, member)
+    conflicts.review(turn, beat.client_id)
+    return combined(sharing.concerned("join"), reviewed, joined, claimed)
+
+
+def _member(turn: Turn, beat: Heartbeat, size: int) -> Member:
+    member = Member(
+        instance_id=beat.instance_id,
+        seen_ms=turn.moment.now_ms,
+        subscriptions={subscription.topic: subscription for subscription in beat.subscriptions},
+        shown_epoch=beat.epoch,
+        session_ms=SESSION_TIMEOUT_MS,
+        bytes=size,
+        mode=beat.mode,
+        **{name: getattr(beat, name) for name in preferences.NAMES},
+    )
+    if turn.group.loss is not None:
+        _trust(turn.group, turn.group.loss, beat, member)
+    return member
+
+
+# --- what a heartbeat shows ---
+
+
+def _is_deaf(turn: Turn, member: Member) -> bool:
+    """Return whether a member has not shown its newest assignment although it could have received it for two sessions.
+
+    Log time does not show when a decision was published. The rounds that other members show prove it. The two sessions
+    begin there. They begin again whenever the member shows an assignment that it had missed.
+
+    Below level 3, another member's epoch counts as a proof, which it is not: the member may have been sent its
+    assignment later in the same epoch.
+    """
+    group, now_ms = turn.group, turn.moment.now_ms
+    if turn.level >= 3:
+        return rounds.is_deaf(turn, member)
+    if group.heard_epoch < member.sent_epoch:
+        return False
+    if member.unheard_since_ms < 0 or member.shown_epoch >= member.unheard_epoch:
+        member.unheard_since_ms, member.unheard_epoch = now_ms, member.sent_epoch
+    return now_ms - member.unheard_since_ms > DEAF_SESSIONS * group.session_of(member)
+
+
+def _trust(group: Group, loss: Loss, beat: Heartbeat, member: Member) -> None:
+    """Learn, after a loss of state, which session timeout a member trusts: the settings may be lost too."""
+    if beat.session_timeout_ms > loss.session_ms:
+        group.loss = Loss(loss.at_ms, beat.session_timeout_ms, loss.until_ms)
+    member.session_ms = max(member.session_ms, beat.session_timeout_ms)
+
+
+def _never_given(group: Group, beat: Heartbeat) -> str:
+    return f"epoch is {beat.epoch}; expected at most {group.epoch}, the epoch of the group"
+
+
+# --- members that go ---
+
+
+def _evict_deaf(turn: Turn, client_id: str, member: Member) -> Outcome:
+    """Evict a member whose heartbeats arrive and that does not receive its assignments: others need its queues."""
+    since_ms = turn.moment.now_ms - member.unheard_since_ms
+    detail = (
+        f"deaf: its heartbeats show epoch {member.shown_epoch}; expected at least {member.unheard_epoch}, "
+        f"which {_evidence(member)} {since_ms} ms ago"
+    )
+    _say(turn, client_id, member, "expired", detail)
+    concerned = sharing_of(turn.group).concerned("expire")
+    removed = _remove(turn, client_id, "deaf", "expired")
+    return combined(removed, concerned, _go_on_without(turn, [(client_id, member)]))
+
+
+def _evidence(member: Member) -> str:
+    """Return the proof that a member could have received its assignment, in words."""
+    if member.unheard_round < 0:
+        return "another member received"
+    return f"was sent before round {member.unheard_round + 1}; others received later rounds"
+
+
+def _remove(turn: Turn, client_id: str, reason: FencedReason, how: How) -> Outcome:
+    """Remove a member: fence its instance, free all its queues, and remember that the instance ended."""
+    instance_id = turn.group.members[client_id].instance_id
+    instances.end(turn, client_id, instance_id, reason)
+    freed = sharing_of(turn.group).leave(turn, client_id, how)
+    member = turn.group.members.pop(client_id)
+    turn.group.bytes -= member.bytes + (0 if member.rival is None else member.rival.bytes)
+    turn.group.conflicts.pop(client_id, None)  # the next instance may join in this turn, and conflict as well
+    return freed
+
+
+def _go_on_without(turn: Turn, gone: Iterable[tuple[str, Member]]) -> Outcome:
+    """Let in the instances that waited for the client_ids of removed members."""
+    group, now_ms = turn.group, turn.moment.now_ms
+    outcomes: list[Outcome] = []
+    for client_id, member in gone:
+        rival = member.rival
+        if rival is not None and now_ms - rival.seen_ms <= WAITING_MS:
+            outcomes.append(heartbeat(turn, rival.beat))
+            if client_id in group.members:
+                newcomer = group.members[client_id]
+                newcomer.seen_ms = rival.seen_ms
+                if turn.level >= 3:  # its session may end before all others
+                    group.remind(group.session_ends_ms(newcomer))
+    conflicts.review_all(turn)
+    _note_if_empty(turn)
+    return combined(*outcomes)
+
+
+def _note_if_empty(turn: Turn) -> None:
+    group = turn.group
+    if not group.members:
+        group.emptied_ms = turn.moment.now_ms
+        group.remind(group.emptied_ms + turn.forget_ms)
+        turn.say(Membership(group_id=group.group_id, client_id="", change="emptied", epoch=group.epoch))
+
+
+def _forget(turn: Turn) -> None:
+    """Forget everything of an empty group; the shard keeps its lowest epoch, so that no epoch is used twice."""
+    group = turn.group
+    lost = [f"offsets of {len(group.offsets)} queues"] if group.offsets else []
+    lost += [f"offsets of {len(group.own_offsets)} clients"] if group.own_offsets else []
+    lost += ["settings"] if group.settings != GroupSettings() else []
+    detail = ", ".join(lost)
+    turn.say(Membership(group_id=group.group_id, client_id="", change="forgotten", epoch=group.epoch, detail=detail))
+    group.clear()
+
+
+def _say(turn: Turn, client_id: str, member: Member, change: Change, detail: str = "") -> None:
+    turn.note(client_id, member, change, assignment_limits.shortened(detail))

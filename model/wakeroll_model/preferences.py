@@ -1,0 +1,74 @@
+"""Preferences: what a member's heartbeats request beside its queues, such as topics, strategy, room and weight."""
+
+from operator import attrgetter
+
+from wakeroll_model import admission, assignment_limits, conflicts, differing_filters, topic_changes
+from wakeroll_model.events import Filter, Heartbeat, Subscription
+from wakeroll_model.group import Member
+from wakeroll_model.modes import SHARING
+from wakeroll_model.turn import NOTHING, Outcome, Turn, combined
+
+NAMES = ("strategy", "strategy_params", "consume_from", "consume_from_ms", "orderly", "room", "weight")
+"""Fields that a heartbeat and a member have in common, beside the subscriptions."""
+
+_named = attrgetter(*NAMES)
+
+
+def store(turn: Turn, beat: Heartbeat, member: Member) -> Outcome:
+    """Store the preferences of a member if they changed."""
+    if are_stored(beat, member):
+        return NOTHING  # the case of almost every heartbeat
+    group = turn.group
+    wanted = {
+        subscription.topic: _newer(member.subscriptions.get(subscription.topic), subscription)
+        for subscription in beat.subscriptions
+    }
+    reworded = wanted != member.subscriptions
+    rethought = [name for name in NAMES if getattr(member, name) != getattr(beat, name)]
+    if not reworded and not rethought:
+        return NOTHING
+    more = admission.size_of(list(wanted.values()), beat.strategy_params) - member.bytes
+    if full := admission.no_room(turn, more):
+        turn.reject(beat, "limit", f"the member keeps its previous preferences: {full}")
+        return NOTHING
+    group.bytes += more
+    member.bytes += more
+    reviewed = NOTHING
+    changed = wanted.keys() != member.subscriptions.keys()
+    refiltered = turn.level >= 3 and _filters(wanted) != _filters(member.subscriptions)
+    if changed:
+        difference = assignment_limits.shortened(_difference(member.subscriptions, wanted))
+        turn.note(beat.client_id, member, "resubscribed", difference)
+        reviewed = topic_changes.review(turn, wanted.keys() - set(group.topics))
+    left = member.subscriptions.keys() - wanted.keys()
+    member.subscriptions = wanted
+    for name in rethought:
+        setattr(member, name, getattr(beat, name))
+    if rethought:
+        group.stale = True
+        group.remind(group.checked_ms + group.settings.rebalance_interval_ms)
+    conflicts.review(turn, beat.client_id)
+    sharing = SHARING[beat.mode]
+    if not changed:
+        return sharing.concerned("subscription") if refiltered else NOTHING
+    return combined(sharing.concerned("subscription"), reviewed, sharing.resubscribe(turn, beat.client_id, left))
+
+
+def are_stored(beat: Heartbeat, member: Member) -> bool:
+    """Return whether a heartbeat has the preferences that are stored, in the same order."""
+    return _named(member) == _named(beat) and list(member.subscriptions.values()) == beat.subscriptions
+
+
+def _filters(subscriptions: dict[str, Subscription]) -> list[Filter]:
+    return [differing_filters.filter_of(subscription) for _, subscription in sorted(subscriptions.items())]
+
+
+def _newer(known: Subscription | None, shown: Subscription) -> Subscription:
+    """Return the subscription with the higher version; the known one if the versions are equal."""
+    return shown if known is None or shown.version > known.version else known
+
+
+def _difference(before: dict[str, Subscription], after: dict[str, Subscription]) -> str:
+    """Return which topics were added and removed: ``+payments -orders``."""
+    added = [f"+{topic}" for topic in sorted(after.keys() - before.keys())]
+    return " ".join(added + [f"-{topic}" for topic in sorted(before.keys() - after.keys())])

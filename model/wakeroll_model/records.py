@@ -1,0 +1,248 @@
+"""Records: a record of a control topic is decoded into an event, or rejected by the rule that it breaks."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from wakeroll_model import config, feature_levels
+from wakeroll_model.decisions import Rejected
+from wakeroll_model.events import (
+    ABOUT_A_QUEUE,
+    ACCEPTED,
+    ON_EVERY_PARTITION,
+    AnyEvent,
+    Configure,
+    Event,
+    Heartbeat,
+    Level,
+    Pull,
+    Route,
+)
+from wakeroll_model.partitioner import partition_of
+from wakeroll_model.queue import ClientId, GroupId
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""Errors that decoding raises for arbitrary bytes."""
+
+
+class Record(Struct, frozen=True):
+    """One record of a control topic; `timestamp_ms` is the broker's time, epoch milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+class _Names(Struct):
+    """Fields that identify a rejected record, as far as they can be read."""
+
+    type: Any = None
+    group_id: Any = None
+    client_id: Any = None
+
+
+_decode_event = msgspec.json.Decoder(AnyEvent).decode
+_decode_names = msgspec.json.Decoder(_Names).decode
+_NEW_TYPES: Mapping[type[Event], int] = {Level: 2}
+"""Event -> the first level whose rejections name it, if that is not 1: the bytes of decisions depend on it."""
+_KNOWN_TYPES: Mapping[int, frozenset[str]] = {
+    level: frozenset(
+        str(event.__struct_config__.tag)
+        for events in ACCEPTED.values()
+        for event in events
+        if _NEW_TYPES.get(event, feature_levels.FIRST) <= level
+    )
+    for level in feature_levels.CHANGES
+}
+"""Level -> the types that its rejections name."""
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_encode = msgspec.json.Encoder().encode
+
+_MAX_BYTES: Mapping[type[Event], int] = {
+    Heartbeat: config.MAX_PREFERENCES_BYTES,
+    Configure: config.MAX_CONFIGURE_BYTES,
+    Pull: config.MAX_PULL_BYTES,
+}
+"""Event -> largest record, bytes; for a heartbeat without `owned`. Other events may have MAX_RECORD_BYTES."""
+_ALWAYS_SMALL = min(_MAX_BYTES.values())
+
+
+def kind_of_topic(topic: str) -> str:
+    """Return the kind of a control topic, ``groups`` or ``queues``: the last part of its name."""
+    return topic.rpartition(".")[2]
+
+
+def shard_of(topic: str, partition: int) -> str:
+    """Return the name of the shard of a control partition, without its era: ``groups-3``."""
+    return f"{kind_of_topic(topic)}-{partition}"
+
+
+def read_event(record: Record, partitions: int, level: int = feature_levels.NEWEST) -> AnyEvent | Rejected:
+    """Decode a record and check that it is in the right topic and partition, with the right key.
+
+    Args:
+        record: the record as it was read; no part of it is trusted.
+        partitions: number of partitions of its control topic.
+        level: feature level of its shard; a rejection depends on it.
+
+    Returns:
+        The event, or the rejection by one of the rules ``json``, ``type``, ``bounds``, ``key`` and ``partition``.
+    """
+    value = record.value or b""
+    if _is_deep(value):
+        return refuse("bounds", f"objects and lists are nested more than {config.MAX_DEPTH} levels deep")
+    try:
+        event = _decode_event(value)
+    except UNREADABLE as error:
+        return _unreadable(record, error, level)
+    kind = kind_of_topic(record.topic)
+    if type(event) not in ACCEPTED.get(kind, ()):
+        return refuse("type", f"topic {record.topic} does not accept the type {type_of(event)!r}", event)
+    if len(value) > _ALWAYS_SMALL and (refusal := _oversize(value, event)):
+        return refusal
+    return _misplaced(record, event, partitions, level) or event
+
+
+def refuse(rule: str, detail: str, event: Event | None = None) -> Rejected:
+    """Return a rejection by this rule, with the group and client of the event."""
+    return Rejected(
+        rule=rule,
+        detail=detail[: config.MAX_DETAIL],
+        group_id=getattr(event, "group_id", None),
+        client_id=getattr(event, "client_id", None),
+    )
+
+
+def raw_of(record: Record) -> str:
+    """Return the first bytes of a record's value, in base64."""
+    return base64.b64encode((record.value or b"")[: config.MAX_RAW_BYTES]).decode()
+
+
+def entity_of(event: AnyEvent) -> str:
+    """Return the entity of an event, as its record's key names it; empty if the event is for every partition."""
+    if isinstance(event, ON_EVERY_PARTITION):
+        return ""
+    return event.queue.key if isinstance(event, ABOUT_A_QUEUE) else event.group_id
+
+
+def type_of(event: Event) -> str:
+    """Return the value of the field `type` of an event."""
+    return str(event.__struct_config__.tag)
+
+
+def _misplaced(record: Record, event: AnyEvent, partitions: int, level: int) -> Rejected | None:
+    """Check the key and the partition: a group with records in two partitions would have two coordinators."""
+    key = record.key
+    if isinstance(event, ON_EVERY_PARTITION):
+        if key is not None:
+            return refuse("key", f"a {type_of(event)} must have no key, because it is sent to every partition", event)
+        return _stray_queue(event) if isinstance(event, Route) else None
+    entity = entity_of(event)
+    expected = entity.encode()
+    what, name = ("queue", "key of its queue") if isinstance(event, ABOUT_A_QUEUE) else ("group", "group_id")
+    if key != expected:
+        shown = None if key is None else key[:64].decode(errors="replace")
+        return refuse("key", f"the key is {shown!r}; it must be the {name}, {entity!r}", event)
+    home = partition_of(expected, partitions)
+    if home != record.partition:
+        detail = (
+            f"{what} {entity!r} belongs to partition {home} of {partitions}; the record is in partition "
+            f"{record.partition}; is the producer's partitioner murmur2_random?"
+        )
+        refusal = refuse("partition", detail, event)
+        if level >= 2:
+            refusal.partition, refusal.partitions = home, partitions
+        return refusal
+    return None
+
+
+def _oversize(value: bytes, event: AnyEvent) -> Rejected | None:
+    """Check the size of the part of an event that the shard's state stores.
+
+    `owned` of a heartbeat is not counted: it is bounded by what the coordinator assigned, and already in the state.
+    """
+    limit = _MAX_BYTES.get(type(event))
+    if limit is None or len(value) <= limit:
+        return None
+    what, size = "the record", len(value)
+    if isinstance(event, Heartbeat):
+        what, size = "the record without `owned`", len(_encode(structs.replace(event, owned=[])))
+    if size <= limit:
+        return None
+    return refuse("bounds", f"{type_of(event)}: {what} has {size} bytes; it must have at most {limit}", event)
+
+
+def _stray_queue(route: Route) -> Rejected | None:
+    """Check that a route names queues of its own topic only: otherwise two routes could name the same queue."""
+    for routed in route.queues:
+        if routed.topic != route.topic:
+            return refuse("bounds", f"the route of {route.topic} names {routed.queue}, a queue of another topic", route)
+    return None
+
+
+def _is_deep(value: bytes) -> bool:
+    """Return whether a value's brackets nest too deeply, before a decoder recurses into them.
+
+    The result depends on the bytes alone, not on the free stack, so every process decides the same about a record.
+    Texts are removed only if brackets inside them might matter.
+    """
+    return _nests(value) and _nests(_without_texts(value))
+
+
+def _without_texts(value: bytes) -> bytes:
+    """Return a JSON value without its texts, in one pass.
+
+    A backslash occurs only inside texts, up to the first byte that is not JSON, where a decoder stops too. So without
+    escaped backslashes, and then without escaped quotes, every quote begins or ends a text.
+    """
+    pieces = value.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    return b"".join(pieces[::2])
+
+
+def _nests(value: bytes) -> bool:
+    """Return whether brackets nest too deeply, including brackets inside texts; quick, and not exact.
+
+    Up to four times the depth may pass.
+    """
+    brackets = value.translate(None, delete=_ALL_BUT_BRACKETS)
+    for _ in range(config.MAX_DEPTH):
+        if len(brackets) <= 2 * config.MAX_DEPTH:
+            return False
+        before, brackets = len(brackets), brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if len(brackets) == before:
+            break
+    return len(brackets) > 2 * config.MAX_DEPTH
+
+
+def _unreadable(record: Record, error: Exception, level: int) -> Rejected:
+    """Return the rejection of an undecodable record, with its group and client if they can be read."""
+    value = record.value or b""
+    try:
+        names = _decode_names(value)
+    except UNREADABLE:
+        names = None
+    if names is None or not isinstance(error, msgspec.ValidationError):
+        return refuse("json", "the record has no value" if record.value is None else f"not a JSON object: {error}")
+    known = _KNOWN_TYPES[level]
+    if isinstance(names.type, str) and names.type in known:
+        refusal = refuse("bounds", f"{names.type}: {error}")
+    else:
+        found = f"no type {names.type[:64]!r}" if isinstance(names.type, str) else "the record has no type"
+        refusal = refuse("type", f"{found}; there are: {', '.join(sorted(known))}")
+    refusal.group_id = _if_valid(names.group_id, GroupId)
+    refusal.client_id = _if_valid(names.client_id, ClientId)
+    return refusal
+
+
+def _if_valid(name: Any, declared: Any) -> str | None:
+    """Return `name` if it matches the declared pattern, else None."""
+    try:
+        return str(msgspec.convert(name, declared))
+    except msgspec.ValidationError:
+        return None

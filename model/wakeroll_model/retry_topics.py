@@ -1,0 +1,43 @@
+"""The retry topic and the dead letter topic of a group, and the delay levels: after how long a message is retried."""
+
+from wakeroll_model.queue import GroupId
+
+DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
+"""Delay of each level, from level 1 (s); RocketMQ's `messageDelayLevel`. Queue `level - 1` of a retry topic has the
+messages of that level: all of a queue wait equally long, so that they are due in the order of their offsets."""
+FIRST_LEVEL = 3
+"""Level of the first retry; each further retry has the next one, as with RocketMQ's sendMessageBack."""
+MAX_RETRIES = 16
+"""Retries of a message before it becomes a dead letter; RocketMQ's `maxReconsumeTimes`."""
+
+_ROCKETMQ_PREFIX = "%RETRY%"
+
+
+def retry_topic_of(group_id: GroupId) -> str:
+    """Return the name of the group's retry topic."""
+    return f"retry.{group_id}"
+
+
+def dead_letter_topic_of(group_id: GroupId) -> str:
+    """Return the name of the group's dead letter topic."""
+    return f"dlq.{group_id}"
+
+
+def is_retry_topic(topic: str, group_id: GroupId) -> bool:
+    """Return whether this topic is the group's retry topic, by wakeroll's name or by RocketMQ's."""
+    return topic == retry_topic_of(group_id) or topic.startswith(_ROCKETMQ_PREFIX)
+
+
+def has_failed_messages(topic: str) -> bool:
+    """Return whether this is a retry topic or a dead letter topic, of any group."""
+    return topic.startswith((retry_topic_of(""), dead_letter_topic_of("")))
+
+
+def level_after(attempt: int) -> int:
+    """Return the delay level after a failed attempt, counted from 1."""
+    return min(FIRST_LEVEL + attempt - 1, len(DELAYS_S))
+
+
+def delay_ms_of(queue_id: int) -> int:
+    """Return how long the messages of this queue of a retry topic wait (ms)."""
+    return DELAYS_S[min(queue_id, len(DELAYS_S) - 1)] * 1_000

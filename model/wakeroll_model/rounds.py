@@ -1,0 +1,83 @@
+"""Rounds: how a coordinator knows that an assignment has been published, although it reads nothing but the log.
+
+A shard decides about records of the log long before, or long after, its decisions are published: a coordinator that was
+away decides about minutes of the log in one moment. Only heartbeats show what was published. Each assignment carries
+the group's round, and each heartbeat shows the round of the newest assignment that its client received. When a
+heartbeat shows the present round, the next round begins: everything sent in it was decided at a later record.
+
+A coordinator plans a batch of records before it publishes a decision about them, and publishes all of them before it
+begins the next batch. So an assignment of round r + 1 is of a batch that was planned before any heartbeat shows that
+round, and an assignment of round r + 2, by the same coordinator, is of a later batch: everything decided in round r is
+published by then. docs/decisions/0023 has the proof, also for several coordinators.
+"""
+
+from msgspec import UNSET, UnsetType
+
+from wakeroll_model.config import DEAF_SESSIONS, EVIDENCE_ROUNDS
+from wakeroll_model.events import Heartbeat
+from wakeroll_model.group import Member
+from wakeroll_model.turn import NOTHING, Outcome, Turn, sending
+
+
+def sent_in(turn: Turn) -> int | UnsetType:
+    """Return the round of an assignment that is sent now; unset below the level that has rounds."""
+    return turn.group.round if turn.level >= 3 else UNSET
+
+
+def note(turn: Turn, beat: Heartbeat, member: Member) -> None:
+    """Note the round that a member shows; if it is the present one, the next one begins.
+
+    A round above the present one was never sent, so it proves nothing.
+    """
+    group = turn.group
+    if turn.level < 3 or not member.shown_round < beat.round <= group.round:
+        return
+    member.shown_round = beat.round
+    if beat.round == group.round:
+        group.round += 1
+
+
+def is_deaf(turn: Turn, member: Member) -> bool:
+    """Return whether a member that shows an older epoch could have received the newer one for two sessions.
+
+    Its newest assignment was sent in the present round or before. The two sessions begin at its first heartbeat after
+    others have shown so many later rounds that the assignment must be published. Whenever it shows an assignment that
+    it had missed, new evidence is needed.
+    """
+    group, now_ms = turn.group, turn.moment.now_ms
+    if member.unheard_round < 0 or member.shown_epoch >= member.unheard_epoch:
+        member.unheard_round, member.unheard_epoch, member.unheard_since_ms = group.round, member.sent_epoch, -1
+        group.probed_ms = now_ms  # mostly its receipt is under way: no probe within a heartbeat interval
+    if member.unheard_since_ms < 0 and _is_published(turn, member):
+        member.unheard_since_ms = now_ms
+    return 0 <= member.unheard_since_ms < now_ms - DEAF_SESSIONS * group.session_of(member)
+
+
+def probe(turn: Turn, client_id: str, member: Member) -> Outcome:
+    """Send another member its assignment again, if no other traffic shows what is published.
+
+    If nothing changes in a group, nothing is sent to the members that receive everything, and rounds would not grow.
+    One member is probed per heartbeat interval, each time another one, because it may be deaf as well.
+    """
+    group, now_ms = turn.group, turn.moment.now_ms
+    if turn.level < 3 or member.unheard_round < 0 or _is_published(turn, member):
+        return NOTHING
+    interval_ms = group.settings.heartbeat_ms
+    if now_ms - group.probed_ms < interval_ms:
+        return NOTHING
+    others = [name for name, other in group.members.items() if name != client_id and _receives(other)]
+    if not others:
+        return NOTHING
+    group.probed_ms = now_ms
+    return sending((others[now_ms // interval_ms % len(others)],))
+
+
+def _is_published(turn: Turn, member: Member) -> bool:
+    """Return whether a member has shown a round that proves that an unheard assignment is in the inbox."""
+    shown_round = turn.group.round - 1
+    return shown_round >= member.unheard_round + EVIDENCE_ROUNDS
+
+
+def _receives(member: Member) -> bool:
+    """Return whether a member has shown its newest assignment, and shows rounds."""
+    return member.shown_round >= 0 and member.shown_epoch >= member.sent_epoch >= 0

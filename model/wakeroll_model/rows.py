@@ -1,0 +1,168 @@
+"""The tables of the ledger, and the columns of their rows.
+
+Spark's schemas, the Delta tables with their column comments, NOT NULL and CHECK all come from these declarations.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from wakeroll_model.decisions import Cause, How, Kind
+from wakeroll_model.events import Mode
+from wakeroll_model.queue import BrokerName, ClientId, GroupId, QueueId, TopicName
+
+Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="Kafka partition of the record")]
+RecordOffset = Annotated[int, Meta(ge=0, description="offset of the record in its Kafka partition")]
+AtMs = Annotated[int, Meta(description="log time of the record or decision (epoch ms)")]
+Seq = Annotated[int, Meta(ge=1, description="number of the decision in its shard, from 1")]
+ShardName = Annotated[str, Meta(description="shard that made the decision: topic-partition.era, such as groups-3.1")]
+
+
+class EventRow(Struct, frozen=True, kw_only=True):
+    """One record of a control topic, with the ticks: they are the clock of a replay.  Key: topic, partition, offset."""
+
+    topic: Annotated[str, Meta(description="name of the control topic")]
+    partition: Partition
+    offset: RecordOffset
+    at_ms: AtMs
+    key: Annotated[
+        bytes | None, Meta(description="key of the record; null for events that are sent to every partition")
+    ]
+    value: Annotated[bytes | None, Meta(description="value of the record, byte for byte")]
+    type: Annotated[str | None, Meta(description="type of the event by its own field; null if it has none")]
+
+
+class DecisionRow(Struct, frozen=True, kw_only=True):
+    """One decision.  Key: shard, seq."""
+
+    shard: ShardName
+    seq: Seq
+    kind: Annotated[
+        Kind,
+        Meta(
+            description="kind of the decision: assignment, fenced, membership, rebalance, handover, offset, lock, "
+            "failed, wake, rejected"
+        ),
+    ]
+    group_id: Annotated[str | None, Meta(description="group of the decision; null if not known")]
+    client_id: Annotated[
+        str | None, Meta(description="client of the decision; null or empty if it concerns a whole group")
+    ]
+    at_ms: AtMs
+    cause: Annotated[Cause, Meta(description="record that led to the decision")]
+    published_ms: Annotated[int, Meta(description="log time at which the broker appended the decision (epoch ms)")]
+    partition: Partition
+    json: Annotated[str, Meta(description="JSON of the decision, byte for byte")]
+
+
+class AssignmentRow(Struct, frozen=True, kw_only=True):
+    """One change of a queue's owner; it applies until the queue's next row.  Key: shard, seq."""
+
+    shard: ShardName
+    seq: Seq
+    partition: Partition
+    group_id: GroupId
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    client_id: Annotated[ClientId | None, Meta(description="owner from this moment on; null if nobody owns the queue")]
+    epoch: Annotated[int, Meta(ge=0, description="epoch of the group at the change of owner")]
+    from_ms: Annotated[int, Meta(description="log time at which the ownership begins (epoch ms)")]
+    previous_client_id: Annotated[ClientId | None, Meta(description="previous owner; null if the queue never had one")]
+    how: Annotated[How, Meta(description="how the queue became free: first, released, unregistered, expired, ...")]
+
+
+class OffsetRow(Struct, frozen=True, kw_only=True):
+    """One advance or reset of a committed offset.  Key: shard, seq."""
+
+    shard: ShardName
+    seq: Seq
+    partition: Partition
+    group_id: GroupId
+    topic: TopicName
+    broker: BrokerName
+    queue_id: QueueId
+    client_id: Annotated[
+        str, Meta(description="client that committed, or that owned the queue at a reset; empty if nobody owned it")
+    ]
+    committed_offset: Annotated[int, Meta(ge=0, description="offset of the next message to consume")]
+    epoch: Annotated[int, Meta(ge=-1, description="epoch in which the client committed")]
+    at_ms: AtMs
+    reset_by: Annotated[str | None, Meta(description="operator or `route` that reset the offset; null for a commit")]
+    mode: Annotated[
+        Mode, Meta(description="clustering: the offset of the group; broadcasting: the offset of this client alone")
+    ]
+
+
+class SnapshotRow(Struct, frozen=True, kw_only=True):
+    """The state of a shard at an offset of an era; the first one of a later era is the state it began with.
+
+    Key: topic, partition, era, offset.
+    """
+
+    topic: Annotated[str, Meta(description="name of the control topic")]
+    partition: Partition
+    offset: Annotated[int, Meta(ge=-1, description="offset of the last record that the state includes; -1 if none")]
+    era: Annotated[int, Meta(ge=1, description="era of the shard")]
+    version: Annotated[int, Meta(ge=1, description="version of the machines and of the layout of the state")]
+    at_ms: Annotated[int, Meta(description="clock of the shard at the snapshot (epoch ms)")]
+    body: Annotated[bytes, Meta(description="bytes of the state, as in the checkpoint")]
+
+
+class DivergenceRow(Struct, frozen=True, kw_only=True):
+    """A decision that differs from the one with the same identity in `decisions`.  Key: partition, offset.
+
+    Coordinators that run at once must decide the same. Of each pair of them, only the first differences are stored.
+    """
+
+    partition: Annotated[int, Meta(ge=0, description="Kafka partition of the decisions topic")]
+    offset: Annotated[int, Meta(ge=0, description="offset of this decision in that partition")]
+    shard: ShardName
+    seq: Seq
+    published_ms: Annotated[int, Meta(description="log time at which this decision was published (epoch ms)")]
+    writer: Annotated[str | None, Meta(description="process that published this decision; null if it is not known")]
+    kept_writer: Annotated[
+        str | None, Meta(description="process that published the decision in `decisions`; null if it is not known")
+    ]
+    json: Annotated[str, Meta(description="this decision, byte for byte")]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the ledger. Each row is appended once; `wakeroll_pipeline.ledger.retention` deletes old rows."""
+
+    name: str
+    row: type[Struct]
+    stream: tuple[str, ...]
+    """Columns that identify a sequence of rows."""
+    position: str
+    """Column that counts up in such a sequence; a row that is not above the highest is a repetition."""
+    key: tuple[str, ...]
+    """Columns that identify a row."""
+    at: str = "at_ms"
+    """Column with the time that retention uses, epoch ms."""
+    is_optional: bool = False
+    """Whether a ledger of an earlier version may lack the table; then it is read as an empty one."""
+
+
+_RECORD = ("topic", "partition", "offset")
+DECIDED = ("shard", "seq")
+"""Columns that identify a decision, and any row made from it."""
+
+EVENTS = Table("events", EventRow, ("topic", "partition"), "offset", _RECORD)
+DECISIONS = Table("decisions", DecisionRow, ("partition", "shard"), "seq", DECIDED)
+ASSIGNMENTS = Table("assignments", AssignmentRow, ("partition", "shard"), "seq", DECIDED, at="from_ms")
+OFFSETS = Table("offsets", OffsetRow, ("partition", "shard"), "seq", DECIDED)
+
+SNAPSHOTS = Table("snapshots", SnapshotRow, ("topic", "partition"), "offset", ("topic", "partition", "era", "offset"))
+DIVERGENCES = Table(
+    "divergences", DivergenceRow, ("partition",), "offset", ("partition", "offset"), at="published_ms", is_optional=True
+)
+
+TABLES: Mapping[str, Table] = {
+    table.name: table for table in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES)
+}
+RECORDED = (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS)
+"""Tables to which every batch of `record` may append."""

@@ -1,0 +1,269 @@
+"""When to start workers for a group that has none: decided from its members, its offsets and its unread messages.
+
+The command `wakeroll wake` runs it with Kafka and processes. The caller provides the time: `now_ms` is a monotonic
+clock, in milliseconds.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from wakeroll_model import config
+from wakeroll_model.queue import Queue
+
+UNKNOWN_MS = 15_000
+"""How long messages stay unread before a worker is started, if it is not known whether the group has members, ms. A
+member commits three times in this time by default."""
+STUCK_MS = 1_800_000
+"""How long messages stay unread before a worker is started, if the group has members, ms: the longest session. The
+members can be gone without a decision that says so, if the coordinator lost its state."""
+RETURN_MS = 120_000
+"""How long members may take to return after the coordinator lost its state, ms: the longest session of a profile."""
+SETTLE_MS = 10_000
+"""How long after the end of a worker its last decisions (commits, and that it left) may arrive, ms."""
+FRUITLESS = 3
+"""After so many workers that joined and ended successfully without a commit, the rest of a queue probably consists of
+records that nobody commits. Fewer would not do, because a worker may end before its first message arrives."""
+RECHECK_MS = 3_600_000
+"""After this time one more worker is started for such a rest, ms: the messages may have been unreadable for a while,
+for example because their partition had no leader."""
+
+
+class WakeRules(Struct, frozen=True, kw_only=True):
+    """Limits of a sleeping group."""
+
+    most_workers: int = 1
+    """Largest number of workers at a time. No more are started than there are queues with unread messages."""
+    first_backoff_ms: int = 1_000
+    """Pause after a worker that failed; doubled with each further failure."""
+    longest_backoff_ms: int = 300_000
+    longest_sleep_ms: int = config.FORGET_MS // 2
+    """A worker is also started after this time without members: a group without members is forgotten after a week,
+    with its offsets."""
+
+
+class Wanted(Struct, frozen=True):
+    """A worker is to be started."""
+
+    queues: tuple[Queue, ...]
+    """Queues with unread messages, sorted; none if the group would be forgotten otherwise."""
+
+
+class _Unread(Struct):
+    end: int
+    """The end of the queue, as far as known."""
+    due_ms: int
+    """When the messages may be read."""
+    since_ms: int
+    """When they were noticed or, if that is later, when the committed offset last changed."""
+    fruitless: int = 0
+    """Number of workers in a row that ended successfully without a commit in this queue."""
+
+
+class _Settled(Struct):
+    end: int
+    """End up to which workers found nothing more to do."""
+    recheck_ms: int
+    """When one more worker is to look."""
+
+
+class SleepingGroup:
+    """The state of a group whose workers run only while there is something to read. It begins without knowledge."""
+
+    def __init__(self, rules: WakeRules, asleep_since_ms: int) -> None:
+        """Begin without workers.
+
+        Args:
+            rules: the limits.
+            asleep_since_ms: when the last decision about the group was made, by the clock of `now_ms`.
+        """
+        self.members: int | None = None
+        """Number of members; None: not known."""
+        self.running = 0
+        """Number of started workers that have not ended."""
+        self._rules = rules
+        self._committed: dict[Queue, int] = {}
+        self._unread: dict[Queue, _Unread] = {}
+        self._settled: dict[Queue, _Settled] = {}
+        """Queues whose rest needs no worker for now. Kafka's own records, such as those that end a transaction, are
+        behind the last message and are never committed."""
+        self._sought: set[Queue] = set()
+        """Queues for which the workers of now were started. Others may have messages that are not due yet."""
+        self._has_joined = False
+        """Whether the group had a member since the last worker was started."""
+        self._first: dict[Queue, int] = {}
+        """Queue -> its first message that is not deleted, as far as known."""
+        self._progressed: set[Queue] = set()
+        """Queues whose committed offset changed since the last worker was started."""
+        self._finished_ms: int | None = None
+        """When the last worker ended successfully; None if it failed, if another one runs or if that is settled."""
+        self._failures = 0
+        self._not_before_ms = 0
+        self._asleep_since_ms = asleep_since_ms
+
+    def has_members(self, members: int | None, now_ms: int) -> None:
+        """Note the number of members; None if it is not known."""
+        self._has_joined |= bool(members)
+        if members != self.members:
+            if members is None:
+                self._not_before_ms = max(self._not_before_ms, now_ms + RETURN_MS)
+            self.members, self._asleep_since_ms = members, now_ms
+
+    def member_expired(self) -> None:
+        """Note that a member's session ended without a farewell: it may have left messages unprocessed."""
+        self._finished_ms = None
+        self._settled.clear()
+
+    def committed(self, queue: Queue, offset: int, now_ms: int) -> None:
+        """Note the committed offset of a queue: the next message to consume."""
+        if self._committed.get(queue) == offset:
+            return
+        self._committed[queue] = offset
+        self._progressed.add(queue)
+        if queue in self._settled and offset < self._settled[queue].end:
+            del self._settled[queue]
+        if (unread := self._unread.get(queue)) is not None:
+            unread.since_ms, unread.fruitless = now_ms, 0
+            if offset >= unread.end:
+                del self._unread[queue]
+
+    def forgotten(self) -> None:
+        """Note that the coordinator has forgotten the group and its offsets."""
+        self._committed.clear()
+        self._settled.clear()
+        self._unread.clear()
+
+    def grown(self, queue: Queue, end: int, delay_ms: int, now_ms: int) -> None:
+        """Note that a queue has messages up to `end`, of which the first may be read in `delay_ms`."""
+        if end > self.read_up_to(queue):
+            before = self._unread.get(queue)
+            if before is None:
+                self._unread[queue] = _Unread(end, now_ms + delay_ms, now_ms)
+            else:
+                before.end = max(before.end, end)
+
+    def found(self, queue: Queue, first: int, end: int, delay_ms: int, now_ms: int) -> None:
+        """Note the first offset and the end of a queue as Kafka returns them; they replace what was believed."""
+        self._first[queue] = first
+        if end < self._committed.get(queue, 0):  # the topic was recreated
+            del self._committed[queue]
+            self._settled.pop(queue, None)
+        if queue in self._settled and end < self._settled[queue].end:  # the end was a wrong hint
+            del self._settled[queue]
+        if (unread := self._unread.get(queue)) is not None:
+            unread.end = end
+            if end <= self.read_up_to(queue):
+                del self._unread[queue]
+        self.grown(queue, end, delay_ms, now_ms)
+
+    def keep_only(self, queues: Iterable[Queue]) -> None:
+        """Forget the messages of all other queues: their topics are deleted."""
+        kept = set(queues)
+        of_queue: dict[Queue, Any]
+        for of_queue in (self._unread, self._settled, self._first):
+            for queue in of_queue.keys() - kept:
+                del of_queue[queue]
+
+    def read_up_to(self, queue: Queue) -> int:
+        """Return the offset from which a message of this queue needs a worker.
+
+        A queue without a committed offset counts from its first message.
+        """
+        settled = self._settled.get(queue)
+        return max(self._committed.get(queue, 0), self._first.get(queue, 0), settled.end if settled else 0)
+
+    def asleep(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """Return those of these queues that have no unread messages, with the offset from which to wait for some."""
+        return {queue: self.read_up_to(queue) for queue in queues if queue not in self._unread}
+
+    def wanted(self, now_ms: int) -> Wanted | None:
+        """Return whether one more worker must be started now, and for which queues. The caller then starts it."""
+        if self._is_settling(now_ms):
+            return None
+        self._recheck(now_ms)
+        if self.running >= self._rules.most_workers or now_ms < self._not_before_ms:
+            return None
+        patience_ms = self._patience_ms()
+        queues = sorted(
+            queue
+            for queue, unread in self._unread.items()
+            if unread.due_ms <= now_ms and now_ms - unread.since_ms >= patience_ms
+        )
+        if len(queues) > self.running:
+            self._sought.update(queues)
+            return Wanted(tuple(queues))
+        slept_ms = now_ms - self._asleep_since_ms
+        is_alone = not self.members and not self.running
+        return Wanted(()) if is_alone and slept_ms >= self._rules.longest_sleep_ms else None
+
+    def started(self) -> None:
+        """Note that a worker was started."""
+        self.running += 1
+        self._finished_ms = None
+        self._has_joined = bool(self.members)
+        self._progressed.clear()
+
+    def ended(self, *, succeeded: bool, now_ms: int) -> int:
+        """Note that a worker has ended; return the pause before the next one, ms.
+
+        Another one is started after a pause if this one failed, or if it succeeded without a commit. After three of
+        the latter that had joined, none is started for an hour, unless there are further messages.
+        """
+        self.running -= 1
+        if succeeded:
+            self._finished_ms = now_ms
+            # The remaining workers were enough; without a pause, others would come and go.
+            pause_ms = SETTLE_MS if self.running else 0
+        else:
+            self._finished_ms = None
+            pause_ms = self._next_backoff_ms()
+        self._not_before_ms = now_ms + pause_ms
+        return pause_ms
+
+    def _is_settling(self, now_ms: int) -> bool:
+        """If the last worker found nothing to do, pause before the next one, or wait for further messages.
+
+        Return whether its last decisions are still missing.
+        """
+        if self._finished_ms is None or self.running:
+            return False
+        is_late = now_ms - self._finished_ms > SETTLE_MS
+        if self.members and not is_late:
+            return True
+        if not (self._has_joined or self._progressed):  # it cannot have looked: there may be no coordinator
+            self._not_before_ms = self._finished_ms + self._next_backoff_ms()
+        elif self.members or not is_late:  # other members did not read these messages either
+            self._failures = 0
+            for queue in self._sought & (self._unread.keys() - self._progressed):
+                unread = self._unread[queue]
+                unread.since_ms, unread.fruitless = now_ms, unread.fruitless + 1
+                pause_ms = self._rules.first_backoff_ms << (unread.fruitless - 1)
+                self._not_before_ms = max(self._not_before_ms, now_ms + pause_ms)
+                if unread.fruitless >= FRUITLESS:
+                    self._settled[queue] = _Settled(unread.end, now_ms + RECHECK_MS)
+                    del self._unread[queue]
+        self._finished_ms = None
+        self._sought.clear()
+        return False
+
+    def _recheck(self, now_ms: int) -> None:
+        """Let one more worker look for messages where others found none long ago."""
+        if self.members:
+            return
+        for queue in [queue for queue, settled in self._settled.items() if settled.recheck_ms <= now_ms]:
+            end = self._settled.pop(queue).end
+            if end > self.read_up_to(queue):
+                self._unread[queue] = _Unread(end, now_ms, now_ms, FRUITLESS - 1)
+
+    def _next_backoff_ms(self) -> int:
+        self._failures = 1 if self._progressed else self._failures + 1
+        # The shift is bounded, because a group may fail for months.
+        return min(self._rules.first_backoff_ms << min(self._failures - 1, 32), self._rules.longest_backoff_ms)
+
+    def _patience_ms(self) -> int:
+        """Return how long messages must be unread before a worker is started."""
+        if self.members is None:
+            return UNKNOWN_MS
+        # The workers that were started are members too.
+        return STUCK_MS if self.members > self.running else 0

@@ -1,0 +1,294 @@
+"""Commands that change the committed offsets or the settings of a group.  They do not need Spark."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.table import Table
+
+from wakeroll.admin import Admin
+from wakeroll.errors import InvalidUsage
+from wakeroll.keys import warning_of
+from wakeroll.operator_requests import ResetOutcome
+from wakeroll.reset import ResetPlan, ResetTarget, queue_of, time_of
+from wakeroll_model import config as defaults
+from wakeroll_pipeline.cli.options import (
+    Bootstrap,
+    ConfigFile,
+    GroupName,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    Prefix,
+    settings_of,
+)
+from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.kafka.rights_check import require_rights
+from wakeroll_pipeline.settings import Settings
+
+log = logging.getLogger("wakeroll")
+out = Output(highlight=False)
+
+ToFirst = Annotated[bool, typer.Option("--to-first", help="Reset to the first message that Kafka still has.")]
+ToLast = Annotated[bool, typer.Option("--to-last", help="Reset to the end offset: all present messages are skipped.")]
+ToOffset = Annotated[
+    int | None,
+    typer.Option(
+        "--to-offset",
+        help="Reset to this offset (of the next message); it must lie within each queue, whose end offset counts.",
+    ),
+]
+ToTime = Annotated[
+    str | None,
+    typer.Option(
+        "--to-time",
+        metavar="TIME",
+        help="Reset to the first message at or after this time: 2026-07-01T03:00:00Z, or epoch ms.",
+    ),
+]
+Topic = Annotated[str | None, typer.Option("--topic", help="Change this topic only; default: all topics of the group.")]
+QueueName = Annotated[
+    str | None,
+    typer.Option("--queue", metavar="TOPIC-N", help="Reset this queue only, such as orders-3; default: all queues."),
+]
+FromGroup = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="GROUP", help="Kafka's group that has the offsets; default: the one with the same name."
+    ),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Carry out the plan; default: show it only.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing (the default).")]
+By = Annotated[
+    str | None, typer.Option("--by", help="Name of the operator in the recorded request; default: user@host.")
+]
+
+Profile = Annotated[
+    str | None, typer.Option(help=f"Preset of several settings: {' or '.join(defaults.PROFILES)} (default: wakeroll).")
+]
+StrategyName = Annotated[
+    str | None, typer.Option(help="Strategy that assigns the queues; it overrides the strategy that the members name.")
+]
+StrategyParams = Annotated[
+    str | None, typer.Option(metavar="JSON", help="Parameters of the strategy, as a JSON object (default: none).")
+]
+Handover = Annotated[
+    str | None,
+    typer.Option(help="How queues change owners: cooperative, or eager as in RocketMQ (default: cooperative)."),
+]
+HeartbeatMs = Annotated[
+    int | None,
+    typer.Option(help=f"Interval between two heartbeats of a member (ms; default: {defaults.HEARTBEAT_MS})."),
+]
+SessionTimeoutMs = Annotated[
+    int | None,
+    typer.Option(
+        help=f"Evict a member after this long without a heartbeat (ms; default: {defaults.SESSION_TIMEOUT_MS})."
+    ),
+]
+RebalanceIntervalMs = Annotated[
+    int | None,
+    typer.Option(
+        help=f"Interval between two reviews of preferences and weights (ms; default: {defaults.REBALANCE_INTERVAL_MS})."
+    ),
+]
+SettleMs = Annotated[
+    int | None, typer.Option(help=f"Minimum time between two new targets (ms; default: {defaults.SETTLE_MS}).")
+]
+RevokeTimeoutMs = Annotated[
+    int | None,
+    typer.Option(
+        help="Take a revoked queue from a member that has not released it after this long "
+        f"(ms; default: {defaults.REVOKE_TIMEOUT_MS})."
+    ),
+]
+MaxMembers = Annotated[
+    int | None,
+    typer.Option(
+        help=f"Reject clients that join a group of this many members (count; default: {defaults.MAX_MEMBERS})."
+    ),
+]
+
+
+def reset_offsets(
+    group: GroupName,
+    to_first: ToFirst = False,
+    to_last: ToLast = False,
+    to_offset: ToOffset = None,
+    to_time: ToTime = None,
+    topic: Topic = None,
+    queue: QueueName = None,
+    execute: Execute = False,
+    dry_run: DryRun = False,
+    by: By = None,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Reset the committed offsets of a group, also while members are online; without --execute, show the plan only."""
+    _check_modes(execute, dry_run)
+    where = _where(to_first, to_last, to_offset, to_time)
+    only = None if queue is None else queue_of(queue)
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    with _admin(settings) as admin:
+        _carry_out(admin, admin.plan_reset(group, where, topic=topic, queue=only), execute, by)
+
+
+def import_offsets(
+    group: GroupName,
+    from_group: FromGroup = None,
+    topic: Topic = None,
+    execute: Execute = False,
+    dry_run: DryRun = False,
+    by: By = None,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Take over the committed offsets of a group of Kafka's own that has no members; without --execute, show the plan.
+
+    Kafka's group stays as it is.  Start the consumers of wakeroll afterwards.
+    """
+    _check_modes(execute, dry_run)
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    with _admin(settings) as admin:
+        _carry_out(admin, admin.plan_import(group, kafka_group=from_group, topic=topic), execute, by)
+
+
+def configure(
+    group: GroupName,
+    profile: Profile = None,
+    strategy: StrategyName = None,
+    strategy_params: StrategyParams = None,
+    handover: Handover = None,
+    heartbeat_ms: HeartbeatMs = None,
+    session_timeout_ms: SessionTimeoutMs = None,
+    rebalance_interval_ms: RebalanceIntervalMs = None,
+    settle_ms: SettleMs = None,
+    revoke_timeout_ms: RevokeTimeoutMs = None,
+    max_members: MaxMembers = None,
+    by: By = None,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Change the settings of a group; without any setting, request a rebalance.
+
+    A setting that is not named keeps its value.  The defaults are the values of a new group.
+    """
+    named: dict[str, Any] = {
+        "profile": profile,
+        "strategy": strategy,
+        "strategy_params": None if strategy_params is None else _object_of(strategy_params),
+        "handover": handover,
+        "heartbeat_ms": heartbeat_ms,
+        "session_timeout_ms": session_timeout_ms,
+        "rebalance_interval_ms": rebalance_interval_ms,
+        "settle_ms": settle_ms,
+        "revoke_timeout_ms": revoke_timeout_ms,
+        "max_members": max_members,
+    }
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    with _admin(settings) as admin, out.status("waiting for the coordinator"):
+        done = admin.configure(group, by=by, **{name: value for name, value in named.items() if value is not None})
+    out.print(
+        f"[bold]{done.group_id}[/] is configured in epoch {done.epoch}: strategy {done.strategy or '-'}, "
+        f"{done.clients} members, {done.queues} queues, {done.moved} moved"
+    )
+    for note in done.notes:
+        out.print(f"note: {note}", markup=False)
+
+
+def _check_modes(execute: bool, dry_run: bool) -> None:
+    if execute and dry_run:
+        raise InvalidUsage("--execute and --dry-run exclude each other; use only one of them")
+
+
+def _carry_out(admin: Admin, plan: ResetPlan, execute: bool, by: str | None) -> None:
+    """Show a plan, and carry it out if that is wanted."""
+    out.print(_plan_table(plan))
+    for note in plan.notes:
+        out.print(f"note: {note}", markup=False)
+    if not execute:
+        out.print("nothing has changed; repeat the command with --execute to carry out the plan")
+        return
+    with out.status("waiting for the coordinator"):
+        outcome = admin.reset(plan, by=by)
+    out.print(_outcome_table(outcome))
+
+
+@contextmanager
+def _admin(settings: Settings) -> Iterator[Admin]:
+    connection = settings.connection
+    if settings.keys and (warning := warning_of(settings.keys)):
+        log.warning("%s", warning)
+    require_rights(connection, ["operator"])
+    with Admin(
+        connection.bootstrap,
+        kafka_config=connection.config,
+        prefix=connection.topics.prefix,
+        keys=settings.keys,
+    ) as admin:
+        yield admin
+
+
+def _where(to_first: bool, to_last: bool, to_offset: int | None, to_time: str | None) -> ResetTarget:
+    """Return the only target that the options name."""
+    given: list[ResetTarget] = []
+    if to_first:
+        given.append("first")
+    if to_last:
+        given.append("last")
+    if to_offset is not None:
+        given.append(to_offset)
+    if to_time is not None:
+        given.append(time_of(to_time))
+    if len(given) != 1:
+        raise InvalidUsage(
+            f"{len(given)} targets are named; use exactly one of --to-first, --to-last, --to-offset, --to-time"
+        )
+    return given[0]
+
+
+def _object_of(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise InvalidUsage(f"--strategy-params is {text!r}; it must be a JSON object ({error})") from None
+
+
+def _plan_table(plan: ResetPlan) -> Table:
+    table = Table(title=f"{plan.group_id} {plan.asked}")
+    own = any(row.client_id for row in plan.rows)
+    for name in ("queue", "client") if own else ("queue",):
+        table.add_column(name)
+    for name in ("committed", "new", "difference"):
+        table.add_column(name, justify="right")
+    for row in plan.rows:
+        committed = "unknown" if row.committed is None else str(row.committed)
+        difference = "" if row.difference is None else f"{row.difference:+}"
+        head = (str(row.queue), row.client_id) if own else (str(row.queue),)
+        table.add_row(*head, committed, str(row.offset), difference)
+    return table
+
+
+def _outcome_table(outcome: ResetOutcome) -> Table:
+    table = Table(title=f"done, in epoch {outcome.rebalance.epoch}")
+    table.add_column("queue")
+    table.add_column("offset", justify="right")
+    table.add_column("of client" if outcome.is_broadcasting else "assigned again to")
+    for (queue, client_id), decision in sorted(outcome.offsets.items()):
+        table.add_row(str(queue), str(decision.offset), client_id or "no owner yet")
+    return table

@@ -1,0 +1,153 @@
+"""The `check` command: data quality rules on the tables and views."""
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from wakeroll.errors import InvalidUsage, missing_extra
+from wakeroll.reset import time_of
+from wakeroll_model.rows import TABLES
+from wakeroll_pipeline.cli.open_ledger import ledger, session, warehouse_of
+from wakeroll_pipeline.cli.options import ConfigFile, EngineName, Home, TablesAt, settings_of
+from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from wakeroll_pipeline.questions.quality.expectation_suites import Gate, RuleResult
+
+out = Output(highlight=False)
+
+Version = Annotated[
+    int | None,
+    typer.Option(
+        "--version",
+        metavar="N",
+        min=0,
+        help="Check --table at Delta version N, and the other tables as of the same moment; default: newest.",
+    ),
+]
+OnlyTable = Annotated[
+    str | None,
+    typer.Option("--table", metavar="TABLE", help="Check the rules of this table or view only; default: all rules."),
+]
+Docs = Annotated[
+    Path | None,
+    typer.Option("--docs", metavar="FOLDER", help="Folder for Data Docs (HTML); default: quality, in --home."),
+]
+
+
+def check(
+    version: Version = None,
+    at: TablesAt = None,
+    table: OnlyTable = None,
+    docs: Docs = None,
+    engine: EngineName = "duckdb",
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Check the data quality rules, on the newest or past versions of the tables; exit code 1 if a rule is broken."""
+    try:
+        from wakeroll_pipeline.questions.quality.expectation_suites import Gate
+    except ModuleNotFoundError as missing:
+        raise missing_extra("`check`", "quality", missing) from None
+    from wakeroll_pipeline.questions.quality.all_rules import all_rules
+
+    if version is not None and (at is not None or table not in TABLES):
+        raise InvalidUsage(f"--version needs --table and excludes --at; --table must be one of {', '.join(TABLES)}")
+    at_ms = None if at is None else int(time_of(at))
+    known = {rule.table for rules in all_rules().values() for rule in rules}
+    if table is not None and table not in known:
+        raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
+    settings = settings_of(config, home=home)
+    asked = None if version is None or table is None else (table, version)
+    new_gate = partial(Gate, docs or settings.work_folder / "quality", engine)
+    run = _check_in_spark if engine == "spark" else _check_in_duckdb
+    outcomes, versions, gate = run(settings, new_gate, asked, at_ms, None if table is None else {table})
+    with out.status("writing Data Docs"):
+        page = gate.write_docs()
+    broken = [outcome for outcome in outcomes if outcome.broken]
+    out.print(_rules_table(outcomes))
+    if broken:
+        out.print(_rows_table(broken))
+    where = (
+        ""
+        if (asked, at_ms) == (None, None)
+        else f" of {', '.join(f'{name} {number}' for name, number in versions.items())}"
+    )
+    said = f"[red]{len(broken)} broken[/]" if broken else "[green]all hold[/]"
+    out.print(f"{len(outcomes)} rules{where}: {said}; Data Docs: {page}", soft_wrap=True)
+    raise typer.Exit(1 if broken else 0)
+
+
+_Checked = tuple["Sequence[RuleResult]", Mapping[str, int], "Gate"]
+"""The result of each rule; table -> the Delta version that was read, empty: the newest; and the gate."""
+
+
+def _check_in_duckdb(
+    settings: Settings,
+    new_gate: "Callable[[], Gate]",
+    version: tuple[str, int] | None,
+    at_ms: int | None,
+    names: set[str] | None,
+) -> _Checked:
+    with ledger(settings, out, version=version, at_ms=at_ms) as opened:
+        from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
+        from wakeroll_pipeline.questions.quality.check_in_duckdb import check_in_duckdb
+
+        assert isinstance(opened, DuckLedger)
+        gate = new_gate()
+        return check_in_duckdb(opened, gate, names), opened.versions, gate
+
+
+def _check_in_spark(
+    settings: Settings,
+    new_gate: "Callable[[], Gate]",
+    version: tuple[str, int] | None,
+    at_ms: int | None,
+    names: set[str] | None,
+) -> _Checked:
+    warehouse = warehouse_of(settings)
+    with session(settings, out, for_minutes=True) as spark:
+        from wakeroll_pipeline.ledger.tables import commits_of, open_views
+        from wakeroll_pipeline.ledger.time_travel import versions_when
+        from wakeroll_pipeline.questions.quality.all_rules import check as check_in_spark
+
+        versions = versions_when(partial(commits_of, spark, warehouse), version, at_ms)
+        open_views(spark, warehouse, versions)
+        gate = new_gate()  # Great Expectations starts a session of its own, without Delta, if there is none
+        return check_in_spark(spark, gate, names), versions or {}, gate
+
+
+def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:
+    """Return a table of each rule that compares rows and each broken rule; count the other rules per table."""
+    table = Table(title="rules")
+    table.add_column("table or view")
+    table.add_column("rule")
+    table.add_column("rows that break it", justify="right")
+    declared = Counter(one.rule.table for one in outcomes if not one.rule.compares and not one.broken)
+    for name, count in declared.items():
+        table.add_row(name, f"declared columns: types, nulls, values ({count} rules)", "[green]ok[/]")
+    for one in outcomes:
+        if one.broken or one.rule.compares:
+            table.add_row(one.rule.table, one.rule.says, f"[red]{one.broken}[/]" if one.broken else "[green]ok[/]")
+    return table
+
+
+def _rows_table(broken: "Sequence[RuleResult]") -> Table:
+    table = Table(title="the first rows that break a rule", show_lines=True)
+    for name in ("rule", "row", "found", "expected"):
+        table.add_column(name)
+    for one in broken:
+        for row in one.rows:
+            found = row.get("found", row.get(one.rule.column))
+            key = {name: value for name, value in row.items() if name not in ("at", "found", "expected")}
+            where = row.get("at") or ", ".join(f"{name} {value}" for name, value in key.items())
+            table.add_row(one.rule.name, str(where), str(found), row.get("expected") or one.rule.says)
+    return table

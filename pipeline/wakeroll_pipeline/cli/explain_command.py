@@ -1,0 +1,46 @@
+"""The `explain` command: why a queue has its owner."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from wakeroll.epoch_ms import EpochMs
+from wakeroll.reset import queue_of, time_of
+from wakeroll_pipeline.cli.open_ledger import ledger
+from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, GroupOption, Home, LogAt, settings_of
+from wakeroll_pipeline.cli.output import Output, write_document
+
+out = Output(highlight=False)
+
+OfQueue = Annotated[
+    str,
+    typer.Option("--queue", metavar="TOPIC-N", help="Queue to explain, such as orders-3.", show_default=False),
+]
+
+
+def explain(
+    group: GroupOption,
+    queue: OfQueue,
+    at: LogAt = None,
+    as_json: AsJson = False,
+    engine: EngineName = "duckdb",
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Show the owner of a queue and the steps that led to it, with times: event, rebalance, hand-over, assignment."""
+    from wakeroll_pipeline.questions.explain import explain as explained
+
+    asked, at_ms = queue_of(queue), None if at is None else int(time_of(at))
+    with ledger(settings_of(config, home=home), out, engine) as opened:
+        found = explained(opened, group, asked, at_ms)
+    if as_json:
+        write_document({"answer": found.answer, "steps": [step._asdict() for step in found.steps]})
+        return
+    out.print(found.answer, style="bold")
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for _ in ("when", "what", "which record"):
+        table.add_column()
+    for step in found.steps:
+        table.add_row(str(EpochMs(step.at_ms)), step.what, f"[dim]{step.where}[/]" if step.where else "")
+    out.print(table)

@@ -1,0 +1,114 @@
+"""Answers from Kafka: the newest snapshots of the tables, if there are any, then the control topics to their ends."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from wakeroll.epoch_ms import now_ms
+from wakeroll.errors import InvalidUsage, missing_extra
+from wakeroll_model.config import DARK_MS
+from wakeroll_pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from wakeroll_pipeline.live.followed_brokers import FollowedBrokers
+    from wakeroll_pipeline.live.live_model import LiveModel
+    from wakeroll_pipeline.live.view_structs import GroupView, Health
+
+_NAMED = 20
+"""Names of groups in the error about an unknown one."""
+
+
+@contextmanager
+def followed(settings: Settings) -> Iterator["FollowedBrokers"]:
+    """Follow the brokers of a deployment; the reading begins at once.
+
+    The view reports outages, so the log lines about them are suppressed.
+
+    Raises:
+        InvalidUsage: a package is missing, or the settings are not valid.
+    """
+    try:
+        from wakeroll_pipeline.live.followed_brokers import followed_brokers
+    except ModuleNotFoundError as missing:
+        raise missing_extra("a live answer", "ask", missing) from None
+    logger = logging.getLogger("wakeroll_pipeline")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with followed_brokers(settings) as brokers:
+            yield brokers
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def live_model(settings: Settings, out: Console) -> Iterator["LiveModel"]:
+    """Provide the state of all groups at the end of the log, and keep following it.
+
+    Args:
+        settings: of the deployment; they name the brokers.
+        out: shows a spinner while the log is read.
+
+    Raises:
+        NotReachable: the log cannot be read.
+        InvalidUsage: a package is missing, or the settings are not valid.
+    """
+    with followed(settings) as brokers:
+        with out.status("reading the log"):
+            brokers.wait_until_current(threading.Event())
+        yield brokers.model
+
+
+def view_of(model: "LiveModel", group_id: str) -> "GroupView":
+    """Return the view of a group.
+
+    Raises:
+        InvalidUsage: there is no such group; the message names the first existing groups.
+    """
+    view = model.group_view(group_id, time.monotonic())
+    if view is None:
+        raise InvalidUsage(unknown_group(model, group_id))
+    return view
+
+
+def unknown_group(model: "LiveModel", group_id: str | None) -> str:
+    """Return the sentence about a group that does not exist."""
+    names = [one.group_id for one in model.groups_view(time.monotonic()).groups]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"no group {group_id!r}; the groups are: {', '.join(names[:_NAMED]) or 'none yet'}{more}"
+
+
+def tick_of(model: "LiveModel") -> int | None:
+    """Return the time of the newest tick (epoch ms) in the shard of groups that is the least current; None if none."""
+    ticks = [one.shard.tick_ms for one in model.shards.values() if one.kind == "groups"]
+    return min((at_ms for at_ms in ticks if at_ms), default=None)
+
+
+def age_of(tick_ms: int | None) -> int | None:
+    """Return the age of a tick (ms), by this machine's clock."""
+    return None if tick_ms is None else max(now_ms() - tick_ms, 0)
+
+
+def print_age(health: "Health", tick_ms: int | None, out: Console) -> None:
+    """Print how old an answer is, and what a reader must know about it."""
+    age_ms = age_of(tick_ms)
+    if age_ms is None:
+        out.print("live, but no tick is in the log yet: is an observer running?", style="yellow")
+    elif age_ms > DARK_MS:
+        age = f"{age_ms / 1_000:.0f} s"
+        out.print(f"live, but the newest tick is {age} old: is an observer running?", style="yellow")
+    else:
+        out.print(f"live: the newest tick is {age_ms} ms old")
+    for notice in health.notices:
+        if notice.kind != "no-ticks":
+            out.print(f"{notice.level}: {notice.text}", style="yellow", markup=False)
+
+
+def provenance(health: "Health", tick_ms: int | None) -> dict[str, Any]:
+    """Return what a JSON answer says about its own age."""
+    return {"source": "live", "tick_age_ms": age_of(tick_ms), "notices": health.notices}

@@ -1,0 +1,88 @@
+"""The lag of groups now: committed offsets from the control topics, ends of the queues from the brokers."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.view_structs import GroupView, QueueRow
+
+
+class LagOfQueue(Struct, frozen=True, kw_only=True):
+    """The lag of a group in one queue. In a broadcasting group, the lowest committed offset of the members counts."""
+
+    group_id: str
+    topic: str
+    broker: str
+    queue_id: int
+    committed_offset: int
+    end_offset: int
+    lag_messages: int
+    lag_ms: int
+    """For how long the oldest message has waited (ms); 0 if none waits."""
+    lag_is_longer: bool
+    """Whether it may have waited for longer: the end of the queue is known from `lag_ms` ago on only."""
+    as_of_ms: int
+    """Log time (epoch ms)."""
+
+
+class LagOfGroup(Struct, frozen=True, kw_only=True):
+    """The lag of a group in all queues with a committed offset."""
+
+    group_id: str
+    queues: int
+    lag_messages: int
+    max_lag_messages: int
+    """Largest lag of a queue."""
+    max_lag_ms: int
+    """For how long the oldest message of all queues has waited (ms); 0 if none waits."""
+    lag_is_longer: bool
+    as_of_ms: int
+
+
+def lag_of_queues(view: GroupView) -> list[LagOfQueue]:
+    """Return the lag in each queue that has a committed offset and a known end, the largest first."""
+    rows = [
+        _row(view, queue)
+        for queue in view.queues
+        if queue.committed_offset is not None and queue.lag_messages is not None
+    ]
+    return sorted(rows, key=lambda row: (-row.lag_messages, row.topic, row.broker, row.queue_id))
+
+
+def _row(view: GroupView, queue: QueueRow) -> LagOfQueue:
+    since_ms, as_of_ms = queue.behind_since_ms, view.health.as_of_ms
+    return LagOfQueue(
+        group_id=view.summary.group_id,
+        topic=queue.topic,
+        broker=queue.broker,
+        queue_id=queue.queue_id,
+        committed_offset=queue.committed_offset or 0,
+        end_offset=queue.end_offset or 0,
+        lag_messages=queue.lag_messages or 0,
+        lag_ms=0 if since_ms is None else max(as_of_ms - since_ms, 0),
+        lag_is_longer=queue.behind_is_longer,
+        as_of_ms=as_of_ms,
+    )
+
+
+def lag_of_groups(model: LiveModel, now_s: float) -> list[LagOfGroup]:
+    """Return the lag of each group with a committed offset, the largest first."""
+    return sorted(_groups(model, now_s), key=lambda row: (-row.lag_messages, row.group_id))
+
+
+def _groups(model: LiveModel, now_s: float) -> Iterator[LagOfGroup]:
+    for summary in model.groups_view(now_s).groups:
+        view = model.group_view(summary.group_id, now_s)
+        rows: Sequence[LagOfQueue] = [] if view is None else lag_of_queues(view)
+        if rows:
+            oldest = max(rows, key=lambda row: row.lag_ms)
+            yield LagOfGroup(
+                group_id=summary.group_id,
+                queues=len(rows),
+                lag_messages=sum(row.lag_messages for row in rows),
+                max_lag_messages=rows[0].lag_messages,
+                max_lag_ms=oldest.lag_ms,
+                lag_is_longer=oldest.lag_is_longer,
+                as_of_ms=oldest.as_of_ms,
+            )

@@ -1,0 +1,107 @@
+"""The ledger of a home, and Spark sessions, for the commands that need them.
+
+DuckDB, deltalake and PySpark are imported in the functions that need them: a help text does not wait for them.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from wakeroll.errors import InvalidUsage, missing_extra
+from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.ledger.view_queries import Engine
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.place import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def session(settings: Settings, out: Console, *, for_minutes: bool = False) -> Iterator["SparkSession"]:
+    """Provide a Spark session: the active one of this process, or a new one that is stopped at the end.
+
+    Args:
+        settings: of the deployment.
+        out: shows a spinner while a new session starts and works.  Spark's own output goes to a log file.
+        for_minutes: passed to `start_brief_session`.
+
+    Raises:
+        InvalidUsage: PySpark is not installed.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as missing:
+        raise missing_extra("--engine spark", "spark", missing) from None
+    from wakeroll_pipeline.spark.session import start_brief_session
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    with out.status("starting Spark (some seconds)"):
+        spark = start_brief_session(settings, "wakeroll ask", for_minutes=for_minutes)
+    try:
+        with out.status("reading"):
+            yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def ledger(
+    settings: Settings,
+    out: Console,
+    engine: Engine = "duckdb",
+    version: tuple[str, int] | None = None,
+    at_ms: int | None = None,
+) -> Iterator[Ledger]:
+    """Open the ledger of a home.
+
+    Args:
+        settings: of the deployment; they name the home.
+        out: shows a spinner while the engine works.
+        engine: program that reads the tables.
+        version: a table and its Delta version; the other tables are read as of the same moment.  None: the newest.
+        at_ms: moment as of which all tables are read (epoch ms); None: the newest versions.
+
+    Raises:
+        InvalidUsage: the home has no tables, or no versions of that moment; the tables are too large for DuckDB in one
+            process; the engine is not installed.
+    """
+    from wakeroll_pipeline.ledger.time_travel import versions_when
+
+    warehouse = warehouse_of(settings)
+    if engine == "spark":
+        with session(settings, out) as spark:
+            from wakeroll_pipeline.ledger import tables
+            from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+
+            commits = partial(tables.commits_of, spark, warehouse)
+            tables.open_views(spark, warehouse, versions_when(commits, version, at_ms))
+            yield SparkLedger(spark)
+        return
+    try:
+        from wakeroll_pipeline.ledger.duck_ledger import commits_of, duck_ledger
+    except ModuleNotFoundError as missing:
+        raise missing_extra("reading the tables", "ask", missing) from None
+    with out.status("reading"):
+        versions = versions_when(partial(commits_of, warehouse), version, at_ms)
+        with duck_ledger(warehouse, versions) as opened:
+            yield opened
+
+
+def warehouse_of(settings: Settings) -> Place:
+    """Return the folder of the tables; check that it exists before an engine starts.
+
+    Raises:
+        InvalidUsage: the folder does not exist.
+        StorageFailed: the store of a remote folder did not answer.
+    """
+    if not small_files.exists(settings.warehouse):
+        raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
+    return settings.warehouse

@@ -1,0 +1,158 @@
+"""The `replay` command: decide again from the archived log, and compare with the recorded decisions."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.table import Table
+
+from wakeroll.errors import InvalidUsage
+from wakeroll.reset import time_of
+from wakeroll_model.decision_order import without_era
+from wakeroll_pipeline.cli.open_ledger import ledger
+from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
+from wakeroll_pipeline.cli.output import Output, write_document
+from wakeroll_pipeline.ledger.ledger import Ledger
+
+if TYPE_CHECKING:
+    from wakeroll_pipeline.ledger.archived_log import Period
+    from wakeroll_pipeline.questions.replay_check import Checked, Difference
+
+out = Output(highlight=False)
+
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="TIME",
+        help="First moment to replay, in the log's time: 2026-07-01T03:00:00Z, or epoch ms; default: the oldest event.",
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to", metavar="TIME", help="First moment not to replay, in the same form; default: after the newest event."
+    ),
+]
+OnlyGroup = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="GROUP",
+        help="Compare the decisions about this group only, without those about its held pulls; default: all groups.",
+    ),
+]
+
+
+def replay(
+    from_: From = None,
+    to: To = None,
+    group: OnlyGroup = None,
+    as_json: AsJson = False,
+    engine: EngineName = "duckdb",
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Decide again from the archived log, and compare with the recorded decisions byte for byte.
+
+    The exit code is 1 if a decision differs or cannot be compared.
+    """
+    from wakeroll_pipeline.ledger.archived_log import Period
+    from wakeroll_pipeline.questions.replay_check import replay_group
+
+    period = Period(*(None if text is None else int(time_of(text)) for text in (from_, to)))
+    if period.from_ms is not None and period.to_ms is not None and period.from_ms >= period.to_ms:
+        raise InvalidUsage(f"the period is empty ({period}); --from must be before --to")
+    settings = settings_of(config, home=home)
+    with ledger(settings, out, engine) as opened:
+        if group is None:
+            checks = _replay_all(opened, settings.partitions, period)
+        else:
+            checks = replay_group(opened, settings.partitions, period, group)
+    differences = sum(one.differences for one in checks)
+    code = 1 if differences or _sum(checks, "unknown") else 0
+    if as_json:
+        write_document({"is_equal": code == 0, "shards": checks})
+        raise typer.Exit(code)
+    out.print(_shards_table(checks))
+    if differences:
+        out.print(_differences_table(checks))
+    shards = len({without_era(one.shard) for one in checks})
+    counts = f"{shards} shards" if shards > 1 else "1 shard"
+    counts += f", {_sum(checks, 'events')} events, {_sum(checks, 'compared')} decisions compared"
+    out.print(f"{counts}: [red]{differences} differ[/]" if differences else f"{counts}: [green]equal[/]")
+    for one in checks:
+        if one.unknown:
+            out.print(f"{one.shard}: {one.unknown} decisions cannot be compared: {one.why}", soft_wrap=True)
+    if not_recorded := _sum(checks, "not_recorded"):
+        out.print(f"the log leads to {not_recorded} more decisions that the tables do not hold yet")
+    raise typer.Exit(code)
+
+
+def _replay_all(opened: Ledger, partitions: int, period: "Period") -> "list[Checked]":
+    if opened.engine == "spark":
+        from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
+        from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
+
+        assert isinstance(opened, SparkLedger)
+        return replay_in_spark(opened, partitions, period)
+    from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
+    from wakeroll_pipeline.questions.replay_here import replay_here
+
+    assert isinstance(opened, DuckLedger)
+    return replay_here(opened, partitions, period)
+
+
+def _sum(checks: "Sequence[Checked]", name: str) -> int:
+    return sum(getattr(one, name) for one in checks)
+
+
+def _shards_table(checks: "Sequence[Checked]") -> Table:
+    table = Table(title="decided again")
+    table.add_column("shard and era")
+    table.add_column("from")
+    for name in ("events", "decisions", "differ"):
+        table.add_column(name, justify="right")
+    for one in checks:
+        if one.unknown:
+            continue
+        begin = "the start" if one.after < 0 else f"the snapshot at {one.after}"
+        table.add_row(one.shard, begin, str(one.events), str(one.compared), str(one.differences))
+    return table
+
+
+def _differences_table(checks: "Sequence[Checked]") -> Table:
+    table = Table(title="the first differences of each shard", show_lines=True)
+    for name in ("shard and era", "seq", "field", "recorded", "decided again"):
+        table.add_column(name, overflow="fold")
+    for one in checks:
+        for difference in one.first:
+            for field, recorded, decided in _fields(difference):
+                table.add_row(one.shard, str(difference.seq), field, recorded, decided)
+    return table
+
+
+def _fields(difference: "Difference") -> Iterator[tuple[str, str, str]]:
+    """Yield the fields in which two decisions differ.
+
+    If one decision is missing, or both have equal fields but different bytes, yield the whole texts.
+    """
+    recorded, decided = (_object_of(text) for text in (difference.recorded, difference.decided))
+    names = [name for name in {**recorded, **decided} if recorded.get(name) != decided.get(name)]
+    if recorded and decided and names:
+        for name in names:
+            yield name, _text_of(recorded.get(name)), _text_of(decided.get(name))
+    else:
+        yield "whole record", difference.recorded or "none", difference.decided or "none"
+
+
+def _object_of(text: str | None) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _text_of(value: object) -> str:
+    return msgspec.json.encode(value).decode()

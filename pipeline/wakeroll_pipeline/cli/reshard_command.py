@@ -1,0 +1,91 @@
+"""The `reshard` command: more partitions and shards for a deployment whose coordinators are stopped."""
+
+from typing import Annotated
+
+import typer
+
+from wakeroll_model.config import METADATA_MS
+from wakeroll_pipeline.cli.open_ledger import session
+from wakeroll_pipeline.cli.options import (
+    Bootstrap,
+    Checkpoints,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    Machines,
+    Prefix,
+    Replica,
+    next_run,
+    settings_of,
+)
+from wakeroll_pipeline.cli.output import Output
+
+out = Output()
+
+NewNumber = Annotated[
+    int,
+    typer.Option(
+        "--partitions",
+        metavar="NUMBER",
+        min=2,
+        max=1_000,
+        help="New number of partitions of each control topic: a multiple of the present one.",
+        show_default=False,
+    ),
+]
+Metadata = Annotated[
+    float,
+    typer.Option(
+        "--metadata",
+        metavar="SECONDS",
+        min=0,
+        max=86_400,
+        help="Longest time in which the clients of Kafka learn of new partitions (s): for so long, and a session, no "
+        f"member of a moved group expires; default: {METADATA_MS // 1_000}.",
+        show_default=False,
+    ),
+]
+
+
+def reshard(
+    partitions: NewNumber,
+    metadata: Metadata = METADATA_MS / 1_000,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    machines: Machines = None,
+    replica: Replica = None,
+    home: Home = None,
+    checkpoints: Checkpoints = None,
+    config: ConfigFile = None,
+) -> None:
+    """Raise the number of partitions and shards, while no coordinator runs; the next `run` continues with it."""
+    from wakeroll_pipeline.jobs.reshard import refuse_number
+    from wakeroll_pipeline.jobs.reshard import reshard as divide
+    from wakeroll_pipeline.kafka.rights_check import require_rights
+
+    settings = settings_of(
+        config,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        machines=machines,
+        replica=replica,
+        home=home,
+        checkpoints=checkpoints,
+    )
+    refuse_number(settings.partitions, partitions)  # before the start of Spark
+    require_rights(settings.connection, ["resharder"])
+    with session(settings, out) as spark:
+        done = divide(spark, settings, partitions, round(metadata * 1_000))
+    for (topic, partition), offset in sorted(done.positions.items()):
+        out.print(f"{topic}-{partition}: from offset {offset} on, {partitions} partitions decide", soft_wrap=True)
+    if done.positions:
+        out.print(f"decided {done.published} times about the records before, which no coordinator had applied")
+    else:
+        out.print("an earlier attempt has divided the states already")
+    number = f"partitions = {partitions} (or WAKEROLL_PARTITIONS)"
+    out.print(f"next: set {number} for every process; {next_run(settings)}")

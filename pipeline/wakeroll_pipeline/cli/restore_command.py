@@ -1,0 +1,75 @@
+"""The `restore` command: the next `run` starts from the snapshots."""
+
+from typing import Annotated
+
+import typer
+
+from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.cli.open_ledger import session
+from wakeroll_pipeline.cli.options import (
+    Bootstrap,
+    Checkpoints,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    Machines,
+    Prefix,
+    Replica,
+    next_run,
+    settings_of,
+)
+from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.storage import small_files
+
+out = Output()
+
+FromLog = Annotated[
+    bool,
+    typer.Option(
+        "--from-log",
+        help="Rebuild the state from the log in Kafka, without snapshots; records beyond its retention are lost.",
+    ),
+]
+
+
+def restore(
+    from_log: FromLog = False,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    prefix: Prefix = None,
+    machines: Machines = None,
+    replica: Replica = None,
+    home: Home = None,
+    checkpoints: Checkpoints = None,
+    config: ConfigFile = None,
+) -> None:
+    """Let the next `run` continue after a loss of checkpoints, of the log, or of tables.
+
+    A lost state comes from the newest snapshots in the tables; lost tables are written again from the log in Kafka.
+    """
+    from wakeroll_pipeline.recovery.checkpoint_state import has_batches
+    from wakeroll_pipeline.recovery.restore_plan import prepare_restore
+    from wakeroll_pipeline.recovery.snapshots import NO_TABLES
+
+    settings = settings_of(
+        config,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        prefix=prefix,
+        machines=machines,
+        replica=replica,
+        home=home,
+        checkpoints=checkpoints,
+    )
+    if not from_log and not has_batches(settings) and not small_files.exists(settings.warehouse):
+        raise InvalidUsage(f"no tables in {settings.warehouse}; {NO_TABLES}")
+    with session(settings, out) as spark:
+        restored = prepare_restore(spark, settings, from_log=from_log)
+    for plan in restored.plans.values():
+        out.print(plan.text, soft_wrap=True, highlight=False)
+    for note in restored.notes:
+        out.print(note, soft_wrap=True, highlight=False)
+    if restored.plans:
+        same = sum(not plan.is_new_era for plan in restored.plans.values())
+        out.print(f"{same} of {len(restored.plans)} shards continue in their era")
+    out.print(f"next: {next_run(settings)}")

@@ -1,0 +1,167 @@
+"""Commands that run until a signal stops them.
+
+A command imports its modules when it runs: the observer and the help texts need no Spark.
+"""
+
+import logging
+from typing import Annotated
+
+import typer
+
+from wakeroll.errors import InvalidUsage
+from wakeroll.keys import warning_of
+from wakeroll_pipeline.cli.options import (
+    Bootstrap,
+    Checkpoints,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    LogFormat,
+    Machines,
+    MetricsAddress,
+    MetricsPort,
+    Prefix,
+    Replica,
+    service_settings,
+)
+from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.runtime.stop_signals import StopSignals
+
+log = logging.getLogger("wakeroll")
+out = Output()
+
+Only = Annotated[
+    str | None,
+    typer.Option(
+        "--only", metavar="JOB", help="Run one job only: coordinate or record; default: both.", show_default=False
+    ),
+]
+Standby = Annotated[
+    bool,
+    typer.Option(
+        "--standby",
+        help="Let `record` wait while another process writes the tables, and take over when that one ends; "
+        "--replica implies it.",
+        show_default=False,
+    ),
+]
+MirrorOffsets = Annotated[
+    str | None,
+    typer.Option(
+        "--mirror-offsets",
+        metavar="REGEX",
+        help="Copy the committed offsets of the groups with matching names to Kafka's own groups; default: of none.",
+    ),
+]
+TopicNames = Annotated[
+    list[str], typer.Argument(metavar="TOPIC...", help="Topics of messages; not the control topics.")
+]
+
+
+def run(
+    only: Only = None,
+    machines: Machines = None,
+    replica: Replica = None,
+    standby: Standby = False,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    checkpoints: Checkpoints = None,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = None,
+    log_format: LogFormat = None,
+    config: ConfigFile = None,
+) -> None:
+    """Run the Spark jobs: `coordinate` decides, `record` writes the Delta tables."""
+    from wakeroll_pipeline.jobs.run_jobs import JOBS
+    from wakeroll_pipeline.jobs.run_jobs import run as run_jobs
+
+    if only is not None and only not in JOBS:
+        raise InvalidUsage(f"--only is {only!r}; it must be one of: {', '.join(JOBS)}")
+    if standby and only == "coordinate":
+        raise InvalidUsage("--standby excludes --only coordinate: only `record` stands by; use --replica instead")
+    settings = service_settings(
+        config,
+        log_format=log_format,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        machines=machines,
+        replica=replica,
+        standby=standby or None,
+        home=home,
+        checkpoints=checkpoints,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
+    )
+    run_jobs(settings, [only] if only else list(JOBS))
+
+
+def tap(
+    topics: TopicNames,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    checkpoints: Checkpoints = None,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = None,
+    log_format: LogFormat = None,
+    config: ConfigFile = None,
+) -> None:
+    """Publish arrival events, with tags and properties, for topics whose producers do not use wakeroll.Producer."""
+    from wakeroll_pipeline.jobs.tap import run_tap
+
+    settings = service_settings(
+        config,
+        log_format=log_format,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        prefix=prefix,
+        home=home,
+        checkpoints=checkpoints,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
+    )
+    run_tap(settings, topics)
+
+
+def observe(
+    mirror_offsets: MirrorOffsets = None,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = None,
+    log_format: LogFormat = None,
+    config: ConfigFile = None,
+) -> None:
+    """Run the observer: it publishes ticks, the routes of subscribed topics, and the end offsets of pulled queues."""
+    from wakeroll_pipeline.metrics.metrics_server import metrics_served
+    from wakeroll_pipeline.metrics.observer_metrics import ObserverMetrics
+    from wakeroll_pipeline.observer.observer_loop import observe as run_observer
+
+    settings = service_settings(
+        config,
+        log_format=log_format,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        home=home,
+        mirror_offsets=mirror_offsets,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
+    )
+    connection, signing, mirrored = settings.connection, settings.read_keys(), settings.mirrored_groups
+    if warning := warning_of(settings.keys):
+        log.warning("%s", warning)
+    stop, metrics = StopSignals().asked, ObserverMetrics(mirrors=mirrored is not None)
+    with metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port):
+        run_observer(connection, signing, stop, settings.limits, mirrored, metrics)

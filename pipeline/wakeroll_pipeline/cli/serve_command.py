@@ -1,0 +1,164 @@
+"""The command that serves the web page."""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wakeroll.errors import missing_extra
+from wakeroll_pipeline.cli.json_logs import is_json
+from wakeroll_pipeline.cli.options import (
+    Bootstrap,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    LogFormat,
+    Prefix,
+    service_settings,
+)
+from wakeroll_pipeline.cli.output import Output
+
+log = logging.getLogger("wakeroll")
+out = Output()
+
+PORT = 8420
+"""Default port of the page."""
+
+Port = Annotated[
+    int, typer.Option("--port", min=0, max=65_535, help="Port of the page; 0: one that the system chooses.")
+]
+Host = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        metavar="ADDRESS",
+        help="Address to listen on. Without --require-login, everybody who reaches it can read the page.",
+    ),
+]
+AllowChanges = Annotated[
+    bool,
+    typer.Option(
+        "--allow-changes",
+        help="Let known users reset offsets, change settings and request rebalances; needs a login and an operator's "
+        "key. Default: the page changes nothing.",
+    ),
+]
+AuthFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--auth-file",
+        metavar="FILE",
+        help="File of the users who may log in; `wakeroll users add` creates it. Default: no login.",
+        show_default=False,
+    ),
+]
+AuthHeader = Annotated[
+    str,
+    typer.Option(
+        "--auth-header",
+        metavar="NAME",
+        help="Header in which a trusted proxy names the user, such as X-Forwarded-User, instead of --auth-file.",
+        show_default=False,
+    ),
+]
+Proxies = Annotated[
+    str,
+    typer.Option(
+        "--trusted-proxies",
+        metavar="ADDRESS,...",
+        help="Addresses or networks of the proxies whose headers count: --auth-header, X-Forwarded-For and "
+        "X-Forwarded-Proto. Default: none.",
+        show_default=False,
+    ),
+]
+RequireLogin = Annotated[
+    bool,
+    typer.Option(
+        "--require-login",
+        help="Require a login for reading too; /healthz, /readyz and /metrics stay open. Default: everybody may read.",
+    ),
+]
+PublicUrl = Annotated[
+    str,
+    typer.Option(
+        "--public-url",
+        metavar="URL",
+        help="Address under which browsers open the page, such as https://page.example, if a proxy changes it.",
+        show_default=False,
+    ),
+]
+InsecureHttp = Annotated[
+    bool, typer.Option("--insecure-http", help="Accept passwords over unencrypted connections from other machines.")
+]
+
+
+def serve(
+    port: Port = PORT,
+    host: Host = "127.0.0.1",
+    allow_changes: AllowChanges = False,
+    auth_file: AuthFile = None,
+    auth_header: AuthHeader = "",
+    trusted_proxies: Proxies = "",
+    require_login: RequireLogin = False,
+    public_url: PublicUrl = "",
+    insecure_http: InsecureHttp = False,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    log_format: LogFormat = None,
+    config: ConfigFile = None,
+) -> None:
+    """Serve a live web page of all groups, JSON and metrics; without brokers, the end of the archived log.
+
+    Runs until it is stopped.
+    """
+    try:
+        from wakeroll_pipeline.serve.access.access_options import AccessOptions
+        from wakeroll_pipeline.serve.web_server import serve as run_server
+    except ModuleNotFoundError as missing:
+        raise missing_extra("the page", "serve", missing) from None
+    settings = service_settings(
+        config,
+        log_format=log_format,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        home=home,
+    )
+    followed = f"following {settings.bootstrap}" if settings.bootstrap else f"the tables in {settings.warehouse}"
+    access = AccessOptions(
+        allow_changes=allow_changes,
+        auth_file=auth_file,
+        auth_header=auth_header,
+        trusted_proxies=trusted_proxies,
+        require_login=require_login,
+        public_url=public_url,
+        insecure_http=insecure_http,
+    )
+
+    def ready(address: str, _server: object) -> None:
+        if is_json():
+            log.info("serving %s, %s", address, followed)
+        else:
+            out.print(f"{address}  ({followed}; Ctrl-C stops)", soft_wrap=True)
+
+    run_server(settings, host, port, ready, access)
+
+
+def refuse_unusable_port(port: int) -> None:
+    """Check that a page can be served on this port of this machine, before the work that is to be shown.
+
+    Raises:
+        InvalidUsage: the port is in use, or a package is missing.
+    """
+    try:
+        from wakeroll_pipeline.serve.web_server import listening
+    except ModuleNotFoundError as missing:
+        raise missing_extra("the page", "serve", missing) from None
+    with listening("127.0.0.1", port):
+        pass

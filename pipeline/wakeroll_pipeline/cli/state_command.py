@@ -1,0 +1,139 @@
+"""The `state` command: what the coordinator knows, with details that no table has."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+from rich.table import Table
+
+from wakeroll.epoch_ms import now_ms
+from wakeroll_model.shard import Shard
+from wakeroll_pipeline.cli.live_answer import live_model, print_age, provenance, tick_of
+from wakeroll_pipeline.cli.open_ledger import ledger
+from wakeroll_pipeline.cli.options import (
+    AsJson,
+    ConfigFile,
+    EngineName,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    LiveBootstrap,
+    Prefix,
+    settings_of,
+)
+from wakeroll_pipeline.cli.output import Output, clock_text, seconds_text, write_document
+from wakeroll_pipeline.settings import Settings
+
+out = Output()
+
+
+class MemberState(Struct, frozen=True, kw_only=True):
+    """A member of a group in the coordinator's state; a group without members has one row without a client."""
+
+    shard: str
+    group_id: str
+    epoch: int
+    client_id: str | None = None
+    instance_id: str | None = None
+    topics: Sequence[str] = ()
+    queues: int = 0
+    shown_epoch: int | None = None
+    """Highest epoch that the member's heartbeats show."""
+    sent_epoch: int | None = None
+    """Epoch of the last assignment that was sent to the member."""
+    silent_ms: int | None = None
+    """Time since its last heartbeat, by the shard's clock (ms)."""
+
+
+def state(
+    as_json: AsJson = False,
+    engine: EngineName = "duckdb",
+    bootstrap: LiveBootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Show the coordinator's state, from the newest snapshots and the log since: one row per group and member.
+
+    With --bootstrap, the log is read from Kafka, to its end; without, from the tables.
+    """
+    settings = settings_of(
+        config,
+        look_for_run=False,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        home=home,
+    )
+    if settings.bootstrap:
+        _live(settings, as_json)
+        return
+    from wakeroll_pipeline.ledger.archived_log import shards_of
+
+    with ledger(settings, out, engine) as opened:
+        shards = shards_of(opened, settings.partitions, kinds=("groups",))
+    rows = [row for shard in shards for row in members_of(shard)]
+    at_ms = min((shard.tick_ms for shard in shards if shard.tick_ms), default=None)
+    if as_json:
+        write_document({"source": "ledger", "at_ms": at_ms, "members": rows})
+        return
+    out.print(_table(len(shards), rows))
+    age = "no tick is recorded yet" if at_ms is None else f"{seconds_text(now_ms() - at_ms)} ago"
+    out.print(f"as of the end of the recorded log: {clock_text(at_ms)}, {age}")
+
+
+def _live(settings: Settings, as_json: bool) -> None:
+    with live_model(settings, out) as model:
+        with model.lock:
+            shards = [one.shard for one in model.shards.values() if one.kind == "groups"]
+            rows = [row for shard in shards for row in members_of(shard)]
+            tick_ms = tick_of(model)
+        health = model.health(time.monotonic())
+    if as_json:
+        write_document({"at_ms": tick_ms, "members": rows, **provenance(health, tick_ms)})
+        return
+    out.print(_table(len(shards), rows))
+    print_age(health, tick_ms, out)
+
+
+def members_of(shard: Shard) -> Iterator[MemberState]:
+    """Yield the members of all groups of a shard, sorted by group."""
+    for group_id in shard.names():
+        group = shard.group(group_id)
+        if group is None:  # a queue; `describe --holds` shows queues
+            continue
+        if not group.members:
+            yield MemberState(shard=shard.name, group_id=group_id, epoch=group.epoch)
+        for client_id, member in group.members.items():
+            yield MemberState(
+                shard=shard.name,
+                group_id=group_id,
+                epoch=group.epoch,
+                client_id=client_id,
+                instance_id=member.instance_id,
+                topics=sorted(member.subscriptions),
+                queues=len(member.owned),
+                shown_epoch=member.shown_epoch,
+                sent_epoch=member.sent_epoch,
+                silent_ms=shard.now_ms - member.seen_ms,
+            )
+
+
+def _table(shards: int, rows: Sequence[MemberState]) -> Table:
+    table = Table(title=f"state of {shards} shards")
+    for name in ("shard", "group", "epoch", "client", "instance", "topics"):
+        table.add_column(name)
+    for name in ("queues", "shown epoch", "sent epoch", "silent for"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        head = (row.shard, row.group_id, str(row.epoch))
+        if row.client_id is None or row.instance_id is None or row.silent_ms is None:
+            table.add_row(*head, "-")
+            continue
+        counts = (row.queues, row.shown_epoch, row.sent_epoch)
+        names = (row.client_id, row.instance_id[:8], ", ".join(row.topics))
+        table.add_row(*head, *names, *map(str, counts), seconds_text(row.silent_ms))
+    return table

@@ -1,0 +1,186 @@
+"""The `upgrade` command: shows the feature level of each shard, and raises it."""
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec import Struct
+from rich.table import Table
+
+from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.keys import warning_of
+from wakeroll.operator_name import this_user
+from wakeroll_model.events import Level
+from wakeroll_model.feature_levels import CHANGES, FIRST, NEWEST
+from wakeroll_model.partitioner import ControlPartition
+from wakeroll_pipeline.cli.live_answer import live_model
+from wakeroll_pipeline.cli.options import AsJson, Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from wakeroll_pipeline.cli.output import Output, write_document
+from wakeroll_pipeline.kafka.level_records import append_level
+from wakeroll_pipeline.kafka.rights_check import require_rights
+from wakeroll_pipeline.runtime.run_status import running
+
+if TYPE_CHECKING:
+    from wakeroll_pipeline.live.live_model import LiveModel
+
+log = logging.getLogger("wakeroll")
+out = Output(highlight=False)
+
+_ANSWER_S = 30.0
+"""Longest wait until the appended records were read back (s)."""
+_LOOK_S = 0.05
+
+ToLevel = Annotated[
+    int,
+    typer.Option(
+        "--level",
+        min=FIRST,
+        help="Level to raise the shards to; default: the newest level that this release knows.",
+    ),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Raise the level; default: show the levels only.")]
+By = Annotated[
+    str | None, typer.Option("--by", help="Name of the operator in the recorded request; default: user@host.")
+]
+
+
+class ShardLevel(Struct, frozen=True, kw_only=True):
+    """The feature level of a shard."""
+
+    shard: str
+    level: int
+    is_certain: bool
+    """False if neither a state nor the whole log of the shard can be read: its level may be higher."""
+
+
+def upgrade(
+    level: ToLevel = NEWEST,
+    execute: Execute = False,
+    by: By = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Show the feature level of each shard; with --execute, raise it: first install this release for all processes.
+
+    A level changes how shards decide, from a position of the log on. It never goes down.
+    """
+    if level > NEWEST:
+        raise InvalidUsage(f"--level is {level}, but this release knows levels {FIRST} to {NEWEST}")
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    if execute:
+        if settings.keys and (warning := warning_of(settings.keys)):
+            log.warning("%s", warning)
+        refuse_older(settings.work_folder, level)
+        require_rights(settings.connection, ["upgrader"])
+    offsets: dict[ControlPartition, int] = {}
+    with live_model(settings, out) as model:
+        found = _levels(model, settings.work_folder)
+        if execute and (places := _below(model, found, level)):
+            event = Level(level=level, by=by or this_user())
+            offsets = append_level(settings.connection, settings.read_keys(), event, places)
+            with out.status("waiting for the shards"):
+                _await(model, offsets, level, settings.work_folder)
+            found = _levels(model, settings.work_folder)
+    if as_json:
+        write_document({"newest_level": NEWEST, "shards": found, "raised": len(offsets)})
+        return
+    out.print(_table(found))
+    out.print(_sentence(found, level, offsets), markup=False)
+    if offsets and not running(settings.work_folder):
+        out.print("no coordinator runs in this --home; `wakeroll doctor` on its machine shows the levels that it has")
+
+
+def refuse_older(work_folder: Path, level: int) -> None:
+    """Refuse to raise the level while a coordinator of this home runs that does not know it.
+
+    Raises:
+        InvalidUsage: there is such a coordinator; the message names its process.
+    """
+    for replica, status in running(work_folder).items():
+        if status.newest_level < level:
+            name = f"the replica {replica!r}" if replica else "`wakeroll run`"
+            raise InvalidUsage(
+                f"{name} (process {status.pid}) is of an older release, which knows feature levels up to "
+                f"{status.newest_level}; restart it with this release first, then raise the level to {level}"
+            )
+
+
+def _levels(model: "LiveModel", work_folder: Path) -> list[ShardLevel]:
+    """Return the level of each shard, as the log and the running coordinators show it."""
+    told: dict[str, int] = {}
+    for status in running(work_folder).values():
+        told |= {shard: max(level, told.get(shard, 0)) for shard, level in status.shard_levels.items()}
+    with model.lock:
+        found = [
+            ShardLevel(
+                shard=one.name,
+                level=max(one.shard.level, told.get(one.name, FIRST)),
+                is_certain=one.name in told or not one.is_learning,
+            )
+            for one in model.shards.values()
+        ]
+    return sorted(found, key=lambda one: one.shard)
+
+
+def _below(model: "LiveModel", found: list[ShardLevel], level: int) -> list[ControlPartition]:
+    """Return the control partitions whose shards may be below a level."""
+    low = {one.shard for one in found if one.level < level}
+    with model.lock:
+        return sorted(place for place, one in model.shards.items() if one.name in low)
+
+
+def _await(model: "LiveModel", offsets: dict[ControlPartition, int], level: int, work_folder: Path) -> None:
+    """Wait until the log shows the shards at the level, and the coordinators of this home have it too.
+
+    A level has no decision as its answer. A coordinator with other keys rejects the record, though it is valid by the
+    keys of this command.
+
+    Raises:
+        WakerollError: a shard has not accepted its record.
+    """
+    deadline = time.monotonic() + _ANSWER_S
+    while True:
+        told = [status.shard_levels for status in running(work_folder).values()]
+        with model.lock:
+            reached = {
+                place: min([one.shard.level, *(there.get(one.name, level) for there in told)])
+                for place, one in model.shards.items()
+            }
+        low = [place for place in sorted(offsets) if reached[place] < level]
+        if not low:
+            return
+        if time.monotonic() > deadline:
+            topic, partition = low[0]
+            raise WakerollError(
+                f"the record at offset {offsets[low[0]]} of {topic}-{partition} has no effect after {_ANSWER_S:.0f} s; "
+                "the view `rejections` has the reason if the coordinator rejected it, such as another operator key"
+            )
+        time.sleep(_LOOK_S)
+
+
+def _table(found: list[ShardLevel]) -> Table:
+    table = Table(title=f"feature levels; this release knows {FIRST} to {NEWEST}")
+    table.add_column("shard")
+    table.add_column("level", justify="right")
+    for one in found:
+        table.add_row(one.shard, str(one.level) if one.is_certain else f"{one.level} or higher")
+    return table
+
+
+def _sentence(found: list[ShardLevel], level: int, offsets: dict[ControlPartition, int]) -> str:
+    """Return what was done, or what can be done."""
+    if offsets:
+        places = ", ".join(f"{topic}-{partition} at {offset}" for (topic, partition), offset in sorted(offsets.items()))
+        return f"raised to level {level} from these offsets on: {places}"
+    lowest = min((one.level for one in found), default=level)
+    if lowest >= level:
+        return f"all shards are at level {level} or above: there is nothing to raise"
+    news = "; ".join(f"new at level {number}: {CHANGES[number]}" for number in range(lowest + 1, level + 1))
+    return f"{news}. Nothing has changed; repeat the command with --execute to raise the level"

@@ -1,0 +1,87 @@
+"""The command that starts workers of a sleeping group.  It does not need Spark."""
+
+from typing import Annotated
+
+import typer
+
+from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.cli.options import (
+    Bootstrap,
+    ConfigFile,
+    GroupName,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    Prefix,
+    settings_of,
+)
+from wakeroll_pipeline.runtime.stop_signals import StopSignals
+
+Exec = Annotated[
+    str | None,
+    typer.Option(
+        "--exec",
+        metavar="COMMAND",
+        help="Start this command as a worker; WOKEN_GROUP and WOKEN_QUEUES are in its environment.",
+    ),
+]
+Http = Annotated[
+    str | None, typer.Option("--http", metavar="URL", help="Send a POST request to this address for each worker.")
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="A topic of the group; repeatable. Default: the topics that it has offsets for."),
+]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers", min=1, max=1_000, help="Most workers at a time; as many are started as queues have messages."
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", min=1, metavar="SECONDS", help="Stop a command after this time; default: never."),
+]
+Lease = Annotated[
+    float,
+    typer.Option("--lease", min=1, metavar="SECONDS", help="Time in which a member must join after a request."),
+]
+Backoff = Annotated[
+    float,
+    typer.Option("--longest-backoff", min=1, metavar="SECONDS", help="Longest pause after a worker that failed."),
+]
+
+
+def wake(
+    group: GroupName,
+    command: Exec = None,
+    http: Http = None,
+    topic: Topics = None,
+    workers: Workers = 1,
+    timeout: Timeout = None,
+    lease: Lease = 60.0,
+    longest_backoff: Backoff = 300.0,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Start a worker when a group without members has messages to read.  Runs until it is stopped."""
+    from wakeroll.wake.group_waker import GroupWaker
+    from wakeroll.wake.worker_starters import CommandStarter, HttpStarter
+    from wakeroll_model.sleeping_group import WakeRules
+
+    if (command is None) == (http is None):
+        raise InvalidUsage("name either --exec or --http: how a worker is started")
+    if http is not None and timeout is not None:
+        raise InvalidUsage("--timeout is for --exec")
+    starter = CommandStarter(command, timeout) if command is not None else HttpStarter(http or "", lease)
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    rules = WakeRules(
+        most_workers=workers,
+        longest_backoff_ms=round(longest_backoff * 1_000),
+        longest_sleep_ms=settings.forget_after_ms // 2,
+    )
+    GroupWaker(settings.connection, group, starter, topics=topic or (), rules=rules).run(StopSignals().asked)

@@ -1,0 +1,92 @@
+"""The command that watches Kafka's own consumer groups.  It does not need Spark."""
+
+import logging
+from typing import Annotated
+
+import typer
+
+from wakeroll.errors import InvalidUsage
+from wakeroll.keys import warning_of
+from wakeroll_pipeline.cli.options import (
+    Bootstrap,
+    ConfigFile,
+    Home,
+    KafkaConfig,
+    KeyFile,
+    LogFormat,
+    Prefix,
+    service_settings,
+)
+from wakeroll_pipeline.kafka.rights_check import require_rights
+from wakeroll_pipeline.runtime.stop_signals import StopSignals
+
+log = logging.getLogger("wakeroll")
+
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        "--groups",
+        metavar="REGEX",
+        help="Watch Kafka's groups whose whole names match, such as 'orders-.*'; default: the setting watch_groups.",
+        show_default=False,
+    ),
+]
+NamePrefix = Annotated[
+    str | None,
+    typer.Option(
+        "--name-prefix",
+        metavar="TEXT",
+        help="Beginning of the names here: by default, Kafka's group billing is kafka.billing.",
+        show_default=False,
+    ),
+]
+Interval = Annotated[
+    float | None,
+    typer.Option(
+        "--interval",
+        metavar="SECONDS",
+        help="Time between two descriptions of a group, 0.5 to 300 s; default: 5 s.",
+        show_default=False,
+    ),
+]
+
+
+def watch_kafka(
+    groups: Groups = None,
+    name_prefix: NamePrefix = None,
+    interval: Interval = None,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    log_format: LogFormat = None,
+    config: ConfigFile = None,
+) -> None:
+    """Put Kafka's own consumer groups on record: members, assignments, offsets, lag.  Consumers are not affected.
+
+    Runs until it is stopped.  Several processes with the same options share the groups.
+    """
+    from wakeroll_pipeline.kafka_watch.group_watcher import GroupWatcher, WatchRules
+
+    settings = service_settings(
+        config,
+        log_format=log_format,
+        bootstrap=bootstrap,
+        kafka_config=kafka_config,
+        keys=keys,
+        prefix=prefix,
+        home=home,
+        watch_groups=groups,
+        watch_prefix=name_prefix,
+        watch_interval_ms=None if interval is None else round(interval * 1_000),
+    )
+    wanted = settings.watched_groups
+    if wanted is None:
+        raise InvalidUsage("no group is named; use --groups with a regular expression, such as 'orders-.*'")
+    connection, signing = settings.connection, settings.read_keys()
+    if warning := warning_of(settings.keys):
+        log.warning("%s", warning)
+    rules = WatchRules(groups=wanted, prefix=settings.watch_prefix, interval_ms=settings.watch_interval_ms)
+    require_rights(connection, ["watcher"])
+    GroupWatcher(connection, signing, rules).run(StopSignals().asked)

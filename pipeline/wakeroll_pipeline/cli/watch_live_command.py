@@ -1,0 +1,200 @@
+"""The `watch` command: the live view of all groups, or of one, in a terminal or as a stream of lines."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from wakeroll.epoch_ms import now_ms
+from wakeroll.errors import InvalidUsage, missing_extra
+from wakeroll_pipeline.cli.live_answer import followed, unknown_group
+from wakeroll_pipeline.cli.open_ledger import warehouse_of
+from wakeroll_pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
+from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.runtime.stop_signals import StopSignals
+from wakeroll_pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from wakeroll_pipeline.live.live_model import LiveModel
+    from wakeroll_pipeline.live.view_structs import GroupsView, GroupView
+
+out = Output(highlight=False)
+complain = Console(stderr=True, highlight=False, soft_wrap=True)
+
+_LOOK_S = 0.2
+"""How often a change of the view, or of the size of the terminal, is looked for (s)."""
+_REDRAW_S = 1.0
+"""A terminal is redrawn after this time without a change (s): ages grow."""
+
+WatchedGroup = Annotated[
+    str | None, typer.Argument(metavar="[GROUP]", help="Show this group only; default: all groups.")
+]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON document per change, one per line.")]
+Once = Annotated[bool, typer.Option("--once", help="Print the current state once, and end.")]
+
+
+def watch(
+    group: WatchedGroup = None,
+    once: Once = False,
+    as_json: AsJsonLines = False,
+    bootstrap: Bootstrap = None,
+    kafka_config: KafkaConfig = None,
+    keys: KeyFile = None,
+    prefix: Prefix = None,
+    home: Home = None,
+    config: ConfigFile = None,
+) -> None:
+    """Show the groups live: verdicts, members, owners, lag, the last rebalances.  Ctrl-C ends it.
+
+    In a pipe, the state is printed again after each change.  Without brokers, the end of the archived log is shown.
+    """
+    settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
+    stop = StopSignals(at_once=_leave).asked
+    if not settings.bootstrap:
+        with _quiet_if_closed():
+            _print_once(_Watched(_archived(settings), group), as_json)
+        return
+    with _quiet_if_closed(), followed(settings) as brokers:
+        watched = _Watched(brokers.model, group)
+        if out.is_terminal and not out.is_dumb_terminal and not once and not as_json:
+            _show(watched, stop)
+        elif brokers.wait_until_current(stop):
+            if once:
+                _print_once(watched, as_json)
+            else:
+                _stream(watched, as_json, stop)
+
+
+def _leave(_number: int) -> NoReturn:
+    """Leave at the second Ctrl-C by an exception, so that the terminal is as it was before."""
+    raise KeyboardInterrupt
+
+
+class _Watched:
+    """The view that is watched: all groups, or one."""
+
+    def __init__(self, model: "LiveModel", group: str | None) -> None:
+        self.model = model
+        self.group = group
+
+    def view(self) -> "GroupsView | GroupView | None":
+        """Return the view; None if there is no such group."""
+        now_s = time.monotonic()
+        return self.model.groups_view(now_s) if self.group is None else self.model.group_view(self.group, now_s)
+
+    def unknown(self) -> str:
+        """Return the sentence about a group that does not exist."""
+        return unknown_group(self.model, self.group)
+
+
+def _archived(settings: Settings) -> "LiveModel":
+    """Return the state at the end of the archived log.
+
+    Raises:
+        InvalidUsage: there are no tables, or a package is missing.
+    """
+    from wakeroll.connection import Topics
+
+    warehouse = warehouse_of(settings)
+    try:
+        from wakeroll_pipeline.live.ledger_reader import read_ledger
+    except ModuleNotFoundError as missing:
+        raise missing_extra("reading the tables", "ask", missing) from None
+    with out.status("reading"):
+        model = read_ledger(warehouse, Topics(settings.prefix), settings.partitions)
+    model.facts = msgspec.structs.replace(model.facts, age_ms=max(now_ms() - model.now_ms, 0))
+    return model
+
+
+def _print_once(watched: _Watched, as_json: bool) -> None:
+    view = watched.view()
+    if view is None:
+        raise InvalidUsage(watched.unknown())
+    _write(view, as_json)
+
+
+def _stream(watched: _Watched, as_json: bool, stop: threading.Event) -> None:
+    """Write the view once per change, until the stop."""
+    from wakeroll_pipeline.live.view_changes import essence
+
+    last: Any = None
+    while True:
+        view = watched.view()
+        if view is None:
+            if last != "unknown":
+                last = "unknown"
+                complain.print(f"{watched.unknown()}; waiting", markup=False)
+        elif (new := essence(view)) != last:
+            if isinstance(last, tuple) and not as_json:
+                out.print()
+            last = new
+            _write(view, as_json)
+        if stop.wait(_LOOK_S):
+            return
+
+
+def _write(view: "GroupsView | GroupView", as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(view).decode(), flush=True)
+        return
+    out.print(_screen(view, out, None))
+    out.file.flush()
+
+
+@contextmanager
+def _quiet_if_closed() -> Iterator[None]:
+    """End without an error if the reader of a pipe has ended."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered would fail at the exit
+
+
+def _show(watched: _Watched, stop: threading.Event) -> None:
+    """Show the view on the whole terminal until the stop; leave its last state behind."""
+    with Live(console=out, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+        _redraw(watched, stop, lambda: live.update(_now(watched), refresh=True))
+    out.print(_now(watched))
+
+
+def _redraw(watched: _Watched, stop: threading.Event, draw: Callable[[], None]) -> None:
+    drawn: Any = None
+    drawn_s = 0.0
+    while not stop.is_set():
+        state = (watched.model.version, watched.model.facts.read, out.size)
+        if state != drawn or time.monotonic() - drawn_s >= _REDRAW_S:
+            draw()
+            drawn, drawn_s = state, time.monotonic()
+        stop.wait(_LOOK_S)
+
+
+def _now(watched: _Watched) -> RenderableType:
+    view = watched.view()
+    if view is not None:
+        return _screen(view, out, out.size.height)
+    from wakeroll_pipeline.cli.watch_text import head_text, notice_texts
+
+    health = watched.model.health(time.monotonic())
+    lines = [head_text(health, ""), *notice_texts(health)]
+    if health.state != "starting" and health.as_of_ms:
+        lines.append(Text(f"{watched.unknown()}; waiting"))
+    return Text("\n").join(lines)
+
+
+def _screen(view: "GroupsView | GroupView", console: Console, height: int | None) -> RenderableType:
+    from wakeroll_pipeline.cli.watch_screen import group_screen, groups_screen
+    from wakeroll_pipeline.live.view_structs import GroupsView
+
+    width = console.size.width
+    if isinstance(view, GroupsView):
+        return groups_screen(view, width, height)
+    return group_screen(view, width, height, is_unicode=console.encoding.startswith("utf"))

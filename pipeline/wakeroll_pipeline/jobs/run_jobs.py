@@ -1,0 +1,263 @@
+"""The `run` command: both queries in one Spark session, until a signal stops them."""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from importlib import import_module
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from wakeroll.connection import Connection
+from wakeroll.epoch_ms import now_ms
+from wakeroll.errors import NotReachable, WakerollError
+from wakeroll.keys import key_to_sign, warning_of
+from wakeroll_model import config, feature_levels
+from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.jobs.deciding import Deciding
+from wakeroll_pipeline.jobs.metrics_sampler import sampled
+from wakeroll_pipeline.jobs.recorder import Recorder
+from wakeroll_pipeline.jobs.supervise import (
+    LAST_BATCHES_S,
+    POLL_S,
+    JobFailed,
+    raise_if_dead,
+    stop_between_batches,
+    stoppable_session,
+    wait_until,
+)
+from wakeroll_pipeline.kafka.new_deployment import ensure_deployment
+from wakeroll_pipeline.kafka.rights_check import require_rights
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.metrics.metrics_server import metrics_served
+from wakeroll_pipeline.metrics.run_metrics import RunMetrics
+from wakeroll_pipeline.operators.shard_operator import Counts
+from wakeroll_pipeline.recovery.checkpoint_state import latest_recording, refuse_foreign
+from wakeroll_pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
+from wakeroll_pipeline.recovery.log_marks import marks_in, refuse_replaced
+from wakeroll_pipeline.recovery.lost_tables import refuse_lost_tables
+from wakeroll_pipeline.runtime.deciding_queries import query_of, topics_of
+from wakeroll_pipeline.runtime.process_locks import ProcessLocks, process_locks
+from wakeroll_pipeline.runtime.run_status import QueryStatus, Status, write_status
+from wakeroll_pipeline.runtime.stop_signals import StopSignals
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sources.kafka_source import kafka_options
+from wakeroll_pipeline.spark.session import jvm_of
+from wakeroll_pipeline.storage.conditional_writes import refuse_unconditional
+
+log = logging.getLogger("wakeroll.run")
+
+JOBS = (coordinate.NAME, record.NAME)
+_HEAD_START_S = 10.0
+"""Longest time by which `record` starts after `coordinate`, whose first batch needs records (s)."""
+_ROLES = {coordinate.NAME: "coordinator", record.NAME: "recorder"}
+"""Job -> its role in `wakeroll_pipeline.kafka.role_rights`."""
+
+
+def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
+    """Run the jobs until SIGTERM or SIGINT.
+
+    The first signal ends the process with code 0: at once while it starts, and when the current batches are finished
+    (at most 45 s) once a query runs. A second signal ends it at once.
+
+    Raises:
+        JobFailed: a query ended by itself.
+        InvalidTopics: the control topics are not as this deployment needs them.
+        InvalidUsage: a checkpoint belongs to another deployment, is used by another process, was lost, or is ahead of
+            the log, or the log was replaced; or the tables were lost; the port of the metrics is in use; or a store
+            ignores conditions of writes.
+        InvalidKeys: the keys cannot be read, or there is no observer key.
+        LoginFailed, AccessDenied: the brokers reject the login, or deny a right.
+        LaterEra: another coordinator decides in a later era than this replica.
+        LeaseLost: another process has a lease of this process.
+        NotReachable: no broker answered.
+        StorageFailed: a store did not answer.
+        SparkFailed, JarsMissing: Spark cannot be started.
+    """
+    stop = StopSignals(is_starting=True)
+    kafka_options(settings.connection)  # a login that Spark cannot use is reported before the start of Spark
+    if coordinate.NAME in jobs:
+        # PySpark needs pandas before the query starts: its import takes most of a second, while the JVM starts.
+        threading.Thread(target=import_module, args=("pandas",), daemon=True).start()
+        key_to_sign(settings.read_keys(), "observer")  # without this key the coordinator would reject all ticks
+        if warning := warning_of(settings.keys):
+            log.warning("%s", warning)
+        refuse_unconditional(settings.checkpoints_folder)
+        its_topics, replica = topics_of(settings), bool(settings.replica)
+        refuse_foreign(settings.checkpoint(query_of(settings)), its_topics, settings.partitions, may_grow=replica)
+    if record.NAME in jobs:
+        topics = settings.connection.topics
+        refuse_unconditional(settings.warehouse)
+        written = settings.checkpoint(latest_recording(settings))
+        refuse_foreign(written, (*topics.control, topics.decisions), settings.partitions, may_grow=True)
+        refuse_lost_tables(settings)
+    writes = record.NAME in jobs and not settings.is_standby
+    metrics = RunMetrics(decides=coordinate.NAME in jobs, writes=writes)
+    with ExitStack() as stack:
+        stop.release = stack.close
+        stack.enter_context(
+            metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port)
+        )
+        roles = [_ROLES[name] for name in jobs]
+        if settings.is_standby or not settings.locks_files:
+            roles.append("standby")
+        require_rights(settings.connection, roles)
+        for finding in ensure_deployment(settings):
+            log.warning("%s", finding)
+        locks = stack.enter_context(process_locks(settings, jobs, stands_by=settings.is_standby))
+        if coordinate.NAME in jobs and not settings.replica:
+            refuse_to_forget(settings)
+        if coordinate.NAME in jobs:
+            refuse_shortened(settings, query_of(settings))
+            refuse_replaced(settings)
+        if record.NAME in jobs:
+            refuse_shortened(settings, latest_recording(settings))
+        _run(settings, jobs, stop, metrics, locks)
+
+
+def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: RunMetrics, locks: ProcessLocks) -> None:
+    queries: list[StreamingQuery] = []
+    with stoppable_session(settings, "wakeroll", stop) as spark, ExitStack() as stack:
+        started_ms = now_ms()
+        counts = Counts.start(spark)
+        metrics.watch_jvm(jvm_of(spark))
+        deciding = Deciding(spark, settings, counts) if coordinate.NAME in jobs else None
+        recorder = Recorder(spark, settings, metrics, locks, started_ms) if record.NAME in jobs else None
+        stop.finish()
+        if deciding is not None:
+            queries.append(deciding.start(stack))
+        if recorder is not None and not settings.is_standby and _may_record(queries, stop):
+            queries.append(recorder.start())
+        large: frozenset[str] = frozenset()
+        log.info("running %s on %s", ", ".join(jobs), settings.bootstrap)
+        sampler = stack.enter_context(sampled(settings, metrics, queries, counts))
+        while not stop.asked.wait(POLL_S):
+            metrics.health.beat("run")
+            locks.raise_if_lost()  # before the queries: without its lease, `record` ends too
+            for query in queries:
+                _raise_if_dead(query, settings, counts)
+            if deciding is not None:
+                deciding.raise_if_outdated()
+            if recorder is not None and recorder.is_due and (began := _take_over(recorder)) is not None:
+                queries.append(began)
+                if sampler is not None:
+                    sampler.add(began)
+            states = _tell(settings, queries, counts, started_ms, decides=deciding is not None)
+            large = _warn_of_large(states, large)
+            if recorder is not None:
+                recorder.take_snapshots_if_due(None if deciding is None else settings)
+        log.info("stopping")
+        metrics.health.stopping()
+        until_s = time.monotonic() + LAST_BATCHES_S
+        for query in queries:
+            if query.name == record.NAME:
+                _await_record(query, settings.connection, settings.partitions, until_s)
+            stop_between_batches(query, until_s)
+
+
+def _may_record(queries: Sequence[StreamingQuery], stop: StopSignals) -> bool:
+    """Wait for the first batch of `coordinate`, since the start of `record` takes a core; False after a stop signal."""
+    until_s = time.monotonic() + _HEAD_START_S
+    for query in queries:
+        wait_until(partial(_has_begun, query, stop), until_s)
+    return not stop.asked.is_set()
+
+
+def _has_begun(query: StreamingQuery, stop: StopSignals) -> bool:
+    """Return whether a query has finished a batch, or will not finish any."""
+    return query.lastProgress is not None or not query.isActive or stop.asked.is_set()
+
+
+def _take_over(recorder: Recorder) -> StreamingQuery | None:
+    """Begin to write the tables in the place of another process; None if no broker answers.
+
+    The next round of the loop tries again. Meanwhile this process decides, as soon as the brokers are back.
+    """
+    try:
+        query = recorder.start()
+    except NotReachable as error:
+        log.warning("this process does not write the tables yet: %s; retrying", error)
+        return None
+    log.info("this process writes the tables from now on")
+    return query
+
+
+def _tell(
+    settings: Settings, queries: Sequence[StreamingQuery], counts: Counts, started_ms: int, *, decides: bool
+) -> Mapping[str, int]:
+    """Write the status file; return the size of the state of each shard (bytes)."""
+    last = {str(query.name): _status_of(query) for query in queries}
+    states = dict(sorted(counts.bytes.value.items()))
+    marks, failures = dict(counts.marks.value), counts.failures.value
+    status = Status(
+        os.getpid(),
+        settings.bootstrap,
+        started_ms,
+        now_ms(),
+        last,
+        failures,
+        states,
+        marks,
+        shard_levels=dict(sorted(counts.levels.value.items())),
+        newest_level=feature_levels.NEWEST,
+        decides=decides,
+    )
+    write_status(settings.work_folder, status, settings.replica)
+    return states
+
+
+def _raise_if_dead(query: StreamingQuery, settings: Settings, counts: Counts) -> None:
+    """Raise an error if the query has ended; name the reason if its log has lost records.
+
+    Raises:
+        JobFailed: the query has ended.
+        InvalidUsage: the query has ended, because the log ends before its progress or was replaced.
+    """
+    try:
+        raise_if_dead(query)
+    except JobFailed:
+        with suppress(NotReachable):
+            refuse_shortened(settings, str(query.name))
+            refuse_replaced(settings, marks_in(counts.marks.value))
+        raise
+
+
+def _warn_of_large(states: Mapping[str, int], known: frozenset[str]) -> frozenset[str]:
+    """Warn of each shard whose state has become large; return all large ones."""
+    large = frozenset(name for name, size in states.items() if size >= config.LARGE_STATE_BYTES)
+    for name in sorted(large - known):
+        log.warning("the state of %s has grown to %d MiB; see `wakeroll doctor`", name, states[name] >> 20)
+    return large
+
+
+def _await_record(query: StreamingQuery, connection: Connection, partitions: int, until_s: float) -> None:
+    """Wait until all decisions made so far are written, but not beyond `until_s`; give up soon if no broker answers."""
+    topic = connection.topics.decisions
+    try:
+        ends = Cluster(connection).all_offsets((topic, partition) for partition in range(partitions))
+    except WakerollError as error:
+        log.warning("stopping before the last decisions are written to the tables: %s", error)
+        return
+
+    def written() -> bool:
+        progress = query.lastProgress
+        sources = progress["sources"] if progress else []
+        reached = json.loads(sources[0]["endOffset"] or "{}").get(topic, {}) if sources else {}
+        return not query.isActive or all(reached.get(str(at), 0) >= end for (_, at), (_, end) in ends.items())
+
+    wait_until(written, until_s)
+
+
+def _status_of(query: StreamingQuery) -> QueryStatus:
+    progress = query.lastProgress
+    if progress is None:
+        return QueryStatus(-1, 0, 0)
+    return QueryStatus(
+        int(progress["batchId"]),
+        int(progress["numInputRows"]),
+        int(progress["durationMs"].get("triggerExecution", 0)),
+    )

@@ -1,0 +1,115 @@
+"""Supervision of Spark by a service: its session, queries that end by themselves, and a stop between two batches."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from wakeroll.errors import WakerollError
+from wakeroll_pipeline.runtime.stop_signals import StopSignals
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.spark.session import start_session
+from wakeroll_pipeline.storage.cause_trees import in_one_line
+
+log = logging.getLogger("wakeroll.run")
+
+POLL_S = 0.5
+"""How often to check whether a query still runs (s)."""
+LAST_BATCHES_S = 45.0
+"""Longest wait for the last batches of all queries, which take seconds (s)."""
+
+_PLAN = "=== Streaming Query ==="
+"""Line of a Spark error behind which it describes the query."""
+
+
+class JobFailed(WakerollError):
+    """A query ended by itself; the message names the query and the reason."""
+
+
+@contextmanager
+def stoppable_session(settings: Settings, name: str, stop: StopSignals) -> Iterator[SparkSession]:
+    """Provide a session for long-running jobs, and stop it at the end.
+
+    Systemd and `timeout` send SIGTERM to Spark's JVM too, which then ends without finishing its batch. The service has
+    not failed then: the next start repeats the batch.
+
+    Raises:
+        JarsMissing, SparkFailed: as for `start_session`.
+        SystemExit: SIGINT arrived while a session had its own handler.
+    """
+    try:
+        spark = start_session(settings, name)
+    except KeyboardInterrupt:  # raised by a handler that a new session installs instead of ours
+        raise SystemExit(0) from None
+    finally:
+        stop.install()
+    try:
+        yield spark
+    except (JobFailed, PySparkException, Py4JError, OSError) as error:
+        if not stop.asked.is_set():
+            raise
+        log.warning("Spark ended before its last batch was finished; the next start repeats that batch: %s", error)
+    finally:
+        with suppress(Py4JError, OSError):  # without its JVM, a session cannot be stopped
+            spark.stop()
+
+
+def raise_if_dead(query: StreamingQuery) -> None:
+    """Raise `JobFailed` if the query has ended."""
+    if query.isActive:
+        return
+    error = query.exception()
+    if error is None:
+        raise JobFailed(f"{query.name} ended: it was stopped")
+    told, cause = _first_sentence(error), _root_cause(query)
+    raise JobFailed(f"{query.name} ended: {told}" + (f"; its cause: {cause}" if cause and cause not in told else ""))
+
+
+def stop_between_batches(query: StreamingQuery, until_s: float | None = None) -> None:
+    """Stop a query at the end of its batch, so that no work is repeated after the next start.
+
+    While the query catches up, its next batch starts at once; then that batch is stopped when it has hardly begun.
+
+    Args:
+        query: a running query.
+        until_s: time of the monotonic clock (s) at which the batch is stopped too; None: in 45 s.
+    """
+    last = _batch_of(query)
+    wait_until(lambda: not query.isActive or not query.status["isTriggerActive"] or _batch_of(query) != last, until_s)
+    query.stop()
+
+
+def _batch_of(query: StreamingQuery) -> int:
+    """Return the number of the last completed batch, from 0; -1 before the first."""
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
+
+
+def wait_until(true: Callable[[], bool], until_s: float | None = None) -> None:
+    """Wait until the condition is true, but not beyond a time of the monotonic clock (s); None: in 45 s."""
+    if until_s is None:
+        until_s = time.monotonic() + LAST_BATCHES_S
+    while not true() and time.monotonic() < until_s:
+        time.sleep(0.05)
+
+
+def _first_sentence(error: StreamingQueryException) -> str:
+    """Return the line of a Spark error that names the cause; write the whole error, with the plan, to the log."""
+    log.error("%s", error)
+    sentences = in_one_line(str(error).partition(_PLAN)[0])
+    lines = [line.strip() for line in sentences.splitlines() if line.strip()] or ["unknown"]
+    told = [line for line in lines if "Error" in line or "Exception" in line]
+    return (told[-1] if told else lines[0])[:500]
+
+
+def _root_cause(query: StreamingQuery) -> str:
+    """Return the message of the innermost exception of a query that failed, such as that the disk is full."""
+    error = query._jsq.exception().get()
+    while (cause := error.getCause()) is not None:
+        error = cause
+    return str(error.getMessage() or "").partition("\n")[0][:500]

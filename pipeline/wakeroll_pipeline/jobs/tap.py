@@ -1,0 +1,97 @@
+"""The `tap` query: it publishes arrivals of messages whose producers do not use `wakeroll.Producer`, for filters."""
+
+import hashlib
+import logging
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from wakeroll.connection import is_legal
+from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.jobs.metrics_sampler import sampled
+from wakeroll_pipeline.jobs.supervise import POLL_S, raise_if_dead, stop_between_batches, stoppable_session
+from wakeroll_pipeline.kafka.rights_check import require_rights
+from wakeroll_pipeline.kafka.topic_admin import Cluster
+from wakeroll_pipeline.metrics.metrics_server import metrics_served
+from wakeroll_pipeline.metrics.run_metrics import RunMetrics
+from wakeroll_pipeline.operators.message_arrivals import arrivals
+from wakeroll_pipeline.runtime.process_lock import only_one
+from wakeroll_pipeline.runtime.stop_signals import StopSignals
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks.kafka_sink import publish
+from wakeroll_pipeline.sources.kafka_source import headers, kafka_options
+from wakeroll_pipeline.spark.session import jvm_of
+
+NAME = "tap"
+
+log = logging.getLogger("wakeroll.run")
+
+
+def start(spark: SparkSession, settings: Settings, topics: Sequence[str]) -> StreamingQuery:
+    """Start the query that publishes arrivals of some topics: message headers → arrivals → queues topic."""
+    connection = settings.connection
+    messages = headers(spark, connection, topics, settings.max_offsets_per_batch)
+    told, options, name = arrivals(messages, connection.topics), kafka_options(connection), query_of(topics)
+    return publish(told, options, name, settings.checkpoint(name), settings.batch_interval_ms)
+
+
+def query_of(topics: Sequence[str]) -> str:
+    """Return the name of the query for these topics, and of its checkpoint.
+
+    Each set of topics has its own checkpoint: if a topic is added to an existing one, Spark reads it from its start.
+
+    >>> query_of(["sent", "orders"]) == query_of(["orders", "sent"]) != query_of(["orders"])
+    True
+    """
+    names = ",".join(sorted(set(topics)))
+    return f"{NAME}-{hashlib.blake2b(names.encode(), digest_size=6).hexdigest()}"
+
+
+def run_tap(settings: Settings, topics: Sequence[str]) -> None:
+    """Publish arrivals of some topics until SIGTERM or SIGINT, which have the same effects as for `run_jobs.run`.
+
+    Raises:
+        InvalidUsage: a topic does not exist or is a control plane topic, another process taps the same topics, or the
+            port of the metrics is in use.
+        JarsMissing: the JARs of the Kafka source or of Delta are missing.
+        JobFailed: the query ended by itself.
+        NotReachable: no broker answered.
+        SparkFailed: Java is missing, or Spark did not start with these settings.
+    """
+    stop = StopSignals(is_starting=True)
+    _check(settings, topics)
+    name = query_of(topics)
+    metrics = RunMetrics()
+    with (
+        only_one(settings.lock_file(settings.checkpoint(f"{name}.lock")), f"taps {', '.join(topics)}"),
+        metrics_served(metrics.registry, metrics.health, settings.metrics_address, settings.metrics_port),
+        stoppable_session(settings, f"wakeroll {NAME}", stop) as spark,
+    ):
+        metrics.watch_jvm(jvm_of(spark))
+        stop.finish()
+        query = start(spark, settings, topics)
+        log.info("publishing arrivals of %s on %s", ", ".join(topics), settings.bootstrap)
+        with sampled(settings, metrics, [query]):
+            while not stop.asked.wait(POLL_S):
+                metrics.health.beat(NAME)
+                raise_if_dead(query)
+            log.info("stopping")
+            metrics.health.stopping()
+            stop_between_batches(query)
+
+
+def _check(settings: Settings, topics: Sequence[str]) -> None:
+    """Reject topics that cannot be tapped; arrivals of arrivals would never end."""
+    connection = settings.connection
+    if ours := [topic for topic in topics if topic in connection.topics.all]:
+        raise InvalidUsage(f"{ours[0]} is a topic of the control plane; name topics with messages")
+    if strange := [topic for topic in topics if not is_legal(topic)]:
+        raise InvalidUsage(
+            f"{strange[0]!r} is not a valid Kafka topic name; a name has 1 to 249 characters of [A-Za-z0-9._-]"
+        )
+    require_rights(connection, [NAME])
+    found = Cluster(connection).racks((connection.topics.queues, *topics))
+    if missing := [topic for topic, racks in found.items() if not racks]:
+        what = "; `wakeroll run` creates it" if missing[0] == connection.topics.queues else ""
+        raise InvalidUsage(f"there is no topic {missing[0]} at {settings.bootstrap}{what}")

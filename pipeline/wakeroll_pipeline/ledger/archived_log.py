@@ -1,0 +1,476 @@
+"""The archived log of each shard, its eras, and the snapshots from which a replay can begin.
+
+The functions ask an open ledger (`wakeroll_pipeline.ledger.ledger`), in SQL that both engines run.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct, structs
+
+from wakeroll.epoch_ms import EpochMs
+from wakeroll.errors import InvalidUsage
+from wakeroll_model.partitioner import ControlPartition, partition_of
+from wakeroll_model.records import Record, kind_of_topic, shard_of
+from wakeroll_model.resharding import number_of
+from wakeroll_model.shard import Shard
+from wakeroll_model.shard_state import READABLE
+from wakeroll_model.signing import OnRecord
+from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
+from wakeroll_pipeline.ledger.ledger import Ledger, any_of, one_row
+from wakeroll_pipeline.ledger.shard_growth import GrowingShard, Step, number_at, numbers_of, steps_of
+
+
+class Period(NamedTuple):
+    """A period of log time (epoch ms) from `from_ms` to before `to_ms`; None: the start or end of the log."""
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def has(self, at_ms: int) -> bool:
+        """Return whether the period contains a moment."""
+        return (self.from_ms is None or at_ms >= self.from_ms) and (self.to_ms is None or at_ms < self.to_ms)
+
+    @property
+    def condition(self) -> str:
+        """SQL condition that selects the rows whose `at_ms` is in the period."""
+        parts = [] if self.from_ms is None else [f"at_ms >= {self.from_ms}"]
+        parts += [] if self.to_ms is None else [f"at_ms < {self.to_ms}"]
+        return " and ".join(parts) or "true"
+
+    def __str__(self) -> str:
+        """Return the period as words: ``from 2026-07-01T03:00:00.000Z to the end of the log``."""
+        begin = "the start of the log" if self.from_ms is None else str(EpochMs(self.from_ms))
+        end = "the end of the log" if self.to_ms is None else str(EpochMs(self.to_ms))
+        return f"from {begin} to {end}"
+
+
+class Stretch(Struct, frozen=True, kw_only=True):
+    """Records of a shard that one era decided, and the state before them: a snapshot, or the empty state."""
+
+    topic: str
+    partition: int
+    era: int
+    first: int
+    """Offset of the first record to replay."""
+    last: int
+    """Offset of the last record to replay."""
+    after: int
+    """Offset of the last record that the state at the beginning includes; -1 if it is empty."""
+    last_seq: int
+    """Highest seq of this era's decisions in the tables; 0 if there are none."""
+    body: bytes | None = None
+    """Bytes of the snapshot; None if era 1 begins with the empty state."""
+    refused: Mapping[int, str] = {}
+    """Offset -> recorded reason why that record's signature was rejected; offsets after `after`, up to `last`."""
+    steps: Sequence[Step] = ()
+    """Changes of the number of partitions in this shard."""
+
+    @property
+    def shard_name(self) -> str:
+        """Name of the shard with its era, as in its decisions: ``groups-3.1``."""
+        return _name((self.topic, self.partition), self.era)
+
+    def shard(self, partitions: int) -> GrowingShard:
+        """Return the shard in its state after record `after`; `partitions` is the present number of its topic."""
+        number = self.steps[0].before if self.steps else partitions
+        if self.body is not None:
+            number = number_of(self.body)
+        left = [step for step in self.steps if step.before >= number]
+        shard = Shard(self.topic, self.partition, number, self.body, signatures=OnRecord(self.refused))
+        return GrowingShard(shard, left)
+
+
+class Unknown(Struct, frozen=True, kw_only=True):
+    """Records of a shard that cannot be replayed, because the state before them is not known."""
+
+    shard_name: str
+    """Name of the shard with its era."""
+    first: int
+    last: int
+    why: str
+    """Reason, such as the missing records, as a part of a sentence."""
+
+
+class Replayable(NamedTuple):
+    """Records that can be replayed and records that cannot, ordered by shard and offset."""
+
+    stretches: list[Stretch]
+    unknown: list[Unknown]
+
+
+class _Era(NamedTuple):
+    """One era of a shard: it decided the records from `first` to `last`, if there are any."""
+
+    number: int
+    first: int
+    last: int
+    last_seq: int
+    starts: list[int]
+    """Offset of the last record in each of its snapshots, ascending.  A replay can begin after each of them.  The first
+    snapshot of a later era is the state with which it began."""
+    overlaps: int
+    """Last offset under which an earlier era decided other records; -1 if there is none."""
+
+
+def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int]]) -> Replayable:
+    """Return the shortest stretches that replay the requested records.
+
+    Snapshots of another version of the state machines are ignored.  Era 1 begins with the empty state, a later era with
+    its first snapshot.  After a gap in the archive, a replay begins with the next snapshot.
+
+    Args:
+        ledger: the open ledger.
+        asked: shard -> the first and the last offset of the requested records.
+    """
+    decided, snapshots = _decided(ledger), _snapshots(ledger)
+    logs = _archived(ledger, asked)
+    found = Replayable([], [])
+    for place, (first, last) in sorted(asked.items()):
+        its = {era: offsets for (topic, partition, era), offsets in snapshots.items() if (topic, partition) == place}
+        known = decided.get(place, [])
+        # An era may read again records that earlier eras decided; their verdict on a signature stays valid.
+        refused = {offset: why for era in known for offset, why in era.refused.items()}
+        for era in _eras(known, its):
+            for run in logs[place]:
+                begin, end = max(first, era.first, run.first), min(last, era.last, run.last)
+                if begin <= end:
+                    _add(found, place, era, (begin, end), run, refused)
+    bodies, steps = _bodies(ledger, found.stretches), steps_of(ledger, asked)
+    return found._replace(
+        stretches=[
+            structs.replace(
+                one,
+                body=bodies.get((one.topic, one.partition, one.era, one.after)),
+                steps=steps.get((one.topic, one.partition), ()),
+            )
+            for one in found.stretches
+        ]
+    )
+
+
+def _eras(decided: Collection["_Decided"], snapshots: Mapping[int, list[int]]) -> list[_Era]:
+    """Return the eras of a shard, with the records that each decided.
+
+    An era that began without a snapshot, or with an old one, reads records again that the era before it has decided.
+    These records count for the earlier era.
+    """
+    known = {one.era: one for one in decided}
+    eras: list[_Era] = []
+    reached = -1
+    for number in sorted({*known, *snapshots} or {1}):
+        its, starts = known.get(number), snapshots.get(number, [])
+        begins = [*(start + 1 for start in starts[:1]), *([its.first] if its else [])]
+        # The first era covers the log from its start, also before its first decision.
+        first = max(reached + 1, min(begins)) if eras else 0
+        overlaps = reached if eras and its and its.first <= reached else -1
+        if eras:
+            eras[-1] = eras[-1]._replace(last=first - 1)
+        eras.append(_Era(number, first, _ENDLESS, its.last_seq if its else 0, starts, overlaps))
+        reached = max(reached, its.last if its else -1)
+    return eras
+
+
+_ENDLESS = 2**63 - 1
+
+
+def _add(
+    found: Replayable,
+    place: ControlPartition,
+    era: _Era,
+    asked: tuple[int, int],
+    run: "_Run",
+    refused: Mapping[int, str],
+) -> None:
+    """Add the requested records of an archived run: those after the nearest snapshot can be replayed, others cannot."""
+    begin, end = asked
+    starts = [start for start in era.starts if start >= max(run.first - 1, era.overlaps)]
+    if era.number == 1 and run.is_first:
+        starts.insert(0, -1)
+    after = max((start for start in starts if start < begin), default=None)
+    if after is None:
+        after = min((start for start in starts if start < end), default=None)
+        if era.overlaps >= 0:
+            why = "the log was truncated, and the same offsets hold other records now"
+        elif run.is_first:
+            why = "no snapshot shows the state at the start of the era"
+        else:
+            why = f"records before {run.first} are not archived"
+        last = end if after is None else after
+        found.unknown.append(Unknown(shard_name=_name(place, era.number), first=begin, last=last, why=why))
+    if after is not None:
+        topic, partition = place
+        found.stretches.append(
+            Stretch(
+                topic=topic,
+                partition=partition,
+                era=era.number,
+                first=max(begin, after + 1),
+                last=end,
+                after=after,
+                last_seq=era.last_seq,
+                refused={offset: why for offset, why in refused.items() if after < offset <= end},
+            )
+        )
+
+
+def cut_logs(ledger: Ledger) -> dict[ControlPartition, int]:
+    """Return the shards whose archived log retention has shortened, each with its first archived offset.
+
+    Such a log begins after a snapshot (see `wakeroll_pipeline.ledger.retention`).  A complete log begins before all
+    snapshots.
+    """
+    rows = ledger.rows("""
+        with logs as (
+            select topic, partition, min(events.offset) as first_offset from events group by topic, partition
+        ),
+        states as (
+            select topic, partition, min(snapshots.offset) as snapshot from snapshots group by topic, partition
+        )
+        select topic, partition, first_offset
+        from logs join states using (topic, partition)
+        where snapshot < first_offset and first_offset > 0
+    """)
+    return {(row.topic, row.partition): row.first_offset for row in rows}
+
+
+def records_query(stretches: Collection[Stretch]) -> str:
+    """Return the query of the archived records that a replay of these stretches needs, unordered.
+
+    Its columns are those of `wakeroll_model.records.Record`, in this order.
+    """
+    places: dict[ControlPartition, list[Stretch]] = {}
+    for stretch in stretches:
+        places.setdefault((stretch.topic, stretch.partition), []).append(stretch)
+    wanted = [
+        f"(topic = '{topic}' and partition = {partition} and events.offset > {min(one.after for one in its)} "
+        f"and events.offset <= {max(one.last for one in its)})"
+        for (topic, partition), its in sorted(places.items())
+    ]
+    return (
+        f"select topic, partition, events.offset, at_ms, key, value from events where {' or '.join(wanted) or 'false'}"
+    )
+
+
+def records_in_order(ledger: Ledger, stretch: Stretch) -> Iterator[Record]:
+    """Yield the archived records that a replay of a stretch needs, in the order of their offsets."""
+    for row in ledger.stream(f"{records_query([stretch])} order by events.offset"):
+        yield Record(*row)
+
+
+def place_of(ledger: Ledger, group_id: str, partitions: int, at_ms: int | None = None) -> ControlPartition:
+    """Return the shard of a group, as the tables show it, now or at a moment of log time (epoch ms).
+
+    Raises:
+        InvalidUsage: as `places_of`.
+    """
+    places = places_of(ledger, group_id, partitions)
+    number = partitions if at_ms is None else number_at(steps_of(ledger), partitions, at_ms)
+    return places[0][0], partition_of(group_id.encode(), number)
+
+
+def places_of(ledger: Ledger, group_id: str, partitions: int) -> list[ControlPartition]:
+    """Return the shards in which a group is and was, sorted: it moves when the number of partitions changes.
+
+    Raises:
+        InvalidUsage: the tables do not hold the group, or `partitions` leads to another shard; the message names the
+            likely mistake.
+    """
+    rows = ledger.rows(
+        "select distinct cause.topic as topic, cause.partition as partition from decisions "
+        "where group_id = $group_id and kind = 'rebalance'",
+        group_id=group_id,
+    )
+    found = sorted((row.topic, row.partition) for row in rows if kind_of_topic(row.topic) == "groups")
+    if not found:
+        refuse_unknown_group(ledger, group_id)
+        raise InvalidUsage(f"the tables hold no rebalance of group {group_id!r}")
+    home = partition_of(group_id.encode(), partitions)
+    if all(partition == home for _, partition in found):
+        return found[:1]
+    homes = {partition_of(group_id.encode(), number) for number in numbers_of(steps_of(ledger), partitions)}
+    if strange := [partition for _, partition in found if partition not in homes]:
+        raise InvalidUsage(
+            f"group {group_id!r} was decided in partition {strange[0]}, but with {partitions} partitions it belongs "
+            f"to {home}; set the deployment's number of partitions, with WAKEROLL_PARTITIONS or --config"
+        )
+    return [(found[0][0], partition) for partition in sorted(homes)]
+
+
+def shard_at(ledger: Ledger, place: ControlPartition, partitions: int, at_ms: int | None = None) -> Shard:
+    """Return a shard in its state after its last archived record, or after the last record up to a moment.
+
+    Args:
+        ledger: the open ledger.
+        place: topic and partition of the shard.
+        partitions: number of partitions of the topic.
+        at_ms: the moment in log time (epoch ms), inclusive; None: the end of the log.
+
+    Raises:
+        InvalidUsage: the archived log begins after that moment, or lacks records before it.
+    """
+    topic, partition = place
+    until = Period(None, None if at_ms is None else at_ms + 1)
+    of_shard = "from events where topic = $topic and partition = $partition"
+    last = one_row(
+        ledger,
+        f"select max(events.offset) as last_offset {of_shard} and {until.condition}",
+        topic=topic,
+        partition=partition,
+    )
+    assert last is not None, "an aggregate without groups has one row"
+    if last.last_offset is None:
+        [begin] = ledger.rows(f"select min(at_ms) as at_ms {of_shard}", topic=topic, partition=partition)
+        begins = "" if begin.at_ms is None else f"; its archived log begins at {EpochMs(begin.at_ms)}"
+        raise InvalidUsage(f"no archived record of {topic}-{partition} {until}{begins}")
+    [shard] = _shards(ledger, {place: last.last_offset}, partitions, until)
+    return shard
+
+
+def shards_of(ledger: Ledger, partitions: int, kinds: Collection[str] = ("groups", "queues")) -> list[Shard]:
+    """Return the shards in their states after their last archived records, sorted by name.
+
+    Args:
+        ledger: the open ledger.
+        partitions: number of partitions of each control topic.
+        kinds: kinds of the control topics; see `wakeroll_model.records.kind_of_topic`.
+
+    Raises:
+        InvalidUsage: the archived log of a shard lacks records.
+    """
+    rows = ledger.rows(
+        "select topic, partition, max(events.offset) as last_offset from events group by topic, partition"
+    )
+    places = {(row.topic, row.partition): row.last_offset for row in rows if kind_of_topic(row.topic) in kinds}
+    return sorted(_shards(ledger, places, partitions, Period()), key=lambda shard: shard.name)
+
+
+def _shards(ledger: Ledger, places: Mapping[ControlPartition, int], partitions: int, until: Period) -> Iterator[Shard]:
+    """Yield the shards in these places in their states after these offsets."""
+    found = stretches_of(ledger, {place: (last, last) for place, last in places.items()})
+    for unknown in found.unknown:
+        raise InvalidUsage(f"the state of {unknown.shard_name} cannot be rebuilt {until}: {unknown.why}")
+    for stretch in found.stretches:
+        growing = stretch.shard(partitions)
+        for record in records_in_order(ledger, stretch):
+            growing.apply(record)
+        yield growing.shard
+
+
+class _Decided(NamedTuple):
+    """The decisions of one era of a shard, summarised from the tables."""
+
+    era: int
+    first: int
+    """Offset of the first record that caused a decision."""
+    last: int
+    """Offset of the last record that caused a decision."""
+    last_seq: int
+    refused: dict[int, str]
+    """Offset -> recorded reason why the signature of that record was rejected."""
+
+
+def _decided(ledger: Ledger) -> dict[ControlPartition, list[_Decided]]:
+    """Return the eras of each shard that have decisions."""
+    refused: dict[tuple[str, int, int], dict[int, str]] = {}
+    for row in ledger.rows("select cause, era, detail from rejections where rule = 'signature'"):
+        its = refused.setdefault((row.cause.topic, row.cause.partition, row.era), {})
+        its[row.cause.offset] = row.detail
+    rows = ledger.rows("""
+        select
+            cause.topic as topic,
+            cause.partition as partition,
+            era,
+            min(cause.offset) as first_offset,
+            max(cause.offset) as last_offset,
+            max(seq) as last_seq
+        from decisions
+        group by cause.topic, cause.partition, era
+    """)
+    eras: dict[ControlPartition, list[_Decided]] = {}
+    for row in rows:
+        its = refused.get((row.topic, row.partition, row.era), {})
+        one = _Decided(row.era, row.first_offset, row.last_offset, row.last_seq, its)
+        eras.setdefault((row.topic, row.partition), []).append(one)
+    return eras
+
+
+class _Run(NamedTuple):
+    """First and last offset of consecutive archived records of a shard."""
+
+    first: int
+    last: int
+    is_first: bool
+    """Whether the run begins at the start of the shard's log."""
+
+
+def _archived(ledger: Ledger, asked: Collection[ControlPartition]) -> dict[ControlPartition, list[_Run]]:
+    """Return the runs of archived records of each shard, ascending."""
+    rows = ledger.rows("""
+        select
+            topic,
+            partition,
+            min(events.offset) as first_offset,
+            max(events.offset) as last_offset,
+            count(*) as records
+        from events
+        group by topic, partition
+    """)
+    its = [row for row in rows if (row.topic, row.partition) in asked]
+    cut = cut_logs(ledger) if any(row.first_offset > 0 for row in its) else {}
+    runs = {
+        (row.topic, row.partition): [
+            _Run(row.first_offset, row.last_offset, is_first=(row.topic, row.partition) not in cut)
+        ]
+        for row in rows
+    }
+    if all(row.records > row.last_offset - row.first_offset for row in its):
+        return runs
+    gaps = ledger.rows("""
+        with places as (
+            select
+                topic,
+                partition,
+                events.offset as after_gap,
+                lag(events.offset) over (partition by topic, partition order by events.offset) as before_gap
+            from events
+        )
+        select * from places where after_gap > before_gap + 1 order by after_gap
+    """)
+    for row in gaps:
+        of_shard = runs[row.topic, row.partition]
+        run = of_shard.pop()
+        of_shard += [run._replace(last=row.before_gap), _Run(row.after_gap, run.last, is_first=False)]
+    return runs
+
+
+def _name(place: ControlPartition, era: int) -> str:
+    return f"{shard_of(*place)}.{era}"
+
+
+def _snapshots(ledger: Ledger) -> dict[tuple[str, int, int], list[int]]:
+    """Return (topic, partition, era) -> ascending offsets of the snapshots that this version can read."""
+    rows = ledger.rows(
+        "select distinct topic, partition, era, snapshots.offset as at_offset from snapshots "
+        "where version between $oldest and $newest order by at_offset",
+        oldest=READABLE[0],
+        newest=READABLE[-1],
+    )
+    found: dict[tuple[str, int, int], list[int]] = {}
+    for row in rows:
+        found.setdefault((row.topic, row.partition, row.era), []).append(row.at_offset)
+    return found
+
+
+def _bodies(ledger: Ledger, stretches: Collection[Stretch]) -> dict[tuple[str, int, int, int], bytes]:
+    """Return (topic, partition, era, offset) -> bytes of the snapshot with which a stretch begins."""
+    begins = [(one.topic, one.partition, one.era, one.after) for one in stretches]
+    is_begin, values = any_of(("topic", "partition", "era", "snapshots.offset"), begins)
+    rows = ledger.rows(
+        "select topic, partition, era, snapshots.offset as at_offset, body from snapshots "
+        f"where version between $oldest and $newest and {is_begin}",
+        oldest=READABLE[0],
+        newest=READABLE[-1],
+        **values,
+    )
+    return {(row.topic, row.partition, row.era, row.at_offset): row.body for row in rows}

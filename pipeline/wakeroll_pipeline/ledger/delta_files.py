@@ -1,0 +1,151 @@
+"""DuckDB's queries of the files of a Delta table."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
+
+from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.cause_trees import in_one_line
+from wakeroll_pipeline.storage.place import Folder, Place
+from wakeroll_pipeline.storage.small_files import StorageFailed
+
+_FIRST = (f"{0:020}.json", "_last_checkpoint")
+_VERSION = re.compile(r"\d{20}\.(json|checkpoint\.)")
+"""A file of a Delta log that has a version, or the tables' state at one."""
+
+REMOTE = "wakeroll"
+"""Protocol of the names of remote files in DuckDB, which `wakeroll_pipeline.ledger.remote_files` serves."""
+
+
+def open_delta(folder: Folder, version: int | None = None) -> DeltaTable:
+    """Return a Delta table, local or remote, at a version; None: the newest.
+
+    Raises:
+        TableNotFoundError: there is no table.
+        DeltaError: there is no such version, or the log is damaged.
+        StorageFailed: the store of a remote table did not answer.
+    """
+    place = Place.of(folder)
+    location, options = place.for_deltalake()
+    try:
+        return DeltaTable(location, version=version, storage_options=options)
+    except OSError as error:
+        if place.is_local:
+            raise
+        raise StorageFailed(f"cannot read {place}: {in_one_line(error)}") from error
+
+
+def is_delta(folder: Folder) -> bool:
+    """Return whether there is a Delta table in a folder, local or remote: a log that has a version.
+
+    The folder of the log alone is no table: a process may have died before it committed the first version. Spark's own
+    check (`DeltaTable.isDeltaTable`) takes it for one.
+
+    Raises:
+        StorageFailed: the store of a remote folder did not answer.
+    """
+    # deltalake's own check would stop all threads of this process while it waits for a store.
+    log = Place.of(folder) / "_delta_log"
+    # A log without its first version was cleaned, so it has a checkpoint. Listing a long log takes several requests.
+    return any(small_files.exists(log / name) for name in _FIRST) or any(map(_VERSION.match, small_files.names(log)))
+
+
+def reading(delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str, str]]) -> str:
+    """Return the query of a table's rows, in the version that `delta` has.
+
+    Args:
+        delta: the table; None: it has no rows.
+        folder: folder of the table.
+        columns: name and DuckDB type of each column.
+    """
+    # The first part has no rows.  It gives every column its type, also one that was added to the table after the files
+    # were written, and also if there are no files.
+    rows = f"select {', '.join(f'null::{type_} as {quoted(name)}' for name, type_ in columns)} where false"
+    # DuckDB takes these characters for patterns; in brackets they stand for themselves.
+    exact = (re.sub(r"([\[*?])", r"[\1]", file) for file in (files_of(delta, folder) if delta is not None else ()))
+    if listed := ", ".join(map(literal, exact)):
+        rows += f" union all by name select * from read_parquet([{listed}], union_by_name = true)"
+    return rows
+
+
+def files_of(delta: DeltaTable, folder: Place) -> list[str]:
+    """Return the names of the Parquet files of a table in a folder: their paths, or ``wakeroll://SIZE/KEY``."""
+    # `file_uris` encodes spaces in the path of the folder too; in the log, only the names of files are encoded.
+    files = [folder / unquote(path) for path in _of_files(delta, "path")]
+    if folder.is_local:
+        return [str(file) for file in files]
+    sizes = _of_files(delta, "size_bytes")
+    return [f"{REMOTE}://{size}/{file.key}" for file, size in zip(files, sizes, strict=True)]
+
+
+def split_name(name: str) -> tuple[int, str]:
+    """Return the size (bytes) and the key in a remote file's name.
+
+    >>> split_name("wakeroll://7/a/b.parquet")
+    (7, 'a/b.parquet')
+    """
+    size, _, key = name.removeprefix(f"{REMOTE}://").partition("/")
+    return int(size), key
+
+
+def size_of(delta: DeltaTable) -> int:
+    """Return the size of the files of a table (bytes)."""
+    return sum(_of_files(delta, "size_bytes"))
+
+
+def _of_files(delta: DeltaTable, name: str) -> list[Any]:
+    """Return a column of the log's entries for the files of a table."""
+    found: Any = delta.get_add_actions(flatten=True).column(name)
+    return [value.as_py() for value in found]
+
+
+_TYPES = {
+    "string": "VARCHAR",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
+"""Simple type in Delta -> in DuckDB; a decimal has the same name in both."""
+
+
+def stored_columns(delta: DeltaTable) -> dict[str, str]:
+    """Return column -> its type in DuckDB, as the table has it."""
+    return {field.name: _type_of(field.type) for field in delta.schema().fields}
+
+
+def _type_of(of: PrimitiveType | StructType | ArrayType | MapType | VariantType) -> str:
+    match of:
+        case StructType():
+            return f"STRUCT({', '.join(f'{quoted(field.name)} {_type_of(field.type)}' for field in of.fields)})"
+        case ArrayType():
+            return f"{_type_of(of.element_type)}[]"
+        case MapType():
+            return f"MAP({_type_of(of.key_type)}, {_type_of(of.value_type)})"
+        case VariantType():
+            return "VARIANT"
+        case _:
+            return _TYPES.get(of.type, of.type)
+
+
+def literal(value: object) -> str:
+    """Return a value as a string literal of SQL."""
+    escaped = str(value).replace("'", "''")
+    return f"'{escaped}'"
+
+
+def quoted(name: str) -> str:
+    """Return a name as an identifier of DuckDB's SQL."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'

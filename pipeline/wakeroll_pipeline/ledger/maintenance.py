@@ -1,0 +1,150 @@
+"""Upkeep of the Delta tables: compaction, retention of rows, and removal of expired versions.
+
+`record` runs one step after a batch, in the thread that appends.  Two processes that write one local table could lose
+each other's commits, and a step that runs between appends has no conflict.  Each step is one Delta commit, or deletes
+files that no kept version needs.  So a crash is harmless at any point: the next round finds the remaining work.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from threading import Lock
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from wakeroll.epoch_ms import now_ms
+from wakeroll_model.rows import SNAPSHOTS, TABLES, Table
+from wakeroll_pipeline.ledger.retention import DAY_MS, Past, forget, past_of
+from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.storage.place import Place
+
+APPENDING = Lock()
+"""Lock of the `snapshots` table: one thread of the process appends snapshots, another thread maintains the tables."""
+
+log = logging.getLogger("wakeroll.upkeep")
+
+_CONFS = {
+    # Larger files are not compacted again: the cost of a round grows with the new rows, not with the table.
+    "spark.databricks.delta.optimize.minFileSize": str(8 * 1024 * 1024),
+    "spark.databricks.delta.optimize.maxFileSize": str(32 * 1024 * 1024),
+    # Appends by Spark write no statistics, which would cost more than they save.  For a compacted file, which spans
+    # minutes, they show whether it has old rows.
+    "spark.databricks.delta.stats.collect": "true",
+    # Otherwise thousands of tasks list a folder: 80 s instead of 2 s.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+}
+
+Step = Callable[[], None]
+Report = Callable[[str, float, bool], None]
+"""Receives the name of a step, its duration in seconds, and whether it succeeded."""
+
+
+class Upkeep:
+    """Upkeep of a warehouse, by the only process that writes it."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, report: Report | None = None) -> None:
+        self._spark = session_for_upkeep(spark)
+        self._settings = settings
+        self._report = report
+        self._steps: deque[tuple[str, Step]] = deque()
+        begin_s = time.monotonic() + settings.upkeep_interval_ms / 1_000
+        # The first round after a start does everything: the time of the last round is not recorded.
+        self._round_s = self._clean_s = self._forget_s = begin_s
+
+    def step(self) -> None:
+        """Run one step if one is due.
+
+        A step handles one table and takes seconds at most.  A step that fails logs a warning, and is repeated in the
+        next round.
+        """
+        now_s = time.monotonic()
+        if not self._steps and now_s >= self._round_s:
+            self._plan(now_s)
+        if not self._steps:
+            return
+        what, do = self._steps.popleft()
+        succeeded = False
+        try:
+            do()
+            succeeded = True
+        except Exception as error:  # no failure of upkeep may stop the recording of decisions
+            log.warning("upkeep failed to %s, and will try again: %s", what, str(error).partition("\n")[0])
+        taken_s = time.monotonic() - now_s
+        if succeeded:
+            log.debug("upkeep: %s in %.1f s", what, taken_s)
+        if self._report is not None:
+            self._report(what, taken_s, succeeded)
+
+    def _plan(self, now_s: float) -> None:
+        settings = self._settings
+        self._round_s = now_s + settings.upkeep_interval_ms / 1_000
+        if now_s >= self._forget_s:
+            self._steps.append(("find old rows", self._find_old))
+        self._steps += self._of_each_table("compact", compact)
+        if now_s >= self._clean_s:
+            self._clean_s = now_s + settings.keep_versions_ms / 1_000
+            self._steps += self._of_each_table("clean", clean)
+
+    def _of_each_table(self, what: str, do: Callable[[SparkSession, Place], None]) -> list[tuple[str, Step]]:
+        def look_after(table: Table) -> None:
+            with _alone_with(table):
+                do(self._spark, path_of(self._settings.warehouse, table))
+
+        return [(f"{what} {table.name}", partial(look_after, table)) for table in TABLES.values()]
+
+    def _find_old(self) -> None:
+        settings = self._settings
+        past = past_of(self._spark, settings.warehouse, now_ms(), settings.keep_events_ms, settings.keep_decisions_ms)
+        self._forget_next(past, tuple(TABLES.values()))
+
+    def _forget_next(self, past: Past, tables: tuple[Table, ...]) -> None:
+        """Schedule the deletion of old rows, table by table; after a failure, the rest waits for the next round."""
+        if not tables:
+            self._forget_s = time.monotonic() + DAY_MS / 1_000
+            return
+
+        def forget_first() -> None:
+            with _alone_with(tables[0]):
+                forget(self._spark, self._settings.warehouse, tables[0], past)
+            self._forget_next(past, tables[1:])
+
+        self._steps.appendleft((f"delete old rows of {tables[0].name}", forget_first))
+
+
+def session_for_upkeep(spark: SparkSession) -> SparkSession:
+    """Return a session of the same Spark application with the settings of upkeep."""
+    session = spark.newSession()
+    for name, value in _CONFS.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _alone_with(table: Table) -> AbstractContextManager[object]:
+    """Return the lock that keeps other threads from appending; only `snapshots` has another thread that appends."""
+    return APPENDING if table is SNAPSHOTS else nullcontext()
+
+
+def compact(spark: SparkSession, path: Place) -> None:
+    """Merge small files into larger ones; the rows do not change."""
+    DeltaTable.forPath(spark, path.for_spark()).optimize().executeCompaction()
+
+
+def clean(spark: SparkSession, path: Place) -> None:
+    """Delete the files and the log entries of expired versions.
+
+    A version expires when a newer one replaced it longer ago than the retention of versions.
+
+    Delta cleans its log itself, but in units of days.  With one commit per five seconds, the log of a day is too long,
+    because each append lists all its entries.  So this function calls Delta's cleaner with minutes as the unit.
+    """
+    DeltaTable.forPath(spark, path.for_spark()).vacuum()
+    delta = spark._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]
+    its_log = delta.DeltaLog.forTable(spark._jsparkSession, path.for_spark())
+    nothing = spark._jvm.scala.Option.empty()  # type: ignore[union-attr]
+    minute = getattr(delta, "TruncationGranularity$").__getattr__("MODULE$").MINUTE()
+    its_log.cleanUpExpiredLogs(its_log.unsafeVolatileSnapshot(), nothing, nothing, minute)

@@ -1,0 +1,95 @@
+"""One open ledger for all threads of a process; it is opened again when the tables have new versions."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import duckdb
+from deltalake.exceptions import DeltaError
+
+from wakeroll.errors import InvalidUsage
+from wakeroll_model.rows import TABLES
+from wakeroll_pipeline.ledger.archived_log import Period
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, find_table, open_ledger
+from wakeroll_pipeline.storage.cause_trees import in_one_line
+from wakeroll_pipeline.storage.place import Folder, Place
+from wakeroll_pipeline.storage.small_files import StorageFailed
+
+CHECK_EVERY_S = 5.0
+"""How often the versions of the tables are compared with those that are open (s)."""
+
+
+class SharedLedger:
+    """The ledger of a warehouse. Any thread may use it; each question has a cursor of its own."""
+
+    def __init__(self, warehouse: Folder) -> None:
+        """Prepare; the tables are opened by the first question, so they may be created later."""
+        self.warehouse = Place.of(warehouse)
+        self._lock = threading.Lock()
+        self._opened: DuckLedger | None = None
+        self._checked_s = 0.0
+        self._extent: Period | None = None
+
+    @contextmanager
+    def cursor(self) -> Iterator[DuckLedger]:
+        """Provide the tables, in their newest versions or in versions that are at most `CHECK_EVERY_S` older.
+
+        Raises:
+            InvalidUsage: the tables do not exist, or cannot be read.
+        """
+        try:
+            with self._lock:
+                cursor = self._newest().cursor()
+            try:
+                yield cursor
+            finally:
+                cursor.close()
+        except (duckdb.Error, DeltaError, OSError, StorageFailed) as error:
+            raise InvalidUsage(f"cannot read the tables in {self.warehouse}: {in_one_line(error)}") from error
+
+    def extent(self) -> Period:
+        """Return the log time of the first and of the last archived record; both are None if there is no record.
+
+        Raises:
+            InvalidUsage: as `cursor`.
+        """
+        with self.cursor() as ledger:
+            with self._lock:
+                known = self._extent
+            if known is None:
+                [row] = ledger.rows("select min(at_ms) as first_ms, max(at_ms) as last_ms from events")
+                known = Period(row.first_ms, row.last_ms)
+                with self._lock:
+                    if self._opened is not None and self._opened.versions == ledger.versions:
+                        self._extent = known
+        return known
+
+    def close(self) -> None:
+        """Free the memory; questions that are being answered fail."""
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+    def _newest(self) -> DuckLedger:
+        """Return the open ledger; open it again if the tables have changed."""
+        now_s = time.monotonic()
+        if self._opened is not None and now_s - self._checked_s < CHECK_EVERY_S:
+            return self._opened
+        if self._opened is None or self._opened.versions != _versions(self.warehouse):
+            # Moments and periods read few row groups of large tables, so no size is refused.
+            opened = open_ledger(self.warehouse, refuse_large=False)
+            # The versions before are not closed, because that would close their cursors; they end with the last one.
+            self._opened, self._extent = opened, None
+        self._checked_s = now_s
+        return self._opened
+
+
+def _versions(warehouse: Place) -> Mapping[str, int]:
+    """Return table -> its newest version; empty if any cannot be read, so that opening it reports the reason."""
+    try:
+        found = {name: find_table(warehouse, table) for name, table in TABLES.items()}
+        return {name: delta.version() for name, delta in found.items() if delta is not None}
+    except (InvalidUsage, DeltaError, OSError, StorageFailed):
+        return {}

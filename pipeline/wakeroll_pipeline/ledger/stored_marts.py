@@ -1,0 +1,53 @@
+"""The marts in a warehouse: Delta tables in its folder `marts`, which both engines of dbt read and write."""
+
+from collections.abc import Sequence
+
+from deltalake import write_deltalake
+from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta, quoted, reading, stored_columns
+from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.place import Folder, Place
+
+
+def mart_paths(warehouse: Folder) -> dict[str, Place]:
+    """Return mart -> folder, for the marts that have been built."""
+    marts = Place.of(warehouse) / "marts"
+    folders = {name: marts / name for name in small_files.names(marts)}
+    return {name: folder for name, folder in folders.items() if is_delta(folder)}
+
+
+def mart_query(path: Place) -> str:
+    """Return DuckDB's query of the newest rows of a mart."""
+    mart = open_delta(path)
+    return reading(mart, path, stored_columns(mart).items())
+
+
+def open_marts(connection: DuckDBPyConnection, warehouse: Folder) -> list[str]:
+    """Create a view of each built mart in the current schema of a connection; return their names."""
+    paths = mart_paths(warehouse)
+    for name, path in paths.items():
+        connection.execute(f"create or replace view {quoted(name)} as {mart_query(path)}")
+    return list(paths)
+
+
+def replace_mart(path: Place, rows: DuckDBPyRelation, description: str) -> None:
+    """Store all rows of a mart, as a new version of its table."""
+    location, options = path.for_deltalake()
+    write_deltalake(
+        location,
+        rows,
+        storage_options=options,
+        mode="overwrite",
+        schema_mode="overwrite",
+        description=description,
+        # Other readers cannot read tables with deletion vectors.
+        configuration={"delta.enableDeletionVectors": "false"},
+    )
+
+
+def merge_mart(path: Place, rows: DuckDBPyRelation, key: Sequence[str]) -> None:
+    """Store new and changed rows of a mart, as a new version of its table; rows with other keys stay."""
+    same = " and ".join(f"new.{quoted(column)} = old.{quoted(column)}" for column in key)
+    merge = open_delta(path).merge(rows, same, source_alias="new", target_alias="old")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()

@@ -1,0 +1,154 @@
+"""The Delta tables of the ledger, which follow the declarations in `wakeroll_model.rows`, and their views."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from wakeroll.errors import InvalidUsage
+from wakeroll_model import config
+from wakeroll_model.decision_order import ERA_SQL
+from wakeroll_model.rows import DECIDED, TABLES, Table
+from wakeroll_pipeline.ledger.column_types import checks_of
+from wakeroll_pipeline.ledger.delta_files import is_delta
+from wakeroll_pipeline.ledger.migrations import CHECK, evolve, properties_there
+from wakeroll_pipeline.ledger.schemas import schema_of
+from wakeroll_pipeline.ledger.view_queries import views
+from wakeroll_pipeline.storage.hadoop_files import delete_with_marks
+from wakeroll_pipeline.storage.place import Folder, Place
+
+log = logging.getLogger("wakeroll.tables")
+
+
+def path_of(warehouse: Folder, table: Table) -> Place:
+    """Return the folder of a table."""
+    return Place.of(warehouse) / table.name
+
+
+def ensure_tables(spark: SparkSession, warehouse: Folder, keep_versions_ms: int = config.KEEP_VERSIONS_MS) -> None:
+    """Create the missing tables, and migrate the others to their declarations.
+
+    The tables are handled in parallel, because each takes seconds in a new session.
+
+    Raises:
+        InvalidUsage: a table conflicts with its declaration, and no migration solves it.
+    """
+    with ThreadPoolExecutor(len(TABLES)) as threads:
+        list(threads.map(lambda table: ensure_table(spark, warehouse, table, keep_versions_ms), TABLES.values()))
+
+
+def ensure_table(spark: SparkSession, warehouse: Folder, table: Table, keep_versions_ms: int) -> None:
+    """Create one table, or migrate it to its declaration; set the retention of its versions.
+
+    Raises:
+        InvalidUsage: as `ensure_tables`.
+    """
+    path = path_of(warehouse, table)
+    properties = properties_of(table, keep_versions_ms)
+    if is_delta(path):
+        for column in evolve(spark, path, table):
+            log.info("added column %s to table %s", column, table.name)
+        there = properties_there(spark, path)
+        if other := {name: value for name, value in properties.items() if there.get(name) != value}:
+            pairs = ", ".join(f"'{name}' = '{value}'" for name, value in other.items())
+            spark.sql(f"alter table delta.`{path.for_spark()}` set tblproperties ({pairs})")
+        return
+    # A process that died while it created the table has left the folder of its log, which Delta would take for a table.
+    delete_with_marks(spark, path / "_delta_log")
+    comment = (table.row.__doc__ or "").splitlines()[0]
+    builder = (
+        DeltaTable.createIfNotExists(spark).location(path.for_spark()).addColumns(schema_of(table.row)).comment(comment)
+    )
+    checks = {CHECK + name: condition for name, condition in checks_of(table.row).items()}
+    for name, value in (properties | checks).items():
+        builder = builder.property(name, value)
+    builder.execute()
+
+
+def properties_of(table: Table, keep_versions_ms: int) -> dict[str, str]:
+    """Return the Delta properties of a table, without its CHECK constraints."""
+    kept = f"interval {keep_versions_ms // 1_000} seconds"
+    return {
+        # Other readers (DuckDB, Polars) cannot read tables with deletion vectors.
+        "delta.enableDeletionVectors": "false",
+        "delta.checkpointInterval": "100",
+        # Compacted files have statistics, so that retention finds old rows without reading the new ones.
+        "delta.dataSkippingStatsColumns": ",".join(dict.fromkeys((*table.stream, table.position, table.at))),
+        "delta.deletedFileRetentionDuration": kept,
+        "delta.logRetentionDuration": kept,
+    }
+
+
+def highest_positions(spark: SparkSession, warehouse: Folder, table: Table) -> dict[tuple[object, ...], int]:
+    """Return stream -> highest position that the table holds of it."""
+    rows = (
+        spark.read.format("delta")
+        .load(path_of(warehouse, table).for_spark())
+        .groupBy(*table.stream)
+        .agg(f.max(table.position).alias("highest"))
+        .collect()
+    )
+    return {tuple(row[column] for column in table.stream): row["highest"] for row in rows}
+
+
+def commits_of(spark: SparkSession, warehouse: Folder, table: str) -> dict[int, int]:
+    """Return version -> time of its commit (epoch ms), for the versions that can still be read."""
+    path = path_of(warehouse, TABLES[table])
+    if TABLES[table].is_optional and not is_delta(path):
+        return {}
+    history = DeltaTable.forPath(spark, path.for_spark()).history()
+    rows = history.select("version", f.unix_millis("timestamp").alias("at_ms")).collect()
+    return {row.version: row.at_ms for row in rows}
+
+
+def with_era(rows: DataFrame) -> DataFrame:
+    """Add the column `era` after `shard`; the order of decisions needs it (`wakeroll_model.decision_order.ORDER`)."""
+    era = f.expr(ERA_SQL).alias("era", metadata={"comment": "era of the shard; (era, seq) is the order of decisions"})
+    return rows.select([column for name in rows.columns for column in ((name, era) if name == "shard" else (name,))])
+
+
+def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, int] | None = None) -> list[str]:
+    """Register the tables and views in this session's SQL; return their names.
+
+    A table with one row per decision gets the column `era` too: see `with_era`.
+
+    Args:
+        spark: the session.
+        warehouse: folder of the tables.
+        versions: table -> Delta version to read; None: the newest of each.
+
+    Raises:
+        InvalidUsage: the warehouse lacks a table; the message names both.
+    """
+    for table in TABLES.values():
+        path = path_of(warehouse, table)
+        if not is_delta(path):
+            if table.is_optional:
+                spark.createDataFrame([], schema_of(table.row)).createOrReplaceTempView(table.name)
+                continue
+            raise InvalidUsage(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?")
+        reader = spark.read.format("delta")
+        if versions is not None and table.name in versions:
+            reader = reader.option("versionAsOf", versions[table.name])
+        rows = reader.load(path.for_spark())
+        (with_era(rows) if table.key == DECIDED else rows).createOrReplaceTempView(table.name)
+    names = [*TABLES]
+    for name, sql in views("spark"):
+        spark.sql(f"create or replace temporary view {name} as {sql}")
+        names.append(name)
+    return names
+
+
+@contextmanager
+def read_once(spark: SparkSession, names: Iterable[str]) -> Iterator[None]:
+    """Cache tables and views while many queries read them; every uncached read of a Delta table is a Spark job."""
+    frames = [spark.table(name).persist() for name in names]
+    try:
+        yield
+    finally:
+        for frame in frames:
+            frame.unpersist()

@@ -1,0 +1,62 @@
+"""Delta versions of the tables at a moment in the past."""
+
+from collections.abc import Callable
+
+from wakeroll.epoch_ms import EpochMs
+from wakeroll.errors import InvalidUsage
+from wakeroll_model.rows import TABLES
+
+Commits = Callable[[str], dict[int, int]]
+"""Returns version -> time of its commit (epoch ms) of the table with a name, for the versions that can be read."""
+
+
+def versions_when(commits: Commits, version: tuple[str, int] | None, at_ms: int | None) -> dict[str, int] | None:
+    """Return table -> Delta version, for a version of one table or for a moment; None: the newest of each.
+
+    Raises:
+        InvalidUsage: as in `versions_with` and `versions_at`.
+    """
+    if version is not None:
+        return versions_with(commits, *version)
+    return None if at_ms is None else versions_at(commits, at_ms)
+
+
+def versions_at(commits: Commits, at_ms: int) -> dict[str, int]:
+    """Return table -> its newest version at a moment (epoch ms, by the clock of the process that wrote it).
+
+    An optional table that did not exist yet is left out.
+
+    Raises:
+        InvalidUsage: a table did not exist yet, or that version is deleted; the message names the oldest version.
+    """
+    found: dict[str, int] = {}
+    for name, table in TABLES.items():
+        its = commits(name)
+        before = [version for version, committed_ms in its.items() if committed_ms <= at_ms]
+        if not before and table.is_optional and (not its or 0 in its):
+            continue  # it was created later: it had no rows
+        if not before:
+            oldest = EpochMs(its[min(its)])
+            raise InvalidUsage(
+                f"table {name!r} has no version of {EpochMs(at_ms)}; the oldest kept version is of {oldest}"
+            )
+        found[name] = max(before)
+    return found
+
+
+def versions_with(commits: Commits, table: str, version: int) -> dict[str, int]:
+    """Return table -> version: the requested one of this table, and those of the others at the same moment.
+
+    Raises:
+        InvalidUsage: the table has no such version; the message names the existing ones.
+    """
+    its = commits(table)
+    if version not in its:
+        raise InvalidUsage(f"table {table!r} has no version {version}; it has {min(its)} to {max(its)}")
+    # A batch commits its tables in parallel; all of its commits precede the next version of this table.
+    ends_ms = its.get(version + 1, its[max(its)] + _LAST_BATCH_MS)
+    return versions_at(commits, ends_ms - 1) | {table: version}
+
+
+_LAST_BATCH_MS = 60_000
+"""Upper bound (ms) of the time between the commits of one batch."""

@@ -1,0 +1,138 @@
+"""The facts about a group from which its verdict and its summary follow."""
+
+from collections.abc import Iterator, Mapping
+
+from wakeroll_model.group import Group
+from wakeroll_model.known_routes import Routes
+from wakeroll_model.queue import Queue
+from wakeroll_model.target import strategy_of
+from wakeroll_pipeline.live.decision_feed import GroupHistory
+from wakeroll_pipeline.live.group_lags import GroupLags
+from wakeroll_pipeline.live.verdicts import GroupFacts, QueueFacts, findings
+from wakeroll_pipeline.live.view_structs import GroupSummary
+
+_BY_OPERATORS = ("config", "reset")
+"""Triggers of rebalances that an operator requested."""
+
+
+def queues_of(group: Group, routes: Routes) -> list[Queue]:
+    """Return the queues of a group, sorted: those of the topics that it subscribes, and those with stored offsets."""
+    found = {queue for topic in group.topics for queue in routes.queues(topic) or ()}
+    found.update(owners_of(group))
+    if not group.members:
+        found.update(queue for queue in group.offsets if not routes.lacks(queue))
+    return sorted(found)
+
+
+def owners_of(group: Group) -> Mapping[Queue, str]:
+    """Return queue -> its owner.
+
+    While the state is only learned from the log, the model's map of owners is not that of the coordinator: the owner is
+    the member whose last heartbeat lists the queue.
+    """
+    if not group.is_learning:
+        return group.owners
+    members = group.members.items()
+    return {queue: client_id for client_id, one in members for queue in group.listed.get(one.instance_id, ())}
+
+
+def summary_of(
+    group: Group,
+    queues: list[Queue],
+    lags: GroupLags,
+    history: GroupHistory,
+    free_since: Mapping[Queue, int],
+    now_ms: int,
+) -> GroupSummary:
+    """Return the summary of a group with its verdict.
+
+    Args:
+        group: its state.
+        queues: its queues, as `queues_of` returns them.
+        lags: their lags.
+        history: the decisions about it.
+        free_since: queue without owner -> log time since which nobody owns it (epoch ms).
+        now_ms: log time, epoch ms.
+    """
+    last = history.rebalances[-1].decision if history.rebalances else None
+    why_free = {one.queue: one.reason for one in last.unassigned} if last is not None else {}
+    troubled = list(_troubled(group, queues, lags, free_since, why_free))
+    facts = GroupFacts(
+        now_ms=now_ms,
+        members=len(group.members),
+        lag=lags.total,
+        queues=troubled,
+        rebalances=[
+            (one.decision.at_ms, one.decision.trigger)
+            for one in history.rebalances
+            if one.decision.moved and one.decision.trigger not in _BY_OPERATORS
+        ],
+        conflicts=[f"{client_id}: {detail}" for client_id, detail in group.conflicts.items()],
+        duplicates=list(_duplicates(group)),
+        is_learning=group.is_learning,
+    )
+    found = findings(facts)
+    late = [one.behind for one in lags.queues.values() if one.behind is not None]
+    oldest = min(late, default=None)
+    return GroupSummary(
+        group_id=group.group_id,
+        verdict=found[0].kind,
+        reason=found[0].reason,
+        findings=found,
+        mode=group.mode,
+        strategy=strategy_of(group)[0] if group.members else (group.settings.strategy or ""),
+        epoch=group.epoch,
+        topics=group.topics,
+        members=len(group.members),
+        queues=len(queues),
+        unowned=len(free_since),
+        moving=sum(len(member.revoking) for member in group.members.values()),
+        lag_messages=lags.total,
+        lag_queues=sum(1 for lag in lags.queues.values() if lag.lag),
+        behind_since_ms=None if oldest is None else oldest.since_ms,
+        behind_is_longer=oldest is not None and oldest.is_longer,
+        rebalanced_ms=None if last is None else last.at_ms,
+        trigger="" if last is None else last.trigger,
+        moved=0 if last is None else last.moved,
+    )
+
+
+def free_queues(group: Group, queues: list[Queue]) -> Iterator[Queue]:
+    """Yield the queues that nobody owns although the group has members; none in a broadcasting group."""
+    if group.members and group.mode == "clustering":
+        owners = owners_of(group)
+        yield from (queue for queue in queues if queue not in owners)
+
+
+def _troubled(
+    group: Group,
+    queues: list[Queue],
+    lags: GroupLags,
+    free_since: Mapping[Queue, int],
+    why_free: Mapping[Queue, str],
+) -> Iterator[QueueFacts]:
+    """Yield the facts about the queues that have lag, that grow without commits, or that nobody owns."""
+    broadcasts, owners = group.mode == "broadcasting", owners_of(group)
+    for queue in queues:
+        lag, free_ms = lags.queues.get(queue), free_since.get(queue)
+        if free_ms is None and (lag is None or not (lag.lag or lag.grown)):
+            continue
+        yield QueueFacts(
+            name=str(queue),
+            owner="every member" if broadcasts else owners.get(queue, ""),
+            lag=0 if lag is None else lag.lag or 0,
+            grown=0 if lag is None else lag.grown,
+            moved_ms=0 if lag is None else lag.moved_ms,
+            not_fallen_ms=None if lag is None else lag.not_fallen_ms,
+            behind_ms=None if lag is None or lag.behind is None else lag.behind.since_ms,
+            free_ms=free_ms,
+            why_free=why_free.get(queue, ""),
+        )
+
+
+def _duplicates(group: Group) -> Iterator[str]:
+    """Yield a sentence for each client id that another live instance uses."""
+    for client_id, member in group.members.items():
+        if member.rival is not None:
+            rival = member.rival.beat.instance_id
+            yield f"{client_id} is used by two processes: {member.instance_id} is the member, {rival} waits"

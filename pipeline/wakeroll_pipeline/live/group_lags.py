@@ -1,0 +1,68 @@
+"""The lags of all queues of one group, updated queue by queue."""
+
+from collections.abc import Iterable, Mapping
+
+from wakeroll_model.group import Group
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.live.end_history import EndHistory
+from wakeroll_pipeline.live.queue_lag import QueueLag
+
+SERIES_MS = 5_000
+"""Shortest time between two points of a group's series (ms)."""
+SERIES = 240
+"""Points of a group's series; when there are more, every second one of the older half is dropped."""
+
+
+class GroupLags:
+    """The lag of each queue of a group, and their sum over time."""
+
+    def __init__(self) -> None:
+        self.queues: dict[Queue, QueueLag] = {}
+        self.series: list[tuple[int, int]] = []
+        """Log time and total lag, oldest first."""
+
+    def update(
+        self, group: Group, queues: Iterable[Queue] | None, ends: Mapping[Queue, EndHistory], now_ms: int
+    ) -> None:
+        """Update some queues of a group, or all of them.
+
+        Args:
+            group: with its committed offsets.
+            queues: the queues to update; None: all queues of `known`.
+            ends: queue -> history of its end.
+            now_ms: log time, epoch ms.
+        """
+        for queue in self.queues if queues is None else queues:
+            lag = self.queues.get(queue)
+            if lag is None:
+                lag = self.queues[queue] = QueueLag(now_ms)
+            lag.update(committed_of(group, queue), ends.get(queue), now_ms)
+        total = self.total
+        if total is not None and (not self.series or now_ms - self.series[-1][0] >= SERIES_MS):
+            self.series.append((now_ms, total))
+            if len(self.series) > SERIES:
+                half = SERIES // 2
+                self.series[:half] = self.series[:half:2]
+
+    def keep(self, queues: Iterable[Queue]) -> None:
+        """Forget all queues except these."""
+        kept = set(queues)
+        if self.queues.keys() - kept:
+            self.queues = {queue: lag for queue, lag in self.queues.items() if queue in kept}
+
+    @property
+    def total(self) -> int | None:
+        """Sum of the known lags in messages; None if none is known."""
+        known = [lag.lag for lag in self.queues.values() if lag.lag is not None]
+        return sum(known) if known else None
+
+
+def committed_of(group: Group, queue: Queue) -> int | None:
+    """Return the committed offset of a queue; None if there is none.
+
+    In a broadcasting group each client has its own offsets; the lowest one of its members counts.
+    """
+    if not group.own_offsets:
+        return group.offsets.get(queue)
+    own = (group.own_offsets[client_id].offsets for client_id in group.members if client_id in group.own_offsets)
+    return min((offsets[queue] for offsets in own if queue in offsets), default=group.offsets.get(queue))

@@ -1,0 +1,243 @@
+"""The view of one group: members, queues, hand-overs, held pulls and settings, as its page shows them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from wakeroll_model.decisions import Cause, Handover, Rebalance, Rejected
+from wakeroll_model.group import Group, GroupSettings, Member
+from wakeroll_model.held_queue import HeldQueue
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.live.decision_feed import HISTORY_MS, GroupHistory, Published
+from wakeroll_pipeline.live.group_lags import GroupLags, committed_of
+from wakeroll_pipeline.live.ownership_lanes import lanes_of
+from wakeroll_pipeline.live.view_structs import (
+    GroupSummary,
+    GroupView,
+    Health,
+    HoldRow,
+    MemberRow,
+    MoveRow,
+    QueueRow,
+    RebalanceRow,
+    RejectionRow,
+    SettingRow,
+    SubscriptionRow,
+)
+
+SHOWN_REBALANCES = 20
+SHOWN_MOVES = 500
+"""Moves that one rebalance lists."""
+
+
+class GroupSources(Struct, frozen=True, kw_only=True):
+    """The sources of a view of one group."""
+
+    group: Group
+    owners: Mapping[Queue, str]
+    """Queue -> its owner."""
+    summary: GroupSummary
+    queues: list[Queue]
+    lags: GroupLags
+    history: GroupHistory
+    since_ms: int | None
+    """Log time from which on decisions are known (epoch ms); None if none is."""
+    now_ms: int
+    """Log time (epoch ms)."""
+    skew_ms: int
+    """Log time minus the clock of the group's shard (ms): the clock stands still while the log is dark."""
+    held_queue: Callable[[Queue], tuple[HeldQueue | None, int]]
+    """Returns the state of a queue in long polling, and the skew of its shard (ms)."""
+
+
+def group_view(sources: GroupSources, health: Health) -> GroupView:
+    """Return the view of a group."""
+    group, now_ms = sources.group, sources.now_ms
+    holds = list(_holds(sources))
+    waiting = {(hold.queue, hold.client_id) for hold in holds}
+    from_ms = max(now_ms - HISTORY_MS, min(sources.since_ms or now_ms, now_ms - 60_000))
+    return GroupView(
+        health=health,
+        summary=sources.summary,
+        members=[_member_row(sources, client_id, member) for client_id, member in group.members.items()],
+        queues=[_queue_row(sources, queue, waiting) for queue in sources.queues],
+        lanes=lanes_of(sources.queues, sources.owners, sources.history.handovers, from_ms, now_ms),
+        lanes_from_ms=from_ms,
+        lanes_to_ms=now_ms,
+        rebalances=list(_rebalance_rows(sources.history)),
+        holds=holds,
+        rejections=[_rejection_row(one) for one in reversed(sources.history.rejections)],
+        settings=list(_setting_rows(group.settings)),
+        lag_series=list(sources.lags.series),
+    )
+
+
+def _member_row(sources: GroupSources, client_id: str, member: Member) -> MemberRow:
+    group = sources.group
+    waits = sum(
+        1 for queue, wanted in group.target.items() if wanted == client_id and sources.owners.get(queue) != wanted
+    )
+    return MemberRow(
+        client_id=client_id,
+        instance_id=member.instance_id,
+        queues=len(member.owned),
+        releasing=len(member.revoking),
+        waiting=waits if group.mode == "clustering" else 0,
+        shown_epoch=member.shown_epoch,
+        sent_epoch=member.sent_epoch,
+        seen_ms=member.seen_ms + sources.skew_ms,
+        session_ends_ms=group.session_ends_ms(member) + sources.skew_ms,
+        room=member.room,
+        weight=member.weight,
+        strategy=member.strategy,
+        consume_from=member.consume_from,
+        subscriptions=[
+            SubscriptionRow(topic=one.topic, expression=one.expression, expression_type=one.expression_type)
+            for one in member.subscriptions.values()
+        ],
+        conflict=group.conflicts.get(client_id, ""),
+        rival="" if member.rival is None else member.rival.beat.instance_id,
+    )
+
+
+def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]]) -> QueueRow:
+    group, lag = sources.group, sources.lags.queues.get(queue)
+    owner = sources.owners.get(queue, "")
+    member = group.members.get(owner)
+    wanted = group.target.get(queue, "")
+    behind = None if lag is None else lag.behind
+    name, committed = str(queue), committed_of(group, queue)
+    return QueueRow(
+        name=name,
+        topic=queue.topic,
+        broker=queue.broker,
+        queue_id=queue.queue_id,
+        owner=owner,
+        releasing=member is not None and queue in member.revoking,
+        next_owner=wanted if wanted != owner else "",
+        given_epoch=None if member is None else member.owned.get(queue),
+        committed_offset=committed,
+        end_offset=max(lag.end, committed or 0) if lag is not None and lag.end is not None else committed,
+        lag_messages=None if lag is None else lag.lag,
+        behind_since_ms=None if behind is None else behind.since_ms,
+        behind_is_longer=behind is not None and behind.is_longer,
+        trend="none" if lag is None else lag.trend,
+        samples=[] if lag is None else list(lag.samples),
+        committed_ms=None if lag is None or lag.committed is None else lag.moved_ms,
+        is_held=(name, owner) in waiting,
+        note=_note(sources, queue),
+    )
+
+
+def _note(sources: GroupSources, queue: Queue) -> str:
+    """Return why a queue has no owner, or for which filters it is ahead of its committed offset; else empty.
+
+    It is also empty if the reason is not known.
+    """
+    group, history = sources.group, sources.history
+    if ahead := group.ahead.get(queue):
+        done = ", ".join(f"{one.expression_type} {one.expression!r:.100} to {one.offset}" for one in ahead)
+        return f"processed for {done}; messages from {group.offsets[queue]} on are kept for members with other filters"
+    if queue in sources.owners or group.mode == "broadcasting" or not history.rebalances:
+        return ""
+    last = history.rebalances[-1].decision
+    return next((one.reason for one in last.unassigned if one.queue == queue), "")
+
+
+def _holds(sources: GroupSources) -> Iterator[HoldRow]:
+    """Yield the held pulls of the group's members."""
+    group = sources.group
+    for queue in sources.queues:
+        held, skew_ms = sources.held_queue(queue)
+        if held is None or not held.holds:
+            continue
+        clients = group.members if group.mode == "broadcasting" else filter(None, [sources.owners.get(queue)])
+        for client_id in clients:
+            number = held.waiting.of_client(group.group_id, client_id)
+            if number is not None:
+                hold = held.holds[number]
+                yield HoldRow(
+                    queue=str(queue),
+                    client_id=client_id,
+                    from_offset=hold.from_offset,
+                    since_ms=hold.since_ms + skew_ms,
+                    until_ms=hold.until_ms + skew_ms,
+                )
+
+
+def _rebalance_rows(history: GroupHistory) -> Iterator[RebalanceRow]:
+    """Yield the last rebalances, the newest one first, each with the hand-overs until the next one."""
+    rebalances = list(history.rebalances)[-SHOWN_REBALANCES:]
+    handovers: dict[int, list[MoveRow]] = {one.decision.epoch: [] for one in rebalances}
+    counts: Counter[int] = Counter()
+    for one in history.handovers:
+        if one.epoch in handovers:
+            counts[one.epoch] += 1
+            if counts[one.epoch] <= SHOWN_MOVES:
+                handovers[one.epoch].append(_move_row(one))
+    for published in reversed(rebalances):
+        yield _rebalance_row(published, handovers[published.decision.epoch], history.operators)
+
+
+def _rebalance_row(
+    published: Published[Rebalance], moves: list[MoveRow], operators: Mapping[tuple[str, int, int], str]
+) -> RebalanceRow:
+    one = published.decision
+    named = [operators.get((cause.topic, cause.partition, cause.offset), "") for cause in one.causes]
+    return RebalanceRow(
+        epoch=one.epoch,
+        at_ms=one.at_ms,
+        published_ms=published.published_ms,
+        trigger=one.trigger,
+        cause=", ".join(map(_record, one.causes)),
+        by=", ".join(filter(None, dict.fromkeys(named))),
+        strategy=one.strategy,
+        clients=one.clients,
+        queues=one.queues,
+        moved=one.moved,
+        unassigned=one.unassigned_count or len(one.unassigned),
+        notes=one.notes,
+        moves=moves,
+    )
+
+
+def _move_row(one: Handover) -> MoveRow:
+    begin_ms = one.released_ms if one.revoked_ms is None else one.revoked_ms
+    took_ms = None if begin_ms is None or one.assigned_ms is None else max(one.assigned_ms - begin_ms, 0)
+    return MoveRow(
+        queue=str(one.queue),
+        before=one.from_ or "",
+        after=one.to or "",
+        how=one.how,
+        at_ms=one.at_ms,
+        took_ms=took_ms,
+    )
+
+
+def _rejection_row(published: Published[Rejected]) -> RejectionRow:
+    one = published.decision
+    return RejectionRow(
+        at_ms=one.at_ms, rule=one.rule, detail=one.detail, client_id=one.client_id or "", record=_record(one.cause)
+    )
+
+
+def _record(cause: Cause) -> str:
+    return f"{cause.topic}-{cause.partition}@{cause.offset}"
+
+
+def _setting_rows(settings: GroupSettings) -> Iterator[SettingRow]:
+    default = GroupSettings()
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        yield SettingRow(name=name, value=_text(name, value), is_default=value == getattr(default, name))
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None:
+        return "that of the oldest member" if name == "strategy" else "none"
+    if name.endswith("_ms"):
+        return f"{value / 1_000:g} s"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

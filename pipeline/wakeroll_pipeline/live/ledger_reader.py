@@ -1,0 +1,242 @@
+"""The live model from the tables alone, without Spark: the newest snapshots, and the archived records behind them."""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import msgspec
+
+from wakeroll.connection import Topics
+from wakeroll.errors import InvalidUsage
+from wakeroll_model.decision_order import SHARD_SQL
+from wakeroll_model.decisions import AnyDecision
+from wakeroll_model.partitioner import ControlPartition
+from wakeroll_model.records import UNREADABLE, Record, shard_of
+from wakeroll_model.shard_state import READABLE
+from wakeroll_model.signing import OnRecord, Signatures
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
+from wakeroll_pipeline.ledger.ledger import Value
+from wakeroll_pipeline.ledger.shard_growth import Step, number_at, steps_of
+from wakeroll_pipeline.live.decision_feed import HISTORY_MS
+from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.live.shard_follower import ShardFollower
+from wakeroll_pipeline.storage.place import Folder
+
+_REFRESH_MS = 5_000
+"""Log time between two updates of the lags (ms): their trend and the times of commits are as exact as this."""
+_LAST = 2**62
+"""A time and an offset after all others."""
+_ALL = range(-1, _LAST)
+"""Offsets of all snapshots; -1 is before the first record."""
+
+_decoder: msgspec.json.Decoder[AnyDecision] = msgspec.json.Decoder(AnyDecision)
+
+
+class Snapshot(NamedTuple):
+    """The state of a shard behind a record."""
+
+    era: int
+    offset: int
+    """Offset of the last record that it includes."""
+    body: bytes
+
+
+def newest_snapshots(warehouse: Folder, eras: Mapping[str, int] | None = None) -> dict[ControlPartition, Snapshot]:
+    """Return the newest snapshot of each shard; none if there are no tables, or of another version of the state.
+
+    Args:
+        warehouse: folder of the tables.
+        eras: shard, like ``groups-3`` -> its era; other eras' snapshots are skipped.  None: the newest era of each.
+    """
+    try:
+        with duck_ledger(warehouse, refuse_large=False) as ledger:
+            return _snapshots(ledger, {}, eras)
+    except InvalidUsage:  # `run` has created no tables yet
+        return {}
+
+
+def _snapshots(
+    ledger: DuckLedger,
+    reached: Mapping[ControlPartition, int],
+    eras: Mapping[str, int] | None,
+    ranges: Mapping[ControlPartition, range] | None = None,
+) -> dict[ControlPartition, Snapshot]:
+    """Return the newest snapshot of these eras that include no record above `reached`, with offsets in `ranges`."""
+    newest: dict[ControlPartition, tuple[int, int]] = {}
+    query = 'select topic, partition, era, "offset" from snapshots where version between $oldest and $newest'
+    for topic, partition, era, offset in ledger.stream(query, oldest=READABLE[0], newest=READABLE[-1]):
+        place = (topic, partition)
+        if offset > reached.get(place, _LAST) or (eras is not None and era != eras.get(shard_of(*place), era)):
+            continue
+        if ranges is not None and offset not in ranges.get(place, _ALL):
+            continue
+        newest[place] = max((era, offset), newest.get(place, (0, -2)))
+    found = {}
+    for (topic, partition), (era, offset) in newest.items():
+        condition = 'topic = $topic and partition = $partition and era = $era and "offset" = $offset'
+        values: dict[str, Value] = {"topic": topic, "partition": partition, "era": era, "offset": offset}
+        for row in ledger.rows(f"select body from snapshots where {condition} limit 1", **values):
+            found[topic, partition] = Snapshot(era, offset, row.body)
+    return found
+
+
+def read_ledger(warehouse: Folder, topics: Topics, partitions: int, until_ms: int | None = None) -> LiveModel:
+    """Return a model of the groups at the end of the archived log, or at an earlier moment.
+
+    Args:
+        warehouse: folder of the tables.
+        topics: names of the control topics.
+        partitions: number of partitions of each.
+        until_ms: log time (epoch ms); records after it are not applied.  None: the end of the archived log.
+
+    Raises:
+        InvalidUsage: there are no tables in this folder.
+    """
+    with duck_ledger(warehouse, refuse_large=False) as ledger:
+        return model_of(ledger, topics, partitions, until_ms)
+
+
+def model_of(
+    ledger: DuckLedger,
+    topics: Topics,
+    partitions: int,
+    until_ms: int | None = None,
+    before_record: Callable[[], None] = lambda: None,
+) -> LiveModel:
+    """Return a model of the groups at the end of an open ledger's log, or at an earlier moment.
+
+    Each shard is replayed from its nearest snapshot, up to its last record that is not after the moment.
+
+    Args:
+        ledger: the open ledger.
+        topics: names of the control topics.
+        partitions: number of partitions of each.
+        until_ms: the moment in log time (epoch ms), inclusive; None: the end of the archived log.
+        before_record: called before each record is applied; an exception that it raises ends the work.
+    """
+    end_ms = _LAST if until_ms is None else until_ms
+    steps = steps_of(ledger)
+    partitions = number_at(steps, partitions, until_ms)
+    model = LiveModel(topics, partitions, "ledger")
+    reached, first, last_ms = {}, {}, 0
+    query = (
+        'select topic, partition, min("offset"), max("offset"), max(at_ms) from events '
+        "where at_ms <= $end group by topic, partition"
+    )
+    for topic, partition, first_offset, offset, at_ms in ledger.stream(query, end=end_ms):
+        first[topic, partition], reached[topic, partition] = first_offset, offset
+        last_ms = max(last_ms, at_ms)
+    eras = _eras(ledger, end_ms)
+    ranges = _with_number(steps, partitions)
+    snapshots = _snapshots(ledger, reached, eras, ranges)
+    refused = _refused(ledger)
+    for place in ((topic, partition) for topic in topics.control for partition in range(partitions)):
+        signatures = OnRecord(refused.get(place, {}))
+        era = eras.get(shard_of(*place), 1)
+        begin = max(first.get(place, 0), ranges.get(place, _ALL).start + 1)
+        model.put_shard(first_follower(place, partitions, signatures, snapshots.get(place), era, begin))
+    for decision, partition, published_ms in _decisions(ledger, last_ms - HISTORY_MS, end_ms):
+        model.note_decision(partition, decision, published_ms)
+    model.refresh()
+    refreshed_ms = model.now_ms
+    logs = [
+        _records(ledger, place, follower.next_offset, reached.get(place, -1))
+        for place, follower in model.shards.items()
+    ]
+    for at_ms, record in heapq.merge(*map(_timed, logs), key=itemgetter(0)):
+        before_record()
+        if at_ms - refreshed_ms >= _REFRESH_MS:
+            model.refresh()
+            refreshed_ms = at_ms
+        model.apply(record, 0.0)
+    model.refresh(review_all=True)
+    return model
+
+
+def _with_number(steps: Mapping[ControlPartition, list[Step]], partitions: int) -> dict[ControlPartition, range]:
+    """Return the offsets of the snapshots that were made with a number of partitions; a missing place has all."""
+    ranges = {}
+    for place, its in steps.items():
+        begin = max((step.offset for step in its if step.after <= partitions), default=0)
+        end = min((step.offset for step in its if step.before >= partitions), default=_LAST)
+        ranges[place] = range(begin - 1, end - 1)
+    return ranges
+
+
+def _timed(records: Iterator[Record]) -> Iterator[tuple[int, Record]]:
+    """Yield each record with the newest log time so far, which never steps back."""
+    newest_ms = 0
+    for record in records:
+        newest_ms = max(newest_ms, record.timestamp_ms)
+        yield newest_ms, record
+
+
+def first_follower(
+    place: ControlPartition,
+    partitions: int,
+    signatures: Signatures,
+    snapshot: Snapshot | None,
+    era: int,
+    first: int,
+) -> ShardFollower:
+    """Return a shard in its state before the records that follow.
+
+    Args:
+        place: its control partition.
+        partitions: number of partitions of its topic.
+        signatures: verify signed records.
+        snapshot: its newest snapshot; None if there is none.
+        era: era of the newest decisions; 1 if there are none.
+        first: first offset that the log still has.
+    """
+    if snapshot is None:
+        if era == 1 and first == 0:
+            return ShardFollower(place, partitions, signatures)
+        return ShardFollower(place, partitions, signatures, learns_era=era, first=first)
+    if snapshot.era == era and snapshot.offset + 1 >= first:
+        return ShardFollower(place, partitions, signatures, body=snapshot.body)
+    begin = max(snapshot.offset + 1, first)
+    return ShardFollower(place, partitions, signatures, body=snapshot.body, learns_era=era, first=begin)
+
+
+def _eras(ledger: DuckLedger, end_ms: int) -> dict[str, int]:
+    """Return shard -> the newest era that decided until a moment."""
+    query = f"select {SHARD_SQL}, max(era) from decisions where published_ms <= $end group by 1"
+    return {name: era for name, era in ledger.stream(query, end=end_ms) if era is not None}
+
+
+def _refused(ledger: DuckLedger) -> dict[ControlPartition, dict[int, str]]:
+    """Return place -> offset -> detail, for the records that the coordinator rejected by the rule `signature`."""
+    refused: dict[ControlPartition, dict[int, str]] = {}
+    query = 'select cause.topic, cause.partition, cause."offset", detail from rejections where rule = $rule'
+    for topic, partition, offset, detail in ledger.stream(query, rule="signature"):
+        refused.setdefault((topic, partition), {})[offset] = detail
+    return refused
+
+
+def _decisions(ledger: DuckLedger, from_ms: int, end_ms: int) -> Iterator[tuple[AnyDecision, int, int]]:
+    query = (
+        "select json, partition, published_ms from decisions "
+        "where published_ms >= $from_ms and published_ms <= $end order by era, seq"
+    )
+    for text, partition, published_ms in ledger.stream(query, from_ms=from_ms, end=end_ms):
+        try:
+            yield _decoder.decode(text), partition, published_ms
+        except UNREADABLE:  # of a newer version
+            continue
+
+
+def _records(ledger: DuckLedger, place: ControlPartition, first: int, last: int) -> Iterator[Record]:
+    """Yield the archived records of a partition from one offset to another."""
+    query = (
+        'select "offset", at_ms, key, value from events where topic = $topic and partition = $partition '
+        'and "offset" >= $first and "offset" <= $last order by "offset"'
+    )
+    values: dict[str, Value] = {"topic": place[0], "partition": place[1], "first": first, "last": last}
+    for offset, at_ms, key, value in ledger.stream(query, **values):
+        yield Record(*place, offset, at_ms, _bytes(key), _bytes(value))
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)

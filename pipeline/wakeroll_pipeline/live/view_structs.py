@@ -1,0 +1,248 @@
+"""The contents of the pages and of the JSON endpoints; the live model and the ledger produce the same structs.
+
+Times are log times (epoch ms). Names come from records that anybody may append: they are text, never markup.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from wakeroll_model.queue import Queue
+from wakeroll_pipeline.live.queue_lag import Trend
+from wakeroll_pipeline.live.verdicts import Finding, Kind
+
+Level = Literal["info", "warning", "error"]
+
+
+class Notice(Struct, frozen=True, kw_only=True):
+    """Something about the whole system that a reader of any page must know."""
+
+    kind: str
+    """Name of the state, such as ``no-ticks``."""
+    level: Level
+    text: str
+    remedy: str = ""
+    """Advice for an operator; empty if there is none."""
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """Whether what the pages show is current, and why not."""
+
+    source: Literal["live", "ledger"]
+    state: Literal["starting", "live", "stale", "ledger", "past"]
+    """starting: the log is being read; stale: a notice with level warning or error has the reason; ledger: the end of
+    the archived log; past: an earlier moment, `as_of_ms`."""
+    as_of_ms: int
+    """Log time that the pages show; 0 before the first record."""
+    read: int = 0
+    """Records read of those that were there at the start."""
+    to_read: int = 0
+    tick_age_ms: dict[str, int] = {}
+    """Shard, like ``groups-3`` -> time since its last tick was received (ms)."""
+    notices: list[Notice] = []
+
+
+class GroupSummary(Struct, frozen=True, kw_only=True):
+    """One group in the list of groups."""
+
+    group_id: str
+    verdict: Kind
+    reason: str
+    findings: list[Finding]
+    mode: str
+    strategy: str
+    epoch: int
+    topics: list[str]
+    members: int
+    queues: int
+    unowned: int
+    moving: int
+    """Queues that their owners must release."""
+    lag_messages: int | None
+    """Sum of the known lags; None if none is known."""
+    lag_queues: int
+    """Number of queues that have lag."""
+    behind_since_ms: int | None
+    """Since when the oldest message waits; None if none does."""
+    behind_is_longer: bool = False
+    """Whether it waits for longer than that."""
+    rebalanced_ms: int | None = None
+    """Log time of the last rebalance; None if none is known."""
+    trigger: str = ""
+    moved: int = 0
+
+
+class GroupsView(Struct, frozen=True, kw_only=True):
+    """All groups at a moment."""
+
+    health: Health
+    groups: list[GroupSummary]
+
+
+class SubscriptionRow(Struct, frozen=True, kw_only=True):
+    """One subscription of a member."""
+
+    topic: str
+    expression: str
+    expression_type: str
+
+
+class MemberRow(Struct, frozen=True, kw_only=True):
+    """One member of a group."""
+
+    client_id: str
+    instance_id: str
+    queues: int
+    """Number of queues that it owns, with those that it must release."""
+    releasing: int
+    waiting: int
+    """Number of queues that the target assigns to it and that another member still owns."""
+    shown_epoch: int
+    """Epoch of the newest assignment that a heartbeat shows as received; -1 if none."""
+    sent_epoch: int
+    seen_ms: int
+    """Time of its last heartbeat, by the shard's clock."""
+    session_ends_ms: int
+    room: str
+    weight: float
+    strategy: str
+    consume_from: str
+    subscriptions: list[SubscriptionRow]
+    conflict: str = ""
+    rival: str = ""
+    """Another instance that wants its client_id; empty if there is none."""
+
+
+class HoldRow(Struct, frozen=True, kw_only=True):
+    """One held pull."""
+
+    queue: str
+    client_id: str
+    from_offset: int
+    since_ms: int
+    until_ms: int
+
+
+class QueueRow(Struct, frozen=True, kw_only=True):
+    """One queue of a group."""
+
+    name: str
+    topic: str
+    broker: str
+    queue_id: int
+    owner: str
+    """Empty if nobody owns it."""
+    releasing: bool
+    """Whether its owner must release it."""
+    next_owner: str
+    """Client that waits for it; empty if none does."""
+    given_epoch: int | None
+    committed_offset: int | None
+    end_offset: int | None
+    """Newest known end; the committed offset, if that is above it or no end is known."""
+    lag_messages: int | None
+    behind_since_ms: int | None
+    behind_is_longer: bool
+    trend: Trend
+    samples: list[int]
+    committed_ms: int | None
+    """Time at which the committed offset last changed; None if that was before the model began."""
+    is_held: bool
+    """Whether its owner waits in a held pull."""
+    note: str = ""
+    """Why nobody owns it, or for which filters it is ahead of its committed offset; else empty."""
+
+    @property
+    def queue(self) -> Queue:
+        """The queue itself."""
+        return Queue(self.topic, self.broker, self.queue_id)
+
+
+class MoveRow(Struct, frozen=True, kw_only=True):
+    """One change of a queue's owner."""
+
+    queue: str
+    before: str
+    after: str
+    how: str
+    at_ms: int
+    took_ms: int | None
+    """Time from the revocation, or else from the release, to the assignment."""
+
+
+class RebalanceRow(Struct, frozen=True, kw_only=True):
+    """One rebalance."""
+
+    epoch: int
+    at_ms: int
+    published_ms: int
+    trigger: str
+    cause: str
+    """The records that required it, in words."""
+    by: str = ""
+    """Operators who requested it; empty if none did, or if the model began after the request."""
+    strategy: str
+    clients: int
+    queues: int
+    moved: int
+    unassigned: int
+    notes: list[str]
+    moves: list[MoveRow]
+
+
+class PeriodRow(Struct, frozen=True, kw_only=True):
+    """One period in which a client owned a queue, or nobody did."""
+
+    client_id: str
+    """Empty if nobody owned it."""
+    from_ms: int
+    to_ms: int
+    how: str
+    is_open: bool
+    """Whether it lasts."""
+
+
+class LaneRow(Struct, frozen=True, kw_only=True):
+    """The owners of one queue over time."""
+
+    queue: str
+    periods: list[PeriodRow]
+
+
+class RejectionRow(Struct, frozen=True, kw_only=True):
+    """One rejected record."""
+
+    at_ms: int
+    rule: str
+    detail: str
+    client_id: str
+    record: str
+    """The record, as ``topic-partition@offset``."""
+
+
+class SettingRow(Struct, frozen=True, kw_only=True):
+    """One setting of a group."""
+
+    name: str
+    value: str
+    is_default: bool
+
+
+class GroupView(Struct, frozen=True, kw_only=True):
+    """One group at a moment."""
+
+    health: Health
+    summary: GroupSummary
+    members: list[MemberRow]
+    queues: list[QueueRow]
+    lanes: list[LaneRow]
+    lanes_from_ms: int
+    lanes_to_ms: int
+    rebalances: list[RebalanceRow]
+    """The newest one first."""
+    holds: list[HoldRow]
+    rejections: list[RejectionRow]
+    """The newest one first."""
+    settings: list[SettingRow]
+    lag_series: list[tuple[int, int]]
+    """Log time and lag of the whole group in messages, oldest first."""

@@ -1,0 +1,195 @@
+"""End offsets of queues: the ends that the log contains, the new ones to report, and the query intervals."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from wakeroll_model.config import CONFIRM_MS, MAX_PULL_TIMEOUT_MS, REFRESH_MS
+from wakeroll_model.events import Arrival, ObserverId, Offset
+from wakeroll_model.queue import Queue
+from wakeroll_model.queue_end import QueueEnd
+from wakeroll_model.records import UNREADABLE
+
+ASK_MS = 100
+"""Query interval for the ends of a topic with held pulls (ms)."""
+SELDOM_MS = 5_000
+"""Query interval for the ends of other topics (ms): topics without pulls, whose arrivals wake nobody, and topics whose
+producers report arrivals with tags. There, an end without a tag would wake every filtered hold for every message."""
+WAITED_MS = MAX_PULL_TIMEOUT_MS
+"""Time after the last pull of a topic during which pulls may be held (ms): the longest hold."""
+TAGGED_MS = 60_000
+"""Time after a topic's last arrival with a tag or properties in which its producers are expected to send more (ms)."""
+INSIST_MS = CONFIRM_MS + 500
+"""An end below the log's is reported again after this time (ms): two reports `CONFIRM_MS` apart are believed."""
+LOST_MS = 5_000
+"""A report that is not in the log after this time is lost (ms)."""
+TELL_MS = REFRESH_MS - SELDOM_MS
+"""Age at which the end of a queue with pulls is reported again (ms); the next slow query is within `REFRESH_MS`."""
+
+Where = tuple[str, int]
+"""A Kafka queue: topic and number."""
+
+
+class Pulled(Struct, tag_field="type", tag="pull"):
+    """A pull, reduced to its queue and offset."""
+
+    queue: Queue
+    from_offset: Offset
+
+
+class Arrived(Struct, tag_field="type", tag="arrival"):
+    """An arrival, reduced to its queue, offset, origin and filter fields."""
+
+    queue: Queue
+    next_offset: Offset
+    tags: Annotated[str, Meta(max_length=4_096)] | None = None
+    tags_code: int | None = None
+    properties: dict[str, str] | None = None
+    observer: ObserverId = ""
+
+    @property
+    def says_more(self) -> bool:
+        """Whether filters can be evaluated for its message."""
+        return not (self.tags is None and self.tags_code is None and self.properties is None)
+
+
+_decode = msgspec.json.Decoder(Pulled | Arrived).decode
+
+
+def read(value: bytes | None) -> Pulled | Arrived | None:
+    """Parse a record of the queues topic; None for other kinds of events and for unreadable records."""
+    try:
+        said: Pulled | Arrived = _decode(value or b"")
+    except UNREADABLE:
+        return None
+    return said
+
+
+class _LastReport(Struct):
+    """This observer's last report of a queue."""
+
+    next_offset: int
+    """Reported end offset; -1 if there is none, or if it did not get into the log."""
+    at_ms: int
+    is_under_way: bool = False
+    """Whether the report has not appeared in the log yet."""
+
+
+class EndBook:
+    """End offsets of queues according to the log; `now_ms` is any clock that never goes back.
+
+    It receives the same records as the coordinator (its own reports, those of other observers, hints, pulls) and draws
+    the same conclusions. It reports ends that differ from them, and repeats all ends now and then, because a report may
+    be lost, and the coordinator may have lost its state.
+    """
+
+    def __init__(self, observer: str) -> None:
+        """Start without knowledge; `observer` is the id in this observer's reports."""
+        self._observer = observer
+        self._ends: dict[Where, QueueEnd] = {}
+        """End of each queue as the coordinator believes it."""
+        self._reached: dict[Where, tuple[int, int]] = {}
+        """Largest offset of a pull, and the time of that pull. The coordinator does not count it as an end."""
+        self._told: dict[Where, _LastReport] = {}
+        self._fallen: set[Where] = set()
+        """Queues that were shorter in the last query than in the log."""
+        self._pulled_ms: dict[str, int] = {}
+        self._tagged_ms: dict[str, int] = {}
+        self._asked_ms: dict[str, int] = {}
+
+    def hear(self, said: Pulled | Arrived, now_ms: int) -> None:
+        """Process a record of the log.
+
+        A client that pulls from an offset has seen the queue reach it, or was told so by a wake. If the queue ends
+        below it, it was truncated while no observer was looking.
+        """
+        if said.queue.broker:  # not Kafka's
+            return
+        topic, where = said.queue.topic, (said.queue.topic, said.queue.queue_id)
+        match said:
+            case Pulled():
+                self._pulled_ms[topic] = now_ms
+                if said.from_offset > self._reached.get(where, (0, 0))[0]:
+                    self._reached[where] = said.from_offset, now_ms
+            case Arrived():
+                if said.says_more:
+                    self._tagged_ms[topic] = now_ms
+                self._hear_end(where, said, now_ms)
+
+    def pulled(self, now_ms: int) -> list[str]:
+        """Return the topics that may have held pulls, sorted."""
+        return sorted(topic for topic in self._pulled_ms if self._is_pulled(topic, now_ms))
+
+    def take_due(self, topics: Iterable[str], now_ms: int) -> list[str]:
+        """Return those of the topics whose ends are due for a query, and schedule their next queries."""
+        due = [topic for topic in topics if self._due_ms(topic, now_ms) <= now_ms]
+        self._asked_ms.update(dict.fromkeys(due, now_ms))
+        return due
+
+    def take_news(self, ends: Mapping[Where, int], now_ms: int) -> list[Arrival]:
+        """Return the arrivals to report now for the ends that brokers returned, and record them as reported.
+
+        A queue counts as shorter only after two consecutive reads: a leader may lag behind acknowledged messages of a
+        producer or another leader.
+        """
+        news = []
+        for where, end in ends.items():
+            told = self._told.setdefault(where, _LastReport(-1, now_ms))
+            if self._is_news(where, end, told, now_ms):
+                self._told[where] = _LastReport(end, now_ms, is_under_way=True)
+                topic, queue_id = where
+                news.append(Arrival(queue=Queue(topic, "", queue_id), next_offset=end, observer=self._observer))
+        return news
+
+    def unsaid(self, queue: Queue, now_ms: int) -> None:
+        """Mark the last report of a queue as lost, so that the next read repeats it."""
+        self._told[queue.topic, queue.queue_id] = _LastReport(-1, now_ms - TELL_MS)
+
+    def keep(self, topics: Iterable[str], now_ms: int) -> None:
+        """Forget all other topics, and all entries that are too old."""
+        kept = set(topics)
+        self._ends = {where: end for where, end in self._ends.items() if where[0] in kept}
+        self._reached = {where: reached for where, reached in self._reached.items() if where[0] in kept}
+        self._told = {where: told for where, told in self._told.items() if where[0] in kept}
+        self._fallen = {where for where in self._fallen if where[0] in kept}
+        self._asked_ms = {topic: at_ms for topic, at_ms in self._asked_ms.items() if topic in kept}
+        self._pulled_ms = {topic: self._pulled_ms[topic] for topic in self.pulled(now_ms)}
+        self._tagged_ms = {topic: at_ms for topic, at_ms in self._tagged_ms.items() if now_ms - at_ms <= TAGGED_MS}
+
+    def _hear_end(self, where: Where, said: Arrived, now_ms: int) -> None:
+        known = self._ends.setdefault(where, QueueEnd())
+        if not said.observer:
+            known.hint(said.next_offset, now_ms)
+            return
+        closed = known.report(said.next_offset, now_ms)
+        if closed is not None and where in self._reached and closed.contradicts(*self._reached[where]):
+            del self._reached[where]
+        told = self._told.get(where)
+        if told is not None and said.observer == self._observer and said.next_offset == told.next_offset:
+            told.is_under_way = False
+
+    def _is_news(self, where: Where, end: int, told: _LastReport, now_ms: int) -> bool:
+        """Return whether an end must be reported."""
+        believed = self._ends[where].believed(now_ms) if where in self._ends else 0
+        if end < max(believed, self._reached.get(where, (0, 0))[0]):
+            if where not in self._fallen:
+                self._fallen.add(where)
+                return False
+            return told.next_offset != end or now_ms - told.at_ms >= INSIST_MS
+        self._fallen.discard(where)
+        if told.is_under_way and now_ms - told.at_ms < LOST_MS:
+            believed = max(believed, told.next_offset)
+        is_old = now_ms - told.at_ms >= TELL_MS and self._is_pulled(where[0], now_ms)
+        return end > believed or is_old
+
+    def _is_pulled(self, topic: str, now_ms: int) -> bool:
+        return topic in self._pulled_ms and now_ms - self._pulled_ms[topic] <= WAITED_MS
+
+    def _due_ms(self, topic: str, now_ms: int) -> int:
+        asked_ms = self._asked_ms.get(topic)
+        if asked_ms is None:
+            return now_ms
+        tagged = topic in self._tagged_ms and now_ms - self._tagged_ms[topic] <= TAGGED_MS
+        return asked_ms + (ASK_MS if self._is_pulled(topic, now_ms) and not tagged else SELDOM_MS)

@@ -1,0 +1,292 @@
+"""The owner of a queue, and the chain of records that led to it: event → rebalance → hand-over → assignment.
+
+Each decision names its cause, so the chain is read from the tables and not guessed.
+"""
+
+import json
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from wakeroll.epoch_ms import EpochMs
+from wakeroll.errors import InvalidUsage
+from wakeroll_model.decision_order import SHARD_SQL, without_era
+from wakeroll_model.queue import Queue
+from wakeroll_model.strategies import pinned
+from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
+from wakeroll_pipeline.ledger.ledger import Ledger, Row, Value, any_of, one_row
+
+
+class Step(NamedTuple):
+    """One step of the chain."""
+
+    at_ms: int
+    """Log time (epoch ms)."""
+    what: str
+    """The step in words."""
+    where: str = ""
+    """The record of the step, or the record that caused it: ``topic-partition@offset``; empty if none."""
+
+
+Placed = tuple[int, Step]
+"""Offset of the record of a step, and the step.  A group's records are in one partition, so offsets order the steps."""
+
+
+class Explanation(NamedTuple):
+    """The answer as a sentence, and the steps that led to it, oldest first by offset (not by time)."""
+
+    answer: str
+    steps: list[Step]
+
+
+_NEWEST = "order by era desc, seq desc"
+_RECENT_MS = 60_000
+_BEFORE = "(era < $era or (era = $era and seq < $seq))"
+
+
+def explain(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None = None) -> Explanation:
+    """Explain who owned a queue at a moment, and why.
+
+    Args:
+        ledger: the open ledger.
+        group_id: a group in clustering mode.
+        queue: a queue of one of its topics.
+        at_ms: the moment in log time (epoch ms), inclusive; None: the end of the recorded log.
+
+    Raises:
+        InvalidUsage: the group does not exist, or the queue never had an owner in it; the message names the groups or
+            the topics that exist.
+    """
+    until = "" if at_ms is None else f" and at_ms <= {at_ms}"
+    last = one_row(
+        ledger, f"select * from handovers where {_OF_QUEUE}{until} {_NEWEST}", **_queue_values(group_id, queue)
+    )
+    if last is None:
+        refuse_unknown_group(ledger, group_id)
+        raise InvalidUsage(_why_not(ledger, group_id, queue, at_ms))
+    asked = f"{queue} of {group_id}"
+    when = "" if at_ms is None else f", as of {EpochMs(at_ms)}"
+    later = one_row(
+        ledger,
+        f"select era from decisions where {SHARD_SQL} = $shard and era > $era{until} {_NEWEST}",
+        shard=without_era(last.shard),
+        era=last.era,
+    )
+    if later is not None:
+        answer = (
+            f"{asked} has no owner since era {later.era} began: the coordinator lost its state, and no member has "
+            f"claimed the queue; the owner after the last recorded hand-over, at {EpochMs(last.at_ms)} (epoch "
+            f"{last.epoch}), was {last.to or 'none'}{when}"
+        )
+    elif last.to is None:
+        answer = f"{asked} has no owner since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
+    else:
+        answer = f"{asked} is owned by {last.to} since {EpochMs(last.at_ms)} (epoch {last.epoch}){when}"
+    steps = [*_rebalance_steps(ledger, last), *_handover_steps(ledger, last, queue)]
+    if last.to is None:
+        steps += _unassigned_steps(ledger, group_id, queue, until)
+    steps += _kept_steps(ledger, group_id, queue, until)
+    return Explanation(answer, [step for _, step in sorted(steps, key=itemgetter(0))])
+
+
+def _rebalance_steps(ledger: Ledger, last: Row) -> Iterator[Placed]:
+    """Yield the rebalance whose target includes this hand-over, and the events that caused it."""
+    rebalance = one_row(
+        ledger,
+        f"select * from rebalances where group_id = $group_id and epoch <= $epoch and {_BEFORE} {_NEWEST}",
+        epoch=last.epoch,
+        **_before(last),
+    )
+    if rebalance is None:
+        return
+    asked = [_place(cause) for cause in rebalance.causes or [rebalance.cause]]
+    yield from _events(ledger, last.group_id, asked)
+    if rebalance.strategy == pinned.NAME and rebalance.trigger == "timer":
+        yield from _changes_before(ledger, last)
+    does = "follows the assignment that was observed:" if rebalance.strategy == pinned.NAME else "shares"
+    what = (
+        f"rebalance to epoch {rebalance.epoch} by {rebalance.trigger}: {rebalance.strategy} {does} "
+        f"{_many(rebalance.queues, 'queue')} among {_many(rebalance.clients, 'client')}, {rebalance.moved} must move"
+        + "".join(f"; {note}" for note in rebalance.notes)
+    )
+    yield rebalance.cause.offset, Step(rebalance.at_ms, what, _record(rebalance.cause))
+
+
+def _changes_before(ledger: Ledger, last: Row) -> Iterator[Placed]:
+    """Yield the changes of members in the minute before a hand-over that another coordinator made.
+
+    It moves queues some seconds after a member joined or left, because other members release them first.
+    """
+    changes = (
+        "select * from memberships where group_id = $group_id and change in ('joined', 'left', 'expired') and "
+        f"at_ms > $since_ms and {_BEFORE} order by era, seq"
+    )
+    for row in ledger.rows(changes, since_ms=last.at_ms - _RECENT_MS, **_before(last)):
+        yield row.cause.offset, Step(row.at_ms, f"{row.client_id} {row.change}", _record(row.cause))
+
+
+def _handover_steps(ledger: Ledger, last: Row, queue: Queue) -> Iterator[Placed]:
+    """Yield revocation, release and assignment of the queue."""
+    owner, freed = last["from"], last
+    if last.released_ms not in (None, last.at_ms):
+        # The queue was not assigned when it was released: the hand-over before this one released it.
+        before = f"select * from handovers where {_OF_QUEUE} and {_BEFORE} {_NEWEST}"
+        freed = one_row(ledger, before, **{**_queue_values(last.group_id, queue), **_before(last)}) or last
+    if last.revoked_ms is not None and owner is not None:
+        told_then = f"{_TOLD} and at_ms = $revoked_ms and {_BEFORE} {_NEWEST}"
+        asked = one_row(ledger, told_then, client_id=owner, revoked_ms=last.revoked_ms, **_before(last)) or freed
+        yield asked.cause.offset, Step(last.revoked_ms, f"a revocation was sent to {owner}")
+    if last.released_ms is not None and owner is not None:
+        how = _HOW.get(last.how, f"{{}} lost the queue ({last.how})").format(owner)
+        yield freed.cause.offset, Step(last.released_ms, how, _record(freed.cause))
+    if last.to is None:
+        return
+    assigned_ms = last.at_ms if last.assigned_ms is None else last.assigned_ms
+    is_caused, values = any_of(_CAUSE, [_place(last.cause)])
+    told = one_row(ledger, f"{_TOLD} and {is_caused} {_NEWEST}", group_id=last.group_id, client_id=last.to, **values)
+    start = "" if told is None else _start(json.loads(told.json), queue)
+    first = " as its first owner" if last.how == "first" else ""
+    yield (
+        last.cause.offset,
+        Step(assigned_ms, f"the queue was assigned to {last.to}{first}{start}", _record(last.cause)),
+    )
+
+
+_HOW = {
+    "released": "{} released the queue",
+    "unregistered": "{} left the group",
+    "expired": "{} expired: its session timed out without a heartbeat",
+    "replaced": "a new instance replaced {}",
+    "timeout": "{} lost the queue: it did not release it within the revoke timeout, so messages may repeat",
+    "eager": "{} lost the queue at once: the hand-over of the group is eager",
+    "removed": "{} lost the queue: it is no longer routed or subscribed",
+}
+
+
+_FROM = {
+    "first": "from its first message",
+    "last": "from its end offset",
+    "timestamp": "from the timestamp in its preferences",
+}
+
+
+def _unassigned_steps(ledger: Ledger, group_id: str, queue: Queue, until: str) -> Iterator[Placed]:
+    """Yield the reason why the newest rebalance leaves the queue without an owner."""
+    newest = one_row(ledger, f"select * from rebalances where group_id = $group_id{until} {_NEWEST}", group_id=group_id)
+    if newest is None:
+        return
+    asked = queue.topic, queue.broker, queue.queue_id
+    reasons = {(one.queue.topic, one.queue.broker, one.queue.queue_id): one.reason for one in newest.unassigned}
+    if asked in reasons:
+        says = f"leaves the queue unassigned: {reasons[asked]}"
+    elif (newest.unassigned_count or 0) > len(reasons):
+        says = f"leaves {newest.unassigned_count} queues unassigned; the reason of one: {newest.unassigned[0].reason}"
+    else:
+        return
+    yield newest.cause.offset, Step(newest.at_ms, f"epoch {newest.epoch} {says}", _record(newest.cause))
+
+
+def _kept_steps(ledger: Ledger, group_id: str, queue: Queue, until: str) -> Iterator[Placed]:
+    """Yield the last commit, if members have different filters and it stays before messages that others want."""
+    columns = "group_id = $group_id and topic = $topic and broker = $broker and queue_id = $queue_id"
+    newest = one_row(
+        ledger, f"select * from offsets where {columns}{until} {_NEWEST}", **_queue_values(group_id, queue)
+    )
+    if newest is None:
+        return
+    decided = one_row(
+        ledger,
+        f"select * from decisions where {SHARD_SQL} = $shard and era = $era and seq = $seq",
+        shard=without_era(newest.shard),
+        era=newest.era,
+        seq=newest.seq,
+    )
+    ahead = [] if decided is None else json.loads(decided.json).get("ahead", [])
+    if decided is None or not ahead:
+        return
+    done = ", ".join(f"{_filter(one)} to {one['offset']}" for one in ahead)
+    what = (
+        f"{newest.client_id} committed offset {newest.committed_offset} and processed the messages for {done}; those "
+        "between that only other members' filters want are kept for them"
+    )
+    yield decided.cause.offset, Step(newest.at_ms, what, _record(decided.cause))
+
+
+def _filter(one: dict[str, Any]) -> str:
+    return f"{one.get('expression_type', 'TAG')} {one.get('expression', '*')!r:.100}"
+
+
+def _events(ledger: Ledger, group_id: str, asked: list[tuple[str, int, int]]) -> Iterator[Placed]:
+    """Yield the events that caused a rebalance, with the changes of members that followed."""
+    is_caused, values = any_of(_CAUSE, asked)
+    changes: dict[str, list[str]] = {}
+    memberships = f"select * from memberships where group_id = $group_id and {is_caused} order by era, seq"
+    for row in ledger.rows(memberships, group_id=group_id, **values):
+        change = f"{row.client_id or 'the group'} {row.change}" + (f" ({row.detail})" if row.detail else "")
+        changes.setdefault(_record(row.cause), []).append(change)
+    is_event, values = any_of(("topic", "partition", "events.offset"), asked)
+    events = f"select *, events.offset as at_offset from events where {is_event} order by at_offset"
+    for row in ledger.rows(events, **values):
+        where = f"{row.topic}-{row.partition}@{row.at_offset}"
+        said = _client(row.value)
+        what = f"{row.type or 'a record'}{said}"
+        yield row.at_offset, Step(row.at_ms, what + "".join(f", {change}" for change in changes.get(where, ())), where)
+
+
+def _client(value: bytes | None) -> str:
+    """Return the client or the topic of an event as text, such as `" of c1"`; empty if it has none."""
+    try:
+        said: Any = json.loads(value or b"")
+    except ValueError:
+        return ""
+    who = said.get("client_id") or said.get("topic") if isinstance(said, dict) else None
+    return f" of {who}" if isinstance(who, str) else ""
+
+
+def _start(assignment: dict[str, Any], queue: Queue) -> str:
+    for one in assignment["queues"]:
+        if one["queue"] == {"topic": queue.topic, "broker": queue.broker, "queue_id": queue.queue_id}:
+            offset, policy = one["start"].get("offset"), one["start"].get("policy")
+            return f", from offset {offset}" if offset is not None else f", {_FROM[policy]}"
+    return ""
+
+
+_CAUSE = ("cause.topic", "cause.partition", "cause.offset")
+_OF_QUEUE = "group_id = $group_id and queue.topic = $topic and queue.broker = $broker and queue.queue_id = $queue_id"
+_TOLD = "select * from decisions where kind = 'assignment' and group_id = $group_id and client_id = $client_id"
+"""The assignments that a client received."""
+
+
+def _queue_values(group_id: str, queue: Queue) -> dict[str, Value]:
+    """Return the values of `_OF_QUEUE`."""
+    return {"group_id": group_id, "topic": queue.topic, "broker": queue.broker, "queue_id": queue.queue_id}
+
+
+def _before(decided: Row) -> dict[str, Value]:
+    """Return the values of `_BEFORE`, the condition that a decision about the same group precedes this one."""
+    return {"group_id": decided.group_id, "era": decided.era, "seq": decided.seq}
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _place(cause: Row) -> tuple[str, int, int]:
+    return cause.topic, cause.partition, cause.offset
+
+
+def _record(cause: Row) -> str:
+    return f"{cause.topic}-{cause.partition}@{cause.offset}"
+
+
+def _why_not(ledger: Ledger, group_id: str, queue: Queue, at_ms: int | None) -> str:
+    """Return the error for a queue that has no hand-over in an existing group."""
+    rows = ledger.rows(
+        "select distinct queue.topic as topic from handovers where group_id = $group_id order by topic limit 20",
+        group_id=group_id,
+    )
+    if rows:
+        when = "" if at_ms is None else f" until {EpochMs(at_ms)}"
+        topics = ", ".join(row.topic for row in rows)
+        return f"{queue} never had an owner in {group_id}{when}; the group has queues of {topics}"
+    return f"no queue has an owner in {group_id}: in a broadcasting group every member reads every queue"

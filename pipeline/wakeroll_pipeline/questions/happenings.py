@@ -1,0 +1,170 @@
+"""Events between two moments: changes of members, rebalances, hand-overs, resets and rejections, in order."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from wakeroll_model.decision_order import SHARD_SQL
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
+from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
+from wakeroll_pipeline.ledger.ledger import Row, Value
+
+HappeningKind = Literal["member", "rebalance", "hand-over", "reset", "rejection"]
+
+
+class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One decision that changed something, or rejected a record."""
+
+    at_ms: int
+    """Log time of its cause (epoch ms)."""
+    kind: HappeningKind
+    what: str
+    """Change of the member, trigger, how the queue became free, or broken rule; empty for a reset."""
+    group_id: str = ""
+    """Empty if a rejected record names none."""
+    client_id: str = ""
+    epoch: int | None = None
+    text: str
+    """The event in words."""
+    queue: str = ""
+    before: str = ""
+    """Owner before a hand-over; empty if there was none."""
+    after: str = ""
+    """Owner after a hand-over; empty if there is none."""
+    took_ms: int | None = None
+    """Time from the revocation, or else from the release, to the assignment (ms)."""
+    record: str = ""
+    """The record that caused it, as ``topic-partition@offset``; empty for a reset."""
+    shard: str
+    """Shard with its era, like ``groups-3.1``."""
+    seq: int
+
+
+class Count(Struct, frozen=True, kw_only=True):
+    """The number of events of one kind."""
+
+    kind: HappeningKind
+    what: str
+    number: int
+    moved: int
+    """Queues with an owner that had to move, for rebalances."""
+
+
+class Happenings(Struct, frozen=True, kw_only=True):
+    """A part of the events of a period."""
+
+    total: int
+    counts: Sequence[Count]
+    """Counts of the whole period, the most frequent first within a kind."""
+    events: Sequence[Happening]
+
+
+def happenings(
+    ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str = "", *, limit: int = 100, skip: int = 0
+) -> Happenings:
+    """Return what happened in a period, oldest first.
+
+    Events of one shard are in the order in which they were decided (era, seq); those of different shards are merged by
+    log time.
+
+    Args:
+        ledger: the open ledger.
+        from_ms: begin of the period in log time (epoch ms), inclusive.
+        to_ms: its end, inclusive.
+        group_id: a group; empty for all groups.
+        limit: most events to return.
+        skip: number of events to leave out before the first one.
+
+    Raises:
+        InvalidUsage: the tables hold no decision about the group.
+    """
+    if group_id:
+        refuse_unknown_group(ledger, group_id)
+    values: dict[str, Value] = {"from_ms": from_ms, "to_ms": to_ms}
+    where = "at_ms >= $from_ms and at_ms <= $to_ms"
+    if group_id:
+        where += " and group_id = $group_id"
+        values["group_id"] = group_id
+    happened = " union all by name ".join(f"select {columns} from {source} where {where}" for columns, source in _PARTS)
+    counted = ledger.rows(
+        f"select kind, what, count(*) as number, coalesce(sum(moved), 0)::bigint as moved from ({happened}) "
+        "group by kind, what order by kind, number desc, what",
+        **values,
+    )
+    rows = ledger.rows(
+        f"select *, max(at_ms) over (partition by {SHARD_SQL} order by era, seq) as placed_ms from ({happened}) "
+        f"order by placed_ms, {SHARD_SQL}, era, seq limit {limit} offset {skip}",
+        **values,
+    )
+    counts = [Count(kind=row.kind, what=row.what, number=row.number, moved=row.moved) for row in counted]
+    return Happenings(total=sum(one.number for one in counts), counts=counts, events=[_happening(row) for row in rows])
+
+
+_DECIDED = "at_ms, shard, era, seq, group_id"
+_QUEUE = "topic || case when broker = '' then '' else '@' || broker end || '-' || queue_id as queue"
+_PARTS = (
+    (
+        f"{_DECIDED}, 'member' as kind, change as what, client_id, epoch, detail, cause, 0 as moved",
+        "memberships",
+    ),
+    (
+        f"{_DECIDED}, 'rebalance' as kind, \"trigger\" as what, epoch, cause, strategy as detail, clients, queues, "
+        "moved, coalesce(unassigned_count, 0) as unassigned",
+        "rebalances",
+    ),
+    (
+        f'{_DECIDED}, \'hand-over\' as kind, how as what, epoch, cause, "from" as owner_before, "to" as owner_after, '
+        f"assigned_ms - coalesce(revoked_ms, released_ms) as took_ms, {_QUEUE}, 0 as moved",
+        "(select *, queue.topic as topic, queue.broker as broker, queue.queue_id as queue_id from handovers)",
+    ),
+    (
+        f"{_DECIDED}, 'reset' as kind, '' as what, client_id, epoch, reset_by as detail, {_QUEUE}, "
+        "committed_offset as moved_to, 0 as moved",
+        "(select * from offsets where reset_by is not null)",
+    ),
+    (
+        f"{_DECIDED}, 'rejection' as kind, rule as what, client_id, detail, cause, 0 as moved",
+        "rejections",
+    ),
+)
+"""Columns and source of each kind; a column that a kind lacks is null."""
+
+
+def _happening(row: Row) -> Happening:
+    return Happening(
+        at_ms=row.at_ms,
+        kind=row.kind,
+        what=row.what or "",
+        group_id=row.group_id or "",
+        client_id=row.client_id or "",
+        epoch=row.epoch,
+        text=_text(row),
+        queue=row.queue or "",
+        before=row.owner_before or "",
+        after=row.owner_after or "",
+        took_ms=None if row.took_ms is None else max(row.took_ms, 0),
+        record="" if row.cause is None else f"{row.cause.topic}-{row.cause.partition}@{row.cause.offset}",
+        shard=row.shard,
+        seq=row.seq,
+    )
+
+
+def _text(row: Row) -> str:
+    match row.kind:
+        case "member":
+            return f"{row.client_id or 'the group'}: {row.what}" + (f" ({row.detail})" if row.detail else "")
+        case "rebalance":
+            shares = f"{row.detail or 'no strategy'}, {_many(row.queues, 'queue')}, {_many(row.clients, 'client')}"
+            left = f", {row.unassigned} unassigned" if row.unassigned else ""
+            return f"rebalance to epoch {row.epoch} by {row.what}: {shares}, {row.moved} must move{left}"
+        case "hand-over":
+            return f"{row.queue}: {row.owner_before or 'nobody'} → {row.owner_after or 'nobody'} ({row.what})"
+        case "reset":
+            return f"offset of {row.queue} reset to {row.moved_to} by {row.detail}"
+        case _:
+            return f"rejected by rule {row.what}: {row.detail}"
+
+
+def _many(count: int | None, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

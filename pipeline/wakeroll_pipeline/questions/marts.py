@@ -1,0 +1,177 @@
+"""Runs of the dbt project in `dbt_like_sql/`: in DuckDB, or in the Spark session of this process."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+
+from wakeroll.errors import WakerollError, missing_extra
+from wakeroll_model.decision_order import ERA_SQL
+from wakeroll_model.rows import DECIDED, TABLES
+from wakeroll_pipeline.ledger.view_queries import VIEWS, Engine, views
+from wakeroll_pipeline.storage.place import Folder, Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PLACES = [Path(__file__).resolve().parents[number] / "dbt_like_sql" for number in (1, 3)]
+PROJECT = next((place for place in _PLACES if place.exists()), _PLACES[0])
+"""The dbt project: a wheel has it in this package, a checkout beside it."""
+
+VIEWS_MACRO = PROJECT / "macros" / "ledger_views.sql"
+"""Generated dbt macros: Spark's views of the ledger, and the era that orders its rows."""
+
+_NAMES: Mapping[Engine, str] = {"duckdb": "DuckDB", "spark": "Spark"}
+_ADAPTERS: Mapping[Engine, str] = {"duckdb": "dbt.adapters.duckdb", "spark": "dbt.adapters.spark.session"}
+_TARGETS: Mapping[Engine, str] = {"duckdb": "duckdb", "spark": "session"}
+"""Engine -> target in `dbt_like_sql/profiles.yml`."""
+_EXTRAS: Mapping[Engine, str] = {"duckdb": "sql", "spark": "sql-spark"}
+
+_ENTRY = """
+{{%- set query -%}}
+{query}
+{{%- endset -%}}
+{{%- do found.update({{'{name}': query}}) -%}}
+"""
+_MACRO = """\
+{{#- Made by `questions.marts.views_macro` of `ledger.view_queries` in `wakeroll_pipeline`; do not edit. -#}}
+
+{{#- Era of a row's shard, as a number; (era, seq) is the order of decisions. -#}}
+{{% macro era() %}}{era}{{% endmacro %}}
+
+
+{{#- Views of the ledger: name -> query. -#}}
+{{% macro ledger_views() %}}
+{{%- set found = {{}} -%}}
+{entries}
+{{{{- return(found) -}}}}
+{{% endmacro %}}
+"""
+
+
+class MartsFailed(WakerollError):
+    """dbt could not start; the message names the reason and the log."""
+
+
+class BuildResult(Struct, frozen=True):
+    """The result of one dbt model or test."""
+
+    name: str
+    kind: str
+    """Resource type in dbt: model or test."""
+    status: str
+    """Status in dbt: success or pass, otherwise a failure."""
+    message: str
+    failures: int | None
+    """Number of rows that a test found; None for a model."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the model was built, or the test passed."""
+        return self.status in ("success", "pass")
+
+
+def ensure_dbt(engine: Engine) -> None:
+    """Check that dbt is installed, with its adapter for an engine.
+
+    Raises:
+        InvalidUsage: one of them is not installed; the message names the command that installs it.
+    """
+    try:
+        import_module("dbt.cli.main")
+        import_module(_ADAPTERS[engine])
+    except ModuleNotFoundError as error:
+        raise missing_extra(f"dbt in {_NAMES[engine]}", _EXTRAS[engine], error) from None
+
+
+def build(
+    warehouse: Folder, logs: Path, *options: str, engine: Engine = "duckdb", command: str = "build"
+) -> list[BuildResult]:
+    """Build the marts of a warehouse and run every test.
+
+    Args:
+        warehouse: folder of the ledger's tables; the marts are in its folder ``marts``.
+        logs: folder for the logs of dbt and for its compiled SQL.
+        options: further options of dbt, such as ``--full-refresh``.
+        engine: where the SQL runs: in DuckDB, or in the active Spark session of this process.
+        command: the dbt command.
+
+    Raises:
+        InvalidUsage: DuckDB is asked, and the warehouse lacks a table.
+        MartsFailed: dbt could not start.
+    """
+    from dbt.cli.main import dbtRunner
+
+    if engine == "duckdb":
+        from wakeroll_pipeline.ledger.duck_ledger import find_table
+
+        for table in TABLES.values():
+            find_table(warehouse, table)
+    own = str(logs / "dbt")
+    arguments = [command, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT), "--target", _TARGETS[engine]]
+    arguments += ["--target-path", own, "--log-path", own, "--quiet", "--no-send-anonymous-usage-stats"]
+    # Partial parsing would reuse nothing, because the target folder differs per warehouse.
+    arguments += ["--no-partial-parse", "--vars", json.dumps(_variables(Place.of(warehouse))), *options]
+    try:
+        done = dbtRunner().invoke(arguments)
+    finally:
+        if engine == "duckdb":
+            _close_duckdb()
+    if done.exception is not None:
+        raise MartsFailed(f"dbt could not start: {done.exception}; read its log, {own}/dbt.log")
+    return list(_outcomes(done.result))
+
+
+def _close_duckdb() -> None:
+    """Close dbt's DuckDB, which would stay open for this process: the next run must read the stored marts again."""
+    from dbt.adapters.duckdb.connections import DuckDBConnectionManager
+
+    DuckDBConnectionManager.close_all_connections()  # type: ignore[no-untyped-call]
+
+
+def _variables(warehouse: Place) -> dict[str, str]:
+    """Return the variables of the dbt project that name the tables."""
+    named = {"warehouse": warehouse.for_spark()}
+    if warehouse.is_s3:
+        named |= {f"s3_{name}": str(value) for name, value in structs.asdict(warehouse.s3).items()}
+    return named
+
+
+def open_marts(spark: "SparkSession", warehouse: Folder) -> list[str]:
+    """Register the built marts in this session's SQL; return their names."""
+    from wakeroll_pipeline.ledger.stored_marts import mart_paths
+
+    paths = mart_paths(warehouse)
+    for name, path in paths.items():
+        spark.read.format("delta").load(path.for_spark()).createOrReplaceTempView(name)
+    return list(paths)
+
+
+def _outcomes(result: Any) -> Iterator[BuildResult]:
+    for one in result:
+        yield BuildResult(one.node.name, str(one.node.resource_type), str(one.status), one.message or "", one.failures)
+
+
+def views_macro() -> str:
+    """Return the content of `VIEWS_MACRO`: the macros `era` and `ledger_views`, which returns name -> query.
+
+    dbt cannot read the declarations in `model`, so this function translates them.  A test compares the file.
+    """
+    known = "|".join([*TABLES, *VIEWS])
+    read = re.compile(rf"\b(from|join) ({known})\b")
+    entries = "".join(
+        _ENTRY.format(name=name, query=read.sub(_from_ledger, sql).strip()) for name, sql in views("spark")
+    )
+    return _MACRO.format(era=ERA_SQL, entries=entries)
+
+
+def _from_ledger(read: re.Match[str]) -> str:
+    """Return the relation that dbt reads for a table or view; `era` is added, because the Delta tables lack it."""
+    word, name = read.groups()
+    if name in TABLES and TABLES[name].key == DECIDED:
+        return f"{word} (select *, {ERA_SQL} as era from ledger.{name}) as {name}"
+    return f"{word} ledger.{name}"

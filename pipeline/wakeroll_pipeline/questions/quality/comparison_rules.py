@@ -1,0 +1,112 @@
+"""Rules that compare rows of one or several tables: SQL queries, one file each, and checks by the model.
+
+A query selects the rows that break its rule: `at` (their key), `found` and `expected`.  Its first line is the rule.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from wakeroll_model.rows import ASSIGNMENTS, OFFSETS
+from wakeroll_pipeline.ledger.view_queries import Engine
+from wakeroll_pipeline.questions.quality.model_rules import (
+    RULES_OF_ASSIGNMENTS,
+    RULES_OF_DECISIONS,
+    RULES_OF_OFFSETS,
+    broken_assignments,
+    broken_decisions,
+    broken_growth,
+)
+from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
+from wakeroll_pipeline.questions.quality.unanswered_records import awaited
+from wakeroll_pipeline.questions.quality.view_rules import VIEW_RULES, broken_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FOLDER = resources.files("wakeroll_pipeline.questions") / "quality"
+
+
+_DECIDED = {ASSIGNMENTS.name: "hand-over", OFFSETS.name: "offset"}
+"""Table -> kind of decision that makes its rows, in words."""
+
+_FIELD = {
+    "spark": "get_json_object(cast(value as string), '$.{name}')",
+    "duckdb": "try(json_extract_string(decode(value, 'replace'), '$.{name}'))",
+}
+"""Field of the JSON of an event."""
+_ROW = {"spark": "to_json(struct(*), map('ignoreNullFields', 'false'))", "duckdb": "cast(to_json({table}) as varchar)"}
+"""A row as JSON, with its nulls."""
+
+
+def text_of(name: str) -> str:
+    """Return the text of a file of this folder."""
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def queries(engine: Engine) -> Mapping[str, str]:
+    """Return rule -> its query, in the SQL of an engine."""
+    fields = {name: _FIELD[engine].format(name=name) for name in ("client_id", "request_id")}
+    found = {}
+    for table, said in _DECIDED.items():
+        rows = {
+            "row_as_json": _ROW[engine].format(table=table),
+            "decided_as_json": _ROW[engine].format(table=f"decided_{table}"),
+        }
+        found[f"{table}.decided"] = text_of("decided.sql").format(table=table, decision=said, **rows)
+    for file in (_FOLDER / "rules").iterdir():
+        found[file.name.removesuffix(".sql")] = file.read_text(encoding="utf-8").format(**fields)
+    return found
+
+
+_LOOKS: Sequence[tuple[Sequence[Rule], Callable[["SparkSession"], "DataFrame"]]] = (
+    (RULES_OF_DECISIONS, lambda spark: broken_decisions(spark.table("told"))),
+    (
+        RULES_OF_ASSIGNMENTS,
+        lambda spark: broken_assignments(spark.table("assignments"), spark.table("memberships")),
+    ),
+    (RULES_OF_OFFSETS, lambda spark: broken_growth(spark.table("offsets"), spark.table("memberships"))),
+    (VIEW_RULES, broken_views),
+)
+"""Pairs of rules and the function that returns the rows that break them."""
+
+
+def history_rules() -> list[Rule]:
+    """Return the rules of the suite `HISTORY`, sorted by name."""
+    asked = [rows_rule(name, query.partition("\n")[0].lstrip("- ")) for name, query in queries("spark").items()]
+    looked = [rule for rules, _ in _LOOKS for rule in rules]
+    return sorted([*looked, *asked], key=lambda rule: rule.name)
+
+
+@contextmanager
+def broken_rows(spark: "SparkSession", rules: Collection[Rule] | None = None) -> Iterator["DataFrame"]:
+    """Provide the rows of the session's tables and views that break a rule: see `Broken`.
+
+    Args:
+        spark: session with the tables and views, see `wakeroll_pipeline.ledger.tables.open_views`.
+        rules: rules of `history_rules` to check; None: all.  The result may hold rows that break other rules too.
+    """
+    from wakeroll_pipeline.ledger.tables import with_era
+    from wakeroll_pipeline.questions.quality.decided_rows import assignment_rows, offset_rows
+
+    decisions = spark.table("decisions")
+    with_era(assignment_rows(decisions)).createOrReplaceTempView("decided_assignments")
+    with_era(offset_rows(decisions)).createOrReplaceTempView("decided_offsets")
+    for view in ("reach", "told"):
+        spark.sql(f"create or replace temporary view {view} as {text_of(f'{view}.sql')}")
+    # Two rules read this view; the cache avoids a second run of its Python function.
+    answers = awaited(spark.table("events"), decisions).persist()
+    answers.createOrReplaceTempView("awaited")
+    spark.sql(f"create or replace temporary view unanswered as {text_of('unanswered.sql')}")
+    wanted = {rule.name for rule in (history_rules() if rules is None else rules)}
+    looks = [look(spark) for its_rules, look in _LOOKS if any(rule.name in wanted for rule in its_rules)]
+    asked = {name: query for name, query in queries("spark").items() if name in wanted}
+    looks += [spark.sql(f"select '{name}' as rule, * from ({query})") for name, query in asked.items()]
+    found = reduce(lambda one, other: one.unionByName(other), looks).persist()
+    try:
+        yield found
+    finally:
+        found.unpersist()
+        answers.unpersist()

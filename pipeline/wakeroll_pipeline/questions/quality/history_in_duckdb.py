@@ -1,0 +1,178 @@
+"""Rows that break a rule of the suite `HISTORY`, found by DuckDB and by the model: see `comparison_rules`."""
+
+from collections import Counter, namedtuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+from duckdb import DuckDBPyConnection
+
+from wakeroll_model.decisions import Decision, Handover, Offset
+from wakeroll_model.rows import ASSIGNMENTS, OFFSETS
+from wakeroll_pipeline.ledger.column_types import columns_of, json_in_duckdb
+from wakeroll_pipeline.ledger.delta_files import quoted
+from wakeroll_pipeline.questions.quality.comparison_rules import queries, text_of
+from wakeroll_pipeline.questions.quality.model_rules import (
+    RULES_OF_ASSIGNMENTS,
+    RULES_OF_DECISIONS,
+    RULES_OF_OFFSETS,
+    violations_in_assignments,
+    violations_in_decisions,
+    violations_in_offsets,
+)
+from wakeroll_pipeline.questions.quality.ordered_rows import Broken, frames_of
+from wakeroll_pipeline.questions.quality.rule import Rule
+from wakeroll_pipeline.questions.quality.suspects import KEPT
+from wakeroll_pipeline.questions.quality.unanswered_records import Awaited, answers_due
+from wakeroll_pipeline.questions.quality.view_rules import VIEW_RULES, view_queries
+
+_FETCHED = 10_000
+
+_COLUMNS = {
+    ASSIGNMENTS.name: {
+        "client_id": "said.to",
+        "epoch": "said.epoch",
+        "from_ms": "coalesce(said.assigned_ms, said.released_ms, said.at_ms)",
+        "previous_client_id": 'said."from"',
+        "how": "said.how",
+    },
+    OFFSETS.name: {
+        "client_id": "said.client_id",
+        "committed_offset": 'said."offset"',
+        "epoch": "said.epoch",
+        "at_ms": "said.at_ms",
+        "reset_by": "said.reset_by",
+        "mode": "coalesce(said.mode, 'clustering')",
+    },
+}
+"""Table -> its columns behind those of all tables, as expressions of a decision."""
+
+_DECISIONS = """
+    select shard, seq, kind, group_id, client_id, at_ms, told.cause.topic as cause_topic,
+        told.cause.partition as cause_partition, told.cause.offset as cause_offset, json
+    from told
+"""
+_ROWS = """
+    select *, null::varchar as change from {table}
+    union all by name
+    select shard, seq, group_id, epoch, change from memberships where change = 'forgotten'
+"""
+_EVENTS = """
+    select events.topic, events.partition, events.offset, events.at_ms, events.key, events.value
+    from events anti join (
+        select decisions.cause.topic as topic, decisions.cause.partition as partition, decisions.cause.offset as record
+        from decisions
+        where kind = 'rejected' and try(json_extract_string(json, '$.rule')) = 'signature'
+    ) as refused
+        on events.topic = refused.topic and events.partition = refused.partition and events.offset = refused.record
+"""
+"""Records with a rejected signature have their answer already."""
+
+
+class Violations:
+    """The violations of a ledger: all are counted, and the first ones of each rule are kept."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.counts: Counter[str] = Counter()
+        """Rule -> number of rows that break it."""
+        self._rows: list[tuple[str, str, str | None, str | None]] = []
+
+    def add(self, found: Iterable[tuple[str, str, str | None, str | None]]) -> None:
+        """Add violations: rule, key of the row, value found, value expected."""
+        for row in found:
+            self.counts[row[0]] += 1
+            if self.counts[row[0]] <= KEPT:
+                self._rows.append(row)
+
+    def frame(self) -> pd.DataFrame:
+        """Return the kept violations, for Great Expectations."""
+        return pd.DataFrame(self._rows, columns=["rule", "at", "found", "expected"], dtype=object)
+
+
+def history_in_duckdb(connection: DuckDBPyConnection, rules: Collection[Rule]) -> Violations:
+    """Return the violations of some rules of the suite `HISTORY`.
+
+    Args:
+        connection: has the tables and views of a ledger; gets further views.
+        rules: the rules.
+    """
+    _create_views(connection)
+    wanted = {rule.name for rule in rules}
+    found = Violations()
+    for its_rules, look in _LOOKS:
+        if any(rule.name in wanted for rule in its_rules):
+            found.add(row for row in look(connection) if row[0] in wanted)
+    for name, query in queries("duckdb").items():
+        if name in wanted:
+            rows = _stream(connection, f"select '{name}' as rule, cast(columns(*) as varchar) from ({query}) as broken")
+            found.add(tuple(row) for row in rows)
+    return found
+
+
+def _create_views(connection: DuckDBPyConnection) -> None:
+    for table, kind in ((ASSIGNMENTS.name, Handover), (OFFSETS.name, Offset)):
+        connection.execute(f"create or replace view decided_{table} as {_decided(table, kind)}")
+    for view in ("reach", "told"):
+        connection.execute(f"create or replace view {view} as {text_of(f'{view}.sql')}")
+    connection.execute(
+        'create or replace table awaited (topic varchar, partition integer, "offset" bigint, answer varchar, '
+        "until_offset bigint, client_id varchar, request_id varchar, why varchar)"
+    )
+    for frame in frames_of(
+        answers_due(_stream(connection, _in_order(_EVENTS, ("topic", "partition"), "offset"))), Awaited
+    ):
+        connection.register("due", frame)
+        connection.execute("insert into awaited select * from due")
+        connection.unregister("due")
+    connection.execute(f"create or replace view unanswered as {text_of('unanswered.sql')}")
+
+
+def _decided(table: str, kind: type[Decision]) -> str:
+    """Return the query of the rows that the decisions of a kind make in a table."""
+    queue = {name: f"said.queue.{name}" for name in ("topic", "broker", "queue_id")}
+    columns = {
+        "shard": "said.shard", "era": "era", "seq": "said.seq", "partition": "partition", "group_id": "said.group_id",
+        **queue, **_COLUMNS[table],
+    }  # fmt: skip
+    shown = ", ".join(f"{said} as {quoted(name)}" for name, said in columns.items())
+    return (
+        f"select {shown} from ("
+        f"select era, partition, try(from_json(json, '{json_in_duckdb(columns_of(kind))}')) as said "
+        f"from decisions where kind = '{kind.__struct_config__.tag}') as parsed"
+    )
+
+
+def _in_order(query: str, stream: Sequence[str], position: str) -> str:
+    """Return a query of the same rows: each stream together, and sorted by position."""
+    return f"from ({query}) as rows order by {', '.join(map(quoted, (*stream, position)))}"
+
+
+def _stream(connection: DuckDBPyConnection, query: str) -> Iterator[Any]:
+    """Yield the rows of a query as named tuples; the memory does not grow with their number."""
+    found = connection.cursor().execute(query)
+    row_type = namedtuple("Row", [column[0] for column in found.description or ()])  # type: ignore[misc]
+    while rows := found.fetchmany(_FETCHED):
+        yield from map(row_type._make, rows)
+
+
+def _asked(violations: Callable[[Iterable[Any]], Iterator[Broken]], query: str) -> Callable[..., Iterator[Any]]:
+    def look(connection: DuckDBPyConnection) -> Iterator[Any]:
+        for one in violations(_stream(connection, _in_order(query, ("shard",), "seq"))):
+            yield one.rule, one.at, one.found, one.expected
+
+    return look
+
+
+def _broken_views(connection: DuckDBPyConnection) -> Iterator[Any]:
+    for query in view_queries().values():
+        yield from map(tuple, _stream(connection, query))
+
+
+_LOOKS: Sequence[tuple[Sequence[Rule], Callable[[DuckDBPyConnection], Iterator[Any]]]] = (
+    (RULES_OF_DECISIONS, _asked(violations_in_decisions, _DECISIONS)),
+    (RULES_OF_ASSIGNMENTS, _asked(violations_in_assignments, _ROWS.format(table=ASSIGNMENTS.name))),
+    (RULES_OF_OFFSETS, _asked(violations_in_offsets, _ROWS.format(table=OFFSETS.name))),
+    (VIEW_RULES, _broken_views),
+)
+"""Pairs of rules and the function that yields the rows that break them."""

@@ -1,0 +1,236 @@
+"""Rules that `wakeroll_model.invariants` checks: it gets the rows of each shard in order, from Spark or from DuckDB.
+
+This module only turns rows into decisions, and violations into rows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from wakeroll_model.decisions import AnyDecision, Cause, Decision, Handover, Membership, Offset
+from wakeroll_model.invariants import (
+    broken_answers,
+    broken_epochs,
+    broken_numbering,
+    broken_offsets,
+    broken_ownership,
+    broken_telling,
+)
+from wakeroll_model.queue import Queue
+from wakeroll_model.records import UNREADABLE
+from wakeroll_pipeline.questions.quality.ordered_rows import Broken, Frames, frames_of, in_order, rows_of
+from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
+from wakeroll_pipeline.questions.quality.schema_rules import FORMER_WORDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Question(NamedTuple):
+    """A rule and its function in the model.
+
+    The function takes the decisions of a shard in order, and whether they begin with its first; it returns one sentence
+    per violation.
+    """
+
+    rule: Rule
+    ask: Callable[[Sequence[AnyDecision], bool], Iterable[str]]
+
+
+JSON = rows_rule("decisions.json", "the JSON of a decision is valid for its kind")
+HEADER = rows_rule("decisions.header", "the columns of a decision equal the fields of its JSON")
+
+_EPOCHS = "the epoch of a group never falls, and each rebalance has a new one"
+_GROWTH = "a committed offset never falls, except by a reset"
+
+OF_DECISIONS = (
+    Question(
+        rows_rule(
+            "decisions.numbering", "a shard numbers its decisions without gaps, and processes its records in order"
+        ),
+        broken_numbering,
+    ),
+    Question(rows_rule("decisions.epochs", _EPOCHS), lambda decisions, _: broken_epochs(decisions)),
+    Question(
+        rows_rule("decisions.ownership", "a queue has at most one owner; assignments and commits name the same one"),
+        broken_ownership,
+    ),
+    Question(
+        rows_rule("decisions.telling", "a live member loses a queue only after its revocation was sent"),
+        broken_telling,
+    ),
+    Question(rows_rule("decisions.growth", _GROWTH), lambda decisions, _: broken_offsets(decisions)),
+    Question(
+        rows_rule("decisions.answers", "a pull has at most one answer"),
+        lambda decisions, _: broken_answers(decisions),
+    ),
+)
+OF_ASSIGNMENTS = (
+    Question(
+        rows_rule("assignments.ownership", "a period of ownership begins where the one before it ended"),
+        broken_ownership,
+    ),
+    Question(rows_rule("assignments.epochs", _EPOCHS), lambda decisions, _: broken_epochs(decisions)),
+)
+OF_OFFSETS = (Question(rows_rule("offsets.growth", _GROWTH), lambda decisions, _: broken_offsets(decisions)),)
+
+RULES_OF_DECISIONS = (JSON, HEADER, *(question.rule for question in OF_DECISIONS))
+RULES_OF_ASSIGNMENTS = tuple(question.rule for question in OF_ASSIGNMENTS)
+RULES_OF_OFFSETS = tuple(question.rule for question in OF_OFFSETS)
+
+
+def broken_decisions(decisions: "DataFrame") -> "DataFrame":
+    """Return the rows of `decisions` that cannot be read or that break a rule of `wakeroll_model.invariants`."""
+    from pyspark.sql import functions as f
+
+    from wakeroll_pipeline.ledger.schemas import schema_of
+
+    cause = [f.col(f"cause.{name}").alias(f"cause_{name}") for name in Cause.__struct_fields__]
+    rows = decisions.select("shard", "seq", "kind", "group_id", "client_id", "at_ms", *cause, "json")
+    return in_order(rows, ("shard",), "seq").mapInPandas(_ask_decisions, schema_of(Broken))
+
+
+def broken_assignments(assignments: "DataFrame", memberships: "DataFrame") -> "DataFrame":
+    """Return the violations in `assignments`; when a group is forgotten, its owners are forgotten too."""
+    return _ask_rows(assignments, memberships, violations_in_assignments)
+
+
+def broken_growth(offsets: "DataFrame", memberships: "DataFrame") -> "DataFrame":
+    """Return the violations in `offsets`; when a group is forgotten, its offsets are forgotten too."""
+    return _ask_rows(offsets, memberships, violations_in_offsets)
+
+
+def violations_in_decisions(rows: Iterable[Any]) -> Iterator[Broken]:
+    """Yield the violations in the rows of `decisions`, in the order of shard and seq."""
+    for shard, its_rows in groupby(rows, attrgetter("shard")):
+        yield from _violations_of_shard(shard, its_rows)
+
+
+def violations_in_assignments(rows: Iterable[Any]) -> Iterator[Broken]:
+    """Yield the violations in the rows of `assignments` and the memberships `forgotten`, in order of shard and seq."""
+    return _violations(rows, _handover, OF_ASSIGNMENTS)
+
+
+def violations_in_offsets(rows: Iterable[Any]) -> Iterator[Broken]:
+    """Yield the violations in the rows of `offsets` and the memberships `forgotten`, in order of shard and seq."""
+    return _violations(rows, _offset, OF_OFFSETS)
+
+
+def _ask_rows(
+    rows: "DataFrame", memberships: "DataFrame", violations: Callable[[Iterable[Any]], Iterator[Broken]]
+) -> "DataFrame":
+    from wakeroll_pipeline.ledger.schemas import schema_of
+
+    forgotten = memberships.where("change = 'forgotten'").select("shard", "seq", "group_id", "epoch", "change")
+    both = rows.unionByName(forgotten, allowMissingColumns=True)
+    return in_order(both, ("shard",), "seq").mapInPandas(partial(_ask_frames, violations), schema_of(Broken))
+
+
+def _ask_frames(violations: Callable[[Iterable[Any]], Iterator[Broken]], frames: Frames) -> Frames:
+    yield from frames_of(violations(rows_of(frames)), Broken)
+
+
+def _ask_decisions(frames: Frames) -> Frames:
+    yield from _ask_frames(violations_in_decisions, frames)
+
+
+def _violations(
+    rows: Iterable[Any], decision_of: Callable[[Any], AnyDecision], questions: Sequence[Question]
+) -> Iterator[Broken]:
+    for shard, its_rows in groupby(rows, attrgetter("shard")):
+        decisions = [decision_of(row) if row.change is None else _membership(row) for row in its_rows]
+        yield from _ask(questions, shard, decisions, whole=False)
+
+
+def _violations_of_shard(shard: str, rows: Iterable[Any]) -> list[Broken]:
+    found: list[Broken] = []
+    decisions: list[AnyDecision] = []
+    unread = 0
+    for row in rows:
+        at = f"{shard}/{row.seq}"
+        try:
+            decision = _decode(row.json)
+        except UNREADABLE as error:
+            unread += 1
+            if not _has_former_word(row.json):
+                found.append(Broken(JSON.name, at, row.json[:_SHOWN], str(error)))
+            continue
+        decisions.append(decision)
+        found += _wrong_in_header(at, row, decision)
+    # With an unreadable decision missing, the others could seem to break rules that they do not break.
+    if decisions and not unread:
+        found += _ask(OF_DECISIONS, shard, decisions, whole=decisions[0].seq == 1)
+    return found
+
+
+def _ask(questions: Sequence[Question], shard: str, decisions: Sequence[AnyDecision], *, whole: bool) -> list[Broken]:
+    return [Broken(rule.name, shard, sentence, None) for rule, ask in questions for sentence in ask(decisions, whole)]
+
+
+def _has_former_word(text: str) -> bool:
+    """Return whether a decision uses a value that only an earlier version wrote."""
+    try:
+        said = msgspec.json.decode(text)
+    except UNREADABLE:
+        return False
+    former = _FORMER_WORDS.get(str(said.get("kind")), {}) if isinstance(said, dict) else {}
+    return any(said.get(field) in words for field, words in former.items())
+
+
+def _wrong_in_header(at: str, row: Any, decision: AnyDecision) -> Iterator[Broken]:
+    says = {
+        "shard": decision.shard,
+        "seq": decision.seq,
+        "kind": str(decision.__struct_config__.tag),
+        "group_id": decision.group_id,
+        "client_id": getattr(decision, "client_id", None),
+        "at_ms": decision.at_ms,
+        "cause_topic": decision.cause.topic,
+        "cause_partition": decision.cause.partition,
+        "cause_offset": decision.cause.offset,
+    }
+    for column, expected in says.items():
+        if getattr(row, column) != expected:
+            yield Broken(HEADER.name, at, f"{column} is {getattr(row, column)}", str(expected))
+
+
+def _membership(row: Any) -> Membership:
+    return Membership(**_named(row), client_id="", change=row.change)
+
+
+def _handover(row: Any) -> Handover:
+    return Handover(**_named(row), queue=_queue(row), from_=row.previous_client_id, to=row.client_id, how=row.how)
+
+
+def _offset(row: Any) -> Offset:
+    return Offset(
+        **_named(row),
+        queue=_queue(row),
+        client_id=row.client_id,
+        offset=int(row.committed_offset),
+        reset_by=row.reset_by,
+        mode=row.mode,
+    )
+
+
+def _named(row: Any) -> dict[str, Any]:
+    """Return the key, group and epoch of a decision; the union of two tables makes its integers floats."""
+    return {"shard": row.shard, "seq": int(row.seq), "group_id": row.group_id, "epoch": int(row.epoch)}
+
+
+def _queue(row: Any) -> Queue:
+    return Queue(row.topic, row.broker, int(row.queue_id))
+
+
+_FORMER_WORDS = {
+    str(declared.__struct_config__.tag): words
+    for declared, words in FORMER_WORDS.items()
+    if issubclass(declared, Decision)
+}
+_decode = msgspec.json.Decoder(AnyDecision).decode
+_SHOWN = 200
+"""Maximum number of characters of a JSON text that is shown."""

@@ -1,0 +1,98 @@
+"""Records that must have a decision as their answer: invalid events, and pulls whose deadline has passed."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from wakeroll_model.decisions import Rejected
+from wakeroll_model.events import Pull, Tick
+from wakeroll_model.records import Record, read_event
+from wakeroll_model.shard_clock import ShardClock
+from wakeroll_model.signing import Admitted, OnRecord, Role, Signers, admit, new_signers
+from wakeroll_pipeline.questions.quality.ordered_rows import Frames, frames_of, in_order, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Awaited(Struct, frozen=True):
+    """A record that must have an answer once the log is decided up to `until_offset`."""
+
+    topic: str
+    partition: int
+    offset: int
+    answer: str
+    """Kind of the decision: ``rejected`` or ``wake``."""
+    until_offset: int
+    """Offset at which a coordinator that has applied the partition's log must have answered."""
+    client_id: str
+    request_id: str
+    why: str
+
+
+def awaited(events: "DataFrame", decisions: "DataFrame") -> "DataFrame":
+    """Return the answers that the rows of `events` must have, one row per answer.
+
+    A record with a rejected signature has its answer already: signatures cannot be verified here without the secrets,
+    so the decisions show them.
+    """
+    from pyspark.sql import functions as f
+
+    from wakeroll_pipeline.ledger.schemas import schema_of
+
+    is_refusal = (f.col("kind") == "rejected") & (f.get_json_object("json", "$.rule") == "signature")
+    at = ("topic", "partition", "offset")
+    refused = decisions.where(is_refusal).select(*(f.col("cause")[name].alias(name) for name in at))
+    rows = events.select(*at, "at_ms", "key", "value").join(f.broadcast(refused), on=[*at], how="left_anti")
+    return in_order(rows, ("topic", "partition"), "offset").mapInPandas(_await, schema_of(Awaited))
+
+
+def _await(frames: Frames) -> Frames:
+    yield from frames_of(answers_due(rows_of(frames)), Awaited)
+
+
+def answers_due(rows: Iterable[Any]) -> Iterator[Awaited]:
+    """Yield the answers that records must have; the rows are in the order of topic, partition and offset."""
+    for _, its_rows in groupby(rows, attrgetter("topic", "partition")):
+        yield from _awaited_in(its_rows)
+
+
+def _awaited_in(rows: Iterable[Any]) -> Iterator[Awaited]:
+    """Yield the answers that the records of one partition must have; the rows are in order."""
+    clock = ShardClock()
+    signers: dict[Role, Signers] = {}
+    newest: dict[tuple[str, str, str, str], int] = {}
+    held: list[tuple[int, int, Pull]] = []
+    for row in rows:
+        record = _record(row)
+        event = read_event(record, partitions=1)
+        signers = signers or new_signers(record.offset)
+        # A copied tick does not advance the clock.
+        is_tick = isinstance(event, Tick) and isinstance(admit(record, event, OnRecord(), signers), Admitted)
+        now_ms = clock.read(record.timestamp_ms, event if is_tick and isinstance(event, Tick) else None).now_ms
+        where = record.topic, int(row.partition)
+        if isinstance(event, Pull):
+            number = int(event.request_id.rpartition(":")[2])
+            life = event.queue.key, event.group_id, event.client_id, event.instance_id
+            # A pull after a newer one was overtaken or repeated, and gets no answer.
+            if number > newest.get(life, -1):
+                newest[life] = number
+                heapq.heappush(held, (now_ms + event.timeout_ms, record.offset, event))
+        elif is_tick:
+            while held and held[0][0] <= now_ms:
+                _, offset, pull = heapq.heappop(held)
+                why = f"pull {pull.request_id} of {pull.client_id}, due at offset {record.offset}"
+                yield Awaited(*where, offset, "wake", record.offset, pull.client_id, pull.request_id, why)
+        elif isinstance(event, Rejected):
+            why = f"{event.rule}: {event.detail}"
+            yield Awaited(*where, record.offset, "rejected", record.offset, "", "", why)
+
+
+def _record(row: Any) -> Record:
+    """Return a row's record with partition 0: rows do not hold the number of partitions, so keys cannot be checked."""
+    key, value = (None if one is None else bytes(one) for one in (row.key, row.value))
+    return Record(row.topic, 0, int(row.offset), int(row.at_ms), key, value)

@@ -1,0 +1,289 @@
+"""Replay: decide again from the archived log, and compare with the recorded decisions byte for byte."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from wakeroll.epoch_ms import EpochMs
+from wakeroll.errors import InvalidUsage
+from wakeroll_model.decision_order import era_of
+from wakeroll_model.partitioner import ControlPartition
+from wakeroll_model.records import Record
+from wakeroll_model.replay import encode_decision
+from wakeroll_pipeline.ledger.archived_log import (
+    Period,
+    Replayable,
+    Stretch,
+    Unknown,
+    cut_logs,
+    places_of,
+    records_in_order,
+    stretches_of,
+)
+from wakeroll_pipeline.ledger.ledger import Ledger
+
+SHOWN = 5
+"""Maximum number of differences kept per shard; most later ones follow from the first."""
+_BATCH = 10_000
+"""Records after which a shard is serialized, as after a batch of `coordinate`, to free the memory of its changes."""
+
+
+class Difference(Struct, frozen=True):
+    """A decision that differs from the recorded one."""
+
+    seq: int
+    recorded: str | None
+    """JSON in the table; None if the table has no such decision."""
+    decided: str | None
+    """JSON of the replay; None if the replay makes no such decision."""
+
+
+class Checked(Struct, frozen=True, kw_only=True):
+    """The result of the replay of one shard in one era."""
+
+    shard: str
+    """Name of the shard with its era, as in its decisions: ``groups-3.1``."""
+    after: int
+    """Offset of the snapshot with which the replay began; -1 if it began with the empty state."""
+    events: int
+    """Number of records of the period that were decided again."""
+    compared: int
+    """Number of decisions of the period that are in the table, in the replay, or in both."""
+    not_recorded: int
+    """Number of decisions after the last one in the table: not made or not written yet."""
+    differences: int
+    first: list[Difference]
+    """The first differences, at most `SHOWN`."""
+    unknown: int = 0
+    """Number of decisions in the table that cannot be replayed."""
+    why: str = ""
+    """Reason why they cannot be replayed; empty if `unknown` is 0."""
+
+
+class Recorded(NamedTuple):
+    """A decision in the table."""
+
+    shard: str
+    """Name of the shard with its era."""
+    seq: int
+    offset: int
+    """Offset of the record that caused the decision."""
+    json: str
+
+
+def plan_replay(ledger: Ledger, partitions: int, period: Period, group_id: str | None = None) -> Replayable:
+    """Return the stretches that replay a period: of all shards, or of the shard of a group.
+
+    Args:
+        ledger: the open ledger.
+        partitions: number of partitions of each control topic.
+        period: period of log time.
+        group_id: the group; None: all.
+
+    Raises:
+        InvalidUsage: the tables hold no record of this period or no such group, or were made with another number of
+            partitions.
+    """
+    if group_id is not None:
+        return stretches_of(ledger, _asked(ledger, period, places_of(ledger, group_id, partitions)))
+    asked = _asked(ledger, period)
+    highest = max(partition for _, partition in asked)
+    if highest >= partitions:
+        raise InvalidUsage(
+            f"the tables have records of partition {highest}, but this deployment has {partitions} partitions; "
+            "set the number with which the tables were made, with WAKEROLL_PARTITIONS or --config"
+        )
+    return stretches_of(ledger, asked)
+
+
+def replay_group(ledger: Ledger, partitions: int, period: Period, group_id: str) -> list[Checked]:
+    """Replay the decisions about a group in a period, in this process, without those about its held pulls.
+
+    The whole shard is replayed, because decisions are numbered per shard.  Only those about the group are compared.
+
+    Returns:
+        One result per shard and era, sorted.
+
+    Raises:
+        InvalidUsage: as `plan_replay`.
+    """
+    found = plan_replay(ledger, partitions, period, group_id)
+    checks = [check_stretch(ledger, stretch, partitions, period, group_id) for stretch in found.stretches]
+    return in_order([*checks, *unknown_of(ledger, found, period, group_id)])
+
+
+def check_stretch(
+    ledger: Ledger, stretch: Stretch, partitions: int, period: Period, group_id: str | None = None
+) -> Checked:
+    """Replay a stretch of a ledger, and compare; the arguments are those of `plan_replay`."""
+    records = records_in_order(ledger, stretch)
+    recorded = f"select seq, json from decisions where {recorded_in(ledger, period, group_id)} and {_is_of(stretch)}"
+    rows = ledger.stream(f"{recorded} order by era, seq", **_value_of(group_id))
+    return check(stretch, partitions, records, rows, period, group_id)
+
+
+def check(
+    stretch: Stretch,
+    partitions: int,
+    records: Iterable[Record],
+    recorded: Iterable[tuple[int, str]],
+    period: Period,
+    group_id: str | None = None,
+) -> Checked:
+    """Replay a stretch, and compare.
+
+    Args:
+        stretch: records to replay, and the state before them.
+        partitions: number of partitions of the control topic.
+        records: records of the shard, ordered by offset; those outside of the stretch are skipped.
+        recorded: seq and JSON of the recorded decisions of this stretch and period, ordered by seq.
+        period: period whose decisions are compared.
+        group_id: group whose decisions are compared; None: all decisions.
+    """
+    shard = stretch.shard(partitions)
+    left = _InOrder(recorded)
+    events = compared = not_recorded = 0
+    differences: list[Difference] = []
+    for record in records:
+        if not stretch.after < record.offset <= stretch.last:
+            continue
+        decisions = shard.apply(record)
+        if record.offset % _BATCH == 0:
+            shard.body()
+        if record.offset < stretch.first or not period.has(record.timestamp_ms):
+            continue
+        events += 1
+        for decision in decisions:
+            if group_id not in (None, decision.group_id):
+                continue
+            differences += [Difference(seq, was, None) for seq, was in left.before(decision.seq)]
+            was = left.take(decision.seq)
+            if was is None and decision.seq > stretch.last_seq:
+                not_recorded += 1
+                continue
+            compared += 1
+            now = encode_decision(decision).decode()
+            if now != was:
+                differences.append(Difference(decision.seq, was, now))
+    differences += [Difference(seq, was, None) for seq, was in left.rest()]
+    only_recorded = sum(one.decided is None for one in differences)
+    return Checked(
+        shard=stretch.shard_name,
+        after=stretch.after,
+        events=events,
+        compared=compared + only_recorded,
+        not_recorded=not_recorded,
+        differences=len(differences),
+        first=differences[:SHOWN],
+    )
+
+
+class _InOrder:
+    """Recorded decisions, read one after the other beside a replay."""
+
+    def __init__(self, rows: Iterable[tuple[int, str]]) -> None:
+        self._rows = iter(rows)
+        self._next = next(self._rows, None)
+
+    def before(self, seq: int) -> Iterator[tuple[int, str]]:
+        """Yield and pass the decisions with a lower seq."""
+        while self._next is not None and self._next[0] < seq:
+            yield self._next
+            self._next = next(self._rows, None)
+
+    def take(self, seq: int) -> str | None:
+        """Pass the next decision if it has this seq, and return its JSON; otherwise None."""
+        if self._next is None or self._next[0] != seq:
+            return None
+        json = self._next[1]
+        self._next = next(self._rows, None)
+        return json
+
+    def rest(self) -> Iterator[tuple[int, str]]:
+        """Yield all decisions that are left."""
+        while self._next is not None:
+            yield self._next
+            self._next = next(self._rows, None)
+
+
+def in_order(checks: Iterable[Checked]) -> list[Checked]:
+    """Return results sorted by shard, era and offset."""
+    return sorted(checks, key=lambda one: (one.shard.rpartition(".")[0], era_of(one.shard), one.after))
+
+
+def unknown_of(ledger: Ledger, found: Replayable, period: Period, group_id: str | None = None) -> list[Checked]:
+    """Return the counts of recorded decisions of a period that cannot be replayed, because no stretch has them."""
+    in_any = " or ".join(f"({_is_of(stretch)})" for stretch in found.stretches) or "false"
+    rows = ledger.stream(
+        "select shard, seq, cause.offset as at_offset, '' as json from decisions "
+        f"where {recorded_in(ledger, period, group_id)} and not ({in_any})",
+        **_value_of(group_id),
+    )
+    return counts_of_unknown(found, (Recorded(*row) for row in rows))
+
+
+def counts_of_unknown(found: Replayable, recorded: Iterable[Recorded]) -> list[Checked]:
+    """Return the counts of those recorded decisions that are outside of all stretches, by shard and reason."""
+    counts: dict[tuple[str, str], int] = {}
+    for row in recorded:
+        if not any(is_in(stretch, row) for stretch in found.stretches):
+            why = next((one.why for one in found.unknown if is_in(one, row)), "their records are not archived")
+            counts[row.shard, why] = counts.get((row.shard, why), 0) + 1
+    return [
+        Checked(
+            shard=shard, after=-1, events=0, compared=0, not_recorded=0, differences=0, first=[], unknown=count, why=why
+        )
+        for (shard, why), count in sorted(counts.items())
+    ]
+
+
+def is_in(part: Stretch | Unknown, row: Recorded) -> bool:
+    """Return whether a recorded decision is about a record of a stretch."""
+    return part.shard_name == row.shard and part.first <= row.offset <= part.last
+
+
+def recorded_in(ledger: Ledger, period: Period, group_id: str | None = None) -> str:
+    """Return the SQL condition of the recorded decisions that a replay of a period compares.
+
+    It expects the value ``$group_id`` if a group is named.
+    """
+    # Of the decisions before the start of the archived log, retention keeps only the latest about each subject.
+    begun = [
+        f"not (cause.topic = '{topic}' and cause.partition = {partition} and cause.offset < {first})"
+        for (topic, partition), first in cut_logs(ledger).items()
+    ]
+    return " and ".join([period.condition, *begun, *([] if group_id is None else ["group_id = $group_id"])])
+
+
+def _value_of(group_id: str | None) -> dict[str, str]:
+    return {} if group_id is None else {"group_id": group_id}
+
+
+def _is_of(stretch: Stretch) -> str:
+    """Return the SQL condition of the recorded decisions about records of a stretch."""
+    return f"shard = '{stretch.shard_name}' and cause.offset between {stretch.first} and {stretch.last}"
+
+
+def _asked(
+    ledger: Ledger, period: Period, places: Iterable[ControlPartition] = ()
+) -> dict[ControlPartition, tuple[int, int]]:
+    """Return the shards with records in a period -> offsets of the first and the last of these records.
+
+    `places`: shards that are of interest; none: all.
+
+    Raises:
+        InvalidUsage: there is no such record; the message names the period of the archived log.
+    """
+    here = " or ".join(f"(topic = '{topic}' and partition = {partition})" for topic, partition in places) or "true"
+    rows = ledger.rows(f"""
+        select topic, partition, min(events.offset) as first_offset, max(events.offset) as last_offset
+        from events
+        where ({here}) and {period.condition}
+        group by topic, partition
+    """)
+    if not rows:
+        [log] = ledger.rows(f"select min(at_ms) as begin_ms, max(at_ms) as end_ms from events where {here}")
+        there_is = "" if log.begin_ms is None else f"; it covers {EpochMs(log.begin_ms)} to {EpochMs(log.end_ms)}"
+        raise InvalidUsage(f"the archived log has no record {period}{there_is}")
+    return {(row.topic, row.partition): (row.first_offset, row.last_offset) for row in rows}

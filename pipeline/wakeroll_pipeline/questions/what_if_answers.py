@@ -1,0 +1,89 @@
+"""Predictions of `wakeroll_model.what_if` in words and as a document, for the command and for the web page."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from wakeroll.errors import InvalidUsage
+from wakeroll_model.strategies import StrategyError, find
+from wakeroll_model.what_if import Prediction, Situation, Variation
+
+
+def alternatives(change: Variation, strategies: Sequence[str]) -> list[Variation]:
+    """Return one change per strategy, or the change alone without any.
+
+    Raises:
+        InvalidUsage: there is no such strategy; the message names the existing ones.
+    """
+    for strategy in strategies:
+        try:
+            find(strategy)
+        except StrategyError as error:
+            raise InvalidUsage(str(error)) from None
+    return [structs.replace(change, settings={**change.settings, "strategy": one}) for one in strategies] or [change]
+
+
+def topic_queues(text: str, name: str) -> tuple[str, int]:
+    """Parse TOPIC=N.
+
+    Args:
+        text: such as ``orders=12``.
+        name: name of the option or field, for the error.
+
+    Raises:
+        InvalidUsage: the text has another form.
+    """
+    topic, _, count = text.rpartition("=")
+    if not topic or not count.isdecimal() or len(count) > 5:
+        raise InvalidUsage(f"{name} is {text!r}; it must be TOPIC=N, such as orders=12")
+    return topic, int(count)
+
+
+def words_of(change: Variation) -> str:
+    """Return the title of an alternative: its changes."""
+    words = [f"{name} {value}" for name, value in sorted(change.settings.items(), key=lambda one: one[0] != "strategy")]
+    words += [f"{change.add} more"] if change.add else []
+    words += [f"without {client_id}" for client_id in change.remove]
+    words += [f"{topic} with {count} queues" for topic, count in change.queues.items()]
+    return ", ".join(words)
+
+
+def notes_of(answer: Prediction) -> list[str]:
+    """Return sentences about a prediction that its numbers do not show."""
+    notes = list(answer.notes)
+    if answer.unassigned:
+        reasons = sorted({one.reason for one in answer.unassigned})
+        notes.append(f"{answer.unassigned_count} queues have no owner: {'; '.join(reasons)}")
+    if not answer.is_calm:
+        notes.append("the group did not settle; this is the situation after ten simulated minutes")
+    return notes
+
+
+def document_of(at_ms: int, answers: Mapping[str, Prediction]) -> dict[str, Any]:
+    """Return the predictions for JSON; queues are named as in the tables, such as ``orders-3``."""
+    return {"at_ms": at_ms, "predictions": [_prediction(words, answer) for words, answer in answers.items()]}
+
+
+def _prediction(words: str, answer: Prediction) -> dict[str, Any]:
+    return {
+        "change": words,
+        "now": _situation(answer.now),
+        "then": _situation(answer.then),
+        "moved": [str(queue) for queue in answer.moved],
+        "handovers": len(answer.handovers),
+        "took_ms": answer.took_ms,
+        "notes": notes_of(answer),
+    }
+
+
+def _situation(situation: Situation) -> dict[str, Any]:
+    return {
+        "epoch": situation.epoch,
+        "strategy": situation.strategy,
+        "clients": situation.clients,
+        "owners": {str(queue): client_id for queue, client_id in situation.owners.items()},
+        "unowned": [str(queue) for queue in situation.unowned],
+        "lag_messages": {str(queue): lag for queue, lag in situation.lag_messages.items()},
+        "spread": situation.spread,
+    }

@@ -1,0 +1,157 @@
+"""The gate: it knows the user who sent a request, and refuses forms of other sites and other sessions."""
+
+import secrets
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from wakeroll_pipeline.serve.access.access_options import AccessOptions
+from wakeroll_pipeline.serve.access.form_tokens import FormTokens
+from wakeroll_pipeline.serve.access.login_limits import LoginLimits
+from wakeroll_pipeline.serve.access.refusal import Refused
+from wakeroll_pipeline.serve.access.session_cookie import SESSION_S, Session, Sessions
+from wakeroll_pipeline.serve.access.trusted_proxies import TrustedProxies, is_loopback, networks_of, peer_of
+from wakeroll_pipeline.serve.access.user_file import USER_NAME, UserFile
+
+_COOKIE, _SECURE_COOKIE = "wakeroll", "__Host-wakeroll"
+"""A browser accepts a name with ``__Host-`` only from this host itself, over https."""
+
+
+class Visitor(Struct, frozen=True, kw_only=True):
+    """A user who is known, by a session or by the header of a trusted proxy."""
+
+    name: str
+    address: str
+    session_id: str
+    """The tokens of forms belong to it."""
+    can_log_out: bool
+
+
+class Gate:
+    """Knows users, sessions and proxies."""
+
+    def __init__(self, options: AccessOptions) -> None:
+        """Prepare.
+
+        Raises:
+            InvalidUsage: the file of users, or an address of a proxy, cannot be used.
+        """
+        secret = secrets.token_bytes(32)
+        self.options = options
+        self.proxies = TrustedProxies(networks_of(options.trusted_proxies))
+        self.users = None if options.auth_file is None else UserFile(options.auth_file)
+        self.sessions = Sessions(secret)
+        self.tokens = FormTokens(secret)
+        self.limits = LoginLimits()
+
+    def visitor(self, connection: HTTPConnection) -> Visitor | None:
+        """Return the user who sent a request; None if it is not known."""
+        address = self.proxies.address_of(connection)
+        if self.options.auth_header:
+            named = connection.headers.getlist(self.options.auth_header)
+            if not self.proxies.is_from_proxy(connection) or len(named) != 1 or not USER_NAME.fullmatch(named[0]):
+                return None
+            return Visitor(name=named[0], address=address, session_id=f"proxy:{named[0]}", can_log_out=False)
+        session = self.session(connection)
+        if session is None:
+            return None
+        return Visitor(name=session.name, address=address, session_id=session.session_id, can_log_out=True)
+
+    def session(self, connection: HTTPConnection) -> Session | None:
+        """Return the session of a request's cookie, if its user still exists and has the same password."""
+        if self.users is None:
+            return None
+        session = self.sessions.read(connection.cookies.get(self._cookie_name(connection), ""))
+        return session if session is not None and session.seal == self.users.seal_of(session.name) else None
+
+    def known(self, connection: HTTPConnection) -> Visitor:
+        """Return the user who sent a request.
+
+        Raises:
+            Refused: the user is not known.
+        """
+        visitor = self.visitor(connection)
+        if visitor is None:
+            raise Refused(self.why_unknown(connection), 401 if self.users is not None else 403)
+        return visitor
+
+    def why_unknown(self, connection: HTTPConnection) -> str:
+        """Return the reason why the user of a request is not known."""
+        if self.users is not None:
+            return "log in first"
+        if not self.options.auth_header:
+            return "this page has no login, so nobody may change anything"
+        if not self.proxies.is_from_proxy(connection):
+            return (
+                f"your connection from {peer_of(connection)} does not come through a trusted proxy, which logs users in"
+            )
+        return f"the proxy named no valid user in the header {self.options.auth_header}"
+
+    def accepts_passwords(self, connection: HTTPConnection) -> bool:
+        """Return whether a password may travel over this connection: encrypted, within this machine, or as told."""
+        return (
+            self.options.insecure_http
+            or self.proxies.is_https(connection)
+            or (is_loopback(peer_of(connection)) and not self.proxies.is_from_proxy(connection))
+        )
+
+    def check_origin(self, connection: HTTPConnection) -> None:
+        """Check that a form was sent by a page of this site.
+
+        Raises:
+            Refused: another site sent it, or the browser does not say who did.
+        """
+        site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
+        if site not in (None, "same-origin") or (origin is None and site is None):
+            raise Refused("the form was not sent by this page", 403)
+        sender = None if origin is None else _origin_of(origin)
+        if origin is not None and (sender is None or sender != self._own_origin(connection)):
+            raise Refused(
+                "the form was not sent by this page; if a proxy changes the address of the page, set --public-url", 403
+            )
+
+    def set_session(self, connection: HTTPConnection, response: Response, cookie: str) -> None:
+        """Give a session to the browser."""
+        response.set_cookie(
+            self._cookie_name(connection),
+            cookie,
+            max_age=SESSION_S,
+            path="/",
+            secure=self._is_secure(connection),
+            httponly=True,
+            samesite="strict",
+        )
+
+    def clear_session(self, connection: HTTPConnection, response: Response) -> None:
+        """Remove the session from the browser."""
+        response.delete_cookie(
+            self._cookie_name(connection),
+            path="/",
+            secure=self._is_secure(connection),
+            httponly=True,
+            samesite="strict",
+        )
+
+    def _is_secure(self, connection: HTTPConnection) -> bool:
+        return self.options.public_url.startswith("https:") or self.proxies.is_https(connection)
+
+    def _cookie_name(self, connection: HTTPConnection) -> str:
+        return _SECURE_COOKIE if self._is_secure(connection) else _COOKIE
+
+    def _own_origin(self, connection: HTTPConnection) -> tuple[str, str, int | None] | None:
+        if self.options.public_url:
+            return _origin_of(self.options.public_url)
+        scheme = "https" if self.proxies.is_https(connection) else "http"
+        return _origin_of(f"{scheme}://{connection.headers.get('host', '')}")
+
+
+def _origin_of(address: str) -> tuple[str, str, int | None] | None:
+    """Return scheme, host and port of an address; None if it has none, like the origin ``null``."""
+    try:
+        found = urlsplit(address)
+        port = found.port or {"http": 80, "https": 443}.get(found.scheme)
+    except ValueError:
+        return None
+    return (found.scheme, found.hostname, port) if found.hostname else None

@@ -1,0 +1,47 @@
+"""The wall: with it, pages, events and JSON are for known users only."""
+
+from starlette.requests import HTTPConnection
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from wakeroll_pipeline.serve.access.gate import Gate
+from wakeroll_pipeline.serve.access.login_pages import login_address
+
+OPEN_PATHS = ("/healthz", "/readyz", "/metrics", "/login")
+"""Probes and Prometheus do not log in."""
+
+
+class LoginWall:
+    """ASGI middleware that answers requests of unknown users, except for `OPEN_PATHS` and static files."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        """Wrap an application."""
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] == "http" and not _is_open(scope["path"]):
+            connection = HTTPConnection(scope)
+            if self._gate.visitor(connection) is None:
+                await self._refuse(connection)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refuse(self, connection: HTTPConnection) -> Response:
+        path = connection.url.path
+        is_page = not path.startswith(("/api/", "/events/")) and connection.scope["method"] in ("GET", "HEAD")
+        if is_page and self._gate.users is not None:
+            login = login_address(f"{path}?{connection.url.query}".rstrip("?"))
+            if connection.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+                # A browser does not send the cookie when a link of another site is followed. It does when this page
+                # leads to the login, which knows the user then.
+                refresh = f'<meta http-equiv="refresh" content="0;url={login}">'
+                return HTMLResponse(f"<!doctype html><title>wakeroll</title>{refresh}")
+            return RedirectResponse(login, 303)
+        status = 401 if self._gate.users is not None else 403
+        return PlainTextResponse(f"{self._gate.why_unknown(connection)}\n", status)
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith("/static/")

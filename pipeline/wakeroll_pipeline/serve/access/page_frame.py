@@ -1,0 +1,33 @@
+"""The frame of a page: which user it greets, and which links it has because of that."""
+
+from msgspec import Struct
+from starlette.requests import Request
+
+from wakeroll_pipeline.serve.access.gate import Gate
+from wakeroll_pipeline.serve.access.login_pages import login_address
+
+
+class Frame(Struct, frozen=True, kw_only=True):
+    """The parts of a page that depend on its reader."""
+
+    name: str = ""
+    """Name of the user; empty if it is not known."""
+    logout_token: str = ""
+    """Token of the form that ends the session; empty if there is none to end."""
+    login: str = ""
+    """Address of the login form; empty if there is none, or the user is known already."""
+    may_change: bool = False
+    """Whether the page offers changes to users who are known."""
+
+
+def frame_of(gate: Gate | None, request: Request, may_change: bool) -> Frame:
+    """Return the frame of a page for the sender of a request."""
+    if gate is None:
+        return Frame()
+    visitor = gate.visitor(request)
+    if visitor is None:
+        path = f"{request.url.path}?{request.url.query}".rstrip("?") if request.method == "GET" else "/"
+        login = login_address(path) if gate.users is not None and request.url.path != "/login" else ""
+        return Frame(login=login, may_change=may_change)
+    token = gate.tokens.new(visitor.session_id) if visitor.can_log_out else ""
+    return Frame(name=visitor.name, logout_token=token, may_change=may_change)

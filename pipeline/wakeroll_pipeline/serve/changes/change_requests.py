@@ -1,0 +1,135 @@
+"""The changes that a user requests, read from the fields of a form."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from wakeroll.argument_checks import checked
+from wakeroll.errors import InvalidUsage
+from wakeroll.reset import ResetPoint, queue_of, time_of
+from wakeroll_model import strategies
+from wakeroll_model.config import PROFILES
+from wakeroll_model.events import Configure
+from wakeroll_model.queue import Queue
+
+Target = Literal["first", "last", "offset", "time"]
+
+NUMBERS = (
+    "heartbeat_ms",
+    "session_timeout_ms",
+    "rebalance_interval_ms",
+    "settle_ms",
+    "revoke_timeout_ms",
+    "max_members",
+)
+"""Settings that are whole numbers."""
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "profile": tuple(PROFILES),
+    "handover": ("cooperative", "eager"),
+}
+"""Settings that have one of several values."""
+_MOST_JSON = 32_768
+
+
+class ResetRequest(Struct, frozen=True, kw_only=True):
+    """A reset of committed offsets, as the form has it."""
+
+    to: Target
+    offset: str = ""
+    time: str = ""
+    topic: str = ""
+    queue: str = ""
+
+    @property
+    def where(self) -> ResetPoint:
+        """The target.
+
+        Raises:
+            InvalidUsage: the offset or the time is not valid.
+        """
+        match self.to:
+            case "first" | "last":
+                return self.to
+            case "offset":
+                if not (self.offset.isascii() and self.offset.isdigit() and len(self.offset) <= 19):
+                    raise InvalidUsage(f"the offset is {self.offset!r}; it must be a whole number from 0")
+                return int(self.offset)
+            case "time":
+                return time_of(self.time)
+
+    @property
+    def only(self) -> tuple[str | None, Queue | None]:
+        """The topic and the queue to which the reset is limited.
+
+        Raises:
+            InvalidUsage: the queue is not valid.
+        """
+        return self.topic or None, queue_of(self.queue) if self.queue else None
+
+    def params(self) -> dict[str, str]:
+        """Return the fields that are not empty."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
+
+
+def reset_of(fields: Mapping[str, str]) -> ResetRequest:
+    """Read a reset; only the fields that its target needs are kept.
+
+    Raises:
+        InvalidUsage: a field is not valid.
+    """
+    to, texts = (
+        fields.get("to", ""),
+        {name: fields.get(name, "").strip()[:300] for name in ("offset", "time", "topic", "queue")},
+    )
+    for target in get_args(Target):
+        if target == to:
+            for name in ("offset", "time"):
+                if texts[name] and name != to:
+                    raise InvalidUsage(
+                        f"the field {name} has {texts[name]!r}, but the target is {to!r}; use one of them"
+                    )
+            kept = {name: text for name, text in texts.items() if name in (to, "topic", "queue")}
+            found = ResetRequest(to=target, **kept)
+            _ = found.where, found.only  # they raise
+            return found
+    raise InvalidUsage(f"the target is {to[:64]!r}; choose one of: {', '.join(get_args(Target))}")
+
+
+def settings_of(fields: Mapping[str, str]) -> dict[str, Any]:
+    """Read the settings that a form changes; an empty field changes nothing.
+
+    Raises:
+        InvalidUsage: a value is not valid.
+    """
+    given = {name: text.strip() for name, text in fields.items() if text.strip()}
+    declared = {field.name: field.type for field in msgspec.structs.fields(Configure)}
+    settings: dict[str, Any] = {}
+    for name, choices in CHOICES.items():
+        if name in given:
+            if given[name] not in choices:
+                raise InvalidUsage(f"{name} is {given[name][:64]!r}; it must be one of: {', '.join(choices)}")
+            settings[name] = given[name]
+    if text := given.get("strategy"):
+        try:
+            strategies.find(text[:64])
+        except strategies.StrategyError as error:
+            raise InvalidUsage(str(error)) from None
+        settings["strategy"] = text
+    if text := given.get("strategy_params"):
+        try:
+            settings["strategy_params"] = msgspec.json.decode(text[:_MOST_JSON], type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise InvalidUsage(f"strategy_params is {text[:200]!r}; it must be a JSON object ({error})") from None
+    for name in NUMBERS:
+        if name in given:
+            settings[name] = checked(name, _number(name, given[name]), declared[name])
+    return settings
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 12):
+        unit = " of milliseconds" if name.endswith("_ms") else ""
+        raise InvalidUsage(f"{name} is {text[:64]!r}; it must be a whole number{unit}")
+    return int(text)

@@ -1,0 +1,66 @@
+"""The work of a change: it calls `wakeroll.Admin`, which waits for brokers and coordinator, so it runs in a thread."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from wakeroll.admin import ANSWER_S, Admin
+from wakeroll.reset import ResetPlan
+from wakeroll_pipeline.serve.changes.change_jobs import Result
+from wakeroll_pipeline.serve.changes.change_requests import ResetRequest
+from wakeroll_pipeline.settings import Settings
+
+
+class Work:
+    """Makes plans and carries out changes; each call has its own connection, because `Admin` is for one thread."""
+
+    def __init__(self, settings: Settings, timeout_s: float = ANSWER_S) -> None:
+        """Prepare.
+
+        Args:
+            settings: of the deployment.
+            timeout_s: how long to wait for the coordinator (s).
+        """
+        self._settings = settings
+        self._timeout_s = timeout_s
+
+    def plan(self, group_id: str, request: ResetRequest) -> ResetPlan:
+        """Return what a reset would change; see `Admin.plan_reset`."""
+        topic, queue = request.only
+        with self._admin() as admin:
+            return admin.plan_reset(group_id, request.where, topic=topic, queue=queue)
+
+    def reset(self, plan: ResetPlan, by: str) -> Result:
+        """Carry out a plan; see `Admin.reset`."""
+        with self._admin() as admin:
+            outcome = admin.reset(plan, by=by, timeout=self._timeout_s)
+        rows = [
+            (str(queue), f"{decision.offset:,}", client_id or "no owner yet")
+            for (queue, client_id), decision in sorted(outcome.offsets.items())
+        ]
+        whose = "of client" if outcome.is_broadcasting else "assigned again to"
+        return Result(
+            f"the offsets are reset, in epoch {outcome.rebalance.epoch}",
+            tuple(outcome.rebalance.notes),
+            ("queue", "offset", whose),
+            rows,
+        )
+
+    def configure(self, group_id: str, settings: Mapping[str, Any], by: str) -> Result:
+        """Change settings, or request a rebalance if none is named; see `Admin.configure`."""
+        with self._admin() as admin:
+            done = admin.configure(group_id, by=by, timeout=self._timeout_s, **settings)
+        what = "the settings are changed" if settings else "the group is rebalanced"
+        return Result(
+            f"{what}, in epoch {done.epoch}: strategy {done.strategy or '-'}, members: {done.clients}, queues: "
+            f"{done.queues}, moved: {done.moved}",
+            tuple(done.notes),
+        )
+
+    def _admin(self) -> Admin:
+        connection = self._settings.connection
+        return Admin(
+            connection.bootstrap,
+            kafka_config=connection.config,
+            prefix=connection.topics.prefix,
+            keys=self._settings.keys,
+        )

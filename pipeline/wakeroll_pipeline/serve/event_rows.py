@@ -1,0 +1,72 @@
+"""Rows of the page of events: hand-overs that one record caused between the same two clients are one row."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from msgspec import Struct
+
+from wakeroll_pipeline.questions.happenings import Count, Happening, HappeningKind
+
+NAMED = 40
+"""Queues that a row names."""
+
+_PLURALS = {
+    "member": ("change of members", "changes of members"),
+    "rebalance": ("rebalance", "rebalances"),
+    "hand-over": ("hand-over", "hand-overs"),
+    "reset": ("reset", "resets"),
+    "rejection": ("rejection", "rejections"),
+}
+
+
+class EventRow(Struct, frozen=True, kw_only=True):
+    """One row."""
+
+    first: Happening
+    text: str
+    took_ms: int | None
+    """Longest time of its hand-overs (ms); None if none is known."""
+
+
+class KindCount(Struct, frozen=True, kw_only=True):
+    """The number of events of one kind, and of its parts."""
+
+    number: int
+    name: str
+    parts: list[str]
+
+
+def event_rows(events: Sequence[Happening]) -> Iterator[EventRow]:
+    """Yield the rows of consecutive events."""
+    for (kind, *_), found in groupby(events, _together):
+        rows = list(found)
+        if kind != "hand-over" or len(rows) == 1:
+            yield from (EventRow(first=one, text=one.text, took_ms=one.took_ms) for one in rows)
+            continue
+        first = rows[0]
+        queues = ", ".join(one.queue for one in rows[:NAMED]) + (
+            f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+        )
+        text = f"{len(rows)} queues: {first.before or 'nobody'} → {first.after or 'nobody'} ({first.what}): {queues}"
+        times = [one.took_ms for one in rows if one.took_ms is not None]
+        yield EventRow(first=first, text=text, took_ms=max(times, default=None))
+
+
+def kind_counts(counts: Sequence[Count]) -> Iterator[KindCount]:
+    """Yield the sums of each kind."""
+    for kind, found in groupby(counts, lambda one: one.kind):
+        rows = list(found)
+        number = sum(one.number for one in rows)
+        yield KindCount(number=number, name=_name(kind, number), parts=[_part(one) for one in rows if one.what])
+
+
+def _together(one: Happening) -> tuple[str, ...]:
+    return one.kind, one.group_id, one.record, one.before, one.after, one.what
+
+
+def _name(kind: HappeningKind, number: int) -> str:
+    return _PLURALS[kind][number != 1]
+
+
+def _part(one: Count) -> str:
+    return f"{one.number:,} {one.what}" + (f" ({one.moved:,} moved)" if one.moved else "")

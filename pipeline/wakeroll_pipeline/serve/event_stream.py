@@ -1,0 +1,101 @@
+"""Server-sent events: each open page receives the regions that changed, the newest state only.
+
+A connection renders when it may send, so a slow reader has no backlog: it skips states, and never slows other readers.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+
+import msgspec
+
+from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.serve.page_regions import PageRegions, Regions
+
+EVERY_S = 1.0
+"""Shortest time between two events of a connection (s)."""
+PULSE_S = 5.0
+"""An event is sent at least this often (s), so that a browser notices a connection that is gone."""
+RETRY_MS = 2_000
+"""After this time a browser connects again (ms)."""
+MOST_STREAMS = 1_000
+"""Open streams; more are refused."""
+
+
+GONE = b"event: gone\ndata: {}\n\n"
+"""The page does not exist any more: the browser loads it again, and shows the reason."""
+_WORKING = b"event: working\ndata: {}\n\n"
+"""The state is being rebuilt; the connection is alive."""
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of one event."""
+
+    now_ms: int
+    """Log time of the newest record (epoch ms): ages are counted from here."""
+    state: str
+    """State of the health, such as ``live``."""
+    regions: dict[str, str]
+    """Changed regions only."""
+
+
+async def events_when_ready(
+    views: Coroutine[None, None, PageRegions],
+    render: Callable[[PageRegions], Regions | None],
+    stopping: asyncio.Event,
+) -> AsyncIterator[bytes]:
+    """Yield the events of one page when its views are ready; a state of the past may have to be rebuilt.
+
+    When the browser closes the connection before, the views are cancelled.
+    """
+    preparing = asyncio.ensure_future(views)
+    try:
+        await asyncio.wait({preparing}, timeout=EVERY_S)
+        while not preparing.done() and not stopping.is_set():
+            yield _WORKING
+            await asyncio.wait({preparing}, timeout=EVERY_S)
+        if stopping.is_set():
+            return
+        try:
+            ready = preparing.result()
+        except InvalidUsage:
+            yield GONE
+            return
+    finally:
+        preparing.cancel()
+    async for event in events(lambda: render(ready), ready.now, stopping):
+        yield event
+
+
+async def events(
+    regions: Callable[[], Regions | None], now: Callable[[], tuple[int, str]], stopping: asyncio.Event
+) -> AsyncIterator[bytes]:
+    """Yield the events of one page: first all of its regions, then those that changed.
+
+    Args:
+        regions: renders the page's regions; None if it does not exist any more.
+        now: returns the log time and the state.
+        stopping: ends the stream when it is set.
+    """
+    yield f"retry: {RETRY_MS}\n\n".encode()
+    sent: dict[str, str] = {}
+    loop = asyncio.get_running_loop()
+    sent_s = -PULSE_S
+    while not stopping.is_set():
+        found = regions()
+        if found is None:
+            yield GONE
+            return
+        changed = {name: html for name, html in found.items() if sent.get(name) != html}
+        if changed or loop.time() - sent_s >= PULSE_S:
+            now_ms, state = now()
+            sent |= changed
+            sent_s = loop.time()
+            yield (
+                b"event: update\ndata: "
+                + msgspec.json.encode(Update(now_ms=now_ms, state=state, regions=changed))
+                + b"\n\n"
+            )
+        try:
+            await asyncio.wait_for(stopping.wait(), EVERY_S)
+        except TimeoutError:
+            continue

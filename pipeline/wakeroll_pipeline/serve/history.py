@@ -1,0 +1,222 @@
+"""The past: states at earlier moments, and questions to the ledger, answered in threads beside the event loop."""
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from msgspec import Struct
+
+from wakeroll.connection import Topics
+from wakeroll.epoch_ms import EpochMs
+from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.ledger.archived_log import Period
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
+from wakeroll_pipeline.ledger.shared_ledger import CHECK_EVERY_S, SharedLedger
+from wakeroll_pipeline.live.ledger_reader import model_of
+from wakeroll_pipeline.serve.no_answer import NoAnswer
+from wakeroll_pipeline.serve.page_regions import PageRegions
+from wakeroll_pipeline.serve.view_source import MomentSource
+from wakeroll_pipeline.serve.worker_threads import WorkerThreads
+from wakeroll_pipeline.storage.place import Folder
+
+MOST_MOMENTS = 6
+"""Moments that are kept; one of 1,000 groups with 100 queues each has some 100 MB."""
+
+SETTLED_MS = 60_000
+"""Records of all shards are archived when a record that is so much later is (ms): a batch takes seconds."""
+
+_Answer = TypeVar("_Answer")
+
+
+class Extent(Struct, frozen=True, kw_only=True):
+    """The period of which the past can be shown."""
+
+    first_ms: int | None = None
+    """Log time of the first archived record (epoch ms); None if nothing is archived."""
+    last_ms: int | None = None
+    reason: str = ""
+    """Why nothing is available; empty if something is."""
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """The state of all groups at an earlier moment, and the pages that show it."""
+
+    at_ms: int
+    source: MomentSource
+    regions: PageRegions
+    last_ms: int
+    """Log time of the last archived record when it was rebuilt (epoch ms)."""
+
+    def is_valid(self, extent: Extent) -> bool:
+        """Return whether no record of the moment can have been archived since."""
+        return extent.last_ms == self.last_ms or self.at_ms < self.last_ms - SETTLED_MS
+
+
+class _Abandoned(Exception):
+    """Nobody waits for this moment any more."""
+
+
+class _Job:
+    """The rebuilding of one moment, for all requests that wait for it."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.is_abandoned = threading.Event()
+        self.result: asyncio.Future[Moment]
+
+
+class History:
+    """Answers questions about the past. Its coroutines belong to one event loop; the work is done in threads."""
+
+    def __init__(self, warehouse: Folder, topics: Topics, partitions: int) -> None:
+        """Prepare; the tables may be created later.
+
+        Args:
+            warehouse: folder of the tables.
+            topics: names of the control topics.
+            partitions: number of partitions of each.
+        """
+        self._ledger = SharedLedger(warehouse)
+        self._topics = topics
+        self._partitions = partitions
+        self.workers = WorkerThreads()
+        self._extent: Extent | None = None
+        self._extent_s = 0.0
+        self._moments: OrderedDict[int, Moment] = OrderedDict()
+        self._jobs: dict[int, _Job] = {}
+
+    @property
+    def known(self) -> Iterable[int]:
+        """Moments that are kept (epoch ms), the longest unused one first."""
+        return self._moments.keys()
+
+    def close(self) -> None:
+        """Begin no further work, and free the memory."""
+        for job in self._jobs.values():
+            job.is_abandoned.set()
+        self.workers.close()
+        self._ledger.close()
+
+    async def ask(self, question: Callable[[DuckLedger], _Answer]) -> _Answer:
+        """Return the answer of the ledger to a question.
+
+        Raises:
+            NoAnswer: there are no tables, or too many requests wait.
+        """
+        extent = await self.extent()
+        if extent.reason:
+            raise NoAnswer(extent.reason, 404)
+
+        def answer() -> _Answer:
+            with self._ledger.cursor() as ledger:
+                return question(ledger)
+
+        return await self.workers.run(answer)
+
+    async def extent(self) -> Extent:
+        """Return the period that is archived; without tables, the reason. The answer may be some seconds old.
+
+        Every page needs it, so it does not wait for a worker.
+        """
+        now_s = time.monotonic()
+        if self._extent is None or now_s - self._extent_s >= CHECK_EVERY_S:
+            self._extent, self._extent_s = await asyncio.to_thread(self._read_extent), now_s
+        return self._extent
+
+    async def moment(self, at_ms: int) -> Moment:
+        """Return the state at a moment; rebuild it, unless it is known or being rebuilt already.
+
+        The rebuilding ends early when all callers that wait for it are cancelled.
+
+        Args:
+            at_ms: the moment in log time (epoch ms), inclusive.
+
+        Raises:
+            NoAnswer: the moment is not in the archived log, or too many requests wait.
+        """
+        extent = await self.extent()
+        known = self._moments.get(at_ms)
+        if known is not None and known.is_valid(extent):
+            self._moments.move_to_end(at_ms)
+            return known
+        last_ms = _last_ms_of(extent, at_ms)
+        job = self._jobs.get(at_ms)
+        if job is None:
+            job = self._jobs[at_ms] = self._begin(at_ms, last_ms)
+        job.waiting += 1
+        try:
+            return await asyncio.shield(job.result)
+        finally:
+            job.waiting -= 1
+            if not job.waiting:
+                job.is_abandoned.set()
+                job.result.cancel()
+                if self._jobs.get(at_ms) is job:
+                    del self._jobs[at_ms]
+
+    def _read_extent(self) -> Extent:
+        try:
+            found: Period = self._ledger.extent()
+        except InvalidUsage as problem:
+            return Extent(reason=str(problem))
+        if found.from_ms is None:
+            return Extent(reason="the tables hold no records yet")
+        return Extent(first_ms=found.from_ms, last_ms=found.to_ms)
+
+    def _begin(self, at_ms: int, last_ms: int) -> _Job:
+        job = _Job()
+        job.result = asyncio.ensure_future(self._rebuilt(at_ms, last_ms, job))
+        return job
+
+    async def _rebuilt(self, at_ms: int, last_ms: int, job: _Job) -> Moment:
+        source = await self.workers.run(lambda: self._rebuild(at_ms, job))
+        regions = PageRegions(source, str(EpochMs(at_ms)))
+        moment = Moment(at_ms=at_ms, source=source, regions=regions, last_ms=last_ms)
+        self._moments[at_ms] = moment
+        if len(self._moments) > MOST_MOMENTS:
+            self._moments.popitem(last=False)
+        return moment
+
+    def _rebuild(self, at_ms: int, job: _Job) -> MomentSource:
+        began_s = time.monotonic()
+        records = 0
+
+        def count() -> None:
+            """Count a record.
+
+            Raises:
+                _Abandoned: nobody waits any more.
+            """
+            nonlocal records
+            records += 1
+            if job.is_abandoned.is_set():
+                raise _Abandoned
+
+        with self._ledger.cursor() as ledger:
+            count()
+            try:
+                model = model_of(ledger, self._topics, self._partitions, at_ms, count)
+            except ValueError as error:
+                raise NoAnswer(f"the state at {EpochMs(at_ms)} cannot be rebuilt: {error}", 500) from error
+        return MomentSource(model, at_ms, records - 1, time.monotonic() - began_s)
+
+
+def _last_ms_of(extent: Extent, at_ms: int) -> int:
+    """Return the end of the archived log, which must contain a moment.
+
+    Raises:
+        NoAnswer: it does not.
+    """
+    if extent.first_ms is None or extent.last_ms is None:
+        raise NoAnswer(extent.reason, 404)
+    if at_ms < extent.first_ms:
+        raise NoAnswer(f"{EpochMs(at_ms)} is before the archived log, which begins at {EpochMs(extent.first_ms)}")
+    if at_ms > extent.last_ms:
+        raise NoAnswer(
+            f"{EpochMs(at_ms)} is after the archived log, which ends at {EpochMs(extent.last_ms)}; the button Now "
+            "leads to the newest state"
+        )
+    return extent.last_ms

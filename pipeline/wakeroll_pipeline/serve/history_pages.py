@@ -1,0 +1,274 @@
+"""The pages and JSON endpoints of questions: what happened, why a queue has its owner, and what a change would do."""
+
+from functools import partial
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from wakeroll.epoch_ms import EpochMs
+from wakeroll.errors import InvalidUsage
+from wakeroll.reset import queue_of
+from wakeroll_model.queue import Queue
+from wakeroll_model.what_if import NotPlayable, Prediction, predict
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger
+from wakeroll_pipeline.questions.explain import Explanation, explain
+from wakeroll_pipeline.questions.happenings import Happenings, happenings
+from wakeroll_pipeline.questions.what_if_answers import document_of, notes_of, words_of
+from wakeroll_pipeline.serve.event_rows import event_rows, kind_counts
+from wakeroll_pipeline.serve.no_answer import NoAnswer
+from wakeroll_pipeline.serve.page_builder import PageBuilder, json_answer, moment_of
+from wakeroll_pipeline.serve.page_queries import PER_PAGE, Slice, group_query
+from wakeroll_pipeline.serve.page_regions import PageRegions
+from wakeroll_pipeline.serve.what_if_query import WhatIfQuery, strategy_names, table_of, what_if_query
+
+DEFAULT_MS = 3_600_000
+"""Length of a period whose begin is not named (ms)."""
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to what happened in a period."""
+
+    from_ms: int
+    to_ms: int
+    group_id: str
+    """Empty for all groups."""
+    page: int
+    happened: Happenings
+
+
+class StepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of the chain that led to an owner."""
+
+    at_ms: int
+    what: str
+    record: str
+    """The record of the step, or the record that caused it, as ``topic-partition@offset``; empty if none."""
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to why a queue has its owner."""
+
+    group_id: str
+    queue: str
+    at_ms: int
+    answer: str
+    steps: list[StepRow]
+    """Oldest first by offset."""
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to what a change would do."""
+
+    at_ms: int
+    answers: dict[str, Prediction]
+    """Title of an alternative -> its prediction."""
+
+
+class HistoryPages:
+    """The handlers of the questions."""
+
+    def __init__(self, pages: PageBuilder) -> None:
+        """Answer with pages of this builder."""
+        self._pages = pages
+        self.routes = [
+            Route("/happened", self.happened_page),
+            Route("/groups/{group_id}/happened", self.happened_page),
+            Route("/groups/{group_id}/why", self.why_page),
+            Route("/groups/{group_id}/what-if", self.what_if_page),
+            Route("/api/extent", self.extent_json),
+            Route("/api/happened", self.happened_json),
+            Route("/api/groups/{group_id}/happened", self.happened_json),
+            Route("/api/groups/{group_id}/why", self.why_json),
+            Route("/api/groups/{group_id}/what-if", self.what_if_json),
+        ]
+
+    async def extent_json(self, _request: Request) -> Response:
+        """Return the period of which the past can be shown."""
+        return json_answer(await self._pages.past().extent())
+
+    # --- what happened ---
+
+    async def happened_page(self, request: Request) -> Response:
+        """Return the page of what happened between two moments."""
+        found = await self._happened(request)
+        total = found.happened.total
+        shown = Slice(rows=found.happened.events, total=total, page=found.page, pages=max(1, -(-total // PER_PAGE)))
+        return await self._pages.page(
+            request,
+            await self._pages.views(request),
+            "happened.html",
+            found=found,
+            group_id=found.group_id,
+            shown=shown,
+            rows=list(event_rows(found.happened.events)),
+            counts=list(kind_counts(found.happened.counts)),
+        )
+
+    async def happened_json(self, request: Request) -> Response:
+        """Return what happened between two moments."""
+        return json_answer(await self._happened(request))
+
+    async def _happened(self, request: Request) -> Happened:
+        history = self._pages.past()
+        extent = await history.extent()
+        if extent.first_ms is None or extent.last_ms is None:
+            raise NoAnswer(extent.reason, 404)
+        given = request.query_params
+        end = given.get("to", "").strip() or given.get("at", "").strip()
+        to_ms = int(moment_of(end, "to")) if end else extent.last_ms
+        begin = given.get("from", "").strip()
+        from_ms = int(moment_of(begin, "from")) if begin else to_ms - min(DEFAULT_MS, max(to_ms - extent.first_ms, 0))
+        if from_ms > to_ms:
+            raise NoAnswer(f"from is {EpochMs(from_ms)}; it must not be after to, which is {EpochMs(to_ms)}")
+        if to_ms < extent.first_ms or from_ms > extent.last_ms:
+            raise NoAnswer(
+                f"the archived log has records from {EpochMs(extent.first_ms)} to {EpochMs(extent.last_ms)}, none in "
+                "this period"
+            )
+        group_id = request.path_params.get("group_id", "")
+        page = group_query(given).page
+
+        found = await history.ask(lambda ledger: _happened(ledger, from_ms, to_ms, group_id, page))
+        pages = max(1, -(-found.total // PER_PAGE))
+        if page > pages:
+            raise NoAnswer(f"page is {page}; this period has {pages}")
+        return Happened(from_ms=from_ms, to_ms=to_ms, group_id=group_id, page=page, happened=found)
+
+    # --- why ---
+
+    async def why_page(self, request: Request) -> Response:
+        """Return the page that explains the owner of a queue."""
+        views = await self._pages.views(request)
+        found = await self._why(request, views)
+        return await self._pages.page(request, views, "why.html", found=found, group_id=found.group_id)
+
+    async def why_json(self, request: Request) -> Response:
+        """Return the explanation of the owner of a queue."""
+        return json_answer(await self._why(request, await self._pages.views(request)))
+
+    async def _why(self, request: Request, views: PageRegions) -> Why:
+        history = self._pages.past()
+        group_id, text = request.path_params["group_id"], request.query_params.get("queue", "")
+        queue = _queue_of(views, group_id, text)
+        at_ms = int(moment_of(views.at, "at")) if views.at else None
+
+        found = await history.ask(lambda ledger: _explained(ledger, group_id, queue, at_ms))
+        extent = await history.extent()
+        return Why(
+            group_id=group_id,
+            queue=str(queue),
+            at_ms=(extent.last_ms or 0) if at_ms is None else at_ms,
+            answer=found.answer,
+            steps=[StepRow(at_ms=one.at_ms, what=one.what, record=one.where) for one in found.steps],
+        )
+
+    # --- what if ---
+
+    async def what_if_page(self, request: Request) -> Response:
+        """Return the page with the prediction of a change, and the form."""
+        views = await self._pages.views(request)
+        group_id, query = request.path_params["group_id"], _what_if_query(request)
+        view = views.source.group(group_id)
+        if view is None:
+            return await self._pages.missing(request, views, group_id)
+        values = {
+            "group_id": group_id,
+            "view": view,
+            "group": view.summary,
+            "what_if": query,
+            "strategies": strategy_names(),
+        }
+        if query.is_empty:
+            return await self._pages.page(request, views, "what_if.html", table=None, problem="", **values)
+        try:
+            found = await self._what_if(views, group_id, query)
+        except NoAnswer as problem:
+            return await self._pages.page(
+                request, views, "what_if.html", status=problem.status, table=None, problem=str(problem), **values
+            )
+        notes = {title: notes_of(answer) for title, answer in found.answers.items()}
+        return await self._pages.page(
+            request, views, "what_if.html", table=table_of(found.answers, notes), problem="", **values
+        )
+
+    async def what_if_json(self, request: Request) -> Response:
+        """Return the prediction of a change."""
+        views, query = await self._pages.views(request), _what_if_query(request)
+        if query.is_empty:
+            raise NoAnswer("no change is named; use at least one of strategy, add, remove, queues")
+        found = await self._what_if(views, request.path_params["group_id"], query)
+        return json_answer(document_of(found.at_ms, found.answers))
+
+    async def _what_if(self, views: PageRegions, group_id: str, query: WhatIfQuery) -> WhatIf:
+        return await self._pages.workers.run(partial(_predicted, views, group_id, query))
+
+
+def _predicted(views: PageRegions, group_id: str, query: WhatIfQuery) -> WhatIf:
+    """Return the predictions for a group; call it in a thread.
+
+    Raises:
+        NoAnswer: there is no such group, its state is not known, or the change cannot be played.
+    """
+    shard = views.source.shard_of(group_id)
+    if shard is None:
+        if views.source.group(group_id) is None:
+            raise NoAnswer(f"there is no group {group_id!r}", 404)
+        raise NoAnswer(
+            f"the state of group {group_id!r} at the beginning of its era is not known, so nothing can be predicted "
+            "until the next snapshot",
+            404 if views.at else 503,
+        )
+    try:
+        answers = {words_of(change): predict(shard, group_id, change) for change in query.changes()}
+    except (NotPlayable, InvalidUsage) as error:
+        raise NoAnswer(str(error)) from None
+    return WhatIf(at_ms=shard.tick_ms, answers=answers)
+
+
+def _what_if_query(request: Request) -> WhatIfQuery:
+    try:
+        return what_if_query(request.query_params)
+    except InvalidUsage as error:
+        raise NoAnswer(str(error)) from None
+
+
+def _happened(ledger: DuckLedger, from_ms: int, to_ms: int, group_id: str, page: int) -> Happenings:
+    """Return a page of events.
+
+    Raises:
+        NoAnswer: the tables do not hold the group.
+    """
+    try:
+        return happenings(ledger, from_ms, to_ms, group_id, limit=PER_PAGE, skip=(page - 1) * PER_PAGE)
+    except InvalidUsage as error:
+        raise NoAnswer(str(error), 404) from None
+
+
+def _explained(ledger: DuckLedger, group_id: str, queue: Queue, at_ms: int | None) -> Explanation:
+    """Return the explanation of an owner.
+
+    Raises:
+        NoAnswer: the tables do not hold the group, or the queue never had an owner in it.
+    """
+    try:
+        return explain(ledger, group_id, queue, at_ms)
+    except InvalidUsage as error:
+        raise NoAnswer(str(error), 404) from None
+
+
+def _queue_of(views: PageRegions, group_id: str, text: str) -> Queue:
+    """Return the queue with a name, by the group's queues; the group may not have it any more.
+
+    Raises:
+        NoAnswer: the text is not the name of a queue.
+    """
+    view = views.source.group(group_id)
+    known = {} if view is None else {one.name: one.queue for one in view.queues}
+    if text in known:
+        return known[text]
+    try:
+        return queue_of(text)
+    except InvalidUsage as error:
+        raise NoAnswer(f"queue: {error}") from None

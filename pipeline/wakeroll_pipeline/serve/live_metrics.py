@@ -1,0 +1,97 @@
+"""Gauges of the live model for Prometheus: lag, members and ticks, also under the names of Kafka's exporters."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from wakeroll_pipeline.live.view_structs import GroupSummary
+from wakeroll_pipeline.serve.view_source import LiveSource
+
+MOST_GROUPS = 1_000
+"""Groups with series of their own."""
+MOST_QUEUES = 20_000
+"""Queues with series of their own."""
+
+
+class LiveMetrics(Collector):
+    """Collects the gauges when they are scraped."""
+
+    def __init__(self, source: LiveSource, registry: CollectorRegistry) -> None:
+        """Register the gauges."""
+        self._source = source
+        registry.register(self)
+
+    def describe(self) -> list[Metric]:
+        """Return no metrics: the names are known only when they are collected."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all gauges."""
+        view = self._source.groups()
+        shown = view.groups[:MOST_GROUPS]
+        yield from _of_groups(shown, view.health.as_of_ms)
+        yield from self._of_queues(shown)
+        ticks = GaugeMetricFamily(
+            "wakeroll_tick_age_seconds", "Time since the last tick of a shard was received.", labels=["shard"]
+        )
+        for shard, age_ms in sorted(view.health.tick_age_ms.items()):
+            ticks.add_metric([shard], age_ms / 1_000)
+        yield ticks
+        yield _single("wakeroll_groups", "Groups that the coordinator knows.", len(view.groups))
+        yield _single("wakeroll_members", "Members of all groups.", sum(one.members for one in view.groups))
+        yield _single("wakeroll_held_pulls", "Pulls that wait for messages.", self._source.model.held_pulls())
+        yield _single(
+            "wakeroll_serve_groups_without_series",
+            f"Groups beyond the first {MOST_GROUPS} by name, which have no series of their own.",
+            len(view.groups) - len(shown),
+        )
+
+    def _of_queues(self, groups: list[GroupSummary]) -> Iterator[Metric]:
+        names = ["consumergroup", "topic", "partition"]
+        lag = GaugeMetricFamily("kafka_consumergroup_lag", "Messages behind the end of a queue.", labels=names)
+        offset = GaugeMetricFamily("kafka_consumergroup_current_offset", "Committed offset of a queue.", labels=names)
+        left_out, count = 0, 0
+        for group in groups:
+            for queue, committed, messages in self._source.model.offsets_of(group.group_id):
+                if count >= MOST_QUEUES:
+                    left_out += 1
+                    continue
+                count += 1
+                topic = f"{queue.topic}@{queue.broker}" if queue.broker else queue.topic
+                labels = [group.group_id, topic, str(queue.queue_id)]
+                offset.add_metric(labels, committed)
+                if messages is not None:
+                    lag.add_metric(labels, messages)
+        yield lag
+        yield offset
+        yield _single(
+            "wakeroll_serve_queues_without_series",
+            f"Queues beyond the first {MOST_QUEUES}, which have no series of their own.",
+            left_out,
+        )
+
+
+def _of_groups(groups: list[GroupSummary], now_ms: int) -> Iterator[Metric]:
+    """Yield the gauges with one series per group."""
+    members = GaugeMetricFamily("kafka_consumergroup_members", "Members of a group.", labels=["consumergroup"])
+    seconds = GaugeMetricFamily(
+        "kafka_consumergroup_group_max_lag_seconds", "Time that the oldest message of a group waits.", labels=["group"]
+    )
+    messages = GaugeMetricFamily("wakeroll_group_lag_messages", "Messages that wait in a group.", labels=["group"])
+    unowned = GaugeMetricFamily("wakeroll_queues_unowned", "Queues of a group without an owner.", labels=["group"])
+    verdict = GaugeMetricFamily("wakeroll_group_verdict", "1 for the verdict of a group.", labels=["group", "verdict"])
+    for one in groups:
+        members.add_metric([one.group_id], one.members)
+        unowned.add_metric([one.group_id], one.unowned)
+        verdict.add_metric([one.group_id, one.verdict], 1)
+        if one.lag_messages is not None:
+            messages.add_metric([one.group_id], one.lag_messages)
+            waits_ms = 0 if one.behind_since_ms is None else max(now_ms - one.behind_since_ms, 0)
+            seconds.add_metric([one.group_id], waits_ms / 1_000)
+    yield from (members, seconds, messages, unowned, verdict)
+
+
+def _single(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)

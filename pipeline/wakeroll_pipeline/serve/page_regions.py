@@ -1,0 +1,132 @@
+"""The regions of the pages: parts of HTML that are rendered once per change, however many browsers show them."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+
+from msgspec import structs
+
+from wakeroll_pipeline.live.verdicts import KINDS
+from wakeroll_pipeline.live.view_structs import Health
+from wakeroll_pipeline.serve.page_queries import GroupQuery, GroupsQuery, slice_of
+from wakeroll_pipeline.serve.templating import environment
+from wakeroll_pipeline.serve.view_source import Stamp, ViewSource
+from wakeroll_pipeline.serve.what_if_query import WhatIfQuery, strategy_names
+
+MOST_CACHED = 256
+"""Rendered pages that are kept; each has about 60 kB."""
+MOST_COLUMNS = 20
+"""With more members, the matrix would be too wide; the table of queues names owners instead."""
+
+Regions = Mapping[str, str]
+"""Name of a region -> its HTML."""
+_Key = tuple[object, ...]
+
+GROUPS_REGIONS = ("status", "filters", "groups")
+GROUP_REGIONS = (
+    "status", "head", "queues", "members", "matrix", "lanes", "rebalances", "whatif", "holds", "rejections",
+    "settings",
+)  # fmt: skip
+
+
+class PageRegions:
+    """Renders the regions of pages, and keeps them until the view or the query changes."""
+
+    def __init__(self, source: ViewSource, at: str = "") -> None:
+        """Render views of a source.
+
+        Args:
+            source: the views.
+            at: the moment of the views, as every link has it; empty for the present.
+        """
+        self.source = source
+        self.at = at
+        self._environment = environment()
+        self._cached: OrderedDict[_Key, tuple[Stamp, Regions]] = OrderedDict()
+
+    def groups(self, query: GroupsQuery) -> Regions:
+        """Return the regions of the list of groups."""
+        health = self.source.health()
+        stamp = (self.source.groups_stamp(), _stamp_of(health))
+        return self._once(("groups", query), stamp, lambda: self._groups(query))
+
+    def group(self, group_id: str, query: GroupQuery) -> Regions | None:
+        """Return the regions of the page of a group; None if there is no such group."""
+        health = self.source.health()
+        stamp = (self.source.group_stamp(group_id), _stamp_of(health))
+        return self._once(("group", group_id, query), stamp, lambda: self._group(group_id, query)) or None
+
+    def page(self, name: str, **values: object) -> str:
+        """Return a whole page by the name of its template."""
+        return self._environment.get_template(name).render(at=self.at, **values)
+
+    def now(self) -> tuple[int, str]:
+        """Return the log time of the views (epoch ms), and the state of their health."""
+        health = self.source.health()
+        return health.as_of_ms, health.state
+
+    def parts(self, templates: Mapping[str, str], **values: object) -> Regions:
+        """Return regions that are not kept: name of a region -> its template."""
+        values["health"] = self.source.health()
+        return {name: self.page(template, **values) for name, template in templates.items()}
+
+    def _once(self, key: _Key, stamp: Stamp, render: Callable[[], Regions]) -> Regions:
+        known = self._cached.get(key)
+        if known is not None and known[0] == stamp:
+            self._cached.move_to_end(key)
+            return known[1]
+        regions = render()
+        self._cached[key] = (stamp, regions)
+        self._cached.move_to_end(key)
+        if len(self._cached) > MOST_CACHED:
+            self._cached.popitem(last=False)
+        return regions
+
+    def _groups(self, query: GroupsQuery) -> Regions:
+        view = self.source.groups()
+        matching = query.matching(view.groups)
+        counts = Counter(one.verdict for one in matching)
+        values = {
+            "health": view.health,
+            "query": query,
+            "shown": slice_of(query.ordered(query.of_verdict(matching)), query.page),
+            "counts": [(kind, counts[kind]) for kind in KINDS if counts[kind] or kind == query.verdict],
+            "all": len(matching),
+            "attention": sum(number for kind, number in counts.items() if kind not in ("healthy", "empty")),
+            "known": len(view.groups),
+        }
+        return self._render("groups", GROUPS_REGIONS, values)
+
+    def _group(self, group_id: str, query: GroupQuery) -> Regions:
+        view = self.source.group(group_id)
+        if view is None:
+            return {}
+        queues = query.queues(view.queues)
+        names = {one.name for one in queues.rows}
+        lanes = [one for one in view.lanes if one.queue in names]
+        values = {
+            "health": view.health,
+            "query": query,
+            "view": view,
+            "group": view.summary,
+            "queues": queues,
+            "members": query.of_members(view.members),
+            "lanes": lanes,
+            "columns": sorted(one.client_id for one in view.members) if len(view.members) <= MOST_COLUMNS else [],
+            "what_if": WhatIfQuery(),
+            "strategies": strategy_names(),
+            "clients": {name: place for place, name in enumerate(sorted(one.client_id for one in view.members))},
+        }
+        return self._render("group", GROUP_REGIONS, values)
+
+    def _render(self, page: str, names: tuple[str, ...], values: Mapping[str, object]) -> Regions:
+        return {
+            name: self._environment.get_template("status.html" if name == "status" else f"{page}/{name}.html").render(
+                at=self.at, **values
+            )
+            for name in names
+        }
+
+
+def _stamp_of(health: Health) -> Health:
+    """Return the part of the health that pages show; ticks change it without a visible effect."""
+    return structs.replace(health, as_of_ms=0, tick_age_ms={})

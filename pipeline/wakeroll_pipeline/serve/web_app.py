@@ -1,0 +1,250 @@
+"""The web application: pages, their events, JSON endpoints, health checks and metrics."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from wakeroll.errors import InvalidUsage
+from wakeroll_pipeline.live.view_structs import GroupSummary, Health
+from wakeroll_pipeline.metrics import health as process_health
+from wakeroll_pipeline.serve.access.gate import Gate
+from wakeroll_pipeline.serve.access.login_pages import LoginPages
+from wakeroll_pipeline.serve.access.login_wall import LoginWall
+from wakeroll_pipeline.serve.access.page_frame import frame_of
+from wakeroll_pipeline.serve.access.refusal import Refused
+from wakeroll_pipeline.serve.changes.change_pages import ChangePages
+from wakeroll_pipeline.serve.changes.change_work import Work
+from wakeroll_pipeline.serve.event_stream import MOST_STREAMS, events_when_ready
+from wakeroll_pipeline.serve.history import History
+from wakeroll_pipeline.serve.history_pages import HistoryPages
+from wakeroll_pipeline.serve.no_answer import NoAnswer
+from wakeroll_pipeline.serve.page_builder import PageBuilder, json_answer
+from wakeroll_pipeline.serve.page_queries import GroupQuery, GroupsQuery, group_query, groups_query
+from wakeroll_pipeline.serve.page_regions import PageRegions, Regions
+from wakeroll_pipeline.serve.security_headers import SecurityHeaders
+from wakeroll_pipeline.serve.templating import link
+from wakeroll_pipeline.serve.view_source import ViewSource
+
+_STATIC = Path(__file__).parent / "static"
+_MOST_ROWS = 1_000
+"""Most groups in one answer of the JSON endpoint."""
+
+
+class GroupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of ``/api/groups``."""
+
+    health: Health
+    total: int
+    """Number of groups that match."""
+    groups: Sequence[GroupSummary]
+
+
+class WebApp:
+    """The handlers of all routes."""
+
+    def __init__(
+        self,
+        source: ViewSource,
+        registry: CollectorRegistry,
+        hosts: Sequence[str],
+        history: History | None = None,
+        gate: Gate | None = None,
+        work: Work | None = None,
+        health: process_health.Health | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            source: the views of the present.
+            registry: the metrics of ``/metrics``.
+            hosts: names in the header `Host` that are answered; ``*`` for any.  A page on another site could otherwise
+                read this one by a name that it points to this address.
+            history: answers questions about the past; None if there are no tables.
+            gate: knows the users; None: the page has no login.
+            work: carries out changes; None: the page changes nothing.
+            health: reports of the threads that follow the brokers; None: there are none.
+        """
+        self._source = source
+        may_change = gate is not None and work is not None
+        self._pages = PageBuilder(PageRegions(source), history, lambda request: frame_of(gate, request, may_change))
+        self._registry = registry
+        self._health = health or process_health.Health("the log is not read")
+        self._gate = gate
+        self._changes = (
+            None
+            if gate is None or work is None
+            else ChangePages(gate, self._pages.present, self._pages.plain_page, work)
+        )
+        self._streams = 0
+        self.stopping = asyncio.Event()
+        """Ends all streams when it is set."""
+        self.app = Starlette(
+            routes=[
+                Route("/", self.groups_page, name="groups"),
+                Route("/groups", lambda _: RedirectResponse("/")),
+                Route("/groups/{group_id}", self.group_page),
+                *HistoryPages(self._pages).routes,
+                Route("/events/groups", self.groups_events),
+                Route("/events/groups/{group_id}", self.group_events),
+                Route("/api/groups", self.groups_json),
+                Route("/api/groups/{group_id}", self.group_json),
+                *(() if gate is None else LoginPages(gate, self._pages.plain_page).routes),
+                *(() if self._changes is None else self._changes.routes),
+                Route("/events/changes/{job_id}", self.change_events),
+                Route("/metrics", self.metrics),
+                Route("/healthz", self.healthz),
+                Route("/readyz", self.readyz),
+                Mount("/static", StaticFiles(directory=_STATIC), name="static"),
+            ],
+            middleware=[
+                Middleware(SecurityHeaders),
+                Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
+                *([Middleware(LoginWall, gate=gate)] if gate is not None and gate.options.require_login else []),
+            ],
+            exception_handlers={
+                InvalidUsage: _refuse,
+                NoAnswer: self._pages.no_answer,
+                Refused: self._refused,
+                404: self._missing,
+            },
+        )
+
+    # --- pages ---
+
+    async def groups_page(self, request: Request) -> Response:
+        """Return the list of groups."""
+        query, views = groups_query(request.query_params), await self._pages.views(request)
+        regions, events = views.groups(query), _with_query("/events/groups", request)
+        return await self._pages.page(request, views, "groups.html", query=query, regions=regions, events=events)
+
+    async def group_page(self, request: Request) -> Response:
+        """Return the page of one group."""
+        group_id, query = request.path_params["group_id"], group_query(request.query_params)
+        views = await self._pages.views(request)
+        regions = views.group(group_id, query)
+        if regions is None:
+            return await self._pages.missing(request, views, group_id)
+        events = _with_query(link(f"/events/groups/{group_id}"), request)
+        return await self._pages.page(
+            request, views, "group.html", query=query, regions=regions, events=events, group_id=group_id
+        )
+
+    async def _missing(self, request: Request, _error: Exception) -> Response:
+        if request.url.path.startswith("/api/"):
+            return PlainTextResponse(f"there is nothing at {request.url.path}\n", status_code=404)
+        return await self._pages.missing(request, self._pages.present, "")
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused), "the application calls this for no other exception"
+        if request.url.path.startswith(("/api/", "/events/")):
+            return PlainTextResponse(f"{error}\n", error.status)
+        return self._pages.plain_page(request, "refused.html", error.status, reason=str(error), further=error.link)
+
+    # --- events ---
+
+    async def groups_events(self, request: Request) -> Response:
+        """Stream the changes of the list of groups."""
+        query: GroupsQuery = groups_query(request.query_params)
+        return self._stream(request, lambda views: views.groups(query))
+
+    async def group_events(self, request: Request) -> Response:
+        """Stream the changes of the page of one group."""
+        query: GroupQuery = group_query(request.query_params)
+        group_id = request.path_params["group_id"]
+        return self._stream(request, lambda views: views.group(group_id, query))
+
+    async def change_events(self, request: Request) -> Response:
+        """Stream the state of a change."""
+        if self._changes is None:
+            return PlainTextResponse("this page changes nothing\n", status_code=404)
+        regions = self._changes.job_regions(request)
+        return self._stream(request, lambda _: regions())
+
+    def _may_read(self, request: Request) -> bool:
+        """Return whether the sender of a request may still read: a session may end while a stream is open."""
+        return self._gate is None or not self._gate.options.require_login or self._gate.visitor(request) is not None
+
+    def _stream(self, request: Request, render: Callable[[PageRegions], Regions | None]) -> Response:
+        if self._streams >= MOST_STREAMS:
+            return PlainTextResponse(f"{MOST_STREAMS} pages are open already\n", status_code=503)
+
+        def readable(views: PageRegions) -> Regions | None:
+            return render(views) if self._may_read(request) else None
+
+        async def counted() -> AsyncIterator[bytes]:
+            self._streams += 1
+            try:
+                async for event in events_when_ready(self._pages.views(request), readable, self.stopping):
+                    yield event
+            finally:
+                self._streams -= 1
+
+        return StreamingResponse(counted(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    # --- JSON, checks, metrics ---
+
+    async def groups_json(self, request: Request) -> Response:
+        """Return the list of groups as JSON, by the parameters of the page; `limit` and `offset` select rows."""
+        query, view = groups_query(request.query_params), (await self._pages.views(request)).source.groups()
+        found = query.ordered(query.of_verdict(query.matching(view.groups)))
+        limit = _whole(request.query_params, "limit", 100, _MOST_ROWS)
+        offset = _whole(request.query_params, "offset", 0, 10_000_000)
+        return json_answer(GroupsAnswer(health=view.health, total=len(found), groups=found[offset : offset + limit]))
+
+    async def group_json(self, request: Request) -> Response:
+        """Return one group as JSON."""
+        group_id = request.path_params["group_id"]
+        view = (await self._pages.views(request)).source.group(group_id)
+        if view is None:
+            return json_answer({"error": f"there is no group {group_id!r}"}, 404)
+        return json_answer(view)
+
+    async def healthz(self, _request: Request) -> Response:
+        """Return 200 while the threads that follow the brokers run; it does not depend on the brokers."""
+        ok, reason = self._health.liveness()
+        return PlainTextResponse(f"{reason}\n", 200 if ok else 503)
+
+    async def readyz(self, _request: Request) -> Response:
+        """Return 200 when the log was read to its end, else 503; with the reason, and with what the page warns of.
+
+        A page that has a state stays ready while the brokers are away: it shows the state and the outage, and without
+        it nobody would see either.
+        """
+        health = self._source.health()
+        if health.state == "starting" or health.read < health.to_read:
+            reading = f"reading the log: {health.read} of {health.to_read} records"
+            return PlainTextResponse("\n".join([reading, *(one.text for one in health.notices)]) + "\n", 503)
+        broken = [one.text for one in health.notices if one.kind == "broker-gone"]
+        if broken and not health.as_of_ms:
+            return PlainTextResponse(f"{broken[0]}\n", status_code=503)
+        return PlainTextResponse("ready\n" + "".join(f"{one.text}\n" for one in health.notices))
+
+    def metrics(self, _request: Request) -> Response:
+        """Return all metrics in Prometheus' format; in a thread of its own, because there may be many."""
+        return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _with_query(path: str, request: Request) -> str:
+    return f"{path}?{request.url.query}" if request.url.query else path
+
+
+def _whole(params: Mapping[str, str], name: str, default: int, most: int) -> int:
+    text = params.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and int(text[:9]) <= most):
+        raise InvalidUsage(f"{name} is {text[:64]!r}; it must be a number from 0 to {most}")
+    return int(text)
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"{error}\n", status_code=400)

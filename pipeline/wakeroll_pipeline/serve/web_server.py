@@ -1,0 +1,236 @@
+"""The process of `wakeroll serve`: it follows the log or reads the tables, and answers requests."""
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from ipaddress import ip_address
+
+import duckdb
+import uvicorn
+from deltalake.exceptions import DeltaError
+from msgspec import structs
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
+
+from wakeroll.connection import Topics
+from wakeroll.epoch_ms import now_ms
+from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll_model.rows import EVENTS
+from wakeroll_pipeline.failure_log import Trouble
+from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta
+from wakeroll_pipeline.live.followed_brokers import followed_brokers
+from wakeroll_pipeline.live.ledger_reader import read_ledger
+from wakeroll_pipeline.live.live_model import LiveModel
+from wakeroll_pipeline.metrics.decision_metrics import DecisionMetrics
+from wakeroll_pipeline.metrics.health import Health
+from wakeroll_pipeline.metrics.label_caps import LabelCaps
+from wakeroll_pipeline.serve.access.access_options import AccessOptions
+from wakeroll_pipeline.serve.access.gate import Gate
+from wakeroll_pipeline.serve.changes.change_work import Work
+from wakeroll_pipeline.serve.history import History
+from wakeroll_pipeline.serve.live_metrics import MOST_GROUPS, LiveMetrics
+from wakeroll_pipeline.serve.view_source import LiveSource
+from wakeroll_pipeline.serve.web_app import WebApp
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.storage.cause_trees import in_one_line
+from wakeroll_pipeline.storage.place import Folder, Place
+
+log = logging.getLogger(__name__)
+
+REREAD_S = 10.0
+"""How often the tables are read again if they have changed (s)."""
+_GOODBYE_S = 1
+"""Requests that are still open at a stop are cut after this time (s)."""
+
+
+class ReadLedger(threading.Thread):
+    """Reads the tables, and reads them again when they have a new version."""
+
+    def __init__(self, source: LiveSource, warehouse: Folder, topics: Topics, partitions: int) -> None:
+        """Prepare; the source has no groups until the tables are read."""
+        super().__init__(name="ledger-reader", daemon=True)
+        self._source = source
+        self._warehouse = Place.of(warehouse)
+        self._topics = topics
+        self._partitions = partitions
+        self._version = -1
+        self._trouble = Trouble(log, "the tables can be read again")
+        self._stop_requested = threading.Event()
+
+    def stop(self) -> None:
+        """End the thread after the current reading."""
+        self._stop_requested.set()
+
+    def run(self) -> None:
+        """Read until `stop`."""
+        while not self._stop_requested.is_set():
+            trouble = ""
+            try:
+                self._read_if_new()
+            except (WakerollError, ValueError, OSError, duckdb.Error, DeltaError) as problem:
+                trouble = in_one_line(problem)
+                self._trouble.began(f"cannot read the tables in {self._warehouse}: {trouble}; retrying")
+            else:
+                self._trouble.ended()
+            model = self._source.model
+            age_ms = max(now_ms() - model.now_ms, 0)
+            model.facts = structs.replace(model.facts, age_ms=age_ms, trouble=trouble)
+            self._stop_requested.wait(REREAD_S)
+
+    def _read_if_new(self) -> None:
+        version = open_delta(self._warehouse / EVENTS.name).version()
+        if version != self._version:
+            model = read_ledger(self._warehouse, self._topics, self._partitions)
+            self._source.model, self._version = model, version
+
+
+class PageServer(uvicorn.Server):
+    """Answers the requests of an application, and ends its open streams first when it is stopped."""
+
+    def __init__(self, web: WebApp) -> None:
+        """Prepare."""
+        super().__init__(
+            uvicorn.Config(
+                web.app,
+                log_level="warning",
+                log_config=None,  # its records go where those of this process go
+                access_log=False,
+                server_header=False,
+                # The gate itself reads the headers of proxies, of trusted ones only.
+                proxy_headers=False,
+                timeout_graceful_shutdown=_GOODBYE_S,
+                lifespan="off",
+            )
+        )
+        self._web = web
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at SIGTERM and Ctrl-C; uvicorn itself raises the signal again at the end, so the exit code is not 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then the connections."""
+        self._web.stopping.set()
+        await super().shutdown(sockets)
+
+
+@contextmanager
+def following(settings: Settings, registry: CollectorRegistry, health: Health) -> Iterator[LiveSource]:
+    """Provide the views of a deployment: live if a broker is named, else those of the tables.
+
+    Raises:
+        InvalidUsage: neither a broker nor tables are named, or Kafka's client rejects the settings.
+    """
+    with ExitStack() as stack:
+        if settings.bootstrap:
+            yield _follow_brokers(settings, registry, health, stack)
+            return
+        if not is_delta(settings.warehouse / EVENTS.name):
+            raise InvalidUsage(
+                f"nothing to show: no broker is named, and there are no tables in {settings.warehouse}; use "
+                "--bootstrap host:port or --home"
+            )
+        topics = Topics(settings.prefix)
+        model = LiveModel(topics, settings.partitions, "ledger")
+        model.facts = structs.replace(model.facts, is_begun=False)
+        source = LiveSource(model)
+        reader = ReadLedger(source, settings.warehouse, topics, settings.partitions)
+        reader.start()
+        # DuckDB reports leaks if a thread that has used it is alive when the process ends.
+        stack.callback(reader.join, _GOODBYE_S)
+        stack.callback(reader.stop)
+        yield source
+
+
+def _follow_brokers(settings: Settings, registry: CollectorRegistry, health: Health, stack: ExitStack) -> LiveSource:
+    decisions = DecisionMetrics(registry, LabelCaps(registry, MOST_GROUPS))
+    return LiveSource(stack.enter_context(followed_brokers(settings, decisions.count, health.beat)).model)
+
+
+def serve(
+    settings: Settings,
+    host: str,
+    port: int,
+    ready: Callable[[str, PageServer], None],
+    access: AccessOptions | None = None,
+) -> None:
+    """Answer requests until a signal stops the process.
+
+    Args:
+        settings: of the deployment.
+        host: address to listen on.
+        port: port to listen on; 0: one that the system chooses.
+        ready: called with the address of the page when it can be opened, and with the server, which ends when its
+            `should_exit` is set.
+        access: who may read and change; None: everybody may read, and nobody may change.
+
+    Raises:
+        InvalidUsage: the address cannot be used, there is nothing to show, or the rules of access are not valid.
+    """
+    access = access or AccessOptions()
+    access.check(host, settings)
+    gate = Gate(access) if access.has_login else None
+    registry, health = CollectorRegistry(), Health("the log is not read")
+    for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+        registry.register(collector)
+    with listening(host, port) as listener, following(settings, registry, health) as source:
+        LiveMetrics(source, registry)
+        history = History(settings.warehouse, Topics(settings.prefix), settings.partitions)
+        work = Work(settings) if access.allow_changes else None
+        web = WebApp(source, registry, hosts_of(host, access.public_host), history, gate, work, health)
+        server = PageServer(web)
+        ready(address_of(host, listener.getsockname()[1]), server)
+        try:
+            server.run(sockets=[listener])
+        finally:
+            history.close()
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """Provide a socket that listens.
+
+    Raises:
+        InvalidUsage: the address cannot be used; the message gives the reason.
+    """
+    if not host:
+        raise InvalidUsage("the address to listen on is empty; it must be a name or an IP address, like 127.0.0.1")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=512)
+    except OSError as error:
+        reason = str(error.strerror or error).partition(" (while attempting")[0]  # the rest repeats the address
+        raise InvalidUsage(f"cannot listen on {address_of(host, port)}: {reason}") from None
+    with listener:
+        yield listener
+
+
+def address_of(host: str, port: int) -> str:
+    """Return the address of the page."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def hosts_of(host: str, public_host: str = "") -> list[str]:
+    """Return the names by which requests may address the page: any name, unless it listens on this machine only."""
+    if host == "localhost" or (_is_address(host) and ip_address(host).is_loopback):
+        return ["localhost", "127.0.0.1", "[::1]", host, *([public_host] if public_host else [])]
+    return ["*"]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

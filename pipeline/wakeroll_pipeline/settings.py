@@ -1,0 +1,422 @@
+"""Settings of a deployment, from options, environment variables and `wakeroll.toml`.
+
+They are read once, when a process starts; no other module reads the file or the environment.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from wakeroll.client_properties import read_properties
+from wakeroll.connection import Connection, Topics
+from wakeroll.errors import InvalidUsage
+from wakeroll.keys import read_keys
+from wakeroll_model import config
+from wakeroll_model.signing import Keys
+from wakeroll_pipeline.storage.place import Place
+from wakeroll_pipeline.storage.s3_access import S3Access
+
+PREFIX = "WAKEROLL_"
+"""Prefix of the environment variables: WAKEROLL_BOOTSTRAP sets `bootstrap`."""
+
+
+_AWS_NAMES = {
+    "s3_endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "s3_region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+}
+"""Setting -> AWS's own environment variables for it; the first that is set counts."""
+
+_NOT_ABOVE = (
+    ("max_group_bytes", "max_shard_bytes"),
+    ("max_holds_per_queue", "max_holds_per_shard"),
+    ("max_lives_per_queue", "max_lives_per_shard"),
+    ("max_filters_per_queue", "max_filters_per_shard"),
+)
+"""Pairs of limits; the first must not be above the second, because it counts a part of it."""
+
+
+class InvalidSettings(InvalidUsage):
+    """An invalid setting; the message names the setting, the value found and the values that are valid."""
+
+
+class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
+    """Settings of one deployment, with the limits that its observer publishes.  Durations are ms."""
+
+    bootstrap: Annotated[str, Meta(description="host:port[,host:port] of the Kafka brokers; empty: none is named")] = ""
+    kafka_config: Annotated[
+        str | None, Meta(description="properties file with further Kafka client settings, such as a login")
+    ] = None
+    keys: Annotated[
+        str | None, Meta(description="file of the keys that sign and verify records; none: the development keys")
+    ] = None
+    prefix: Annotated[
+        str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,200}\Z", description="prefix of the names of the control plane's topics")
+    ] = "wakeroll"
+    partitions: Annotated[
+        int, Meta(ge=1, le=1_000, description="partitions of each control topic; `wakeroll reshard` raises it")
+    ] = config.CONTROL_PARTITIONS
+    inbox_partitions: Annotated[int, Meta(ge=1, le=10_000)] = config.INBOX_PARTITIONS
+    replication: Annotated[
+        int, Meta(ge=-1, le=32, description="replicas of the control plane's topics; -1: the brokers' default")
+    ] = -1
+    machines: Annotated[
+        Literal["both", "groups", "queues"],
+        Meta(
+            description="state machines that `coordinate` runs: both in one query, or only those of groups or of queues"
+        ),
+    ] = "both"
+    replica: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[A-Za-z0-9._-]{0,64}\Z",
+            description="name of this coordinator, if several run at once; each has a checkpoint of its own; "
+            "empty: the only one",
+        ),
+    ] = ""
+    standby: Annotated[
+        bool,
+        Meta(
+            description="whether `record` waits while another process writes the tables; it always does with a replica"
+        ),
+    ] = False
+    locks: Annotated[
+        Literal["auto", "file", "lease"],
+        Meta(
+            description="how a second process is kept from a checkpoint or from the tables: by a locked file, or by a "
+            "lease in Kafka; auto: a file on a local disk, else a lease; NFS needs `lease`"
+        ),
+    ] = "auto"
+    lease_ms: Annotated[
+        int, Meta(ge=1_000, le=300_000, description="duration of a lease: how long after a crash another process waits")
+    ] = config.LEASE_MS
+    mirror_offsets: Annotated[
+        str,
+        Meta(
+            description="regular expression: committed offsets of the groups with matching names are copied to Kafka's "
+            "own groups; empty: of none"
+        ),
+    ] = ""
+    watch_groups: Annotated[
+        str,
+        Meta(
+            description="regular expression: Kafka's own groups with matching names are watched by `watch-kafka`; "
+            "empty: of none"
+        ),
+    ] = ""
+    watch_prefix: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[A-Za-z0-9._-]{1,64}\Z",
+            description="beginning of the names of watched groups: Kafka's group billing is kafka.billing here",
+        ),
+    ] = "kafka."
+    watch_interval_ms: Annotated[
+        int, Meta(ge=500, le=300_000, description="interval between two descriptions of a watched group")
+    ] = 5_000
+    home: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="folder of the tables, the logs and the embedded broker; or the URI of a folder in an object "
+            "store, such as s3a://bucket/path, for the tables only",
+        ),
+    ] = ".wakeroll"
+    checkpoints: Annotated[
+        str,
+        Meta(
+            min_length=1, description="folder of the checkpoints of the queries, or the URI of one in an object store"
+        ),
+    ] = "checkpoints"
+    work: Annotated[
+        str,
+        Meta(
+            description="local folder of the logs, the status of `run`, its locks and the embedded broker; empty: "
+            "home, or if that is remote, a folder of its own in .wakeroll"
+        ),
+    ] = ""
+    s3_endpoint: Annotated[
+        str,
+        Meta(
+            pattern=r"\A(https?://[^/@]+/?)?\Z",
+            description="URL of the S3 store, without a bucket; empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or AWS",
+        ),
+    ] = ""
+    s3_region: Annotated[
+        str,
+        Meta(pattern=r"\A[A-Za-z0-9-]*\Z", description="region of the buckets; empty: AWS_REGION, AWS_DEFAULT_REGION"),
+    ] = ""
+    s3_addressing: Annotated[
+        Literal["path", "virtual"],
+        Meta(description="where the bucket is in a URL: in its path, or in front of the host's name"),
+    ] = "path"
+    master: Annotated[str, Meta(description="Spark master; with 2 cores, local[4] was the fastest for both jobs")] = (
+        "local[4]"
+    )
+    state_partitions: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000,
+            description="state partitions: about the number of cores of a cluster; a checkpoint fixes the number",
+        ),
+    ] = 1
+    executor_packages: Annotated[
+        Literal["shipped", "installed"],
+        Meta(
+            description="Python packages of a cluster's executors: shipped by the driver, or installed on the workers"
+        ),
+    ] = "shipped"
+    executor_python: Annotated[
+        str,
+        Meta(description="Python on the workers of a cluster; empty: python3.N of their PATH, of the driver's version"),
+    ] = ""
+    spark_properties: Annotated[
+        str | None,
+        Meta(description="file of further Spark settings, like spark-defaults.conf; they override those of wakeroll"),
+    ] = None
+    driver_memory: Annotated[str, Meta(pattern=r"\A[0-9]+[mg]\Z")] = "1g"
+    batch_interval_ms: Annotated[
+        int, Meta(ge=0, le=600_000, description="interval between batches of `coordinate`, or of `tap`; 0: no pause")
+    ] = 0
+    record_interval_ms: Annotated[int, Meta(ge=0, le=600_000, description="interval between batches of `record`")] = (
+        5_000
+    )
+    snapshot_interval_ms: Annotated[int, Meta(ge=0, description="interval between snapshots of the state in Delta")] = (
+        600_000
+    )
+    upkeep_interval_ms: Annotated[
+        int,
+        Meta(ge=1_000, description="interval between rounds of upkeep, which compact the small files of the tables"),
+    ] = config.UPKEEP_MS
+    keep_events_ms: Annotated[
+        int, Meta(ge=86_400_000, description="minimum retention of events; a replay can begin that long ago")
+    ] = config.KEEP_EVENTS_MS
+    keep_decisions_ms: Annotated[
+        int, Meta(ge=86_400_000, description="minimum retention of decisions, assignments and offsets")
+    ] = config.KEEP_DECISIONS_MS
+    keep_versions_ms: Annotated[
+        int, Meta(ge=60_000, description="how long an earlier version of a table can be read")
+    ] = config.KEEP_VERSIONS_MS
+    metrics_port: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65_534,
+            description="port of /metrics, /healthz and /readyz; each process of a machine needs its own, and `up` "
+            "uses the next one too, for the observer; 0: none",
+        ),
+    ] = 0
+    metrics_address: Annotated[
+        str, Meta(min_length=1, description="address on which metrics are exposed; 0.0.0.0: on all of this machine")
+    ] = "127.0.0.1"
+    metrics_max_groups: Annotated[
+        int,
+        Meta(ge=1, le=100_000, description="groups with metrics of their own; further ones share one value of a label"),
+    ] = 1_000
+    log_format: Annotated[
+        Literal["text", "json"],
+        Meta(description="format of the logs of run, observe, serve, tap and watch-kafka; json: one object per line"),
+    ] = "text"
+    max_offsets_per_batch: Annotated[
+        int, Meta(ge=1_000, description="maximum number of records per batch, while a query catches up")
+    ] = 200_000
+
+    @property
+    def connection(self) -> Connection:
+        """Address of the brokers, client settings, and names of the control plane's topics.
+
+        Raises:
+            InvalidSettings: no broker is named.
+            InvalidConfigFile: `kafka_config` cannot be read.
+            InvalidKeys: `keys` cannot be read.
+        """
+        if not self.bootstrap:
+            raise InvalidSettings(
+                "no broker is named; use --bootstrap host:port, or start an embedded broker with `wakeroll up`"
+            )
+        login = read_properties(Path(self.kafka_config)) if self.kafka_config else {}
+        clients = self.read_keys().clients if self.keys else ()
+        return Connection(self.bootstrap, login, Topics(self.prefix), clients)
+
+    @property
+    def limits(self) -> config.Limits:
+        """Limits of what a shard may hold."""
+        return config.Limits(**{name: getattr(self, name) for name in config.Limits.__struct_fields__})
+
+    @property
+    def mirrored_groups(self) -> re.Pattern[str] | None:
+        """Pattern of the names of the groups whose committed offsets are copied to Kafka's own groups; None: of none.
+
+        Raises:
+            InvalidSettings: `mirror_offsets` is not a regular expression.
+        """
+        return _pattern("mirror_offsets", self.mirror_offsets)
+
+    @property
+    def watched_groups(self) -> re.Pattern[str] | None:
+        """Pattern of the names of Kafka's own groups that are watched; None: of none.
+
+        Raises:
+            InvalidSettings: `watch_groups` is not a regular expression.
+        """
+        return _pattern("watch_groups", self.watch_groups)
+
+    @property
+    def locks_files(self) -> bool:
+        """Whether locked files keep a second process away: they work on the disk of one machine only.
+
+        Raises:
+            InvalidUsage: a URI cannot be used.
+        """
+        if self.locks != "auto":
+            return self.locks == "file"
+        return self.warehouse.is_local and self.checkpoints_folder.is_local
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether `record` waits while another process writes the tables."""
+        return self.standby or bool(self.replica)
+
+    def read_keys(self) -> Keys:
+        """Return the keys of this deployment: those of the file, or the development keys if no file is named.
+
+        Raises:
+            InvalidKeys: the file cannot be read, or its content is invalid.
+        """
+        return read_keys(self.keys)
+
+    @property
+    def warehouse(self) -> Place:
+        """Folder of the Delta tables; each table is a folder in it.
+
+        Raises:
+            InvalidUsage: the URI in `home` cannot be used.
+        """
+        return self._place(self.home) / "warehouse"
+
+    @property
+    def work_folder(self) -> Path:
+        """Local folder of what belongs to processes of this machine: logs, status, locks, the embedded broker."""
+        return Path(self.work).absolute() if self.work else self._place(self.home).beneath(Path(".wakeroll").absolute())
+
+    @property
+    def logs(self) -> Path:
+        """Local folder of the log files of the processes."""
+        return self.work_folder / "logs"
+
+    def environment(self) -> dict[str, str]:
+        """Return these settings as environment variables, for a child process that needs the same settings."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {PREFIX + name.upper(): str(value) for name, value in values.items() if value is not None}
+
+    def checkpoint(self, query: str) -> Place:
+        """Return the folder of a query's checkpoint.
+
+        Raises:
+            InvalidUsage: the URI in `checkpoints` cannot be used.
+        """
+        return self.checkpoints_folder / query
+
+    @property
+    def checkpoints_folder(self) -> Place:
+        """Folder of the checkpoints; each is a folder in it.
+
+        Raises:
+            InvalidUsage: the URI in `checkpoints` cannot be used.
+        """
+        return self._place(self.checkpoints)
+
+    def lock_file(self, place: Place) -> Path:
+        """Return the lock file for a place: the place itself if it is local, else a file in the work folder."""
+        return place.beneath(self.work_folder / "locks")
+
+    def _place(self, where: str) -> Place:
+        return Place.of(where, S3Access(self.s3_endpoint.rstrip("/"), self.s3_region, self.s3_addressing))
+
+
+def load(environment: Mapping[str, str], file: Path | None = None, **given: Any) -> Settings:
+    """Read the settings of a deployment.
+
+    Args:
+        environment: environment variables, usually `os.environ`; those named WAKEROLL_* are read.
+        file: a TOML file; None: `wakeroll.toml` in the working folder, if it exists.
+        given: values of command-line options; they override the environment, which overrides the file.  None: absent.
+
+    Raises:
+        InvalidSettings: the file cannot be read, a name is unknown, or a value is out of its bounds.
+    """
+    values = _from_aws(environment) | _from_file(file) | _from_environment(environment)
+    values |= {name: value for name, value in given.items() if value is not None}
+    for name in values:
+        if name not in Settings.__struct_fields__:
+            raise InvalidSettings(f"unknown setting {name!r}; {_alternatives(name)}")
+    try:
+        settings = msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidSettings(f"invalid setting: {error}") from error
+    for smaller, larger in _NOT_ABOVE:
+        if getattr(settings, smaller) > getattr(settings, larger):
+            raise InvalidSettings(
+                f"{smaller} is {getattr(settings, smaller)}; it must be at most {larger} ({getattr(settings, larger)})"
+            )
+    for place in (settings.home, settings.checkpoints):
+        try:
+            Place.of(place)
+        except InvalidUsage as error:
+            raise InvalidSettings(str(error)) from None
+    return settings
+
+
+def _pattern(name: str, expression: str) -> re.Pattern[str] | None:
+    """Return the pattern of a setting; None if it is empty.
+
+    Raises:
+        InvalidSettings: it is not a regular expression.
+    """
+    try:
+        return re.compile(expression) if expression else None
+    except re.error as error:
+        raise InvalidSettings(f"{name} is {expression!r}; it must be a regular expression ({error})") from None
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    path = file or Path("wakeroll.toml")
+    if file is None and not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidSettings(f"cannot read the settings in {path}: {error}") from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        name: environment[PREFIX + name.upper()]
+        for name in Settings.__struct_fields__
+        if PREFIX + name.upper() in environment
+    }
+
+
+def _from_aws(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that AWS's own variables contain."""
+    found = {
+        name: next((environment[aws] for aws in names if environment.get(aws)), "")
+        for name, names in _AWS_NAMES.items()
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _alternatives(name: str) -> str:
+    """Return a hint for an unknown name: the most similar setting, or all settings except the limits."""
+    names = Settings.__struct_fields__
+    if near := difflib.get_close_matches(name, names, n=1):
+        return f"did you mean {near[0]!r}?"
+    limits = config.Limits.__struct_fields__
+    own = ", ".join(known for known in names if known not in limits)
+    return f"the settings are: {own}, and the limits that docs/protocol.md lists"

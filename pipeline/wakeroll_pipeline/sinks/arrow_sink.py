@@ -1,0 +1,71 @@
+"""The sink of the ledger: it appends Arrow tables to Delta tables without Spark."""
+
+import threading
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from wakeroll_pipeline.sinks.table_fence import APPLICATION, HOOKS, opened, refuse_other
+from wakeroll_pipeline.storage.place import Folder, Place
+
+
+class ArrowSink:
+    """Appends rows to Delta tables, which must exist. For any thread, one append to a table at a time.
+
+    It keeps the state of each table's log, so an append reads only the log entries that are new.
+    """
+
+    def __init__(self, number: int | None = None) -> None:
+        """Begin; each table is opened by its first append.
+
+        Args:
+            number: number of the turn of this process, which has raised its fence on the tables; None: there are no
+                fences.
+        """
+        self._number = number
+        self._lock = threading.Lock()
+        self._tables: dict[Place, DeltaTable] = {}
+
+    def append(self, rows: pa.Table, path: Folder) -> None:
+        """Append rows to a table, as one file and one commit; NOT NULL and CHECK constraints are enforced.
+
+        The caller must prevent duplicate rows; it knows the highest position in the table.
+
+        Args:
+            rows: the rows; their columns are matched by name.
+            path: folder of the table.
+
+        Raises:
+            Fenced: the table has the fence of another writer. The rows were not appended; or they were, and another
+                writer has raised its fence since.
+            deltalake.exceptions.DeltaError: a row breaks a constraint, or the store did not accept the commit.
+        """
+        place = Place.of(path)
+        table = self._newest(place)
+        if self._number is None:
+            write_deltalake(table, rows, mode="append", post_commithook_properties=HOOKS)
+            return
+        refuse_other(table, place, self._number)
+        commit = CommitProperties(app_transactions=[Transaction(APPLICATION, self._number)])
+        try:
+            write_deltalake(table, rows, mode="append", commit_properties=commit, post_commithook_properties=HOOKS)
+        except DeltaError:
+            refuse_other(opened(place), place, self._number)
+            raise
+        # If this process was suspended before its commit, the versions after the one that it had read may have been
+        # deleted from the log meanwhile. Then its commit succeeds as an old version, and no reader ever sees its rows.
+        table.update_incremental()
+        refuse_other(table, place, self._number)
+
+    def _newest(self, path: Place) -> DeltaTable:
+        """Return a table in its newest version."""
+        with self._lock:
+            known = self._tables.get(path)
+        if known is not None:
+            known.update_incremental()
+            return known
+        table = opened(path)
+        with self._lock:
+            self._tables[path] = table
+        return table

@@ -1,0 +1,108 @@
+"""Class data sharing: Spark's classes in one file that a JVM maps, instead of loading and verifying them at each start.
+
+`python -m wakeroll_pipeline.spark.class_data_sharing` starts a session, queries all views, and lets its JVM write the
+loaded classes (180 MB, in the folder of the JARs). If the file exists already, it does nothing. Only the start time of
+sessions depends on the file.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from wakeroll.errors import WakerollError
+from wakeroll_pipeline.prerequisites import java_path
+from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.spark.hadoop_defaults import hadoop_defaults_jar
+from wakeroll_pipeline.spark.jar_paths import class_file, spark_jars
+
+_MAKING_S = 300.0
+"""Time limit for the JVM to write its classes (s); it takes 10 to 30 s."""
+
+
+def ensure_classes(file: Path | None = None, *, say: Callable[[str], None] = print) -> None:
+    """Create the class file for this Java and these JARs if it is missing; do not retry with a Java that cannot.
+
+    Args:
+        file: path of the class file; a file beside it records the Java and the JARs that it was made of. None: the
+            file that sessions use, in the folder of the JARs.
+        say: called with each line of progress.
+
+    Raises:
+        JarsMissing, SparkFailed: Spark cannot be started.
+        OSError: the file cannot be written.
+    """
+    file = class_file() if file is None else file
+    stamp = file.with_suffix(".of")
+    made_of = _made_of()
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of:
+        return
+    say("creating a file of Spark's classes, 180 MB, so that sessions start sooner (only once; about half a minute)")
+    file.unlink(missing_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}.new")
+    try:
+        # First tried without Spark, which would not start: dumping requires a Java that has its own class archive.
+        _java(f"-XX:ArchiveClassesAtExit={unfinished}", "--version")
+        if unfinished.exists():
+            _make(unfinished)
+            unfinished.replace(file)
+        else:
+            say("this Java cannot create it; everything works without the file, but starts some seconds later")
+    finally:
+        unfinished.unlink(missing_ok=True)
+    stamp.write_text(made_of, encoding="utf-8")
+
+
+def _make(file: Path) -> None:
+    """Use a session in this process like its users do, and let its JVM write the classes that it has loaded."""
+    # `make run` checks the file each time; PySpark is imported only here, because that takes long.
+    from wakeroll_pipeline.ledger.tables import ensure_tables, open_views
+    from wakeroll_pipeline.spark.session import NO_WORDS, start_brief_session
+
+    with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
+        settings = Settings(home=home)
+        spark = start_brief_session(settings, "classes", java=f'-XX:ArchiveClassesAtExit="{file}" {NO_WORDS}')
+        jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+        stack.callback(jvm.kill)
+        ensure_tables(spark, settings.warehouse)
+        for name in open_views(spark, settings.warehouse):
+            spark.table(name).collect()
+        spark.stop()
+        # The JVM writes the file when it ends, and it ends when its input is closed.
+        jvm.stdin.close()
+        jvm.wait(_MAKING_S)
+
+
+def _made_of() -> str:
+    """Return what the JVM compares before it uses the file: its own version, and the JARs with sizes and times."""
+    pyspark = find_spec("pyspark")
+    assert pyspark, "PySpark is a requirement of this package"
+    of_spark = sorted(Path(str(pyspark.origin)).parent.glob("jars/*.jar"))
+    jars = [*hadoop_defaults_jar(), *spark_jars(), *of_spark]
+    stats = [(jar, jar.stat()) for jar in jars]
+    return _java("-version").stderr + "".join(f"{jar} {stat.st_size} {stat.st_mtime_ns}\n" for jar, stat in stats)
+
+
+def _java(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([java_path() or "java", *options], capture_output=True, text=True, check=False)
+
+
+def main() -> int:
+    """Create the class file; return the exit code, which is 0 even on failure, because the file is optional."""
+    try:
+        ensure_classes(say=partial(print, flush=True))
+    except (WakerollError, OSError, subprocess.TimeoutExpired) as error:
+        print(f"classes: {error}; everything works without the file, but starts some seconds later", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("classes: stopped; the next start creates the file", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Small files beside the checkpoints, which wakeroll reads and writes itself, in any place.
+
+A write is atomic: a reader finds the old file or the new one. A remote place needs the package `obstore` (extra `s3`),
+which is imported when it is needed.
+"""
+
+from typing import NamedTuple, Protocol
+
+from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll_pipeline.storage import local_files
+from wakeroll_pipeline.storage.place import Place
+
+
+class StorageFailed(WakerollError):
+    """A store did not answer, or refused a request; the message names the place and the reason. A retry may help."""
+
+
+class Versioned(NamedTuple):
+    """A file with its version."""
+
+    body: bytes
+    version: str
+    """Differs whenever the content differs: an ETag in an object store, a hash of the content in a local folder."""
+
+
+class _Files(Protocol):
+    """The operations of one kind of store; see the functions below."""
+
+    def read(self, place: Place) -> tuple[bytes, str] | None: ...
+    def write(self, place: Place, body: bytes) -> None: ...
+    def create(self, place: Place, body: bytes) -> str | None: ...
+    def replace(self, place: Place, body: bytes, version: str) -> str | None: ...
+    def exists(self, place: Place) -> bool: ...
+    def names(self, folder: Place) -> list[str]: ...
+    def delete(self, place: Place) -> None: ...
+    def delete_folder(self, folder: Place) -> None: ...
+    def move_folder(self, folder: Place, to: Place) -> None: ...
+
+
+def read(place: Place) -> bytes | None:
+    """Return the content of a file; None if there is none.
+
+    Raises:
+        StorageFailed: the store did not answer.
+    """
+    found = _files_of(place).read(place)
+    return None if found is None else found[0]
+
+
+def read_version(place: Place) -> Versioned | None:
+    """Return a file with its version, for `replace`; None if there is none.
+
+    Raises:
+        StorageFailed: the store did not answer.
+    """
+    found = _files_of(place).read(place)
+    return None if found is None else Versioned(*found)
+
+
+def write(place: Place, body: bytes) -> None:
+    """Write a file; replace the one that exists.
+
+    Raises:
+        StorageFailed: the store did not accept it.
+    """
+    _files_of(place).write(place, body)
+
+
+def create(place: Place, body: bytes) -> str | None:
+    """Write a file if there is none; of several writers, only one succeeds.
+
+    A store that answers late may have accepted the request: after None, a writer that can recognize its own content
+    reads the file.
+
+    Returns:
+        The version of the new file; None if there is one already.
+
+    Raises:
+        StorageFailed: the store did not answer; whether the file was written is unknown.
+    """
+    return _files_of(place).create(place, body)
+
+
+def replace(place: Place, body: bytes, version: str) -> str | None:
+    """Write a file if it still has a version; of several writers, only one succeeds.
+
+    Returns:
+        The version of the new file; None if the file is missing or has another version.
+
+    Raises:
+        StorageFailed: the store did not answer; whether the file was written is unknown.
+    """
+    return _files_of(place).replace(place, body, version)
+
+
+def exists(place: Place) -> bool:
+    """Return whether there is a file, or a folder with a file in it.
+
+    Raises:
+        StorageFailed: the store did not answer.
+    """
+    return _files_of(place).exists(place)
+
+
+def names(folder: Place) -> list[str]:
+    """Return the names of the files and folders in a folder, sorted; none if the folder is missing.
+
+    Raises:
+        StorageFailed: the store did not answer.
+    """
+    return _files_of(folder).names(folder)
+
+
+def delete(place: Place) -> None:
+    """Delete a file, if it exists.
+
+    Raises:
+        StorageFailed: the store did not answer.
+    """
+    _files_of(place).delete(place)
+
+
+def delete_folder(folder: Place) -> None:
+    """Delete a folder and all that is in it, if it exists.
+
+    Raises:
+        StorageFailed: the store did not answer; a part of it may be gone.
+    """
+    _files_of(folder).delete_folder(folder)
+
+
+def move_folder(folder: Place, to: Place) -> None:
+    """Rename a folder to one that does not exist; do nothing if the folder does not exist.
+
+    An object store copies it first and deletes it then, `commits` before the rest. So a checkpoint whose move was
+    interrupted is either whole, or has no committed batch.
+
+    Raises:
+        StorageFailed: the store did not answer.
+    """
+    _files_of(folder).move_folder(folder, to)
+
+
+def _files_of(place: Place) -> _Files:
+    """Return the operations of the store that has a place.
+
+    Raises:
+        InvalidUsage: the package for this kind of store is not installed, or there is none.
+    """
+    if place.is_local:
+        return local_files
+    try:
+        from wakeroll_pipeline.storage import object_files
+    except ModuleNotFoundError as error:
+        raise InvalidUsage(
+            f"{place} needs the extra `s3` ({error.name} is missing); install it with: pip install 'wakeroll[s3]'"
+        ) from None
+    return object_files
