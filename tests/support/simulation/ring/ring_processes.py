@@ -322,6 +322,8 @@ class RunProcess(ConsumerProcess):
                     raise
                 self.say(f"calls run again after {problem!r}")
                 continue
+            finally:
+                self.world.truth.give_up_calls(self.name)
             self.say("run returns")
             if self.wanted_s < NEVER_S:
                 self.awaited("run() after stop()", self.wanted_s, stop_timeout + 2.0)

@@ -50,6 +50,8 @@ class Call:
     began_s: float
     frozen_until_s: float
     """Until when the process was frozen at the begin."""
+    is_given_up: bool = False
+    """Whether `run` has returned without it, after `stop_timeout`: its messages are delivered again."""
 
 
 @dataclass
@@ -153,6 +155,11 @@ class Truth:
             if not self.repeats_allowed and group.handled[place] > 1:
                 self.find("repeat", f"{call.process} handles {place} again in a world without faults")
 
+    def give_up_calls(self, process: str) -> None:
+        """Note that `run` has returned in a process; it has waited for its calls as long as it was told to."""
+        for call in self.calls:
+            call.is_given_up |= call.process == process
+
     def forget_calls(self, process: str) -> None:
         """Forget the calls of a process that was killed."""
         self.calls = [call for call in self.calls if call.process != process]
@@ -167,6 +174,8 @@ class Truth:
 
     def _is_excused(self, call: Call, now_s: float) -> bool:
         """Return whether another member may read the queue of a call that is not over; see docs/protocol.md."""
+        if call.is_given_up:
+            return True
         group = self.groups[call.group_id]
         lasts_s = now_s - call.began_s
         if lasts_s >= 0.9 * group.revoke_timeout_s - 0.3 or lasts_s >= group.handle_timeout_s:
