@@ -392,6 +392,18 @@ def test_an_address_of_a_proxy_may_have_every_form_that_pip_takes(url, host, por
     assert options[:2] == [f"-Dhttps.proxyHost={host}", f"-Dhttps.proxyPort={port}"]
 
 
+def test_no_password_is_left_if_ivy_cannot_be_started(folder, mirror, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://user:secretword@127.0.0.1:1")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("wakeroll_pipeline.spark.ivy.subprocess.Popen", fail)
+    assert "no more processes" in failure(folder, mirror)
+
+    assert [file for file in folder.rglob("*") if file.is_file() and b"secretword" in file.read_bytes()] == []
+
+
 def test_further_rules_of_proxies():
     assert proxy_options({"all": "socks5://gate"}) == ["-DsocksProxyHost=gate", "-DsocksProxyPort=1080"]
     assert proxy_options({"http": "a:1", "no": "b.example:80,*"})[-1] == "-Dhttp.nonProxyHosts=*"

@@ -7,6 +7,7 @@ import select
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies
@@ -74,26 +75,28 @@ def retrieve(
     names = ["-settings", f"{CACHE}/settings.xml", "-ivy", f"{CACHE}/ivy.xml", "-cache", CACHE]
     names += ["-types", "jar", "bundle", "-confs", *configurations]
     pattern = f"{into}/[conf]/[artifact]-[revision].[ext]"
-    options = cache / "java.options"  # a password of a proxy must not be in the list of processes
-    options.touch(mode=0o600)
-    options.write_text("\n".join(map(_quoted, proxy_options(getproxies()))), encoding="utf-8")
-    command = [java, f"@{CACHE}/{options.name}", "-jar", str(_ivy()), *names, "-retrieve", pattern]
-    ivy = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(keep_open,), bufsize=0
-    )
+    arguments = ["-jar", str(_ivy()), *names, "-retrieve", pattern]
     lines = []
-    try:
-        for line in _lines(ivy, silence_s):
-            lines.append(line)
-            if success := re.match(r"\s*\[SUCCESSFUL \] [^;]+;([^!]+)!(.+)\.jar", line):
-                fetched(f"{success[2]}-{success[1]}.jar")
-        ivy.wait()
-    finally:
-        # On Ctrl-C, this stops Ivy; after its end, this does nothing.
-        ivy.kill()
-        ivy.wait()
-        options.unlink(missing_ok=True)
-        (cache / "ivy.log").write_text("\n".join(lines), encoding="utf-8")
+    with _in_a_file(proxy_options(getproxies()), cache / "java.options") as options:
+        ivy = subprocess.Popen(
+            [java, f"@{CACHE}/{options.name}", *arguments],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(keep_open,),
+            bufsize=0,
+        )
+        try:
+            for line in _lines(ivy, silence_s):
+                lines.append(line)
+                if success := re.match(r"\s*\[SUCCESSFUL \] [^;]+;([^!]+)!(.+)\.jar", line):
+                    fetched(f"{success[2]}-{success[1]}.jar")
+            ivy.wait()
+        finally:
+            # On Ctrl-C, this stops Ivy; after its end, this does nothing.
+            ivy.kill()
+            ivy.wait()
+            (cache / "ivy.log").write_text("\n".join(lines), encoding="utf-8")
     if ivy.returncode != 0:
         raise IvyFailed(explain("\n".join(lines), cache))
 
@@ -183,10 +186,16 @@ def _lines(ivy: "subprocess.Popen[bytes]", silence_s: float) -> Iterator[str]:
     raise IvyFailed(f"the Maven repository has sent nothing for {silence_s:g} s; {_CHECK_NETWORK}, then start again")
 
 
-def _quoted(option: str) -> str:
-    """Return an option as a line of a file of arguments that Java reads."""
-    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+@contextmanager
+def _in_a_file(options: Sequence[str], file: Path) -> Iterator[Path]:
+    """Keep options of Java in a file of arguments: the password of a proxy must not be in the list of processes."""
+    escaped = [option.replace("\\", "\\\\").replace('"', '\\"') for option in options]
+    try:
+        file.touch(mode=0o600)
+        file.write_text("\n".join(f'"{option}"' for option in escaped), encoding="utf-8")
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _ivy() -> Path:
