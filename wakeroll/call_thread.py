@@ -21,8 +21,8 @@ class CallThread:
 
     Unlike the threads of a `ThreadPoolExecutor`, it is a daemon: a call that waits does not keep the interpreter alive.
 
-    After `end`, `do` drops a call, `submit` returns a future that has failed, and `ask` makes the call itself when the
-    thread has ended: whoever asks needs an answer.
+    After `end`, `do` drops a call, and `submit` returns a future that has failed. `ask` waits until the thread has
+    ended, and then makes the call in the thread of its caller, which cannot go on without the result.
     """
 
     def __init__(self, name: str) -> None:

@@ -92,9 +92,9 @@ class Client:
         self._commit_due_ms = 0
         self._acknowledged_ms = 0
         self._stated_ms = 0
+        """When the current session timeout was received: no earlier heartbeat states it."""
         self._doubted_ms = 0
         """When a commit was rejected, or a coordinator of another era was heard: commits until then may be lost."""
-        """When the current session timeout was received: no earlier heartbeat states it."""
         self._session_before_ms = config.SESSION_TIMEOUT_MS
         """Session timeout in the acknowledged heartbeat, if that was sent before `_stated_ms`."""
         self._seen: dict[str, tuple[int, int]] = {}

@@ -10,7 +10,7 @@ DEPLOYMENT = {
     "members": 2,
     "only": ("join", "leave", "produce"),
 }
-"""Members that join later want other messages than those of before."""
+"""The first members subscribe with the tag `paid`, members that join later with `refunded`."""
 
 MUTANTS = (
     Mutant(

@@ -223,8 +223,9 @@ def _excuse(evidence: Evidence, scope: str, before: Handling, handling: Handling
 def _reset_unheard(evidence: Evidence, scope: str, before: Handling) -> bool:
     """Whether a giving began by a reset, and was asked back before its owner had shown that it knew.
 
-    It may never have begun again, for all the coordinator knows: what it commits is refused, and handled again. A
-    coordinator that lost its state gives a queue anew to a member that claims it and has not heard of the reset.
+    It may never have begun again, for all the coordinator knows: what it commits is refused, and handled again. The
+    same happens after a loss of state: the coordinator assigns a queue again to a member that claims it, and the member
+    may not have received the reset.
     """
     given = evidence.chains[scope, before.queue].given(before.life, before.given)
     is_by_reset = given is not None and (given.how == "reset" or (given.how == "first" and evidence.has_eras(scope)))
