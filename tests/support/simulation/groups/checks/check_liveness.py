@@ -25,8 +25,11 @@ def check(evidence: Evidence) -> Iterator[Broken]:
     read = {(one.scope, one.queue) for one in evidence.seen.handlings if one.from_ms >= probe_ms}
     for queue in evidence.world.probes:
         for scope in sorted({process.scope for process in evidence.world.living() if queue.topic in process.topics}):
-            # Open: nobody sets right what a broadcasting client has committed beyond the end.
-            is_lied_of = evidence.plan.broadcasts(scope.partition("/")[0]) and evidence.is_twisted(scope, queue)
+            # Open: nobody sets right what a broadcasting client has committed beyond the end.  And a far commit of a
+            # queue that lost its tail says in its owner's name that the owner has found the new end: nobody tells it.
+            is_lied_of = evidence.is_twisted(scope, queue) and (
+                evidence.plan.broadcasts(scope.partition("/")[0]) or evidence.is_forged_end(scope, queue)
+            )
             if (scope, queue) not in read and (scope, queue) not in evidence.left_out and not is_lied_of:
                 yield Broken(RULE, probe_ms, f"nobody of {scope} reads {queue}", queue, scope.partition("/")[0])
     for group_id, says in _not_as_it_should_be(evidence):

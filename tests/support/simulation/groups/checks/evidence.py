@@ -180,6 +180,10 @@ class Evidence:
         is_new = any(queue.topic == topic for _, topic in self.seen.made_again)
         return is_new or queue in self.seen.truncated or (scope, queue) in self.seen.far_commits
 
+    def is_forged_end(self, scope: str, queue: Queue) -> bool:
+        """Whether somebody has committed a queue that lost its tail in the name of its owner."""
+        return queue in self.seen.truncated and (scope, queue) in self.seen.far_commits
+
     def has_eras(self, scope: str) -> bool:
         """Whether the coordinator of a group has lost its state."""
         partition = partition_of(scope.partition("/")[0].encode(), len(self.world.coordinators))
