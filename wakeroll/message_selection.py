@@ -15,6 +15,7 @@ from wakeroll.reader import Reader
 from wakeroll.topic_filters import TopicFilters
 from wakeroll_model.client_actions import Give
 from wakeroll_model.decisions import OtherFilter
+from wakeroll_model.events import Ahead
 from wakeroll_model.filters import FilterError, ParsedSubscription, parse
 from wakeroll_model.queue import Queue
 
@@ -32,7 +33,7 @@ class _Selected:
         self.others = others
         """Filters of other members."""
         self.ahead = [
-            (parsed, one.offset) for one in give.start.ahead if (parsed := _parsed(one.expression, one.expression_type))
+            (parsed, one) for one in give.start.ahead if (parsed := _parsed(one.expression, one.expression_type))
         ]
         """Filters whose messages below an offset are processed."""
         self.next = 0
@@ -86,7 +87,7 @@ class MessageSelection:
         one.next, processed = end, max(end, one.known_below)
         if end >= one.known_below:
             one.known_below = 0
-        one.ahead = [(parsed, offset) for parsed, offset in one.ahead if offset > end]
+        one.ahead = [(parsed, reached) for parsed, reached in one.ahead if reached.offset > end]
         self._set_barrier(one)
         one.is_plain = not (one.others or one.ahead or one.known_below)
         return delivered, processed
@@ -184,7 +185,7 @@ class MessageSelection:
         is_own = self._filters.wants(one.give.queue.topic, message)
         if offset < one.known_below and is_own:
             return False
-        if any(offset < processed and wants(parsed, message) for parsed, processed in one.ahead):
+        if any(_is_below(message, reached) and wants(parsed, message) for parsed, reached in one.ahead):
             return False
         if is_own:
             return True
@@ -219,6 +220,17 @@ class MessageSelection:
             for other in self._others
             if other.topic in (topic, "") and (parsed := _parsed(other.expression, other.expression_type))
         ]
+
+
+def _is_below(message: Message, reached: Ahead) -> bool:
+    """Return whether a message is one of those below the offset that a filter has reached.
+
+    The log may have lost its tail since. The messages that it has there now are of a later leader epoch.
+    """
+    if (message.offset() or 0) >= reached.offset:
+        return False
+    leader_epoch = message.leader_epoch()
+    return leader_epoch is None or reached.leader_epoch is None or leader_epoch <= reached.leader_epoch
 
 
 def _parsed(expression: str, expression_type: str) -> ParsedSubscription | None:

@@ -132,7 +132,9 @@ class Holding:
         offset = done if held.kept is None else min(done, held.kept)
         offset = max(offset, held.acknowledged or 0)
         expression, expression_type = self._filter_of(queue.topic)
-        own = Ahead(expression=expression, expression_type=expression_type, offset=done)
+        own = Ahead(
+            expression=expression, expression_type=expression_type, offset=done, leader_epoch=held.leader_epoch_at(done)
+        )
         return offset, offsets_by_filter.merged(held.ahead, (own,), offset)
 
     # --- assignments ---
@@ -207,6 +209,7 @@ class Holding:
         if held is None or held.done is None:
             return False
         kept = [entry for entry in held.leader_epochs if entry[0] < offset]
+        held.ahead = tuple(one for one in held.ahead if one.offset <= offset)  # the messages beyond it are other ones
         if held.done <= offset and (held.acknowledged or 0) <= offset:
             held.leader_epochs = kept or [(offset, held.leader_epoch_at(offset))]
             return False
@@ -216,7 +219,6 @@ class Holding:
         held.acknowledged = None
         held.since_epoch = leader_epoch
         held.leader_epochs = [(offset, leader_epoch)]
-        held.ahead = ()  # the messages beyond the offset are other ones
         if held.kept is not None and held.kept >= offset:
             held.kept = None
         return True

@@ -28,9 +28,10 @@ from wakeroll_model.decisions import (
     Rebalance,
     Wake,
 )
-from wakeroll_model.events import Filter
+from wakeroll_model.events import Ahead, Filter
 from wakeroll_model.group import Group, Member
 from wakeroll_model.held_queue import HeldQueue
+from wakeroll_model.offsets_by_filter import is_progress
 from wakeroll_model.queue import Queue
 
 
@@ -201,7 +202,7 @@ def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
     It may stay if the progress beyond it grows for some filter.
     """
     found: list[str] = []
-    progress: dict[tuple[str, Queue, str], dict[Filter, int]] = {}
+    progress: dict[tuple[str, Queue, str], dict[Filter, Ahead]] = {}
     committed: dict[str, dict[tuple[Queue, str], int]] = {}
     eras: dict[str, str] = {}
     for decision in decisions:
@@ -211,9 +212,10 @@ def broken_offsets(decisions: Iterable[AnyDecision]) -> list[str]:
             offsets = committed.setdefault(decision.group_id, {})
             whose = decision.queue, decision.client_id if decision.mode == "broadcasting" else ""
             before = offsets.get(whose, -1)
-            beyond = {one.filter: one.offset for one in decision.ahead or ()}
+            beyond = {one.filter: one for one in decision.ahead or ()}
             known = progress.get((decision.group_id, *whose), {})
-            stays = decision.offset == before and any(known.get(one, -1) < offset for one, offset in beyond.items())
+            grows = any(is_progress(one, known.get(its_filter)) for its_filter, one in beyond.items())
+            stays = decision.offset == before and grows
             progress[decision.group_id, *whose] = beyond
             if decision.offset <= before and decision.reset_by is None and not stays:
                 found.append(

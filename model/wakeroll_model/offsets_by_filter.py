@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from wakeroll_model import config
+from wakeroll_model import config, leader_epochs
 from wakeroll_model.events import Ahead, Filter
 from wakeroll_model.group import Group
 from wakeroll_model.queue import Queue
@@ -25,15 +25,22 @@ def of(group: Group, queue: Queue) -> tuple[Ahead, ...]:
 def merged(known: Iterable[Ahead], more: Iterable[Ahead], offset: int) -> tuple[Ahead, ...]:
     """Return the highest offset for each filter of both, sorted by filter, without those at or below `offset`.
 
-    A processed message stays processed, so the highest one counts. Of too many filters, those with the highest offsets
-    are kept.
+    A processed message stays processed, so the highest one counts, unless its leader epoch is lower: then the log has
+    lost its tail since. Of too many filters, those with the highest offsets are kept.
     """
     highest: dict[Filter, Ahead] = {}
     for one in (*known, *more):
-        if one.offset > offset and (one.filter not in highest or highest[one.filter].offset < one.offset):
+        if one.offset > offset and is_progress(one, highest.get(one.filter)):
             highest[one.filter] = one
     kept = sorted(highest.values(), key=lambda one: (-one.offset, one.filter))[: config.MAX_FILTERS]
     return tuple(sorted(kept, key=lambda one: one.filter))
+
+
+def is_progress(one: Ahead, before: Ahead | None) -> bool:
+    """Return whether an offset replaces the one that is known for the same filter; None if there is none."""
+    if before is None:
+        return True
+    return leader_epochs.is_news(one.offset, one.leader_epoch, before.offset, before.leader_epoch)
 
 
 def store(group: Group, queue: Queue, ahead: tuple[Ahead, ...]) -> None:

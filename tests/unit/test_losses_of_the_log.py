@@ -351,3 +351,40 @@ def test_a_message_at_work_holds_the_markers_behind_it_back(broker):
     broker.run_until_done()
 
     assert broker.committed(GROUP) == {QUEUE: 2}
+
+
+@pytest.mark.parametrize(
+    "heirs", [("refunded", "paid"), ("paid", "refunded")], ids=["another filter", "the same filter"]
+)
+def test_progress_of_a_filter_beyond_the_committed_offset_ends_where_the_log_was_cut(broker, heirs):
+    """It is committed for the filter, as long as another member wants a message before it; both may be lost."""
+    tags = ["refunded", *["paid"] * 5]
+    for number, tag in enumerate(tags):
+        broker.send(ORDERS, f"old{number}", queue=0, tags=tag)
+    seen: list[str] = []
+    first = broker.join(
+        GROUP, {ORDERS: "paid"}, lambda messages: seen.extend(map(text_of, messages)), client_id="first"
+    )
+    broker.settle()
+    others = [
+        broker.join(
+            GROUP, {ORDERS: tag}, lambda messages: seen.extend(map(text_of, messages)), client_id=f"heir-{number}"
+        )
+        for number, tag in enumerate(heirs)
+    ]
+    broker.run_until_done()
+    assert seen == [f"old{number}" for number in range(1, 6)]
+    assert broker.committed(GROUP) == {QUEUE: 0}
+
+    first.crash()
+    broker.truncate(QUEUE, 2)
+    for number in range(8):
+        broker.send(ORDERS, f"new{number}", queue=0, tags="paid")
+    for member in others:
+        broker.run_until_done()
+        member.stop()
+    broker.join(GROUP, {ORDERS: "*"}, lambda messages: seen.extend(map(text_of, messages)))
+    broker.run_until_done()
+
+    assert set(seen) == {f"old{number}" for number in range(6)} | {f"new{number}" for number in range(8)}
+    assert [text for text in seen if text.startswith("new")] == [f"new{number}" for number in range(8)]
