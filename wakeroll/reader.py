@@ -195,7 +195,10 @@ class Reader:
         for queue, give in reading.items():
             self._note_start(queue, self.leader_epoch_at(give, self._positions[queue]))
         self._consumer.assign(
-            [TopicPartition(queue.topic, queue.queue_id, offset) for queue, offset in self._positions.items()]
+            [
+                _at(queue, offset, self._leader_epochs[queue.topic, queue.queue_id])
+                for queue, offset in self._positions.items()
+            ]
         )
         self._consumer.resume(_partitions(reading))  # Kafka's client may keep any of them paused
         self._stopped = set()
@@ -322,7 +325,7 @@ class Reader:
         """
         self._refuse_others([queue])
         self._reached[queue] = self._reading[queue], offset
-        self._move([TopicPartition(queue.topic, queue.queue_id, offset)])
+        self._move([_at(queue, offset, None)])
 
     def position(self, queue: Queue) -> int:
         """Return the offset of the next message that `poll` returns. Any thread may call it.
@@ -351,7 +354,7 @@ class Reader:
     def set_back(self, positions: Iterable[tuple[Give, int]]) -> None:
         """Read these assigned queues from these offsets on; those that are there already are left alone."""
         offsets = [
-            TopicPartition(give.queue.topic, give.queue.queue_id, offset)
+            _at(give.queue, offset, self.leader_epoch_at(give, offset))
             for give, offset in positions
             if self._reading.get(give.queue) == give and self._positions[give.queue] != offset
         ]
@@ -491,7 +494,8 @@ class Reader:
             if reason == "valid" and not self._lost[queue]:
                 self._is_found(queue)
                 continue
-            self._move([TopicPartition(queue.topic, queue.queue_id, offset)])
+            # Messages that were deleted may have had later leaders.
+            self._move([_at(queue, offset, None if reason == "expired" else leader_epoch)])
             match reason:
                 case "expired":
                     log.warning("the messages %d to %d of %s were deleted unread", before, offset - 1, queue)
@@ -536,10 +540,17 @@ class Reader:
 
 def _start_of(give: Give, offset: int) -> TopicPartition:
     """Return where an assignment begins, for Kafka's client; with the leader epoch if that was committed."""
-    leader_epoch = give.start.leader_epoch if offset == give.start.offset else None
-    return TopicPartition(
-        give.queue.topic, give.queue.queue_id, offset, leader_epoch=-1 if leader_epoch is None else leader_epoch
-    )
+    return _at(give.queue, offset, give.start.leader_epoch if offset == give.start.offset else None)
+
+
+def _at(queue: Queue, offset: int, leader_epoch: int | None) -> TopicPartition:
+    """Return a position for Kafka's client.
+
+    With the leader epoch of the message before it, if that is known, the client notices when the log loses its tail
+    before the first message comes from there.
+    """
+    known = -1 if leader_epoch is None else leader_epoch
+    return TopicPartition(queue.topic, queue.queue_id, offset, leader_epoch=known)
 
 
 def _partitions(queues: Iterable[Queue]) -> list[TopicPartition]:

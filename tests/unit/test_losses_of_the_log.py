@@ -388,3 +388,33 @@ def test_progress_of_a_filter_beyond_the_committed_offset_ends_where_the_log_was
 
     assert set(seen) == {f"old{number}" for number in range(6)} | {f"new{number}" for number in range(8)}
     assert [text for text in seen if text.startswith("new")] == [f"new{number}" for number in range(8)]
+
+
+@pytest.mark.parametrize("anew", ["recovered", "set back", "compared"])
+def test_a_position_that_is_assigned_anew_is_compared_as_long_as_no_message_came_from_there(broker, anew):
+    """After an exception, or a handler's failure: the log is cut and grows past the position before the next fetch."""
+    send(broker, "old", 10)
+    reader = Reader(Connection(broker.bootstrap))
+    reader.leader_epoch_at = lambda _give, _offset: 0
+    give = Give(QUEUE, Start(offset=10 if anew == "compared" else 0, leader_epoch=0), 1, "")
+    reader.start([give])
+    wait_until(lambda: reader.take(10, 0.05) == [] and reader.position(QUEUE) == 10, "the old messages are read")
+    if anew == "recovered":
+        reader.reach((give, 10))
+        reader.recover()
+    elif anew == "set back":
+        reader.set_back([(give, 9)])
+        wait_until(lambda: reader.take(10, 0.05), "the last message is read again")
+    wait_until(lambda: reader.take(10, 0.5) == [] and not reader.is_mending, "the position is compared with the log")
+    broker.truncate(QUEUE, 6)
+    values = send(broker, "new", 9)
+    found: list[str] = []
+
+    def has_all() -> bool:
+        reader.moves.clear()
+        found.extend(text_of(message) for _, run in reader.take(10, 0.05) for message in run)
+        return len(found) >= len(values)
+
+    wait_until(has_all, "as many messages are read as came", state=lambda: found)
+    assert found == values
+    reader.close()
