@@ -17,6 +17,7 @@ from wakeroll_model.config import ERA_EPOCHS
 from wakeroll_model.rows import SNAPSHOTS
 from wakeroll_model.shard_state import READABLE
 from wakeroll_pipeline.jobs import coordinate, record
+from wakeroll_pipeline.jobs.supervise import JobFailed, raise_if_dead
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.schemas import schema_of
@@ -24,6 +25,8 @@ from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 from wakeroll_pipeline.ledger.tables import open_views, path_of
 from wakeroll_pipeline.operators.shard_operator import Counts
 from wakeroll_pipeline.questions.replay_in_spark import replay_in_spark
+from wakeroll_pipeline.recovery.batch_files import discard_incomplete
+from wakeroll_pipeline.recovery.checkpoint_state import last_batch, progress_of, refuse_foreign
 from wakeroll_pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
 from wakeroll_pipeline.recovery.log_marks import Mark, Marks, marks_of, refuse_replaced
 from wakeroll_pipeline.recovery.restore_plan import prepare_restore
@@ -286,3 +289,77 @@ def test_a_log_that_is_longer_again_is_recognized_as_another_one(spark, settings
 def reached_by(settings: Settings, marks: Marks) -> list[tuple[int, Mark]]:
     """Return the end of each partition, with its mark."""
     return [(end, marks[place]) for place, end in Cluster(settings.connection).ends(marks).items()]
+
+
+def damage(file: Path, how: str) -> None:
+    """Leave a file as a machine does that lost power: empty, cut, or with zeros; its checksum stays."""
+    body = file.read_bytes()
+    file.write_bytes({"empty": b"", "cut": body[: len(body) // 2], "zeros": bytes(len(body))}[how])
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "zeros"])
+def test_files_of_a_checkpoint_that_a_power_failure_left_incomplete_count_as_not_written(spark, settings, how, caplog):
+    """The batches since are repeated: the same decisions, the same rows."""
+    log = Log(settings)
+    queries = start(spark, settings)
+    log.tick()
+    log.route(4)
+    log.beat("billing", "a")
+    share(log, settings, queries, {"a": [0, 1, 2, 3]})
+    stop(queries)
+    open_views(spark, settings.warehouse)
+    before = written(spark)
+
+    for query in ("coordinate", "record"):
+        checkpoint = settings.checkpoint(query)
+        last = last_batch(checkpoint)
+        left = last - (2 if last > 1 else 1)
+        assert left >= 0
+        for number in range(left + 1, last + 1):
+            damage(checkpoint.path / "commits" / str(number), how)
+        for name in (f"offsets/{last}", "metadata"):
+            damage(checkpoint.path / name, how)
+        damage(checkpoint.path / "sources" / "0" / "0", how)  # it is not read any more
+        refuse_foreign(checkpoint, [topic for topic, _ in progress_of(checkpoint).next], settings.partitions)
+        discard_incomplete(checkpoint)
+        assert f"The query repeats its batches from {left + 1} on" in caplog.text
+        assert last_batch(checkpoint) == left
+    queries = start(spark, settings)
+    log.beat("billing", "b")
+    share(log, settings, queries, {"a": [0, 1], "b": [2, 3]})
+    stop(queries)
+    open_views(spark, settings.warehouse)
+    after = written(spark)
+
+    assert set(before) < set(after)
+    assert eras(spark) == {"groups": {"1"}}
+    assert_replayed(spark, settings)
+
+
+def test_a_damaged_state_is_named_with_the_remedy_which_works(spark, settings):
+    log = Log(settings)
+    queries = start(spark, settings)
+    log.tick()
+    log.route(4)
+    log.beat("billing", "a")
+    share(log, settings, queries, {"a": [0, 1, 2, 3]})
+    take_snapshots(spark, settings)
+    stop(queries)
+    checkpoint = settings.checkpoint("coordinate")
+    for file in (checkpoint.path / "state").rglob("*.changelog"):
+        damage(file, "empty")
+    for file in (checkpoint.path / "state").rglob("*.zip"):
+        damage(file, "empty")
+
+    query = coordinate.start(spark, settings)
+    log.tick()
+    with pytest.raises(JobFailed) as failed:
+        wait_until(lambda: raise_if_dead(query), "the query fails", patience_s=PATIENCE_WITH_SPARK_S)
+    assert f"move {checkpoint} away and run `wakeroll restore`" in str(failed.value)
+
+    checkpoint.path.rename(checkpoint.path.with_name("damaged"))
+    prepare_restore(spark, settings)
+    queries[0] = coordinate.start(spark, settings)
+    log.beat("billing", "b")
+    share(log, settings, queries, {"a": [0, 1], "b": [2, 3]})
+    queries[0].stop()

@@ -10,6 +10,7 @@ from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.jobs.catch_up import catch_up
 from wakeroll_pipeline.ledger.tables import ensure_tables
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
+from wakeroll_pipeline.recovery.batch_files import discard_incomplete
 from wakeroll_pipeline.recovery.checkpoint_state import furthest, has_batches
 from wakeroll_pipeline.recovery.record_turn import Turn
 from wakeroll_pipeline.recovery.snapshots import take_snapshots
@@ -58,6 +59,7 @@ class Recorder:
             ensure_tables(self._spark, settings.warehouse, settings.keep_versions_ms)
             self._turn = Turn(settings, self._locks.turn_lease)
         turn = self._turn
+        discard_incomplete(settings.checkpoint(turn.checkpoint))
         topics = settings.connection.topics
 
         def begin(its: Settings) -> StreamingQuery:

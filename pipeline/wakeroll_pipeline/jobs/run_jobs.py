@@ -36,6 +36,7 @@ from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.metrics.metrics_server import metrics_served
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 from wakeroll_pipeline.operators.shard_operator import Counts
+from wakeroll_pipeline.recovery.batch_files import discard_incomplete
 from wakeroll_pipeline.recovery.checkpoint_state import latest_recording, refuse_foreign
 from wakeroll_pipeline.recovery.log_gaps import refuse_shortened, refuse_to_forget
 from wakeroll_pipeline.recovery.log_marks import marks_in, refuse_replaced
@@ -109,6 +110,8 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         for finding in ensure_deployment(settings):
             log.warning("%s", finding)
         locks = stack.enter_context(process_locks(settings, jobs, stands_by=settings.is_standby))
+        if coordinate.NAME in jobs:
+            discard_incomplete(settings.checkpoint(query_of(settings)))
         if coordinate.NAME in jobs and not settings.replica:
             refuse_to_forget(settings)
         if coordinate.NAME in jobs:

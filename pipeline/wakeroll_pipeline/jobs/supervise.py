@@ -67,7 +67,19 @@ def raise_if_dead(query: StreamingQuery) -> None:
     if error is None:
         raise JobFailed(f"{query.name} ended: it was stopped")
     told, cause = _first_sentence(error), _root_cause(query)
-    raise JobFailed(f"{query.name} ended: {told}" + (f"; its cause: {cause}" if cause and cause not in told else ""))
+    cause = f"; its cause: {cause}" if cause and cause not in told else ""
+    raise JobFailed(f"{query.name} ended: {told}{cause}{_remedy(query, told)}")
+
+
+def _remedy(query: StreamingQuery, told: str) -> str:
+    """Return what to do about a state that Spark cannot read; empty for other failures."""
+    if "CANNOT_LOAD_STATE_STORE" not in told:
+        return ""
+    checkpoint = str(query._jsq.streamingQuery().resolvedCheckpointRoot()).removeprefix("file:")
+    return (
+        f"; if files of {checkpoint}/state are damaged or missing, as after a power failure, move {checkpoint} away "
+        "and run `wakeroll restore`: the next run then continues from the newest snapshots"
+    )
 
 
 def stop_between_batches(query: StreamingQuery, until_s: float | None = None) -> None:

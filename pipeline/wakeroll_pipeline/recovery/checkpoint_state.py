@@ -1,6 +1,5 @@
 """The coordinator's state and progress, read from its checkpoint (the state by Spark's `statestore` source)."""
 
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,16 @@ from pyspark.sql import Row, SparkSession
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.shard import Shard
+from wakeroll_pipeline.recovery.batch_files import (
+    COMMITS,
+    PLANS,
+    batches_of,
+    delete,
+    numbers,
+    offsets_in,
+    planned_ms,
+    planned_offsets,
+)
 from wakeroll_pipeline.recovery.packed_states import unpack
 from wakeroll_pipeline.runtime.deciding_queries import COORDINATE, RECORD, queries_of, query_of
 from wakeroll_pipeline.settings import Settings
@@ -39,7 +48,7 @@ class Progress(NamedTuple):
 
 def has_batches(settings: Settings, query: str = "") -> bool:
     """Return whether a deciding query has committed a batch; by default, the query of these settings."""
-    return bool(_batches(settings.checkpoint(query or query_of(settings)), "commits"))
+    return last_batch(settings.checkpoint(query or query_of(settings))) >= 0
 
 
 def refuse_foreign(checkpoint: Place, topics: Sequence[str], partitions: int, *, may_grow: bool = False) -> None:
@@ -57,10 +66,10 @@ def refuse_foreign(checkpoint: Place, topics: Sequence[str], partitions: int, *,
     Raises:
         InvalidUsage: the checkpoint was created with other topics or partitions.
     """
-    planned = _batches(checkpoint, "offsets")
-    if not planned:
+    planned = batches_of(checkpoint).planned
+    if planned < 0:
         return
-    found = Counter(topic for topic, _ in _offsets_in(checkpoint / "offsets" / str(planned[-1])))
+    found = Counter(topic for topic, _ in planned_offsets(checkpoint, planned))
     expected = dict.fromkeys(topics, partitions)
     if found == expected or (may_grow and found.keys() == expected.keys() and max(found.values()) < partitions):
         return
@@ -73,35 +82,34 @@ def refuse_foreign(checkpoint: Place, topics: Sequence[str], partitions: int, *,
 
 def has_fewer(checkpoint: Place, partitions: int) -> bool:
     """Return whether a checkpoint was made when its topics had fewer partitions."""
-    planned = _batches(checkpoint, "offsets")
-    found = _offsets_in(checkpoint / "offsets" / str(planned[-1])) if planned else {}
+    planned = batches_of(checkpoint).planned
+    found = planned_offsets(checkpoint, planned) if planned >= 0 else {}
     return bool(found) and max(partition for _, partition in found) + 1 < partitions
 
 
 def last_batch(checkpoint: Place) -> int:
-    """Return the number of a query's last committed batch, from 0; -1 before the first."""
-    return max(_batches(checkpoint, "commits"), default=-1)
+    """Return the number of a query's last committed batch, from 0; -1 before the first. It may not be complete."""
+    return max(numbers(checkpoint, COMMITS), default=-1)
 
 
 def progress_of(checkpoint: Place) -> Progress | None:
     """Return how far a query has read; None before its first planned batch."""
-    planned, committed = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
-    if not planned:
+    committed, planned = batches_of(checkpoint)
+    if planned < 0:
         return None
     # Before the first commit, the source's own file contains the initial offsets.
-    last = checkpoint.child("offsets", str(committed[-1])) if committed else checkpoint.child("sources", "0", "0")
-    if not small_files.exists(last):
+    last = f"{PLANS}/{committed}" if committed >= 0 else "sources/0/0"
+    if not small_files.exists(checkpoint.child(*last.split("/"))):
         return None
-    return Progress(_offsets_in(last), _offsets_in(checkpoint / "offsets" / str(planned[-1])))
+    return Progress(offsets_in(checkpoint, last), planned_offsets(checkpoint, planned))
 
 
 def forget_plan(checkpoint: Place) -> None:
     """Discard the plan of a query's uncommitted batch; its records are read again, in batches of another size."""
     last = last_batch(checkpoint)
-    for batch in _batches(checkpoint, "offsets"):
+    for batch in numbers(checkpoint, PLANS):
         if batch > last:
-            for name in (str(batch), f".{batch}.crc"):
-                small_files.delete(checkpoint.child("offsets", name))
+            delete(checkpoint, f"{PLANS}/{batch}")
 
 
 def clear_states(spark: SparkSession, checkpoint: Place) -> None:
@@ -110,7 +118,7 @@ def clear_states(spark: SparkSession, checkpoint: Place) -> None:
     They remain if its plan was discarded. In an object store, so do the marks of their folders, if the checkpoint was
     deleted or renamed.
     """
-    if not _batches(checkpoint, "offsets"):
+    if not numbers(checkpoint, PLANS):
         delete_with_marks(spark, checkpoint / "state")
 
 
@@ -157,19 +165,6 @@ def set_aside_recordings(settings: Settings) -> None:
         set_aside(settings.checkpoint(name))
 
 
-def _batches(checkpoint: Place, folder: str) -> list[int]:
-    return sorted(int(name) for name in small_files.names(checkpoint / folder) if name.isdigit())
-
-
-def _offsets_in(file: Place) -> dict[tuple[str, int], int]:
-    """Parse one of Spark's files: a version, optionally a line about the batch, and {topic: {partition: offset}}."""
-    text = small_files.read(file)
-    if text is None:
-        raise InvalidUsage(f"{file} is missing; the checkpoint is incomplete: was a part of it deleted?")
-    topics = json.loads(text.decode().splitlines()[-1])
-    return {(topic, int(partition)): at for topic, offsets in topics.items() for partition, at in offsets.items()}
-
-
 def _listed(topics: Mapping[str, int]) -> str:
     return ", ".join(f"{topic} ({count} partitions)" for topic, count in sorted(topics.items()))
 
@@ -186,7 +181,10 @@ def furthest(settings: Settings) -> Settings:
         checkpoints = [its.checkpoint(query) for query in queries_of(its) if has_batches(its, query)]
         if checkpoints:
             reached = [progress for checkpoint in checkpoints if (progress := progress_of(checkpoint)) is not None]
-            found[name] = max(map(_planned_ms, checkpoints)), sum(sum(one.next.values()) for one in reached)
+            found[name] = (
+                max(planned_ms(one, batches_of(one).planned) for one in checkpoints),
+                sum(sum(one.next.values()) for one in reached),
+            )
     latest_ms = max((planned_ms for planned_ms, _ in found.values()), default=0)
     working = {name: offsets for name, (planned_ms, offsets) in found.items() if planned_ms >= latest_ms - _AT_WORK_MS}
     return structs.replace(settings, replica=max(working, key=working.__getitem__)) if working else settings
@@ -196,14 +194,6 @@ def _replicas(settings: Settings) -> list[str]:
     """Return the names of the replicas that have a checkpoint in the folder of the checkpoints."""
     names = (name.partition("@") for name in small_files.names(settings.checkpoints_folder))
     return [name for query, _, name in names if query.startswith(COORDINATE) and name]
-
-
-def _planned_ms(checkpoint: Place) -> int:
-    """Return when a query planned its last batch (epoch ms, by the clock of its machine); 0 if it is not known."""
-    planned = _batches(checkpoint, "offsets")
-    text = small_files.read(checkpoint.child("offsets", str(planned[-1]))) if planned else None
-    lines = (text or b"").decode().splitlines()
-    return int(json.loads(lines[1]).get("batchTimestampMs", 0)) if len(lines) > 2 else 0
 
 
 def read_shards(spark: SparkSession, settings: Settings) -> list[Shard]:

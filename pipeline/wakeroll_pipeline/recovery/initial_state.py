@@ -17,6 +17,7 @@ from wakeroll_model.feature_levels import FIRST, NEWEST, STATE_VERSIONS
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import kind_of_topic, shard_of
 from wakeroll_model.shard_state import READABLE, VERSION, version_of
+from wakeroll_pipeline.recovery.batch_files import remedy
 from wakeroll_pipeline.recovery.checkpoint_state import has_batches, set_aside
 from wakeroll_pipeline.runtime.deciding_queries import query_of
 from wakeroll_pipeline.settings import Settings
@@ -216,13 +217,16 @@ def read_restore(settings: Settings, query: str = "") -> Restore:
     """Return the initial states of a query; by default, of the query of these settings.
 
     Raises:
-        InvalidUsage: another version of this program created the states.
+        InvalidUsage: another version of this program created the states, or the file is damaged.
     """
     file = adopted_file(settings, query)
     encoded = small_files.read(file)
     if encoded is None:
         return Restore()
-    restore = msgspec.msgpack.decode(encoded, type=Restore)
+    try:
+        restore = msgspec.msgpack.decode(encoded, type=Restore)
+    except msgspec.MsgspecError as error:
+        raise InvalidUsage(f"{file} is empty, cut or changed ({error}); {remedy(file.parent)}") from None
     if restore.version not in READABLE:
         raise InvalidUsage(f"{file.parent} {other_version(restore.version)}")
     return restore

@@ -85,7 +85,10 @@ def _unfinished(path: Path, body: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
     try:
-        unfinished.write_bytes(body)
+        with unfinished.open("wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())  # or a power failure could leave the renamed file empty
     except OSError:
         unfinished.unlink(missing_ok=True)  # the disk is full
         raise
