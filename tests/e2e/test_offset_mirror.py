@@ -1,4 +1,4 @@
-"""A mirror of offsets that is suspended while another one goes on: it writes no offset that is older than Kafka's."""
+"""The mirror of offsets: suspended while another one goes on, and while `wakeroll reshard` adds partitions."""
 
 import re
 import sys
@@ -15,6 +15,7 @@ from tests.support.waiting import wait_until
 from wakeroll.connection import Connection, Topics, close_producer
 from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.monotonic_clock import now_ms
+from wakeroll.topic_partitions import learn_partitions
 from wakeroll_model.decisions import Offset
 from wakeroll_model.queue import Queue
 from wakeroll_model.replay import encode_decision
@@ -68,6 +69,38 @@ def connection(broker, tmp_path) -> Connection:
     ensure_topics(connection, partitions=1, inbox_partitions=1)
     assert Cluster(connection).create([NewTopic(f"{tmp_path.name}-orders", 1, 1)]) == {f"{tmp_path.name}-orders": None}
     return connection
+
+
+def test_a_mirror_follows_the_partitions_that_a_reshard_adds(connection, tmp_path):
+    """Without a restart; a group that moves to a new partition goes on there."""
+    group_id, orders = f"{tmp_path.name}-billing", Queue(f"{tmp_path.name}-orders", "", 0)
+    kafka, producer = KafkaGroups(connection, 30), connection.producer()
+
+    def commit(offset: int, partition: int, seq: int) -> None:
+        decision = Offset(
+            shard=f"groups-{partition}.1",
+            seq=seq,
+            group_id=group_id,
+            queue=orders,
+            client_id="c",
+            offset=offset,
+            epoch=1,
+        )
+        producer.produce(connection.topics.decisions, encode_decision(decision), key=group_id, partition=partition)
+        assert producer.flush(60) == 0
+
+    def mirrored() -> int | None:
+        return kafka.read(group_id).offsets.get(orders)
+
+    commit(5, partition=0, seq=1)
+    with mirroring(connection):
+        wait_until(lambda: mirrored() == 5, "the offset is mirrored", state=mirrored)
+        topic = connection.topics.decisions
+        assert Cluster(connection).grow([topic], 4) == {topic: None}
+        learn_partitions(producer, topic)
+        commit(9, partition=3, seq=2**31)
+        wait_until(lambda: mirrored() == 9, "the offset in the new partition is mirrored", state=mirrored)
+    close_producer(producer, 1)
 
 
 def test_a_mirror_that_wakes_up_writes_nothing_that_it_knew_before(connection, tmp_path):
