@@ -14,7 +14,9 @@ from wakeroll.topic_filters import Sql92
 from wakeroll_model.client import Preferences
 from wakeroll_model.events import Heartbeat, Policy, Subscription
 from wakeroll_model.queue import ClientId, GroupId, Queue, TopicName
+from wakeroll_model.records import UNREADABLE
 
+_MOST_SHOWN = 200
 LONGEST_S = 24 * 3_600
 """Longest commit interval in seconds, one day; a larger value is probably a mistake in the unit."""
 
@@ -28,7 +30,30 @@ def checked(name: str, value: object, declared: Any) -> Any:
     try:
         return msgspec.convert(value, declared)
     except msgspec.ValidationError as error:
-        raise InvalidUsage(f"{name} is {value!r}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+        raise InvalidUsage(f"{name} is {shown(value)}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+    except RecursionError:
+        raise InvalidUsage(f"{name} is {shown(value)}") from None
+
+
+def json_object(name: str, text: str) -> dict[str, Any]:
+    """Return the JSON object that a user has written.
+
+    Raises:
+        InvalidUsage: the text is something else, or is nested too deeply to be read; the message names the argument.
+    """
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except UNREADABLE as error:
+        raise InvalidUsage(f"{name} is {shown(text)}; it must be a JSON object ({error})") from None
+
+
+def shown(value: object) -> str:
+    """Return a value as text of at most 200 characters, in one line, for an error message."""
+    try:
+        text = repr(value)
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deeply"
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 def group_id_of(group_id: str) -> str:
@@ -120,6 +145,7 @@ def preferences_of(
             "'timestamp' requires a time in epoch ms, and no other policy accepts one"
         )
     given = {"consume_from": consume_from, "consume_from_ms": consume_from_ms or 0, **others}
+    given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
     declared = {field.name: field.type for field in msgspec.structs.fields(Heartbeat)}
     for name, value in given.items():
         checked(name, value, declared[name])

@@ -134,7 +134,7 @@ class Consumer:
             consume_from_ms,
             mode=mode,
             strategy=strategy,
-            strategy_params=dict(strategy_params or {}),
+            strategy_params=strategy_params or {},
             orderly=orderly,
             room=room,
             weight=weight,

@@ -11,6 +11,14 @@ from wakeroll import Consumer, InvalidUsage, NotReachable, Sql92, argument_check
 NOWHERE = "127.0.0.1:1"
 
 
+def nested(depth: int) -> dict[str, object]:
+    """Return an object in an object, and so on."""
+    found: dict[str, object] = {}
+    for _ in range(depth):
+        found = {"a": found}
+    return found
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -34,6 +42,9 @@ NOWHERE = "127.0.0.1:1"
         ({"consume_from": "timestamp", "consume_from_ms": -1}, r"consume_from_ms is -1: expected `int` >= 0"),
         ({"strategy": "A VG"}, r"strategy is 'A VG': expected"),
         ({"strategy_params": {"a": object()}}, r"strategy_params is .*got `object`"),
+        ({"strategy_params": nested(40)}, r"strategy_params is .{200}: expected"),
+        ({"strategy_params": nested(30_000)}, r"strategy_params is a dict that is nested too deeply"),
+        ({"strategy_params": ["a"]}, r"strategy_params is \['a'\]: expected `object`, got `array`"),
         ({"commit_interval": 0}, r"commit_interval is 0; it must be more than 0 .*, or None"),
         ({"commit_interval": 5_000_000.0}, r"at most 86400 seconds"),
         ({"weight": 0}, r"weight is 0: expected `float` > 0"),

@@ -27,6 +27,7 @@ from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.shard_follower import ShardFollower
 from wakeroll_pipeline.metrics.health import LOOP_TIMEOUT_S, Health
 from wakeroll_pipeline.serve import web_app
+from wakeroll_pipeline.serve.changes.change_requests import settings_of
 from wakeroll_pipeline.serve.live_metrics import LiveMetrics
 from wakeroll_pipeline.serve.page_queries import GroupsQuery, groups_query, slice_of
 from wakeroll_pipeline.serve.view_source import LiveSource
@@ -282,3 +283,9 @@ def test_the_query_of_a_page_is_the_query_of_its_address():
     assert groups_query(query.params()) == query
     with pytest.raises(InvalidUsage, match="must be one of"):
         groups_query({"sort": "lag'; drop table"})
+
+
+@pytest.mark.parametrize("text", ['{"a":' * 3_000 + "1" + "}" * 3_000, "[" * 3_000, "[1]", "{"])
+def test_parameters_that_are_no_object_or_nested_too_deeply_are_named(text):
+    with pytest.raises(InvalidUsage, match="strategy_params is .*it must be a JSON object"):
+        settings_of({"strategy_params": text})

@@ -39,7 +39,7 @@ from wakeroll_pipeline.cli import (
     watch_live_command,
     what_if_command,
 )
-from wakeroll_pipeline.cli.json_logs import is_json
+from wakeroll_pipeline.cli.process_logs import TextFormatter, is_json
 
 app = typer.Typer(
     name="wakeroll",
@@ -124,7 +124,9 @@ def run_app(arguments: Sequence[str]) -> int:
     A usage error prints one sentence and returns 2, another `WakerollError` or an OS error of a file returns 1.  Typer
     reports the errors that it finds in the arguments.  Any other exception is a bug, and keeps its traceback.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    handler = logging.StreamHandler()
+    handler.setFormatter(TextFormatter())
+    logging.basicConfig(handlers=[handler])
     for ours in ("wakeroll", "wakeroll_pipeline"):  # other libraries log warnings and errors only
         logging.getLogger(ours).setLevel(logging.INFO)
     try:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.table import Table
 
 from wakeroll.admin import Admin
+from wakeroll.argument_checks import json_object
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import warning_of
 from wakeroll.operator_requests import ResetOutcome
@@ -191,7 +191,7 @@ def configure(
     named: dict[str, Any] = {
         "profile": profile,
         "strategy": strategy,
-        "strategy_params": None if strategy_params is None else _object_of(strategy_params),
+        "strategy_params": None if strategy_params is None else json_object("--strategy-params", strategy_params),
         "handover": handover,
         "heartbeat_ms": heartbeat_ms,
         "session_timeout_ms": session_timeout_ms,
@@ -260,13 +260,6 @@ def _where(to_first: bool, to_last: bool, to_offset: int | None, to_time: str | 
             f"{len(given)} targets are named; use exactly one of --to-first, --to-last, --to-offset, --to-time"
         )
     return given[0]
-
-
-def _object_of(text: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise InvalidUsage(f"--strategy-params is {text!r}; it must be a JSON object ({error})") from None
 
 
 def _plan_table(plan: ResetPlan) -> Table:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import structs
 
-from wakeroll_pipeline.cli.json_logs import log_as_json
+from wakeroll_pipeline.cli.process_logs import log_as_json
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.runtime.run_status import read_status
 from wakeroll_pipeline.settings import PREFIX, Settings, load

@@ -10,6 +10,7 @@ from rich.table import Table
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 from wakeroll_model.decision_order import without_era
+from wakeroll_model.records import UNREADABLE
 from wakeroll_pipeline.cli.open_ledger import ledger
 from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
 from wakeroll_pipeline.cli.output import Output, write_document
@@ -150,7 +151,7 @@ def _fields(difference: "Difference") -> Iterator[tuple[str, str, str]]:
 def _object_of(text: str | None) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return {}
 
 

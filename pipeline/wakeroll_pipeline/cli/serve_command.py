@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from wakeroll.errors import missing_extra
-from wakeroll_pipeline.cli.json_logs import is_json
 from wakeroll_pipeline.cli.options import (
     Bootstrap,
     ConfigFile,
@@ -19,6 +18,7 @@ from wakeroll_pipeline.cli.options import (
     service_settings,
 )
 from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.process_logs import is_json
 
 log = logging.getLogger("wakeroll")
 out = Output()

@@ -13,6 +13,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 from wakeroll_model.assignment_chart import rows_of, text_of
 from wakeroll_model.events import Configure
+from wakeroll_model.records import UNREADABLE
 from wakeroll_model.what_if import NotPlayable, Prediction, Situation, Variation, predict
 from wakeroll_pipeline.cli.open_ledger import ledger
 from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, GroupOption, Home, LogAt, settings_of
@@ -122,7 +123,7 @@ def _setting(text: str) -> tuple[str, Any]:
         raise InvalidUsage(f"--settings is {text!r}; it must be NAME=VALUE, with a name of: {', '.join(known)}")
     try:
         return name, msgspec.json.decode(value)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return name, value
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
-from wakeroll.argument_checks import checked
+from wakeroll.argument_checks import checked, json_object
 from wakeroll.errors import InvalidUsage
 from wakeroll.reset import ResetPoint, queue_of, time_of
 from wakeroll_model import strategies
@@ -118,10 +118,7 @@ def settings_of(fields: Mapping[str, str]) -> dict[str, Any]:
             raise InvalidUsage(str(error)) from None
         settings["strategy"] = text
     if text := given.get("strategy_params"):
-        try:
-            settings["strategy_params"] = msgspec.json.decode(text[:_MOST_JSON], type=dict[str, Any])
-        except msgspec.MsgspecError as error:
-            raise InvalidUsage(f"strategy_params is {text[:200]!r}; it must be a JSON object ({error})") from None
+        settings["strategy_params"] = json_object("strategy_params", text[:_MOST_JSON])
     for name in NUMBERS:
         if name in given:
             settings[name] = checked(name, _number(name, given[name]), declared[name])

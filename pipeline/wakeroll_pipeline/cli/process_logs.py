@@ -1,4 +1,4 @@
-"""Logs as JSON: one object per line on standard error, also for what other libraries write there."""
+"""Logs of a process: as text, or one JSON object per line on standard error, also for what libraries write there."""
 
 import atexit
 import logging
@@ -24,6 +24,21 @@ _SEVERITIES = ("CRITICAL", "CRITICAL", "CRITICAL", "ERROR", "WARNING", "INFO", "
 _CHUNK_BYTES = 64 * 1024
 _LAST_LINES_S = 0.2
 """Longest wait at the end of the process for lines that were written but not forwarded yet (s)."""
+
+
+class TextFormatter(logging.Formatter):
+    """Formats a record as one line: time of day, level, logger, message; further lines of it are indented.
+
+    Names and texts of clients cannot look like a record of their own: control characters are written as escapes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a record."""
+        lines = super().format(record).split("\n")
+        return "\n    ".join("".join(one if one.isprintable() else repr(one)[1:-1] for one in line) for line in lines)
 
 
 class JsonFormatter(logging.Formatter):

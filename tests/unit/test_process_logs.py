@@ -1,4 +1,4 @@
-"""Logs as JSON: each line of a process is one object, also a line that a library writes."""
+"""Logs of a process: no text of a client looks like a record; as JSON, each line is one object, also a library's."""
 
 import json
 import logging
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.support.running_processes import run_process
-from wakeroll_pipeline.cli.json_logs import JsonFormatter, record_of
+from wakeroll_pipeline.cli.process_logs import JsonFormatter, TextFormatter, record_of
 
 
 def formatted(message: str, *arguments: object, **more: object) -> dict[str, object]:
@@ -66,7 +66,7 @@ def test_a_line_of_spark_that_is_json_stays_as_it_is():
 
 PROCESS = """
 import logging, os, subprocess, threading, warnings
-from wakeroll_pipeline.cli.json_logs import log_as_json
+from wakeroll_pipeline.cli.process_logs import log_as_json
 
 log_as_json()
 log_as_json()
@@ -131,3 +131,14 @@ def test_an_unknown_format_is_refused():
         2,
         "wakeroll: invalid setting: Invalid enum value 'xml' - at `$.log_format`\n",
     )
+
+
+def test_a_text_with_line_breaks_and_control_characters_does_not_look_like_a_record():
+    forged = "a\n12:00:00 ERROR wakeroll: forged\r\x1b[2K\u2028b"
+    record = logging.makeLogRecord(
+        {"name": "wakeroll.run", "levelname": "INFO", "msg": "group %s", "args": (forged,), "created": 1.5}
+    )
+    first, second = TextFormatter().format(record).splitlines()
+
+    assert first.endswith("INFO wakeroll.run: group a")
+    assert second == r"    12:00:00 ERROR wakeroll: forged\r\x1b[2K\u2028b"
