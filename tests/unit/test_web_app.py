@@ -287,5 +287,5 @@ def test_the_query_of_a_page_is_the_query_of_its_address():
 
 @pytest.mark.parametrize("text", ['{"a":' * 3_000 + "1" + "}" * 3_000, "[" * 3_000, "[1]", "{"])
 def test_parameters_that_are_no_object_or_nested_too_deeply_are_named(text):
-    with pytest.raises(InvalidUsage, match="strategy_params is .*it must be a JSON object"):
+    with pytest.raises(InvalidUsage, match=r"strategy_params is .*it must be a JSON object"):
         settings_of({"strategy_params": text})
