@@ -53,7 +53,8 @@ class Drill:
         self.environment = {**os.environ, **{name: value for name, value in named.items() if value is not None}}
         self.patience_s: float = given.patience
         self.home = Path(self.environment.get("WAKEROLL_HOME", ".wakeroll"))
-        self.checkpoints = Path(self.environment.get("WAKEROLL_CHECKPOINTS", "checkpoints"))
+        beside = Path() if self.environment.get("WAKEROLL_HOME") is None else self.home
+        self.checkpoints = Path(self.environment.get("WAKEROLL_CHECKPOINTS") or beside / "checkpoints")
         self.warehouse = self.home / "warehouse"
         self._began_s = time.monotonic()
 

@@ -24,7 +24,10 @@ from wakeroll_pipeline.storage.s3_access import S3Access
 
 PREFIX = "WAKEROLL_"
 """Prefix of the environment variables: WAKEROLL_BOOTSTRAP sets `bootstrap`."""
-
+HOME = ".wakeroll"
+"""Default of `home`, in the working folder."""
+CHECKPOINTS = "checkpoints"
+"""Default name of the folder of the checkpoints."""
 
 _AWS_NAMES = {
     "s3_endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
@@ -126,13 +129,14 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="folder of the tables, the logs and the embedded broker; or the URI of a folder in an object "
             "store, such as s3a://bucket/path, for the tables only",
         ),
-    ] = ".wakeroll"
+    ] = HOME
     checkpoints: Annotated[
         str,
         Meta(
-            min_length=1, description="folder of the checkpoints of the queries, or the URI of one in an object store"
+            description="folder of the checkpoints of the queries, or the URI of one in an object store; empty: "
+            "`checkpoints` in home, or in the working folder if home is not set either"
         ),
-    ] = "checkpoints"
+    ] = ""
     work: Annotated[
         str,
         Meta(
@@ -303,7 +307,7 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def work_folder(self) -> Path:
         """Local folder of what belongs to processes of this machine: logs, status, locks, the embedded broker."""
-        return Path(self.work).absolute() if self.work else self._place(self.home).beneath(Path(".wakeroll").absolute())
+        return Path(self.work).absolute() if self.work else self._place(self.home).beneath(Path(HOME).absolute())
 
     @property
     def logs(self) -> Path:
@@ -328,9 +332,11 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Folder of the checkpoints; each is a folder in it.
 
         Raises:
-            InvalidUsage: the URI in `checkpoints` cannot be used.
+            InvalidUsage: the URI in `checkpoints` or `home` cannot be used.
         """
-        return self._place(self.checkpoints)
+        if self.checkpoints:
+            return self._place(self.checkpoints)
+        return self._place(CHECKPOINTS) if self.home == HOME else self._place(self.home) / CHECKPOINTS
 
     def lock_file(self, place: Place) -> Path:
         """Return the lock file for a place: the place itself if it is local, else a file in the work folder."""
@@ -365,7 +371,7 @@ def load(environment: Mapping[str, str], file: Path | None = None, **given: Any)
             raise InvalidSettings(
                 f"{smaller} is {getattr(settings, smaller)}; it must be at most {larger} ({getattr(settings, larger)})"
             )
-    for place in (settings.home, settings.checkpoints):
+    for place in filter(None, (settings.home, settings.checkpoints)):
         try:
             Place.of(place)
         except InvalidUsage as error:

@@ -85,7 +85,7 @@ def assert_replayed(spark: SparkSession, settings: Settings) -> None:
     assert sum(one.compared for one in checks) == len(rows)
 
 
-def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings):
+def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings, tmp_path, monkeypatch):
     """Epochs, owners and identities continue from the snapshot; what is decided again is the same, and skipped."""
     log = Log(settings)
     queries = start(spark, settings)
@@ -101,8 +101,12 @@ def test_checkpoints_are_lost_and_the_groups_go_on(spark, settings):
     before = written(spark)
     epoch = max(row.epoch for row in spark.sql("select epoch from rebalances").collect())
 
-    shutil.rmtree(settings.checkpoints)
-    with pytest.raises(InvalidUsage, match="run `wakeroll restore` first"):
+    monkeypatch.chdir(tmp_path)
+    shutil.move(settings.checkpoints, "checkpoints")
+    with pytest.raises(InvalidUsage, match=r"if its checkpoint is \S+/checkpoints/coordinate, set --checkpoints"):
+        refuse_to_forget(structs.replace(settings, checkpoints=""))  # where releases before had it
+    shutil.rmtree("checkpoints")
+    with pytest.raises(InvalidUsage, match=r"shards; if the checkpoint was lost.* run `wakeroll restore` first"):
         refuse_to_forget(settings)
     with pytest.raises(InvalidUsage, match="was made with 4 partitions, `partitions` is 8"):
         prepare_restore(spark, structs.replace(settings, partitions=8))

@@ -1,5 +1,7 @@
 """The settings of a deployment, and what is said of those that cannot be."""
 
+from pathlib import Path
+
 import pytest
 
 from wakeroll_model.config import DEFAULT_LIMITS, Limits
@@ -102,3 +104,21 @@ def test_files_are_locked_where_that_works_and_replicas_stand_by(given, is_stand
 def test_the_name_of_a_replica_is_a_part_of_a_file_name():
     with pytest.raises(InvalidSettings, match=r"at `\$.replica`"):
         load({}, None, replica="a/b")
+
+
+@pytest.mark.parametrize(
+    ("given", "folder"),
+    [
+        ({}, "{here}/checkpoints"),
+        ({"home": "a"}, "{here}/a/checkpoints"),
+        ({"home": "b"}, "{here}/b/checkpoints"),
+        ({"home": "s3a://bucket/a"}, "s3a://bucket/a/checkpoints"),
+        ({"home": "a", "checkpoints": "c"}, "{here}/c"),
+        ({"home": "s3a://bucket/a", "checkpoints": "checkpoints"}, "{here}/checkpoints"),
+    ],
+)
+def test_checkpoints_belong_to_their_home(given, folder):
+    """Two systems in one folder, with a home each, must not continue each other's queries; also in a child process."""
+    settings = load({}, **given)
+    assert str(settings.checkpoints_folder) == folder.format(here=Path.cwd())
+    assert load(settings.environment()).checkpoints_folder == settings.checkpoints_folder

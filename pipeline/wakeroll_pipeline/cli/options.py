@@ -10,7 +10,7 @@ from msgspec import structs
 from wakeroll_pipeline.cli.process_logs import log_as_json
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.runtime.run_status import read_status
-from wakeroll_pipeline.settings import PREFIX, Settings, load
+from wakeroll_pipeline.settings import CHECKPOINTS, PREFIX, Settings, load
 
 _DEFAULTS = Settings()
 
@@ -86,7 +86,7 @@ Checkpoints = Annotated[
         "--checkpoints",
         metavar="FOLDER",
         help="Folder of the checkpoints of the queries, or the URI of one in an object store; "
-        f"default: {_DEFAULTS.checkpoints}.",
+        f"default: {CHECKPOINTS} in home, or in the working folder if home is not set.",
     ),
 ]
 ConfigFile = Annotated[

@@ -64,7 +64,7 @@ def run_demo(settings: Settings, stop: threading.Event, page_port: int | None = 
     settings = structs.replace(
         settings,
         home=str(Place.of(settings.home).path / "demo"),
-        checkpoints=str(Place.of(settings.checkpoints).path / "demo"),
+        checkpoints=str(settings.checkpoints_folder.path / "demo"),
         work="",
         prefix=settings.prefix if embedded else unique,
     )

@@ -31,8 +31,9 @@ from wakeroll_pipeline.recovery.initial_state import (
     read_restore,
 )
 from wakeroll_pipeline.runtime.deciding_queries import query_of, topics_of
-from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.settings import CHECKPOINTS, Settings
 from wakeroll_pipeline.storage import small_files
+from wakeroll_pipeline.storage.place import Place
 
 log = logging.getLogger("wakeroll.run")
 
@@ -124,9 +125,12 @@ def refuse_to_forget(settings: Settings) -> None:
     checkpoint = settings.checkpoint(query_of(settings))
     # A planned batch is repeated as planned, so it counts as progress.
     if progress_of(checkpoint) is None and not small_files.exists(adopted_file(settings)) and has_decided(settings):
+        former = Place.of(CHECKPOINTS) / checkpoint.name
+        moved = settings.checkpoints_folder != former.parent and not settings.checkpoints and small_files.exists(former)
+        hint = f"if its checkpoint is {former}, set --checkpoints {CHECKPOINTS}; " if moved else ""
         raise InvalidUsage(
-            f"{checkpoint} is empty, but {settings.connection.topics.decisions} has decisions of its shards; if the "
-            "checkpoint was lost, or another query made them, run `wakeroll restore` first; for a new deployment "
+            f"{checkpoint} is empty, but {settings.connection.topics.decisions} has decisions of its shards; {hint}if "
+            "the checkpoint was lost, or another query made them, run `wakeroll restore` first; for a new deployment "
             "choose another --prefix"
         )
 
