@@ -194,6 +194,15 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
     snapshot_interval_ms: Annotated[int, Meta(ge=0, description="interval between snapshots of the state in Delta")] = (
         600_000
     )
+    snapshot_records: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            le=10_000_000,
+            description="records of the control topics after which snapshots are taken before the interval is over, so "
+            "that any moment can be shown in seconds; more if the state is large",
+        ),
+    ] = config.SNAPSHOT_RECORDS
     upkeep_interval_ms: Annotated[
         int,
         Meta(ge=1_000, description="interval between rounds of upkeep, which compact the small files of the tables"),

@@ -33,6 +33,8 @@ BY_TIME = {
     ("dbt_like_sql/analyses/09_who_is_at_odds.sql", "began_at"),
     ("dbt_like_sql/analyses/10_were_there_storms.sql", "began_at"),
     ("docs/questions.md", "began_at"),
+    # A sample of the newest decisions of several shards, which have no order but their times.
+    ("pipeline/wakeroll_pipeline/live/ledger_reader.py", "published_ms"),
     # A running maximum, which never steps back within a shard.
     ("pipeline/wakeroll_pipeline/questions/happenings.py", "placed_ms"),
     ("docs/operations.md", "at_ms"),

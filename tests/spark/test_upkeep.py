@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.ledgers import PARTITIONS, three_days
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
+from wakeroll_model.config import SNAPSHOT_SPAN
 from wakeroll_model.rows import DECISIONS, DIVERGENCES, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
 from wakeroll_model.shard_state import VERSION
 from wakeroll_pipeline.ledger.archived_log import Period, cut_logs
@@ -220,6 +221,20 @@ def test_of_older_snapshots_the_last_of_each_day_is_kept(spark, tmp_path):
     left = spark.read.format("delta").load(str(path_of(tmp_path, SNAPSHOTS))).select("era", "offset").collect()
     assert sorted(row.offset for row in left if row.era == 1) == [7, 11, 15, 16, 17, 18, 19]
     assert sorted(row.offset for row in left if row.era == 2) == [8, 14], "what the era began with, too"
+
+
+def test_older_snapshots_of_a_busy_shard_are_a_bounded_number_of_records_apart(spark, tmp_path):
+    """The last one of a day is millions of records away from most moments of that day."""
+    ensure_tables(spark, tmp_path)
+    step = SNAPSHOT_SPAN // 5
+    taken = [(number * step, number * 1_000) for number in range(1, 18)] + [(100 * step, 3 * DAY_MS)]
+    rows = [("wakeroll.groups", 0, offset, 1, VERSION, at_ms, bytearray(b"state")) for offset, at_ms in taken]
+    append(spark.createDataFrame(rows, schema_of(SNAPSHOTS.row)), path_of(tmp_path, SNAPSHOTS))
+
+    forget(spark, tmp_path, SNAPSHOTS, Past({}, 0, 0))
+
+    left = spark.read.format("delta").load(str(path_of(tmp_path, SNAPSHOTS))).select("offset").collect()
+    assert sorted(row.offset // step for row in left) == [4, 9, 14, 17, 100]
 
 
 def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_path):

@@ -10,7 +10,10 @@ from tests.support.ledgers import PARTITIONS, Story, a_day, offsets_of, owners_o
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.queue import Queue
-from wakeroll_pipeline.live.ledger_reader import newest_snapshots, read_ledger
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.live import ledger_reader
+from wakeroll_pipeline.live.decision_feed import SHOWN
+from wakeroll_pipeline.live.ledger_reader import newest_snapshots, read_ledger, read_recorded, recent_decisions
 from wakeroll_pipeline.live.live_model import LiveModel
 
 
@@ -89,6 +92,45 @@ def test_verdicts_and_times_of_commits_are_those_of_the_log(tmp_path):
     assert view.summary.verdict == "stalled"
     assert committed_ms <= view.queues[0].committed_ms <= committed_ms + 5_000
     assert view.queues[0].trend == "rising"
+
+
+def test_of_many_decisions_the_newest_that_a_page_shows_are_read(tmp_path, monkeypatch):
+    """A client that repeats its heartbeats leads to many assignments, which no page shows; a busy hour has millions."""
+    monkeypatch.setattr(ledger_reader, "MOST_DECISIONS", 3)
+    story = a_day()
+    with duck_ledger(tables_of(story, tmp_path)) as ledger:
+        read = [(one.shard, one.seq) for one, _, _ in recent_decisions(ledger, 0, 2**62)]
+
+    shown = sorted((one for one in story.decisions if isinstance(one, SHOWN)), key=lambda one: (one.at_ms, one.seq))
+    newest = {one.shard: one.seq for one in story.decisions}
+    assert len(shown) > 3
+    assert set(read) == {(one.shard, one.seq) for one in shown[-3:]} | set(newest.items())
+    assert len(read) == len(set(read))
+
+
+def test_the_newest_decision_of_each_shard_is_read_whatever_its_kind(tmp_path):
+    """It tells which decisions of the model are published."""
+    story = a_day()
+    with duck_ledger(tables_of(story, tmp_path)) as ledger:
+        read = [one for one, _, _ in recent_decisions(ledger, 0, 2**62)]
+
+    last = {one.shard: one.seq for one in story.decisions}
+    assert {shard: max(one.seq for one in read if one.shard == shard) for shard in last} == last
+    assert [one for one in story.decisions if isinstance(one, SHOWN)] == sorted(
+        (one for one in read if isinstance(one, SHOWN)), key=story.decisions.index
+    )
+
+
+def test_what_is_recorded_and_what_is_read_from_the_brokers_have_no_gap(tmp_path):
+    """Decisions of the newest recorded millisecond may be in the tables in part, so all of them are read from Kafka."""
+    story = a_day()
+    recorded = read_recorded(tables_of(story, tmp_path), 0)
+
+    published = {partition: at_ms for topic, partition, _, at_ms, _, _ in story.rows if topic == Topics().decisions}
+    assert recorded.until_ms == published
+    assert recorded.decisions
+    assert all(at_ms < published[partition] for _, partition, at_ms in recorded.decisions)
+    assert recorded.snapshots == newest_snapshots(tables_of(story, tmp_path / "again"))
 
 
 def test_a_folder_without_tables_is_refused(tmp_path):

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from wakeroll.connection import Topics
 from wakeroll.headers import WRITER_HEADER
-from wakeroll_model.rows import DECISIONS, RECORDED, Table
+from wakeroll_model.rows import DECISIONS, EVENTS, RECORDED, Table
 from wakeroll_pipeline.jobs.divergences import Divergences
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.maintenance import Report, Upkeep
@@ -44,6 +44,7 @@ def start(
     report: Report | None = None,
     turn: Turn | None = None,
     diverged: Callable[[int], None] | None = None,
+    recorded: Callable[[int], None] | None = None,
 ) -> StreamingQuery:
     """Start the recording query: control topics and decisions → Delta.
 
@@ -55,6 +56,7 @@ def start(
         report: receives each step of upkeep.
         turn: the turn of this process to write the tables, which exist; None: a lock keeps all others away.
         diverged: receives the number of decisions since the start that differ from those of another coordinator.
+        recorded: receives the number of records of the control topics that were written, after each append.
 
     Raises:
         InvalidUsage: a table conflicts with its declaration, and no migration solves it.
@@ -73,7 +75,7 @@ def start(
     # A task that reads several Kafka partitions costs less than a task for each of them. The executors of a cluster may
     # not be there yet, so their cores do not count.
     tasks = max(spark.sparkContext.defaultParallelism, settings.state_partitions)
-    write = writer(spark, settings.warehouse, connection.topics, turn.number, diverged)
+    write = writer(spark, settings.warehouse, connection.topics, turn.number, diverged, recorded)
     upkeep = Upkeep(spark, settings, report)
 
     def write_and_look_after(batch: DataFrame, batch_id: int) -> None:
@@ -99,6 +101,7 @@ def writer(
     topics: Topics,
     number: int | None = None,
     diverged: Callable[[int], None] | None = None,
+    recorded: Callable[[int], None] | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that writes a batch: Spark reads its records in one job, and Python derives and appends rows.
 
@@ -123,6 +126,8 @@ def writer(
         sink.append(arrow_table(table.row, [one.row for one in fresh]), path_of(warehouse, table))
         for one in fresh:
             seen[one.stream] = max(one.position, seen.get(one.stream, NOWHERE))
+        if table is EVENTS and recorded is not None:
+            recorded(len(fresh))
 
     def write(batch: DataFrame, _batch_id: int) -> None:
         for some in _records_of(batch):

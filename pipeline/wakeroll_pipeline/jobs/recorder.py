@@ -8,20 +8,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from wakeroll.epoch_ms import now_ms
 from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.jobs.catch_up import catch_up
+from wakeroll_pipeline.jobs.snapshot_schedule import SnapshotSchedule
 from wakeroll_pipeline.ledger.tables import ensure_tables
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 from wakeroll_pipeline.recovery.batch_files import discard_incomplete
-from wakeroll_pipeline.recovery.checkpoint_state import furthest, has_batches
+from wakeroll_pipeline.recovery.checkpoint_state import furthest, has_batches, progress_of
 from wakeroll_pipeline.recovery.record_turn import Turn
-from wakeroll_pipeline.recovery.snapshots import take_snapshots
+from wakeroll_pipeline.recovery.snapshots import SnapshotWriter
 from wakeroll_pipeline.runtime.deciding_queries import queries_of
 from wakeroll_pipeline.runtime.process_locks import ProcessLocks
 from wakeroll_pipeline.settings import Settings
 
 log = logging.getLogger("wakeroll.run")
-
-_FIRST_SNAPSHOT_MS = 60_000
-"""Longest time from the start to the first snapshot (ms), so that a new deployment can soon be restored."""
 
 
 class Recorder:
@@ -38,7 +36,9 @@ class Recorder:
         self._turn: Turn | None = None
         """The turn of this process; None before it is taken."""
         self._is_begun = False
-        self._snapshot_due_ms = started_ms + min(settings.snapshot_interval_ms, _FIRST_SNAPSHOT_MS)
+        self._schedule = SnapshotSchedule(settings, started_ms)
+        self._snapshots: SnapshotWriter | None = None
+        """None before the first snapshots."""
 
     @property
     def is_due(self) -> bool:
@@ -63,7 +63,7 @@ class Recorder:
         topics = settings.connection.topics
 
         def begin(its: Settings) -> StreamingQuery:
-            return record.start(self._spark, its, tables.did_upkeep, turn, tables.diverged)
+            return record.start(self._spark, its, tables.did_upkeep, turn, tables.diverged, self._schedule.count)
 
         def waits() -> None:
             self._metrics.health.beat("run")
@@ -82,12 +82,29 @@ class Recorder:
         Args:
             source: settings of the coordinator; None: the one that is furthest in the log.
         """
-        if self._turn is None or not self._is_begun or now_ms() < self._snapshot_due_ms:
+        if self._turn is None or not self._is_begun:
+            return
+        began_ms = now_ms()
+
+        def reached() -> int:
+            return _reached(source or furthest(self._settings))
+
+        if not self._schedule.is_due(began_ms, reached):
             return
         source = source or furthest(self._settings)
         if not any(has_batches(source, query) for query in queries_of(source)) or not self._turn.is_confirmed():
             return
-        self._snapshot_due_ms = now_ms() + self._settings.snapshot_interval_ms
-        shards = take_snapshots(self._spark, source, self._turn.number)
-        self._metrics.tables.took_snapshots(shards)
-        log.info("snapshots of %d shards", shards)
+        self._schedule.begin(began_ms, _reached(source))
+        if self._snapshots is None:
+            self._snapshots = SnapshotWriter(self._spark, self._settings, self._turn.number)
+        taken = self._snapshots.take(source)
+        ended_ms = now_ms()
+        self._schedule.end(began_ms, ended_ms, taken.state_bytes)
+        self._metrics.tables.took_snapshots(taken.shards)
+        log.info("snapshots of %d shards in %.1f s", taken.shards, (ended_ms - began_ms) / 1_000)
+
+
+def _reached(source: Settings) -> int:
+    """Return the number of records that the states in the checkpoint of a coordinator include."""
+    checkpoints = (source.checkpoint(query) for query in queries_of(source))
+    return sum(sum(its.next.values()) for one in checkpoints if (its := progress_of(one)) is not None)

@@ -32,6 +32,8 @@ _CONFS = {
     # Larger files are not compacted again: the cost of a round grows with the new rows, not with the table.
     "spark.databricks.delta.optimize.minFileSize": str(8 * 1024 * 1024),
     "spark.databricks.delta.optimize.maxFileSize": str(32 * 1024 * 1024),
+    # As the files that are combined (`wakeroll_pipeline.sinks.arrow_sink`).
+    "spark.sql.parquet.compression.codec": "zstd",
     # Appends by Spark write no statistics, which would cost more than they save.  For a compacted file, which spans
     # minutes, they show whether it has old rows.
     "spark.databricks.delta.stats.collect": "true",

@@ -7,7 +7,7 @@
 - `assignments` and `offsets`: a row is deleted with its decision.
 - `divergences`: no row is deleted; there are few.
 - `snapshots`: rows before the starting snapshot are deleted.  Of those older than a day, the last of each day is kept,
-  and the snapshot with which an era began.
+  the last of each `SNAPSHOT_SPAN` records, and the snapshot with which an era began.
 
 The highest row of a stream is never deleted: it shows up to which position a table is complete.
 """
@@ -161,7 +161,10 @@ def _snapshots(spark: SparkSession, warehouse: Folder, table: Table, past: Past)
     """Return the snapshots to delete: no replay of the archived log needs them, or another snapshot is near enough."""
     shard = Window.partitionBy(*table.stream)
     day = f.floor(f.col(table.at) / DAY_MS)
-    last_of_day = f.max("offset").over(Window.partitionBy(*table.stream, "era", "version", day))
+    span = f.floor(f.col("offset") / config.SNAPSHOT_SPAN)
+    last_of_day, last_of_span = (
+        f.max("offset").over(Window.partitionBy(*table.stream, "era", "version", part)) for part in (day, span)
+    )
     first_of_era = f.min("offset").over(Window.partitionBy(*table.stream, "era", "version"))
     begin = reduce(
         lambda found, item: f.when(_is_at(item[0], "topic", "partition"), item[1]).otherwise(found),
@@ -173,14 +176,13 @@ def _snapshots(spark: SparkSession, warehouse: Folder, table: Table, past: Past)
         .select(
             *table.key,
             (f.col(table.at) < f.max(table.at).over(shard) - config.KEEP_SNAPSHOTS_MS).alias("is_old"),
-            (f.col("offset") == last_of_day).alias("is_last_of_day"),
+            f.col("offset").isin(last_of_day, last_of_span).alias("is_last"),
             ((f.col("era") > 1) & (f.col("offset") == first_of_era)).alias("is_begin_of_era"),
             (f.col("offset") < begin).alias("is_before"),
             (f.col("offset") == begin).alias("is_begin"),
         )
         .where(
-            f.col("is_before")
-            | (f.col("is_old") & ~f.col("is_last_of_day") & ~f.col("is_begin") & ~f.col("is_begin_of_era"))
+            f.col("is_before") | (f.col("is_old") & ~f.col("is_last") & ~f.col("is_begin") & ~f.col("is_begin_of_era"))
         )
     )
 

@@ -9,6 +9,10 @@ from wakeroll_model.decisions import AnyDecision, Fenced, Handover, Membership, 
 
 HISTORY_MS = 3_600_000
 """How far back decisions are read at the start (ms)."""
+MOST_DECISIONS = 50_000
+"""Decisions of all groups that are read at the start, the newest ones: 5 to 7 us each."""
+SHOWN = (Rebalance, Handover, Membership, Fenced, Rejected)
+"""Kinds of decisions of which the feed keeps the content."""
 MOST_REBALANCES = 50
 MOST_HANDOVERS = 4_000
 """Hand-overs that are kept per group: those of two rebalances of a group with 2,000 queues."""

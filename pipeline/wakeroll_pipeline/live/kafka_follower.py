@@ -21,8 +21,8 @@ from wakeroll_model.resharding import number_of
 from wakeroll_model.signing import Signatures
 from wakeroll_pipeline.failure_log import Trouble
 from wakeroll_pipeline.kafka.topic_admin import Cluster, Racks
-from wakeroll_pipeline.live.decision_feed import HISTORY_MS
-from wakeroll_pipeline.live.ledger_reader import first_follower, newest_snapshots
+from wakeroll_pipeline.live.decision_feed import HISTORY_MS, MOST_DECISIONS
+from wakeroll_pipeline.live.ledger_reader import NOT_RECORDED, first_follower, newest_snapshots, read_recorded
 from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.shard_follower import ShardFollower
 from wakeroll_pipeline.storage.place import Folder
@@ -171,18 +171,23 @@ class KafkaFollower(threading.Thread):
         partitions = self._partitions()
         places = [(topic, number) for topic in self._topics.control for number in range(partitions)]
         decisions = [(self._topics.decisions, number) for number in range(partitions)]
+        from_ms = now_ms() - HISTORY_MS
+        warehouse = None if self._is_recreated else self._warehouse
+        recorded = NOT_RECORDED if warehouse is None else read_recorded(warehouse, from_ms)
         offsets = self._cluster.all_offsets([*places, *decisions])
-        snapshots = {} if self._warehouse is None or self._is_recreated else newest_snapshots(self._warehouse)
-        since = self._cluster.since(dict.fromkeys(decisions, now_ms() - HISTORY_MS))
-        if any(number_of(found.body) != partitions for found in snapshots.values()):
+        # The ends were queried after the snapshots were read. So a snapshot behind the end is of a log that is gone.
+        snapshots = {place: one for place, one in recorded.snapshots.items() if one.offset < offsets[place][1]}
+        known = {number for topic, number in snapshots if topic == self._topics.groups}
+        since = self._cluster.since(
+            {place: recorded.until_ms.get(place[1], from_ms) if place[1] in known else from_ms for place in decisions}
+        )
+        if any(number_of(found.body) != partitions for found in recorded.snapshots.values()):
             raise NotReachable("the newest snapshots have another number of partitions: `wakeroll reshard` is at work")
         with self._model.lock:
             self._model.partitions = partitions
             for place in places:
                 first, end = offsets[place]
                 found = snapshots.get(place)
-                if found is not None and found.offset >= end:
-                    found = None  # it is of a log that was deleted
                 if found is None and self._has_grown:
                     # The log before the change was decided with another number: only members can be learned from it.
                     new = ShardFollower(place, partitions, self._signatures, learns_era=1, first=first)
@@ -193,8 +198,11 @@ class KafkaFollower(threading.Thread):
                 self._ends[place], self._starts[place] = end, self._next[place]
             for place in decisions:
                 first, end = offsets[place]
-                self._next[place] = max(first, since.get(place, first))
+                self._next[place] = max(first, since.get(place, first), end - MOST_DECISIONS // partitions)
                 self._ends[place] = end
+            for decision, number, published_ms in recorded.decisions:
+                if number in known:
+                    self._model.note_decision(number, decision, published_ms)
         self._assign()
         log.info("following %s and %s in %d partitions", *self._topics.control, partitions)
 

@@ -1,7 +1,7 @@
 """The live model from the tables alone, without Spark: the newest snapshots, and the archived records behind them."""
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -9,16 +9,16 @@ import msgspec
 
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
-from wakeroll_model.decision_order import SHARD_SQL
+from wakeroll_model.decision_order import ERA_SQL, SHARD_SQL
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import UNREADABLE, Record, shard_of
 from wakeroll_model.shard_state import READABLE
 from wakeroll_model.signing import OnRecord, Signatures
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
-from wakeroll_pipeline.ledger.ledger import Value
+from wakeroll_pipeline.ledger.ledger import Value, any_of
 from wakeroll_pipeline.ledger.shard_growth import Step, number_at, steps_of
-from wakeroll_pipeline.live.decision_feed import HISTORY_MS
+from wakeroll_pipeline.live.decision_feed import HISTORY_MS, MOST_DECISIONS, SHOWN
 from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.shard_follower import ShardFollower
 from wakeroll_pipeline.storage.place import Folder
@@ -56,6 +56,42 @@ def newest_snapshots(warehouse: Folder, eras: Mapping[str, int] | None = None) -
         return {}
 
 
+class Recorded(NamedTuple):
+    """The part of the tables that a follower of the brokers begins with."""
+
+    snapshots: Mapping[ControlPartition, Snapshot]
+    """The newest one of each shard."""
+    decisions: Sequence[tuple[AnyDecision, int, int]]
+    """As `recent_decisions` yields them; published before `until_ms`."""
+    until_ms: Mapping[int, int]
+    """Partition of the decisions topic -> log time of the newest recorded publication (epoch ms); a partition without
+    recent decisions is left out."""
+
+
+NOT_RECORDED = Recorded({}, (), {})
+"""There are no tables."""
+
+
+def read_recorded(warehouse: Folder, from_ms: int) -> Recorded:
+    """Return the newest snapshots, and the recorded decisions that were published from a log time on (epoch ms)."""
+    try:
+        with duck_ledger(warehouse, refuse_large=False) as ledger:
+            newest = ledger.rows(
+                "select partition, max(published_ms) as newest_ms from decisions where published_ms >= $from_ms "
+                "group by partition",
+                from_ms=from_ms,
+            )
+            until_ms = {row.partition: row.newest_ms for row in newest}
+            decisions = [
+                one
+                for one in recent_decisions(ledger, from_ms, _LAST)
+                if one[2] < until_ms.get(one[1], from_ms)  # those of the same millisecond are read from the brokers
+            ]
+            return Recorded(_snapshots(ledger, {}, None), decisions, until_ms)
+    except InvalidUsage:  # `run` has created no tables yet
+        return NOT_RECORDED
+
+
 def _snapshots(
     ledger: DuckLedger,
     reached: Mapping[ControlPartition, int],
@@ -72,13 +108,51 @@ def _snapshots(
         if ranges is not None and offset not in ranges.get(place, _ALL):
             continue
         newest[place] = max((era, offset), newest.get(place, (0, -2)))
-    found = {}
-    for (topic, partition), (era, offset) in newest.items():
-        condition = 'topic = $topic and partition = $partition and era = $era and "offset" = $offset'
-        values: dict[str, Value] = {"topic": topic, "partition": partition, "era": era, "offset": offset}
-        for row in ledger.rows(f"select body from snapshots where {condition} limit 1", **values):
-            found[topic, partition] = Snapshot(era, offset, row.body)
-    return found
+    is_newest, values = any_of(("topic", "partition", "era", '"offset"'), [(*at, *its) for at, its in newest.items()])
+    return {
+        (row.topic, row.partition): Snapshot(row.era, row.at_offset, row.body)
+        for row in ledger.rows(
+            f'select topic, partition, era, "offset" as at_offset, body from snapshots where {is_newest}', **values
+        )
+    }
+
+
+def recent_decisions(ledger: DuckLedger, from_ms: int, end_ms: int) -> Iterator[tuple[AnyDecision, int, int]]:
+    """Yield the recorded decisions that a view shows, with their partitions and the times of their publication.
+
+    Those are the newest `MOST_DECISIONS` of the kinds in `SHOWN`, and of each shard the newest one of any kind. The
+    decisions of a shard are in their order.
+
+    Args:
+        ledger: the open ledger.
+        from_ms: log time of the first publication (epoch ms), inclusive.
+        end_ms: log time of the last publication (epoch ms), inclusive.
+    """
+    period = "published_ms >= $from_ms and published_ms <= $end"
+    kinds = ", ".join(f"'{one.__struct_config__.tag}'" for one in SHOWN)
+    newest = ledger.rows(
+        f"select partition, shard, max(seq) as seq from decisions where {period} group by partition, shard",
+        from_ms=from_ms,
+        end=end_ms,
+    )
+    is_newest, values = any_of(("shard", "seq"), [(row.shard, row.seq) for row in newest])
+    query = f"""
+        with shown as (
+            select json, partition, published_ms, era, seq
+            from decisions
+            where {period} and kind in ({kinds})
+            order by published_ms desc, era desc, seq desc
+            limit {MOST_DECISIONS}
+        ),
+        newest as (select json, partition, published_ms, era, seq from decisions where {period} and {is_newest})
+        select json, partition, published_ms from (select * from shown union select * from newest) as found
+        order by era, seq
+    """
+    for text, partition, published_ms in ledger.stream(query, from_ms=from_ms, end=end_ms, **values):
+        try:
+            yield _decoder.decode(text), partition, published_ms
+        except UNREADABLE:  # of a newer version
+            continue
 
 
 def read_ledger(warehouse: Folder, topics: Topics, partitions: int, until_ms: int | None = None) -> LiveModel:
@@ -136,7 +210,7 @@ def model_of(
         era = eras.get(shard_of(*place), 1)
         begin = max(first.get(place, 0), ranges.get(place, _ALL).start + 1)
         model.put_shard(first_follower(place, partitions, signatures, snapshots.get(place), era, begin))
-    for decision, partition, published_ms in _decisions(ledger, last_ms - HISTORY_MS, end_ms):
+    for decision, partition, published_ms in recent_decisions(ledger, last_ms - HISTORY_MS, end_ms):
         model.note_decision(partition, decision, published_ms)
     model.refresh()
     refreshed_ms = model.now_ms
@@ -202,7 +276,10 @@ def first_follower(
 
 def _eras(ledger: DuckLedger, end_ms: int) -> dict[str, int]:
     """Return shard -> the newest era that decided until a moment."""
-    query = f"select {SHARD_SQL}, max(era) from decisions where published_ms <= $end group by 1"
+    query = (
+        f"select {SHARD_SQL}, max({ERA_SQL}) "
+        "from (select distinct shard from decisions where published_ms <= $end) as names group by 1"
+    )
     return {name: era for name, era in ledger.stream(query, end=end_ms) if era is not None}
 
 
@@ -213,18 +290,6 @@ def _refused(ledger: DuckLedger) -> dict[ControlPartition, dict[int, str]]:
     for topic, partition, offset, detail in ledger.stream(query, rule="signature"):
         refused.setdefault((topic, partition), {})[offset] = detail
     return refused
-
-
-def _decisions(ledger: DuckLedger, from_ms: int, end_ms: int) -> Iterator[tuple[AnyDecision, int, int]]:
-    query = (
-        "select json, partition, published_ms from decisions "
-        "where published_ms >= $from_ms and published_ms <= $end order by era, seq"
-    )
-    for text, partition, published_ms in ledger.stream(query, from_ms=from_ms, end=end_ms):
-        try:
-            yield _decoder.decode(text), partition, published_ms
-        except UNREADABLE:  # of a newer version
-            continue
 
 
 def _records(ledger: DuckLedger, place: ControlPartition, first: int, last: int) -> Iterator[Record]:

@@ -1,11 +1,12 @@
 """Snapshots: the state of every shard as rows of a Delta table, from which a lost checkpoint is restored."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
-from operator import or_
+from operator import and_, or_
+from typing import NamedTuple
 
 from delta.tables import DeltaTable
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as f
 
 from wakeroll.errors import InvalidUsage
@@ -23,43 +24,88 @@ from wakeroll_pipeline.recovery.initial_state import creator_of, place_of, read_
 from wakeroll_pipeline.runtime.deciding_queries import queries_of, topics_of
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.storage.place import Place
+
+
+class Taken(NamedTuple):
+    """Snapshots that were appended."""
+
+    shards: int
+    """Number of shards that have changed since their last snapshot."""
+    state_bytes: int
+    """Size of the states of all shards together."""
+
+
+class SnapshotWriter:
+    """Appends the states of shards to the table of snapshots. No other process may append to it meanwhile.
+
+    The table is read once. After that, this object knows which snapshots it has.
+    """
+
+    def __init__(self, spark: SparkSession, settings: Settings, number: int | None = None) -> None:
+        """Read which snapshots there are.
+
+        Args:
+            spark: a session.
+            settings: settings of the deployment.
+            number: number of the turn of this process, which has raised its fence; None: there are no fences.
+        """
+        self._spark = spark
+        self._path = path_of(settings.warehouse, SNAPSHOTS)
+        self._sink = ArrowSink(number)
+        snapshots = spark.read.format("delta").load(self._path.for_spark())
+        newest = snapshots.groupBy("topic", "partition", "era").agg(f.max("offset").alias("at")).collect()
+        self._newest = {(row.topic, row.partition, row.era): int(row["at"]) for row in newest}
+        """Topic, partition and era -> offset of the newest snapshot."""
+
+    def take(self, source: Settings) -> Taken:
+        """Append the state of each shard that has changed since its last snapshot.
+
+        The initial state of a restored shard is appended once too: a replay of its era starts there.
+
+        Args:
+            source: settings of the coordinator whose checkpoint has the states.
+
+        Raises:
+            Fenced: another process writes the tables.
+            InvalidUsage: there is no checkpoint with a committed batch.
+        """
+        states = read_states(self._spark, source)
+        moved = [
+            (shard, shard.offset, body)
+            for shard, body in states
+            if self._is_new((shard.topic, shard.partition), shard.era, shard.offset)
+        ]
+        rows = [*_begun(source, self._is_new), *moved]
+        _append(self._sink, self._path, rows)
+        for shard, offset, _ in rows:
+            stream = (shard.topic, shard.partition, shard.era)
+            self._newest[stream] = max(offset, self._newest.get(stream, _NONE))
+        return Taken(len(moved), sum(len(body) for _, body in states))
+
+    def _is_new(self, place: ControlPartition, era: int, offset: int) -> bool:
+        return offset > self._newest.get((*place, era), _NONE)
+
+
+_NONE = -2
+"""Below the offsets of all snapshots; -1 is that of a state before the first record."""
 
 
 def take_snapshots(spark: SparkSession, settings: Settings, number: int | None = None) -> int:
     """Append the state of each shard that has changed since its last snapshot; return the number of these shards.
 
-    The initial state of a restored shard is appended once too: a replay of its era starts there.
-
-    Args:
-        spark: a session.
-        settings: settings of the coordinator.
-        number: number of the turn of this process, which has raised its fence; None: there are no fences.
-
-    Raises:
-        Fenced: another process writes the tables.
-        InvalidUsage: there is no checkpoint with a committed batch.
+    The arguments and errors are those of `SnapshotWriter`, for one call.
     """
-    path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
-    snapshots = spark.read.format("delta").load(path)
-    newest = snapshots.groupBy("topic", "partition", "era").agg(f.max("offset").alias("at")).collect()
-    known = {(row.topic, row.partition, row.era): int(row["at"]) for row in newest}
-
-    def is_new(shard: Shard, offset: int) -> bool:
-        return offset > known.get((shard.topic, shard.partition, shard.era), -2)
-
-    moved = [(shard, shard.offset, body) for shard, body in read_states(spark, settings) if is_new(shard, shard.offset)]
-    begun = [(shard, offset, shard.body()) for shard, offset in _begun(settings) if is_new(shard, offset)]
-    _append(settings, [*begun, *moved], number)
-    return len(moved)
+    return SnapshotWriter(spark, settings, number).take(settings).shards
 
 
 def replace_snapshots(spark: SparkSession, settings: Settings, number: int | None = None) -> None:
     """Append the initial states of all shards, instead of the states after the same records.
 
     Raises:
-        Fenced: as `take_snapshots`.
+        Fenced: as `SnapshotWriter.take`.
     """
-    begun = [(shard, offset, shard.body()) for shard, offset in _begun(settings)]
+    begun = list(_begun(settings))
     same = [
         (f.col("topic") == shard.topic) & (f.col("partition") == shard.partition) & (f.col("offset") == offset)
         for shard, offset, _ in begun
@@ -67,10 +113,10 @@ def replace_snapshots(spark: SparkSession, settings: Settings, number: int | Non
     if same:
         path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
         DeltaTable.forPath(spark, path).delete(reduce(or_, same))
-        _append(settings, begun, number)
+        _append(ArrowSink(number), path_of(settings.warehouse, SNAPSHOTS), begun)
 
 
-def _append(settings: Settings, states: Iterable[tuple[Shard, int, bytes]], number: int | None) -> None:
+def _append(sink: ArrowSink, path: Place, states: Iterable[tuple[Shard, int, bytes]]) -> None:
     # Not with Spark, which copies a state several times in the driver's heap.
     rows = [
         SnapshotRow(
@@ -86,20 +132,28 @@ def _append(settings: Settings, states: Iterable[tuple[Shard, int, bytes]], numb
     ]
     if rows:
         with APPENDING:
-            ArrowSink(number).append(arrow_table(SnapshotRow, rows), path_of(settings.warehouse, SNAPSHOTS))
+            sink.append(arrow_table(SnapshotRow, rows), path)
 
 
-def _begun(settings: Settings) -> Iterator[tuple[Shard, int]]:
-    """Yield each restored shard in its initial state, and the offset before its first record."""
+def _begun(
+    settings: Settings, is_wanted: Callable[[ControlPartition, int, int], bool] = lambda *_: True
+) -> Iterator[tuple[Shard, int, bytes]]:
+    """Yield each restored shard in its initial state, the offset before its first record, and the encoded state.
+
+    Args:
+        settings: settings of the coordinator.
+        is_wanted: receives place, era and offset of a state, before that is decoded.
+    """
     for query in queries_of(settings):
         for name, its in read_restore(settings, query).shards.items():
             if its.body is None and its.era == 1:
                 continue  # a replica without a snapshot begins with the log, as the first coordinator did
-            place = place_of(name)
-            shard = Shard(
-                *place, settings.partitions, its.body, era=its.era, quiet_until=its.quiet_until, level=its.level
-            )
-            yield shard, its.offset - 1
+            place, offset = place_of(name), its.offset - 1
+            if is_wanted(place, its.era, offset):
+                shard = Shard(
+                    *place, settings.partitions, its.body, era=its.era, quiet_until=its.quiet_until, level=its.level
+                )
+                yield shard, offset, shard.body()
 
 
 def has_snapshots(settings: Settings) -> bool:
@@ -111,14 +165,7 @@ def newest_number(spark: SparkSession, settings: Settings) -> int | None:
     """Return the number of partitions of the newest snapshots that can be read; None if there are none."""
     if not has_snapshots(settings):
         return None
-    rows = (
-        spark.read.format("delta")
-        .load(path_of(settings.warehouse, SNAPSHOTS).for_spark())
-        .where(f.col("version").between(READABLE[0], READABLE[-1]) & f.col("topic").isin(*topics_of(settings)))
-        .groupBy("topic", "partition")
-        .agg(f.max_by("body", f.struct("era", "offset")).alias("body"))
-        .collect()
-    )
+    rows = _newest_rows(spark, settings, f.col("version").between(READABLE[0], READABLE[-1]))
     return max((number_of(bytes(row.body)) for row in rows), default=None)
 
 
@@ -128,18 +175,9 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
     Raises:
         InvalidUsage: the tables are missing, or the newest snapshots have another version.
     """
-    path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
     if not has_snapshots(settings):
         raise InvalidUsage(f"no table 'snapshots' in {settings.warehouse}; {NO_TABLES}")
-    newest = f.struct("era", "offset")
-    rows = (
-        spark.read.format("delta")
-        .load(path)
-        .where(f.col("topic").isin(*topics_of(settings)))
-        .groupBy("topic", "partition")
-        .agg(*(f.max_by(name, newest).alias(name) for name in ("era", "offset", "version", "body")))
-        .collect()
-    )
+    rows = _newest_rows(spark, settings, f.lit(True))
     if other := sorted({row.version for row in rows} - {*READABLE}):
         raise InvalidUsage(
             f"the newest snapshots have version {other[0]}, but this program reads versions {READABLE[0]} to "
@@ -148,6 +186,30 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
         )
     return {(row.topic, row.partition): row for row in rows}
 
+
+def _newest_rows(spark: SparkSession, settings: Settings, condition: Column) -> list[Row]:
+    """Return the newest snapshot of each shard of the deciding query, of those that meet a condition.
+
+    The first query finds its place, without the states; the second one reads the states of these places only.
+    """
+    snapshots = (
+        spark.read.format("delta")
+        .load(path_of(settings.warehouse, SNAPSHOTS).for_spark())
+        .where(condition & f.col("topic").isin(*topics_of(settings)))
+    )
+    newest = (
+        snapshots.groupBy("topic", "partition")
+        .agg(f.max(f.struct("era", "offset")).alias("at"))
+        .select(*_PLACE, "at.*")
+    )
+    found = [
+        reduce(and_, (f.col(name) == row[name] for name in (*_PLACE, "era", "offset"))) for row in newest.collect()
+    ]
+    rows = snapshots.where(reduce(or_, found)).collect() if found else []
+    return list({(row.topic, row.partition): row for row in rows}.values())
+
+
+_PLACE = ("topic", "partition")
 
 NO_TABLES = "name the --home of the deployment, or, if its tables are lost too, restore with --from-log"
 """Remedy for missing tables."""
