@@ -113,6 +113,17 @@ class DeadLetters:
             if scan is not None:
                 yield from self._open(scan)
 
+    def groups(self) -> list[str]:
+        """Return all groups that have a topic of dead letters, sorted: those of which a member has called `run`.
+
+        Raises:
+            NotReachable: no broker answers in time.
+        """
+        with self._answering():
+            topics = self._consumer.list_topics(timeout=self._timeout).topics
+        prefix = dead_letter_topic_of("")
+        return sorted(topic.removeprefix(prefix) for topic in topics if topic.startswith(prefix))
+
     def get(self, number: int) -> Letter:
         """Return one open letter.
 

@@ -205,6 +205,8 @@ def test_the_command_line_lists_shows_sends_and_drops(coordinator, group_id, top
     ("options", "sentence"),
     [
         (["--show", "9"], "has no open dead letter 9"),
+        ([], "has no topic of dead letters: there is no such group, or no member of it has called run; the groups"),
+        (["--drop", "all"], "has no topic of dead letters: there is no such group"),
         (["--drop", "x"], "'x' names no letters; write numbers like 3,7-9, or all"),
         (["--drop", "9-3"], "'9-3' must be an ascending range of at most 1000000 numbers"),
         (["--drop", "1", "--show", "1"], "--show, --resend and --drop exclude each other"),

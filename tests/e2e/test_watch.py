@@ -311,7 +311,10 @@ def pull_for(coordinator, group_id: str, queue: Queue) -> None:
 def test_brokers_that_do_not_answer_are_an_error_with_the_reason(tmp_path):
     settings = Settings(bootstrap="127.0.0.1:1", home=str(tmp_path))
 
-    with followed_brokers(settings) as brokers, pytest.raises(NotReachable, match=r"cannot read the log: .*127\.0"):
+    with (
+        followed_brokers(settings) as brokers,
+        pytest.raises(NotReachable, match=r"cannot read the log for 5 s; .*127\.0"),
+    ):
         brokers.wait_until_current(threading.Event(), patience_s=5)
 
 

@@ -41,6 +41,8 @@ By = Annotated[str | None, typer.Option("--by", help="Name of the operator, for 
 _SHOWN_BYTES = 4_096
 """Bytes of a value that `--show` prints."""
 _MOST_NUMBERS = 1_000_000
+_NAMED = 20
+"""Names of groups in the error about an unknown one."""
 
 
 def dlq(
@@ -63,6 +65,8 @@ def dlq(
         raise InvalidUsage("--to-origin is for --resend")
     connection = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, home=home).connection
     with DeadLetters(group, connection.bootstrap, kafka_config=connection.config) as letters:
+        if "all" in (resend, drop) or (show, resend, drop) == (None, None, None):
+            _refuse_unknown(group, letters.groups())
         if show is not None:
             _show(letters.get(show))
         elif resend is not None:
@@ -71,6 +75,15 @@ def dlq(
             out.print(f"dropped: {letters.drop(_numbers(drop), by=by)}")
         else:
             _list(group, letters.open(), limit)
+
+
+def _refuse_unknown(group: str, known: list[str]) -> None:
+    if group not in known:
+        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+        raise InvalidUsage(
+            f"group {group!r} has no topic of dead letters: there is no such group, or no member of it has called run; "
+            f"the groups that have one are: {', '.join(known[:_NAMED]) or 'none yet'}{more}"
+        )
 
 
 def _numbers(text: str) -> Numbers:

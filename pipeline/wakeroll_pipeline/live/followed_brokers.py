@@ -55,8 +55,9 @@ class FollowedBrokers:
             if self._follower.progress != progress:
                 progress, since_s = self._follower.progress, time.monotonic()
             elif time.monotonic() - since_s > patience_s:
-                reason = self.model.facts.trouble or f"no record was received for {patience_s:.0f} s"
-                raise NotReachable(f"cannot read the log: {reason}")
+                trouble = self.model.facts.trouble
+                reason = f"the last attempt: {trouble}" if trouble else "no record was received"
+                raise NotReachable(f"cannot read the log for {patience_s:.0f} s; {reason}")
         self.model.refresh()  # the queries need to know the topics of the groups
         self._queries.query()
         self.model.refresh()
