@@ -16,6 +16,7 @@ from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.decision_log import DecisionLog
 from wakeroll.errors import InvalidUsage, WakerollError
+from wakeroll.expectations import problem_in
 from wakeroll.group_summary import History
 from wakeroll.kafka_groups import KafkaGroups
 from wakeroll.keys import key_to_sign, read_keys
@@ -289,4 +290,4 @@ def _configure(group_id: str, by: str, settings: Mapping[str, Any]) -> Configure
     try:
         return msgspec.convert({"type": "configure", "group_id": group_id, "by": by, **settings}, Configure)
     except msgspec.ValidationError as error:
-        raise InvalidUsage(f"a setting is not valid: {error}") from None
+        raise InvalidUsage(problem_in(settings, Configure) or f"a setting is not valid: {error}") from None

@@ -10,13 +10,13 @@ from typing import Any, cast
 import msgspec
 
 from wakeroll.errors import InvalidUsage
+from wakeroll.expectations import problem_of, shown
 from wakeroll.topic_filters import Sql92
 from wakeroll_model.client import Preferences
 from wakeroll_model.events import Heartbeat, Policy, Subscription
 from wakeroll_model.queue import ClientId, GroupId, Queue, TopicName
 from wakeroll_model.records import UNREADABLE
 
-_MOST_SHOWN = 200
 LONGEST_S = 24 * 3_600
 """Longest commit interval in seconds, one day; a larger value is probably a mistake in the unit."""
 
@@ -29,10 +29,8 @@ def checked(name: str, value: object, declared: Any) -> Any:
     """
     try:
         return msgspec.convert(value, declared)
-    except msgspec.ValidationError as error:
-        raise InvalidUsage(f"{name} is {shown(value)}: {str(error)[:1].lower()}{str(error)[1:]}") from None
-    except RecursionError:
-        raise InvalidUsage(f"{name} is {shown(value)}") from None
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InvalidUsage(problem_of(name, value, declared, error)) from None
 
 
 def json_object(name: str, text: str) -> dict[str, Any]:
@@ -45,15 +43,6 @@ def json_object(name: str, text: str) -> dict[str, Any]:
         return msgspec.json.decode(text, type=dict[str, Any])
     except UNREADABLE as error:
         raise InvalidUsage(f"{name} is {shown(text)}; it must be a JSON object ({error})") from None
-
-
-def shown(value: object) -> str:
-    """Return a value as text of at most 200 characters, in one line, for an error message."""
-    try:
-        text = repr(value)
-    except RecursionError:
-        return f"a {type(value).__name__} that is nested too deeply"
-    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 def group_id_of(group_id: str) -> str:

@@ -8,6 +8,7 @@ import msgspec
 from confluent_kafka import Message
 
 from wakeroll.errors import InvalidUsage
+from wakeroll.expectations import problem_of
 from wakeroll_model.events import Arrival
 from wakeroll_model.filters import ParsedSubscription, matches, tags_code
 from wakeroll_model.filters.matching import TAGS_PROPERTY
@@ -89,5 +90,4 @@ def _check(name: str, value: object, declared: Any) -> None:
     try:
         msgspec.convert(value, declared)
     except msgspec.ValidationError as error:
-        sentence = str(error).partition(" - at ")[0]
-        raise InvalidUsage(f"{name} is {reprlib.repr(value)}: {sentence[:1].lower()}{sentence[1:]}") from None
+        raise InvalidUsage(problem_of(name, value, declared, error)) from None

@@ -16,6 +16,7 @@ from msgspec import Meta
 from wakeroll.client_properties import read_properties
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage
+from wakeroll.expectations import problem_in
 from wakeroll.keys import read_keys
 from wakeroll_model import config
 from wakeroll_model.signing import Keys
@@ -374,7 +375,7 @@ def load(environment: Mapping[str, str], file: Path | None = None, **given: Any)
     try:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidSettings(f"invalid setting: {error}") from error
+        raise InvalidSettings(f"invalid setting: {problem_in(values, Settings, strict=False) or error}") from error
     for smaller, larger in _NOT_ABOVE:
         if getattr(settings, smaller) > getattr(settings, larger):
             raise InvalidSettings(

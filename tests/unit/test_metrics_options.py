@@ -38,4 +38,4 @@ def test_an_impossible_port_is_refused(wakeroll):
     code, _, said = wakeroll("observe", "--bootstrap", "127.0.0.1:1", "--metrics-port", "70000")
 
     assert code == 2
-    assert "invalid setting: Expected `int` <= 65534 - at `$.metrics_port`" in said
+    assert "invalid setting: metrics_port is 70000; it must be a whole number from 0 to 65534" in said

@@ -129,7 +129,7 @@ def test_an_unknown_format_is_refused():
 
     assert (done.returncode, done.stderr) == (
         2,
-        "wakeroll: invalid setting: Invalid enum value 'xml' - at `$.log_format`\n",
+        "wakeroll: invalid setting: log_format is 'xml'; it must be json or text\n",
     )
 
 

@@ -50,17 +50,21 @@ def test_a_tag_and_each_property_is_a_header():
     [
         (None, {}, "tags is None; it must be text, or empty for no tag"),
         (b"paid", {}, "tags is b'paid'; it must be text"),
-        ("x" * 4_097, {}, r"tags is 'xxxxx+\.\.\.x+': expected `str` of length <= 4096"),
+        ("x" * 4_097, {}, r"tags is 'xxxxx+\.\.\.; it must be text of at most 4096 characters"),
         ("\ud800", {}, r"'\\ud800' cannot be encoded in UTF-8: surrogates not allowed"),
         ("", ["region"], r"properties is \['region'\]; it must map names to text"),
-        ("", {"region": 7}, r"property 'region' is {'region': 7}: expected `str`, got `int`"),
-        ("", {7: "EU"}, r"property 7 is {7: 'EU'}: expected `str`"),
+        ("", {"region": 7}, r"property 'region' is {'region': 7}; each value must be text"),
+        ("", {7: "EU"}, r"property 7 is {7: 'EU'}; each name must be text"),
         ("", {"": "EU"}, "a property is named ''; it must have a name, and the tag is passed in tags="),
         ("", {"TAGS": "paid"}, "a property is named 'TAGS'; .* the tag is passed in tags="),
-        ("", {"x" * 256: "EU"}, "property 'xxx.*expected `str` of length <= 255"),
-        ("", {"region": "x" * 4_097}, "property 'region' is .*expected `str` of length <= 4096"),
+        ("", {"x" * 256: "EU"}, "property 'xxx.*; each name must be text of at most 255 characters"),
+        ("", {"region": "x" * 4_097}, "property 'region' is .*; each value must be text of at most 4096 characters"),
         ("", {"region": "\ud800"}, r"'\\ud800' cannot be encoded"),
-        ("", {f"p{number}": "" for number in range(257)}, "properties is {.*: expected `object` of length <= 256"),
+        (
+            "",
+            {f"p{number}": "" for number in range(257)},
+            "properties is {.*; it must be .* at most 256 entries",
+        ),
     ],
 )
 def test_what_cannot_be_told_is_refused_before_it_is_sent(tags, properties, sentence):

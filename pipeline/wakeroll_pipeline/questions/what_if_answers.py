@@ -6,6 +6,8 @@ from typing import Any
 from msgspec import structs
 
 from wakeroll.errors import InvalidUsage
+from wakeroll.expectations import problem_in
+from wakeroll_model.events import Configure
 from wakeroll_model.strategies import StrategyError, find
 from wakeroll_model.what_if import Prediction, Situation, Variation
 
@@ -14,8 +16,10 @@ def alternatives(change: Variation, strategies: Sequence[str]) -> list[Variation
     """Return one change per strategy, or the change alone without any.
 
     Raises:
-        InvalidUsage: there is no such strategy; the message names the existing ones.
+        InvalidUsage: there is no such strategy, or a setting is not valid; the message names those that are.
     """
+    if problem := problem_in(change.settings, Configure):
+        raise InvalidUsage(problem)
     for strategy in strategies:
         try:
             find(strategy)
