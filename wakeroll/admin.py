@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -48,7 +48,7 @@ class Admin:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: str | Iterable[str],
         *,
         kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
@@ -58,7 +58,7 @@ class Admin:
         """Connect.
 
         Args:
-            bootstrap: ``host:port[,host:port]`` of the brokers.
+            bootstrap: ``host:port[,host:port]`` of the brokers, or a list of such addresses.
             kafka_config: more librdkafka settings, for example for the login.
             prefix: prefix of the control plane's topic names.
             keys: file with the operator's key, which signs requests; None: the development key, which a deployment with
@@ -70,7 +70,7 @@ class Admin:
             NotReachable: no broker answered in time, or it has no control plane.
         """
         self._process = OwnProcess("Admin")
-        self._connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
+        self._connection = Connection(argument_checks.addresses_of(bootstrap), kafka_config or {}, Topics(prefix))
         self._timeout = connect_timeout
         self._keys = read_keys(keys)
         self._consumer = self._connection.operators_consumer()

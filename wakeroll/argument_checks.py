@@ -54,6 +54,22 @@ def group_id_of(group_id: str) -> str:
     return cast(str, checked("group_id", group_id, GroupId))
 
 
+def addresses_of(bootstrap: str | Iterable[str]) -> str:
+    """Return the addresses of the brokers as one text: ``host:port[,host:port]``; `Connection` checks each of them.
+
+    Raises:
+        InvalidUsage: the argument is neither text nor a list of texts.
+    """
+    if isinstance(bootstrap, str):
+        return bootstrap
+    addresses = list(bootstrap) if isinstance(bootstrap, list | tuple | set | frozenset) else [None]
+    if not all(isinstance(address, str) for address in addresses):
+        raise InvalidUsage(
+            f"bootstrap is {shown(bootstrap)}; it must be host:port[,host:port], or a list of such addresses"
+        )
+    return ",".join(map(str, addresses))
+
+
 def client_id_of(client_id: str | None) -> str:
     """Return the client's name, or generate one of host, process id and random digits: ``host@4711@1f0c9a2e``.
 

@@ -43,7 +43,9 @@ class AsyncConsumer:
     ...             print(message.value())
     """
 
-    def __init__(self, group_id: str, topics: Iterable[str] | dict[str, str], bootstrap: str, **settings: Any) -> None:
+    def __init__(
+        self, group_id: str, topics: Iterable[str] | dict[str, str], bootstrap: str | Iterable[str], **settings: Any
+    ) -> None:
         """Prepare; ``async with`` joins the group. The arguments are those of `Consumer`."""
         self._make = functools.partial(Consumer, group_id, topics, bootstrap, **settings)
         self._consumer: Consumer | None = None

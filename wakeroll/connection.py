@@ -119,7 +119,7 @@ class Connection:
         if named != self.bootstrap:
             raise InvalidUsage(
                 f"the Kafka settings name bootstrap.servers {named!r}, but bootstrap is {self.bootstrap!r}; name the "
-                "brokers once, by --bootstrap or bootstrap="
+                "brokers once"
             )
 
     @property

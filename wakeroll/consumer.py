@@ -69,7 +69,7 @@ class Consumer:
         self,
         group_id: str,
         topics: Iterable[str] | Mapping[str, str],
-        bootstrap: str,
+        bootstrap: str | Iterable[str],
         *,
         client_id: str | None = None,
         consume_from: Policy = "last",
@@ -95,7 +95,7 @@ class Consumer:
             topics: names, or a mapping of name to filter: tags like ``"paid || refunded"``, or `Sql92`. Only messages
                 that match are delivered; the tag and the properties of a message are its headers, as `Producer` writes
                 them. A message that does not match counts as processed.
-            bootstrap: ``host:port[,host:port]`` of the brokers.
+            bootstrap: ``host:port[,host:port]`` of the brokers, or a list of such addresses.
             client_id: this member's name, unique among all consumers; generated if omitted.
             consume_from: where to start a queue that the group has not read yet: ``last``, ``first`` or ``timestamp``.
                 Topics and queues that are created after the subscription are read from their first message.
@@ -140,7 +140,9 @@ class Consumer:
             weight=weight,
         )
         client_keys = () if keys is None else (client_key_for(read_keys(keys).clients, group_id),)
-        connection = Connection(bootstrap, kafka_config or {}, Topics(prefix), client_keys)
+        connection = Connection(
+            argument_checks.addresses_of(bootstrap), kafka_config or {}, Topics(prefix), client_keys
+        )
         with ExitStack() as undo:
             outbox = Outbox(connection, group_id)  # first, because a producer needs 55 ms to connect
             undo.callback(outbox.close)

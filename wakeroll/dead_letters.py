@@ -77,7 +77,7 @@ class DeadLetters:
     def __init__(
         self,
         group_id: str,
-        bootstrap: str,
+        bootstrap: str | Iterable[str],
         *,
         kafka_config: KafkaConfig | None = None,
         connect_timeout: float = 10.0,
@@ -86,7 +86,7 @@ class DeadLetters:
 
         Args:
             group_id: the group.
-            bootstrap: ``host:port[,host:port]`` of the brokers.
+            bootstrap: ``host:port[,host:port]`` of the brokers, or a list of such addresses.
             kafka_config: more librdkafka settings, for example for the login.
             connect_timeout: seconds to wait for each answer of a broker.
 
@@ -98,7 +98,7 @@ class DeadLetters:
         self._retry_topic = retry_topic_of(group_id)
         self._timeout = connect_timeout
         self._process = OwnProcess("DeadLetters")
-        self._connection = Connection(bootstrap, kafka_config or {}, Topics())
+        self._connection = Connection(argument_checks.addresses_of(bootstrap), kafka_config or {}, Topics())
         self._consumer = self._connection.operators_consumer()
         self._positions = Positions(self._consumer, connect_timeout)
 

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
 
-from wakeroll.argument_checks import checked
+from wakeroll.argument_checks import addresses_of, checked
 from wakeroll.broker_check import look
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics, close_producer, is_legal
@@ -51,7 +51,7 @@ class Producer:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: str | Iterable[str],
         *,
         kafka_config: KafkaConfig | None = None,
         prefix: str = "wakeroll",
@@ -60,7 +60,7 @@ class Producer:
         """Connect.
 
         Args:
-            bootstrap: ``host:port[,host:port]`` of the brokers.
+            bootstrap: ``host:port[,host:port]`` of the brokers, or a list of such addresses.
             kafka_config: more librdkafka settings, for example for the login or for compression.
             prefix: prefix of the control plane's topic names.
             connect_timeout: seconds to wait for a broker.
@@ -69,7 +69,7 @@ class Producer:
             InvalidUsage: an argument is not valid.
             NotReachable: no broker answered in time, or it has no control plane.
         """
-        connection = Connection(bootstrap, kafka_config or {}, Topics(prefix))
+        connection = Connection(addresses_of(bootstrap), kafka_config or {}, Topics(prefix))
         self._process = OwnProcess("Producer")
         self._producer = connection.message_producer()
         look(connection, (), connect_timeout, rights=("Describe", "Describe"))

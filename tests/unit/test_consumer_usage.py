@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from wakeroll import Consumer, InvalidUsage, NotReachable, Sql92, argument_checks
+from wakeroll import Admin, Consumer, DeadLetters, InvalidUsage, NotReachable, Producer, Sql92, argument_checks
 
 NOWHERE = "127.0.0.1:1"
 
@@ -35,6 +35,14 @@ def nested(depth: int) -> dict[str, object]:
         ({"topics": {"orders": b"paid"}}, r"the expression of orders is b'paid'; it must be text"),
         ({"topics": {"orders": "||"}}, r"cannot parse the expression of orders: "),
         ({"topics": {"orders": Sql92("amount >")}}, r"cannot parse the expression of orders: "),
+        ({"bootstrap": []}, r"bootstrap is empty; it must name a broker"),
+        ({"bootstrap": [NOWHERE, "a"]}, r"bootstrap is '127\.0\.0\.1:1,a'; it must be host:port"),
+        (
+            {"bootstrap": [NOWHERE, 7]},
+            r"bootstrap is \['127\.0\.0\.1:1', 7\]; it must be .*, or a list of such addresses",
+        ),
+        ({"bootstrap": 9092}, r"bootstrap is 9092; it must be host:port\[,host:port\], or a list of such addresses"),
+        ({"bootstrap": None}, r"bootstrap is None; it must be"),
         ({"bootstrap": ""}, r"bootstrap is empty; it must name a broker, like 'localhost:9092'"),
         ({"consume_from": "newest"}, r"consume_from is 'newest'; it must be first, last or timestamp"),
         ({"consume_from": "timestamp"}, r"'timestamp' requires a time in epoch ms"),
@@ -92,3 +100,11 @@ def test_topics_may_carry_an_expression():
     assert argument_checks.subscriptions_of({"orders": "TagA || TagB"})[0].expression == "TagA || TagB"
     by_properties = argument_checks.subscriptions_of({"orders": Sql92("amount > 10")})[0]
     assert (by_properties.expression, by_properties.expression_type) == ("amount > 10", "SQL92")
+
+
+@pytest.mark.parametrize("addresses", [[NOWHERE, "127.0.0.1:2"], (NOWHERE, "127.0.0.1:2"), f"{NOWHERE},127.0.0.1:2"])
+@pytest.mark.parametrize("kind", [Producer, Admin, DeadLetters, Consumer])
+def test_brokers_may_be_named_in_a_list_as_in_other_clients(kind, addresses):
+    arguments = {Consumer: ("billing", ["orders"]), DeadLetters: ("billing",)}.get(kind, ())
+    with pytest.raises(NotReachable, match=r"no Kafka broker answered at 127\.0\.0\.1:1,127\.0\.0\.1:2 "):
+        kind(*arguments, addresses, connect_timeout=0.5).groups()
