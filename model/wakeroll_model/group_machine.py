@@ -175,6 +175,7 @@ def _compare_again(turn: Turn) -> Outcome:
 def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
     """Compute a new target for all pending requests, unless the last target is younger than the settle interval.
 
+    From level 3 on, the first member of a group that was empty does not wait.
     `triggers`: the requests of this event; others may wait for the settle interval to pass.
 
     A route or the timer takes effect only if the target differs; every other trigger always begins a new epoch.
@@ -184,7 +185,8 @@ def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
         group.request_target(trigger, turn.cause)
     if not group.pending:
         return NOTHING
-    if group.retargeted_ms >= 0 and now_ms - group.retargeted_ms < group.settings.settle_ms:
+    is_settling = group.retargeted_ms >= 0 and now_ms - group.retargeted_ms < group.settings.settle_ms
+    if is_settling and not _is_first(turn, triggers):
         group.remind(group.retargeted_ms + group.settings.settle_ms)
         return NOTHING
     sharing = sharing_of(group)
@@ -219,6 +221,12 @@ def _retarget(turn: Turn, triggers: Iterable[Trigger]) -> Outcome:
     )
     followed = combined(sharing.follow_target(turn), sending(assignments.without_settings(group)))
     return combined(followed, sending(differing_filters.review(turn))) if turn.level >= 3 else followed
+
+
+def _is_first(turn: Turn, triggers: Iterable[Trigger]) -> bool:
+    """Return whether a member joins a group that was empty: nobody else is there whose target could change again."""
+    group = turn.group
+    return turn.level >= 3 and "join" in triggers and len(group.members) == 1 and not group.target
 
 
 def _next_due_ms(turn: Turn) -> int:

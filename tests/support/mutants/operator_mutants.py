@@ -20,7 +20,7 @@ M = Mutant
 MUTANTS = (
     # --- the target ---
     M("no settle interval", "There is at most one new target in a settle interval.", "group_machine",
-      "    if group.retargeted_ms >= 0 and now_ms - group.retargeted_ms < group.settings.settle_ms:", "    if False:", {**ROUTES, "settle_ms": 3_000}),
+      "    if is_settling and not _is_first(turn, triggers):", "    if False:", {**ROUTES, "settle_ms": 3_000}),
     M("routes are not looked at", "Queues that are added or removed change the target.", "group_machine",
       'combined(topic_changes.follow(turn, event), Outcome(triggers=("route",)))', "topic_changes.follow(turn, event)", ROUTES),
     M("a removed queue stays", "A queue that is gone is nobody's.", "known_routes",
