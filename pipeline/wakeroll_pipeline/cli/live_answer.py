@@ -1,5 +1,6 @@
 """Answers from Kafka: the newest snapshots of the tables, if there are any, then the control topics to their ends."""
 
+import gc
 import logging
 import threading
 import time
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 
 _NAMED = 20
 """Names of groups in the error about an unknown one."""
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Let Python not search for unreachable objects meanwhile: with 100,000 members, this takes half of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextmanager

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 from rich.table import Table
+from rich.text import Text
 
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.shard import Shard
-from wakeroll_pipeline.cli.live_answer import live_model, print_age, provenance, tick_of
+from wakeroll_pipeline.cli.live_answer import live_model, print_age, provenance, tick_of, without_collections
 from wakeroll_pipeline.cli.open_ledger import ledger
 from wakeroll_pipeline.cli.options import (
     AsJson,
@@ -21,7 +22,8 @@ from wakeroll_pipeline.cli.options import (
     Prefix,
     settings_of,
 )
-from wakeroll_pipeline.cli.output import Output, clock_text, seconds_text, write_document
+from wakeroll_pipeline.cli.output import MOST_FRAMED, Output, aligned, clock_text, seconds_text, write_document
+from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.settings import Settings
 
 out = Output()
@@ -68,9 +70,14 @@ def state(
         prefix=prefix,
         home=home,
     )
-    if settings.bootstrap:
-        _live(settings, as_json)
-        return
+    with without_collections():
+        if settings.bootstrap:
+            _live(settings, as_json)
+        else:
+            _recorded(settings, engine, as_json)
+
+
+def _recorded(settings: Settings, engine: Engine, as_json: bool) -> None:
     from wakeroll_pipeline.ledger.archived_log import shards_of
 
     with ledger(settings, out, engine) as opened:
@@ -80,7 +87,7 @@ def state(
     if as_json:
         write_document({"source": "ledger", "at_ms": at_ms, "members": rows})
         return
-    out.print(_table(len(shards), rows))
+    _write(len(shards), rows)
     age = "no tick is recorded yet" if at_ms is None else f"{seconds_text(now_ms() - at_ms)} ago"
     out.print(f"as of the end of the recorded log: {clock_text(at_ms)}, {age}")
 
@@ -95,7 +102,7 @@ def _live(settings: Settings, as_json: bool) -> None:
     if as_json:
         write_document({"at_ms": tick_ms, "members": rows, **provenance(health, tick_ms)})
         return
-    out.print(_table(len(shards), rows))
+    _write(len(shards), rows)
     print_age(health, tick_ms, out)
 
 
@@ -122,18 +129,31 @@ def members_of(shard: Shard) -> Iterator[MemberState]:
             )
 
 
-def _table(shards: int, rows: Sequence[MemberState]) -> Table:
-    table = Table(title=f"state of {shards} shards")
-    for name in ("shard", "group", "epoch", "client", "instance", "topics"):
-        table.add_column(name)
-    for name in ("queues", "shown epoch", "sent epoch", "silent for"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        head = (row.shard, row.group_id, str(row.epoch))
-        if row.client_id is None or row.instance_id is None or row.silent_ms is None:
-            table.add_row(*head, "-")
-            continue
-        counts = (row.queues, row.shown_epoch, row.sent_epoch)
-        names = (row.client_id, row.instance_id[:8], ", ".join(row.topics))
-        table.add_row(*head, *names, *map(str, counts), seconds_text(row.silent_ms))
-    return table
+def _write(shards: int, rows: Sequence[MemberState]) -> None:
+    texts = list(map(_texts, rows))
+    title, heads = f"state of {shards} shards", (*_NAMES, *_NUMBERS)
+    if len(texts) > MOST_FRAMED:
+        out.print(title)
+        for line in aligned(heads, texts, _NUMBERS):
+            print(line)
+        return
+    table = Table(title=title)
+    for name in heads:
+        table.add_column(name, justify="right" if name in _NUMBERS else "left")
+    for row in texts:
+        table.add_row(*map(Text, row))
+    out.print(table)
+
+
+_NAMES = ("shard", "group", "epoch", "client", "instance", "topics")
+_NUMBERS = ("queues", "shown epoch", "sent epoch", "silent for")
+
+
+def _texts(row: MemberState) -> Sequence[str]:
+    """Return the texts of a row of the table."""
+    head = (row.shard, row.group_id, str(row.epoch))
+    if row.client_id is None or row.instance_id is None or row.silent_ms is None:
+        return *head, "-", "", "", "", "", "", ""
+    counts = (row.queues, row.shown_epoch, row.sent_epoch)
+    names = (row.client_id, row.instance_id[:8], ", ".join(row.topics))
+    return *head, *names, *map(str, counts), seconds_text(row.silent_ms)

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage, missing_extra
-from wakeroll_pipeline.cli.live_answer import followed, unknown_group
+from wakeroll_pipeline.cli.live_answer import followed, unknown_group, without_collections
 from wakeroll_pipeline.cli.open_ledger import warehouse_of
 from wakeroll_pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from wakeroll_pipeline.cli.output import Output
@@ -67,11 +67,13 @@ def watch(
         watched = _Watched(brokers.model, group)
         if out.is_terminal and not out.is_dumb_terminal and not once and not as_json:
             _show(watched, stop)
-        elif brokers.wait_until_current(stop):
-            if once:
-                _print_once(watched, as_json)
-            else:
-                _stream(watched, as_json, stop)
+            return
+        with without_collections():
+            is_current = brokers.wait_until_current(stop)
+        if is_current and once:
+            _print_once(watched, as_json)
+        elif is_current:
+            _stream(watched, as_json, stop)
 
 
 def _leave(_number: int) -> NoReturn:
@@ -109,7 +111,7 @@ def _archived(settings: Settings) -> "LiveModel":
         from wakeroll_pipeline.live.ledger_reader import read_ledger
     except ModuleNotFoundError as missing:
         raise missing_extra("reading the tables", "ask", missing) from None
-    with out.status("reading"):
+    with out.status("reading"), without_collections():
         model = read_ledger(warehouse, Topics(settings.prefix), settings.partitions)
     model.facts = msgspec.structs.replace(model.facts, age_ms=max(now_ms() - model.now_ms, 0))
     return model
