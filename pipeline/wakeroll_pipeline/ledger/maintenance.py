@@ -8,7 +8,7 @@ files that no kept version needs.  So a crash is harmless at any point: the next
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import Lock
@@ -18,9 +18,11 @@ from pyspark.sql import SparkSession
 
 from wakeroll.epoch_ms import now_ms
 from wakeroll_model.rows import SNAPSHOTS, TABLES, Table
+from wakeroll_pipeline.ledger.delta_files import open_delta
 from wakeroll_pipeline.ledger.retention import DAY_MS, Past, forget, past_of
 from wakeroll_pipeline.ledger.tables import path_of
 from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.storage.parquet_files import HOOKS, STATES
 from wakeroll_pipeline.storage.place import Place
 
 APPENDING = Lock()
@@ -42,6 +44,8 @@ _CONFS = {
 }
 
 Step = Callable[[], None]
+Work = Callable[[SparkSession, Place], None]
+"""Maintains the table in a folder."""
 Report = Callable[[str, float, bool], None]
 """Receives the name of a step, its duration in seconds, and whether it succeeded."""
 
@@ -87,15 +91,15 @@ class Upkeep:
         self._round_s = now_s + settings.upkeep_interval_ms / 1_000
         if now_s >= self._forget_s:
             self._steps.append(("find old rows", self._find_old))
-        self._steps += self._of_each_table("compact", compact)
+        self._steps += self._of_each_table("compact", compact, {SNAPSHOTS: compact_states})
         if now_s >= self._clean_s:
             self._clean_s = now_s + settings.keep_versions_ms / 1_000
             self._steps += self._of_each_table("clean", clean)
 
-    def _of_each_table(self, what: str, do: Callable[[SparkSession, Place], None]) -> list[tuple[str, Step]]:
+    def _of_each_table(self, what: str, do: Work, others: Mapping[Table, Work] = {}) -> list[tuple[str, Step]]:
         def look_after(table: Table) -> None:
             with _alone_with(table):
-                do(self._spark, path_of(self._settings.warehouse, table))
+                others.get(table, do)(self._spark, path_of(self._settings.warehouse, table))
 
         return [(f"{what} {table.name}", partial(look_after, table)) for table in TABLES.values()]
 
@@ -134,6 +138,20 @@ def _alone_with(table: Table) -> AbstractContextManager[object]:
 def compact(spark: SparkSession, path: Place) -> None:
     """Merge small files into larger ones; the rows do not change."""
     DeltaTable.forPath(spark, path.for_spark()).optimize().executeCompaction()
+
+
+def compact_states(_spark: SparkSession, path: Place) -> None:
+    """Merge small files of states into larger ones; the rows do not change.
+
+    Not with Spark, which would read and write all states of a file at once, in the driver's heap.
+    """
+    open_delta(path).optimize.compact(
+        target_size=_FILE_OF_STATES, max_concurrent_tasks=1, writer_properties=STATES, post_commithook_properties=HOOKS
+    )
+
+
+_FILE_OF_STATES = 8 * 1024 * 1024
+"""Size of a file of states (bytes), of some 100 MB of states. Spark copies those that stay when it deletes old rows."""
 
 
 def clean(spark: SparkSession, path: Place) -> None:

@@ -67,8 +67,9 @@ def join(spark: SparkSession, settings: Settings) -> dict[str, int]:
             return eras
         log.warning("%s: replica %r begins again, with the newest snapshots", reason, settings.replica)
     places = partitions_of(settings)
-    logs = Cluster(settings.connection).all_offsets(places)
     snapshots = newest_snapshots(spark, settings) if has_snapshots(settings) else {}
+    # The ends come after the snapshots, which others append meanwhile: else a new one could be behind its log's end.
+    logs = Cluster(settings.connection).all_offsets(places)
     shards = {
         name_of(place): _beginning(
             place, _Found(snapshots.get(place), Log(*logs[place]), reached.get(shard_of(*place), NOTHING))

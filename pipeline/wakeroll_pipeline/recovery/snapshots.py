@@ -24,6 +24,7 @@ from wakeroll_pipeline.recovery.initial_state import creator_of, place_of, read_
 from wakeroll_pipeline.runtime.deciding_queries import queries_of, topics_of
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+from wakeroll_pipeline.storage.parquet_files import STATES
 from wakeroll_pipeline.storage.place import Place
 
 
@@ -52,7 +53,7 @@ class SnapshotWriter:
         """
         self._spark = spark
         self._path = path_of(settings.warehouse, SNAPSHOTS)
-        self._sink = ArrowSink(number)
+        self._sink = ArrowSink(number, STATES)
         snapshots = spark.read.format("delta").load(self._path.for_spark())
         newest = snapshots.groupBy("topic", "partition", "era").agg(f.max("offset").alias("at")).collect()
         self._newest = {(row.topic, row.partition, row.era): int(row["at"]) for row in newest}
@@ -113,7 +114,7 @@ def replace_snapshots(spark: SparkSession, settings: Settings, number: int | Non
     if same:
         path = path_of(settings.warehouse, SNAPSHOTS).for_spark()
         DeltaTable.forPath(spark, path).delete(reduce(or_, same))
-        _append(ArrowSink(number), path_of(settings.warehouse, SNAPSHOTS), begun)
+        _append(ArrowSink(number, STATES), path_of(settings.warehouse, SNAPSHOTS), begun)
 
 
 def _append(sink: ArrowSink, path: Place, states: Iterable[tuple[Shard, int, bytes]]) -> None:

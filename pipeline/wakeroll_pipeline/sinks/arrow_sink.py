@@ -6,11 +6,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from wakeroll_pipeline.sinks.table_fence import APPLICATION, HOOKS, opened, refuse_other
+from wakeroll_pipeline.sinks.table_fence import APPLICATION, opened, refuse_other
+from wakeroll_pipeline.storage.parquet_files import HOOKS, SMALL_VALUES
 from wakeroll_pipeline.storage.place import Folder, Place
-
-COMPRESSION = WriterProperties(compression="ZSTD", compression_level=3)
-"""Half of Snappy's bytes of a state, and a fifth of those of heartbeats, in the same time (docs/decisions/0031)."""
 
 
 class ArrowSink:
@@ -19,14 +17,16 @@ class ArrowSink:
     It keeps the state of each table's log, so an append reads only the log entries that are new.
     """
 
-    def __init__(self, number: int | None = None) -> None:
+    def __init__(self, number: int | None = None, properties: WriterProperties = SMALL_VALUES) -> None:
         """Begin; each table is opened by its first append.
 
         Args:
             number: number of the turn of this process, which has raised its fence on the tables; None: there are no
                 fences.
+            properties: of the Parquet files.
         """
         self._number = number
+        self._properties = properties
         self._lock = threading.Lock()
         self._tables: dict[Place, DeltaTable] = {}
 
@@ -47,7 +47,9 @@ class ArrowSink:
         place = Place.of(path)
         table = self._newest(place)
         if self._number is None:
-            write_deltalake(table, rows, mode="append", writer_properties=COMPRESSION, post_commithook_properties=HOOKS)
+            write_deltalake(
+                table, rows, mode="append", writer_properties=self._properties, post_commithook_properties=HOOKS
+            )
             return
         refuse_other(table, place, self._number)
         commit = CommitProperties(app_transactions=[Transaction(APPLICATION, self._number)])
@@ -56,7 +58,7 @@ class ArrowSink:
                 table,
                 rows,
                 mode="append",
-                writer_properties=COMPRESSION,
+                writer_properties=self._properties,
                 commit_properties=commit,
                 post_commithook_properties=HOOKS,
             )

@@ -17,12 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from wakeroll.errors import WakerollError
 from wakeroll_model.turn_number import generation_of
 from wakeroll_pipeline.storage.cause_trees import in_one_line
+from wakeroll_pipeline.storage.parquet_files import HOOKS
 from wakeroll_pipeline.storage.place import Place
 from wakeroll_pipeline.storage.small_files import StorageFailed
 
@@ -35,8 +36,6 @@ _GENERATIONS = "wakeroll.leases"
 _ATTEMPTS = 50
 """Commits of others that may get ahead of a fence; an earlier writer makes one per batch."""
 
-HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""`wakeroll_pipeline.ledger.maintenance` cleans the log."""
 # Of a store that does not answer. By default ten requests fail, within a few seconds.
 _RETRIES = {"max_retries": "1000", "retry_timeout": "60s"}
 
