@@ -6,21 +6,23 @@ from functools import partial
 
 import pytest
 from msgspec import structs
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from tests.support.systems.deployment import Log, deploy, replayed, told, written
 from tests.support.systems.replicas import coordinator, log_of, publications, replica_of
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import add_key, new_key
+from wakeroll_model.partitioner import ControlPartition
 from wakeroll_pipeline.jobs import coordinate, record
 from wakeroll_pipeline.jobs.era_watch import EraWatch, LaterEra
 from wakeroll_pipeline.ledger.tables import open_views
 from wakeroll_pipeline.local.broker import EmbeddedBroker
+from wakeroll_pipeline.recovery import replica_start
 from wakeroll_pipeline.recovery.checkpoint_state import furthest
 from wakeroll_pipeline.recovery.replica_start import join
 from wakeroll_pipeline.recovery.restore_plan import prepare_restore
-from wakeroll_pipeline.recovery.snapshots import take_snapshots
+from wakeroll_pipeline.recovery.snapshots import newest_snapshots, take_snapshots
 from wakeroll_pipeline.settings import Settings
 
 pytestmark = pytest.mark.spark
@@ -165,6 +167,31 @@ def test_a_replica_notices_a_new_era_and_joins_it(spark, broker, tmp_path):
     eras = join(spark, second)
 
     assert set(eras.values()) == {2}
+    for query in queries:
+        query.stop()
+
+
+def test_a_replica_joins_while_others_take_snapshots(spark, broker, tmp_path, monkeypatch):
+    """Under load there are some every few seconds, so one may appear while a replica starts."""
+    settings = deploy(broker, tmp_path, "replicas-meanwhile")
+    first, second = replica_of(settings, "a"), replica_of(settings, "b")
+    log = Log(settings)
+    join(spark, first)
+    queries = [coordinate.start(spark, first), record.start(spark, first)]
+    log.tick()
+    queries[0].processAllAvailable()
+    assert take_snapshots(spark, first) == 8
+
+    def newest_after_more(spark: SparkSession, its: Settings) -> dict[ControlPartition, Row]:
+        log.tick()
+        queries[0].processAllAvailable()
+        assert take_snapshots(spark, first) == 8
+        return newest_snapshots(spark, its)
+
+    monkeypatch.setattr(replica_start, "newest_snapshots", newest_after_more)
+
+    assert len(join(spark, second)) == 8
+
     for query in queries:
         query.stop()
 
