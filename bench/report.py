@@ -11,6 +11,7 @@ from bench import (
     holds,
     latency_figures,
     ledger_figures,
+    moment_figures,
     page_figures,
     push_figures,
     replay_speed,
@@ -22,6 +23,7 @@ from bench.failover_figures import Failover
 from bench.latency_figures import Wakes
 from bench.ledger_figures import Growth
 from bench.machine import QUIET_LOAD, Machine
+from bench.moment_figures import Moments
 from bench.page_figures import Page
 from bench.push_figures import Pushed
 from bench.results import Results
@@ -41,6 +43,7 @@ class Others(NamedTuple):
     served: Page | None = None
     soaked: Soak | None = None
     failover: Failover | None = None
+    moments: Moments | None = None
 
 
 def make() -> None:
@@ -62,6 +65,7 @@ def current() -> str:
             results.read(page_figures.PAGE, Page),
             results.read(soak_figures.SOAK, Soak),
             results.read(failover_figures.FAILOVER, Failover),
+            results.read(moment_figures.MOMENTS, Moments),
         ),
     )
 
@@ -80,6 +84,7 @@ def page(found: Results, others: Others = Others()) -> str:  # noqa: B008
         ("Long polling", holds.section(found.holds)),
         ("The web page", page_figures.section(others.served)),
         ("A whole ledger", ledger_figures.section(others.ledger)),
+        ("The state at any moment", moment_figures.section(others.moments)),
         ("A soak", soak_figures.section(others.soaked)),
         ("The loss of a coordinator", failover_figures.section(others.failover)),
     )
@@ -89,9 +94,9 @@ def page(found: Results, others: Others = Others()) -> str:  # noqa: B008
 
 This page is generated; do not edit it. `make bench` (a minute or two), `python -m bench.path_latency`,
 `python -m bench.push_throughput`, `python -m bench.group_changes`, `python -m bench.page_load`,
-`python -m bench.ledger_questions`, `python -m bench.failover` and `make soak ARGS="--publish"` write it, each from its
-own figures in `bench/*.json`. A time is the median of its rounds, and the best round is in brackets. A ratio is the
-ratio of two medians of one run. No test depends on these figures.
+`python -m bench.ledger_questions`, `python -m bench.any_moment`, `python -m bench.failover` and
+`make soak ARGS="--publish"` write it, each from its own figures in `bench/*.json`. A time is the median of its rounds,
+and the best round is in brackets. A ratio is the ratio of two medians of one run. No test depends on these figures.
 
 Measured on {machine.measured}: {machine.sentence_with_load}
 {_warnings(machine, others)}
@@ -106,6 +111,7 @@ def _warnings(machine: Machine, others: Others) -> str:
         ("The run of group changes", others.changes),
         ("The run of the web page", others.served),
         ("The run of a whole ledger", others.ledger),
+        ("The run of any moment", others.moments),
         ("The run of lost coordinators", others.failover),
     )
     machines = [("The run", machine), *((name, found.machine) for name, found in runs if found is not None)]

@@ -31,6 +31,7 @@ from bench.deployment_events import Life
 from bench.handed_out import Change, Effect, Handed, LogTail, effect_of
 from bench.latency_figures import Latency, Wakes, Way, latency_of
 from bench.ledger_figures import Floor, Growth, Size, Stored
+from bench.moment_figures import Load, Moments
 from bench.page_readers import StreamFailed, listen
 from bench.population import Population
 from bench.process_usage import ProcessEnded, resident_mib
@@ -194,6 +195,45 @@ def test_the_page_says_what_serving_it_costs(found):
     assert "| an arrival's append to its wake's | 4,000 | 410 ms | 420 ms | 900 ms | 900 ms |" in page
     assert "with and without the page is not measured yet" in report.page(found, Others(served=served))
     assert "Not measured yet: `python -m bench.page_load`" in report.page(found)
+
+
+def test_the_page_compares_a_busy_deployment_with_a_quiet_one(found):
+    """The state at any moment takes as long at any load, and the snapshots for that have a price."""
+    quiet = Load(
+        beats_per_s=10,
+        members=100,
+        groups=10,
+        state_bytes=40_000,
+        seconds=200,
+        answers_s={"state": [0.9, 1.0, 1.1], "restore": [8.0]},
+        rested_s={"state": [0.9]},
+        behind={"state": [2_000, 1_000]},
+        batch_ms=50,
+        snapshots_s=[0.4],
+        stored_bytes={"events": 10_000, "snapshots": 5_000},
+        records=1_000,
+    )
+    busy = msgspec.structs.replace(
+        quiet,
+        beats_per_s=10_000,
+        members=10_000,
+        groups=1_000,
+        state_bytes=3_800_000,
+        answers_s={"state": [3.0, 2.0, 4.0], "restore": [8.8]},
+        rested_s={"state": [1.5]},
+        behind={"state": [90_000]},
+        snapshots_s=[0.5] * 20,
+        records=2_000_000,
+    )
+
+    page = report.page(found, Others(moments=Moments(found.machine, quiet, busy)))
+
+    assert (
+        "| `state`, from the tables | 1.00 s (1.10 s) | 3.00 s (4.00 s) | 1.50 s (1.50 s) | 1.50 | 2,000 | 90,000 |"
+    ) in page
+    assert "| `restore` | 8.00 s (8.00 s) | 8.80 s (8.80 s) |  | 1.10 |  |  |" in page
+    assert "| 10,000 heartbeats/s | 20 | 0.50 s (0.50 s) | 5.0 % |" in page
+    assert "Not measured yet: `python -m bench.any_moment`" in report.page(found)
 
 
 @pytest.mark.parametrize(

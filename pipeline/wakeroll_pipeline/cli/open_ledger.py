@@ -59,6 +59,8 @@ def ledger(
     engine: Engine = "duckdb",
     version: tuple[str, int] | None = None,
     at_ms: int | None = None,
+    *,
+    refuse_large: bool = True,
 ) -> Iterator[Ledger]:
     """Open the ledger of a home.
 
@@ -68,6 +70,7 @@ def ledger(
         engine: program that reads the tables.
         version: a table and its Delta version; the other tables are read as of the same moment.  None: the newest.
         at_ms: moment as of which all tables are read (epoch ms); None: the newest versions.
+        refuse_large: as for `wakeroll_pipeline.ledger.duck_ledger.open_ledger`.
 
     Raises:
         InvalidUsage: the home has no tables, or no versions of that moment; the tables are too large for DuckDB in one
@@ -91,7 +94,7 @@ def ledger(
         raise missing_extra("reading the tables", "ask", missing) from None
     with out.status("reading"):
         versions = versions_when(partial(commits_of, warehouse), version, at_ms)
-        with duck_ledger(warehouse, versions) as opened:
+        with duck_ledger(warehouse, versions, refuse_large=refuse_large) as opened:
             yield opened
 
 

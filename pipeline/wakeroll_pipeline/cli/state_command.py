@@ -80,7 +80,7 @@ def state(
 def _recorded(settings: Settings, engine: Engine, as_json: bool) -> None:
     from wakeroll_pipeline.ledger.archived_log import shards_of
 
-    with ledger(settings, out, engine) as opened:
+    with ledger(settings, out, engine, refuse_large=False) as opened:  # it reads the records since the snapshots
         shards = shards_of(opened, settings.partitions, kinds=("groups",))
     rows = [row for shard in shards for row in members_of(shard)]
     at_ms = min((shard.tick_ms for shard in shards if shard.tick_ms), default=None)
