@@ -176,7 +176,13 @@ class Admin:
                 time.sleep(RETRY_S)
 
     def configure(
-        self, group_id: str, *, by: str | None = None, timeout: float = ANSWER_S, **settings: Any
+        self,
+        group_id: str,
+        *,
+        by: str | None = None,
+        timeout: float = ANSWER_S,
+        allow_unknown_strategy: bool = False,
+        **settings: Any,
     ) -> Rebalance:
         """Change a group's settings, even before the group has members; settings that are not named stay unchanged.
 
@@ -186,13 +192,15 @@ class Admin:
             group_id: the group.
             by: who makes the request, for the record; if omitted, this process's user and host.
             timeout: seconds to wait for the coordinator.
+            allow_unknown_strategy: whether `strategy` may be one that this release does not have, because the
+                coordinator is newer.
             settings: fields of the event `configure`: profile, strategy, handover, session_timeout_ms and others.
 
         Returns:
             The rebalance that applies the settings; its `notes` are for the operator.
 
         Raises:
-            InvalidUsage: there is no such setting, or its value or `by` is out of bounds.
+            InvalidUsage: there is no such setting or strategy, or a value or `by` is out of bounds.
             InvalidKeys: there is no key of an operator to sign with.
             RequestRefused: the settings contradict those of the group, or the coordinator does not know the key that
                 signs.
@@ -200,6 +208,8 @@ class Admin:
             NotReachable: Kafka did not acknowledge the request in time.
         """
         event = _configure(argument_checks.group_id_of(group_id), this_user() if by is None else by, settings)
+        if isinstance(event.strategy, str) and not allow_unknown_strategy:
+            argument_checks.require_strategy(event.strategy, argument_checks.ALLOW_UNKNOWN)
         with self._answering():
             log = self._log(group_id)
             log.from_now_on()

@@ -1,5 +1,6 @@
 """Checks of an application's arguments, made before any connection is opened."""
 
+import difflib
 import os
 import re
 import socket
@@ -12,11 +13,14 @@ import msgspec
 from wakeroll.errors import InvalidUsage
 from wakeroll.expectations import problem_of, shown
 from wakeroll.topic_filters import Sql92
+from wakeroll_model import strategies
 from wakeroll_model.client import Preferences
 from wakeroll_model.events import Heartbeat, Policy, Subscription
 from wakeroll_model.queue import ClientId, GroupId, Queue, TopicName
 from wakeroll_model.records import UNREADABLE
 
+ALLOW_UNKNOWN = "allow_unknown_strategy=True accepts one that only a newer coordinator has"
+"""End of an error about a strategy, in the words of the SDK."""
 LONGEST_S = 24 * 3_600
 """Longest commit interval in seconds, one day; a larger value is probably a mistake in the unit."""
 
@@ -134,6 +138,27 @@ def milliseconds_of(commit_interval: float | None) -> int | None:
             "or None to commit only when commit() is called"
         )
     return None if commit_interval is None else max(round(commit_interval * 1_000), 1)
+
+
+def require_strategy(name: str, remedy: str) -> None:
+    """Refuse a strategy that this release does not have: a coordinator of this release would assign no queue by it.
+
+    Args:
+        name: of the strategy, such as ``AVG`` or ``MACHINE_ROOM_NEARBY-AVG``.
+        remedy: how the caller's interface accepts a strategy of a newer coordinator; the end of the error.
+
+    Raises:
+        InvalidUsage: there is no such strategy; the message lists those that exist.
+    """
+    try:
+        strategies.find(name)
+    except strategies.StrategyError as error:
+        what, _, known = str(error).partition("; ")
+        outer, dash, _ = name.partition("-")
+        inner = (f"{outer}-{one}" for one in strategies.listed() if dash)
+        similar = difflib.get_close_matches(name.upper(), [*strategies.listed(), *inner], 1)
+        proposal = f" (did you mean {similar[0]}?)" if similar else ""
+        raise InvalidUsage(f"{what}{proposal}; {known}; {remedy}") from None
 
 
 def preferences_of(

@@ -77,6 +77,7 @@ class Consumer:
         mode: Mode = "clustering",
         strategy: str = "AVG",
         strategy_params: Mapping[str, Any] | None = None,
+        allow_unknown_strategy: bool = False,
         orderly: bool = False,
         room: str = "",
         weight: float = 1.0,
@@ -104,6 +105,8 @@ class Consumer:
                 commits its own offsets under its `client_id`, which must stay the same after a restart.
             strategy: the strategy that assigns the queues; the coordinator uses the oldest member's.
             strategy_params: parameters of the strategy.
+            allow_unknown_strategy: whether `strategy` may name one that this release does not have, because the
+                coordinator is newer. A coordinator that does not have it either assigns no queue by it.
             orderly: messages of a queue must be consumed in order: a queue is never taken from its owner before the
                 owner releases it or its session ends.
             room: rack or machine room of this consumer.
@@ -139,6 +142,8 @@ class Consumer:
             room=room,
             weight=weight,
         )
+        if not allow_unknown_strategy:
+            argument_checks.require_strategy(strategy, argument_checks.ALLOW_UNKNOWN)
         client_keys = () if keys is None else (client_key_for(read_keys(keys).clients, group_id),)
         connection = Connection(
             argument_checks.addresses_of(bootstrap), kafka_config or {}, Topics(prefix), client_keys

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from wakeroll.admin import Admin
-from wakeroll.argument_checks import json_object
+from wakeroll.argument_checks import json_object, require_strategy
 from wakeroll.errors import InvalidUsage
 from wakeroll.keys import warning_of
 from wakeroll.operator_requests import ResetOutcome
@@ -71,6 +71,13 @@ Profile = Annotated[
 ]
 StrategyName = Annotated[
     str | None, typer.Option(help="Strategy that assigns the queues; it overrides the strategy that the members name.")
+]
+AllowUnknownStrategy = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unknown-strategy",
+        help="Accept a strategy that only a newer coordinator has (default: refuse it).",
+    ),
 ]
 StrategyParams = Annotated[
     str | None, typer.Option(metavar="JSON", help="Parameters of the strategy, as a JSON object (default: none).")
@@ -169,6 +176,7 @@ def configure(
     profile: Profile = None,
     strategy: StrategyName = None,
     strategy_params: StrategyParams = None,
+    allow_unknown_strategy: AllowUnknownStrategy = False,
     handover: Handover = None,
     heartbeat_ms: HeartbeatMs = None,
     session_timeout_ms: SessionTimeoutMs = None,
@@ -200,9 +208,12 @@ def configure(
         "revoke_timeout_ms": revoke_timeout_ms,
         "max_members": max_members,
     }
+    if strategy is not None and not allow_unknown_strategy:
+        require_strategy(strategy, "--allow-unknown-strategy accepts one that only a newer coordinator has")
+    given = {name: value for name, value in named.items() if value is not None}
     settings = settings_of(config, bootstrap=bootstrap, kafka_config=kafka_config, keys=keys, prefix=prefix, home=home)
     with _admin(settings) as admin, out.status("waiting for the coordinator"):
-        done = admin.configure(group, by=by, **{name: value for name, value in named.items() if value is not None})
+        done = admin.configure(group, by=by, allow_unknown_strategy=True, **given)
     out.print(
         f"[bold]{done.group_id}[/] is configured in epoch {done.epoch}: strategy {done.strategy or '-'}, "
         f"{done.clients} members, {done.queues} queues, {done.moved} moved"

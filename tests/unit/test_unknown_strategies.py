@@ -1,0 +1,64 @@
+"""A strategy with a typing error: named at once by every interface, instead of a group that waits for its queues."""
+
+import asyncio
+
+import pytest
+from typer.testing import CliRunner
+
+from wakeroll import Admin, AsyncConsumer, Consumer, InvalidUsage, NotReachable
+from wakeroll.testing import MemoryBroker
+from wakeroll_model.strategies import STRATEGIES
+from wakeroll_pipeline.cli import app
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "sentence"),
+    [
+        ("NOPE", r"^no strategy 'NOPE'; there are: AVG, .*SPREAD.*; allow_unknown_strategy=True accepts one"),
+        ("avg", r"^no strategy 'avg' \(did you mean AVG\?\); there are: AVG, "),
+        ("SPRAED", r"did you mean SPREAD\?"),
+        ("MACHINE_ROOM_NEARBY-AVGG", r"did you mean MACHINE_ROOM_NEARBY-AVG\?\); there are: AVG, "),
+    ],
+)
+def test_a_consumer_refuses_a_strategy_that_does_not_exist(strategy, sentence):
+    """The coordinator would assign nothing, and the consumer would wait for ever without a word."""
+    with pytest.raises(InvalidUsage, match=sentence):
+        Consumer("billing", ["orders"], NOWHERE, strategy=strategy)
+
+
+async def _join() -> None:
+    async with AsyncConsumer("billing", ["orders"], NOWHERE, strategy="NOPE"):
+        pass
+
+
+def test_every_class_of_the_sdk_refuses_it():
+    """Also the members of a test, where nobody would find the reason either."""
+    with pytest.raises(InvalidUsage, match="no strategy 'NOPE'"):
+        asyncio.run(_join())
+    with MemoryBroker() as broker:
+        broker.create_topic("orders")
+        with pytest.raises(InvalidUsage, match="no strategy 'NOPE'"):
+            broker.join("billing", ["orders"], print, strategy="NOPE")
+        with Admin(broker.bootstrap) as admin, pytest.raises(InvalidUsage, match="no strategy 'NOPE'"):
+            admin.configure("billing", strategy="NOPE")
+
+
+def test_a_strategy_of_a_newer_coordinator_is_accepted_if_that_is_asked_for():
+    with pytest.raises(NotReachable):
+        Consumer("billing", ["orders"], NOWHERE, strategy="NEWER", allow_unknown_strategy=True, connect_timeout=0.2)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_every_strategy_of_this_release_is_accepted(strategy):
+    with pytest.raises(NotReachable):
+        Consumer("billing", ["orders"], NOWHERE, strategy=strategy, connect_timeout=0.1)
+
+
+def test_configure_refuses_it_in_the_words_of_a_command():
+    answer = CliRunner().invoke(app.app, ["configure", "billing", "--strategy", "NOPE", "--bootstrap", NOWHERE])
+
+    assert isinstance(answer.exception, InvalidUsage)
+    assert str(answer.exception).startswith("no strategy 'NOPE'; there are: AVG, ")
+    assert str(answer.exception).endswith("; --allow-unknown-strategy accepts one that only a newer coordinator has")
