@@ -180,16 +180,23 @@ class Control:
         self._ask(lambda: self._do(self._client.go_back(give, offset, leader_epoch, now_ms())))
 
     def commit(self, timeout: float) -> bool:
-        """Commit processed messages; return whether Kafka acknowledged them within `timeout` seconds."""
+        """Commit processed messages; return whether Kafka acknowledged them within `timeout` seconds.
+
+        Raises:
+            WakerollError: the control thread failed, before the call or during it; its exception is the cause.
+        """
         deadline = time.monotonic() + timeout
         answer: SimpleQueue[bool] = SimpleQueue()
         self._ask(lambda: self._begin_commit(deadline, answer))
         if self._waiting:
             self.beside(lambda: self._flushes.do(self._flush))
         try:
-            return answer.get(timeout=max(deadline - time.monotonic(), 0.0))
+            is_committed = answer.get(timeout=max(deadline - time.monotonic(), 0.0))
         except Empty:
-            return False
+            is_committed = False
+        if not is_committed:
+            self._refuse_failure()
+        return is_committed
 
     def report_failures(self, failures: list[Failure]) -> None:
         """Report messages that the handler failed to process, unless this client is no member now."""
@@ -214,10 +221,13 @@ class Control:
             ConsumerFenced: the coordinator removed this client.
             WakerollError: the control thread failed; its exception is the cause.
         """
-        if self._failure is not None:
-            raise WakerollError(f"the control thread failed: {in_words(self._failure)}") from self._failure
+        self._refuse_failure()
         if self._ended is not None:
             raise ConsumerFenced(self._sentence(self._ended), self._ended.reason, self._ended.by)
+
+    def _refuse_failure(self) -> None:
+        if self._failure is not None:
+            raise WakerollError(f"the control thread failed: {in_words(self._failure)}") from self._failure
 
     def leave_by(self, deadline_s: float) -> None:
         """Leave the group at this time of the monotonic clock, unless `leave` is called before; one step, no wait."""
@@ -272,7 +282,8 @@ class Control:
 
     def _begin_commit(self, until_s: float, answer: "SimpleQueue[bool]") -> None:
         life = self._client.instance_id
-        self._do(self._client.commit(now_ms()))
+        if self._failure is None:  # otherwise nobody would hear the answer
+            self._do(self._client.commit(now_ms()))
         self._waiting.append(_Waiting(life, until_s, answer))
         self._answer_commits()
 
@@ -292,7 +303,8 @@ class Control:
         is_committed = client.is_committed()
         waiting = []
         for one in self._waiting:
-            if not one.life or client.instance_id != one.life or now_s >= one.until_s or is_committed:
+            has_ended = not one.life or client.instance_id != one.life or self._failure is not None
+            if has_ended or now_s >= one.until_s or is_committed:
                 one.answer.put(bool(one.life) and client.instance_id == one.life and is_committed)
             else:
                 waiting.append(one)
@@ -323,6 +335,8 @@ class Control:
         except BaseException as problem:  # the application's next poll() raises it
             self._failure = problem
             self.changed.set()
+            with self._lock:
+                self._answer_commits()
         finally:
             self._inbox.close()
 
