@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from itertools import islice
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -14,6 +15,7 @@ from wakeroll.bulk_sender import BulkSender
 from wakeroll.client_settings import KafkaConfig
 from wakeroll.connection import Connection, Topics
 from wakeroll.errors import InvalidUsage, NotReachable
+from wakeroll.expectations import shown
 from wakeroll.headers import pairs_of
 from wakeroll.operator_name import this_user
 from wakeroll.origin import HEADERS, Origin, headers_with, origin_of
@@ -27,6 +29,9 @@ SLICE_S = 0.5
 """Longest single wait for messages (s), during which Ctrl-C has no effect."""
 BATCH = 100
 """Messages taken at once; each may have megabytes."""
+CHUNK = 5_000
+"""Letters that are settled by one mark: at most as many numbers, which stay far below a megabyte. A process that dies
+in between has sent at most as many letters that are not settled."""
 
 Numbers = Literal["all"] | Iterable[int]
 """Numbers of letters, or all that are open."""
@@ -101,17 +106,30 @@ class DeadLetters:
         self._connection = Connection(argument_checks.addresses_of(bootstrap), kafka_config or {}, Topics())
         self._consumer = self._connection.operators_consumer()
         self._positions = Positions(self._consumer, connect_timeout)
+        self._closed = False
+        self._place: tuple[object, int] | None = None
+        """Which call of `_read` has the consumer, and its position; None if the consumer reads nothing."""
+        self._scans: dict[int, _Scan] = {}
+        """Scans of the calls of `open` that have not ended, by identity."""
 
     def open(self) -> Iterator[Letter]:
         """Yield the letters that are not settled, in order of number; none if the group never had one.
 
+        The caller may take as long as it likes for each letter, and call the other methods meanwhile: letters that they
+        settle are not yielded any more. Letters that are stored after the first one was yielded are left out.
+
         Raises:
+            InvalidUsage: this object is closed.
             NotReachable: no broker answers in time.
         """
         with self._answering():
             scan = self._scan()
-            if scan is not None:
+        if scan is not None:
+            self._scans[id(scan)] = scan
+            try:
                 yield from self._open(scan)
+            finally:
+                del self._scans[id(scan)]
 
     def groups(self) -> list[str]:
         """Return all groups that have a topic of dead letters, sorted: those of which a member has called `run`.
@@ -139,11 +157,11 @@ class DeadLetters:
     def resend(self, numbers: Numbers, *, to_origin: bool = False, by: str | None = None) -> int:
         """Send letters to the group again, as new messages with all their retries; they are settled then.
 
-        They are settled after Kafka has stored them, so none is lost; if this process dies in between, or two operators
-        send the same letter, the group receives it twice.
+        They are settled after Kafka has stored them, 5,000 at a time, so none is lost; if this process dies in between,
+        or two operators send the same letter, the group receives it twice.
 
         Args:
-            numbers: of open letters, or ``all``.
+            numbers: of open letters, or ``all``. Without any number, nothing happens.
             to_origin: send them to the topics that they come from, where all groups receive them; otherwise only this
                 group does, a second later. A group that consumes in order, or broadcasts, has no other way.
             by: who does it, for the record; if omitted, this process's user and host.
@@ -152,26 +170,29 @@ class DeadLetters:
             The number of letters.
 
         Raises:
-            InvalidUsage: a letter is not open, or the group has no retry topic.
+            InvalidUsage: a letter is not open, the group has no retry topic, or this object is closed.
             NotReachable: no broker answers in time.
-            WakerollError: Kafka does not accept a letter; those before it may have been sent, and are not settled.
+            WakerollError: Kafka does not accept a letter; some before it may have been sent, and are not settled.
         """
+        wanted = _wanted(numbers)
         with self._answering():
-            if not to_origin and not self._positions.queues(self._retry_topic):
+            if not to_origin and wanted != frozenset() and not self._positions.queues(self._retry_topic):
                 raise InvalidUsage(
                     f"group {self.group_id!r} has no topic {self._retry_topic}: its members retry in place; send the "
                     "letters to the topics that they come from, where all groups receive them (to_origin)"
                 )
-            return self._settle(numbers, "resent", by, lambda letters: self._send(letters, to_origin))
+            return self._settle(wanted, "resent", by, lambda letters: self._send(letters, to_origin))
 
     def drop(self, numbers: Numbers, *, by: str | None = None) -> int:
         """Drop letters for good; see `resend`, which has the same arguments, results and errors."""
+        wanted = _wanted(numbers)
         with self._answering():
-            return self._settle(numbers, "dropped", by, lambda letters: sum(1 for _ in letters))
+            return self._settle(wanted, "dropped", by, lambda letters: sum(1 for _ in letters))
 
     def close(self) -> None:
-        """Disconnect."""
-        if self._process.is_current:
+        """Disconnect; no other method may be called then. A second call does nothing."""
+        if not self._closed and self._process.is_current:
+            self._closed = True
             self._consumer.close()
 
     def __enter__(self) -> Self:
@@ -183,8 +204,10 @@ class DeadLetters:
         self.close()
 
     def _answering(self) -> AbstractContextManager[None]:
-        """Refuse a call in a fork, and convert the errors of Kafka's client; see `Connection.answering`."""
+        """Refuse a call in a fork or after `close`, and convert Kafka's errors; see `Connection.answering`."""
         self._process.require()
+        if self._closed:
+            raise InvalidUsage("this DeadLetters is closed; create a new one")
         return self._connection.answering(self._timeout)
 
     # --- reading ---
@@ -209,11 +232,29 @@ class DeadLetters:
                 yield Letter(number, message.timestamp()[1], origin_of(message), message)
 
     def _read(self, first: int, end: int) -> Iterator[Message]:
-        """Yield the messages of the dead letter topic from `first` up to `end`."""
-        position, deadline = first, time.monotonic() + self._timeout
-        self._consumer.assign([TopicPartition(self._topic, 0, first)])
+        """Yield the messages of the dead letter topic from `first` up to `end`.
+
+        Between two messages, other calls of this method may take the consumer, and any time may pass.
+        """
+        me, position = object(), first
         try:
             while position < end:
+                messages, position = self._batch(me, position, end)
+                yield from messages
+        finally:
+            if self._place is not None and self._place[0] is me:
+                self._place = None
+                if not self._closed:
+                    self._consumer.unassign()
+
+    def _batch(self, reader: object, position: int, end: int) -> tuple[list[Message], int]:
+        """Return the next messages below `end`, at least one unless there is none, and where to continue."""
+        deadline = time.monotonic() + self._timeout
+        with self._answering():
+            if self._place != (reader, position):
+                self._consumer.assign([TopicPartition(self._topic, 0, position)])
+            found: list[Message] = []
+            while not found and position < end:
                 for message in self._consumer.consume(BATCH, SLICE_S):
                     error, at = message.error(), message.offset()
                     if error is not None:
@@ -223,35 +264,42 @@ class DeadLetters:
                     assert at is not None, "a message without an error has an offset"
                     position, deadline = at + 1, time.monotonic() + self._timeout
                     if at < end:
-                        yield message
+                        found.append(message)
                 [here] = self._consumer.position([TopicPartition(self._topic, 0)])
                 position = max(position, here.offset)  # Kafka's internal records have offsets, too
-                if time.monotonic() > deadline:
+                if not found and position < end and time.monotonic() > deadline:
                     raise NotReachable(f"Kafka did not return the messages {position} to {end} of {self._topic}")
-        finally:
-            self._consumer.unassign()
+            self._place = reader, position
+            return found, position
 
     # --- settling ---
 
-    def _settle(self, numbers: Numbers, how: str, by: str | None, handle: Callable[[Iterator[Letter]], int]) -> int:
+    def _settle(
+        self, wanted: frozenset[int] | None, how: str, by: str | None, handle: Callable[[Iterator[Letter]], int]
+    ) -> int:
+        """Handle letters and mark them, chunk by chunk; None: all open ones. Return their number."""
+        if wanted is not None and not wanted:
+            return 0
         scan = self._scan() or _Scan(0, 0, set())
-        wanted = None if numbers == "all" else {int(number) for number in numbers}
         for number in sorted(wanted or ()):
             if not scan.first <= number < scan.end or number in scan.settled:
                 raise self._no_letter(number)
-        chosen: list[int] = []
-
-        def letters() -> Iterator[Letter]:
-            for letter in self._open(scan):
-                if wanted is None or letter.number in wanted:
-                    chosen.append(letter.number)
-                    yield letter
-
-        count = handle(letters())
-        if count:
-            self._mark(_Mark(_runs(chosen), how, this_user() if by is None else by))
-            self._trim(scan, {*scan.settled, *chosen})
-        return count
+        by = this_user() if by is None else by
+        letters = (letter for letter in self._open(scan) if wanted is None or letter.number in wanted)
+        total = 0
+        while True:
+            chosen: list[int] = []
+            count = handle(_noting(islice(letters, CHUNK), chosen))
+            if count:
+                self._mark(_Mark(_runs(chosen), how, by))
+                for one in (scan, *self._scans.values()):
+                    one.settled.update(chosen)
+                total += count
+            if count < CHUNK:
+                break
+        if total:
+            self._trim(scan, scan.settled)
+        return total
 
     def _send(self, letters: Iterator[Letter], to_origin: bool) -> int:
         count = 0
@@ -291,6 +339,29 @@ class DeadLetters:
 
     def _no_letter(self, number: int) -> InvalidUsage:
         return InvalidUsage(f"group {self.group_id!r} has no open dead letter {number}")
+
+
+def _wanted(numbers: Numbers) -> frozenset[int] | None:
+    """Return the numbers that a caller names; None for all.
+
+    Raises:
+        InvalidUsage: the argument is something else.
+    """
+    if isinstance(numbers, str) and numbers == "all":
+        return None
+    if isinstance(numbers, Iterable) and not isinstance(numbers, str | bytes):
+        listed = frozenset(numbers)
+        if all(isinstance(number, int) for number in listed):
+            return listed
+        numbers = sorted(listed, key=repr)  # an iterator is exhausted
+    raise InvalidUsage(f"numbers is {shown(numbers)}; it must be 'all', or a list of numbers of letters")
+
+
+def _noting(letters: Iterable[Letter], numbers: list[int]) -> Iterator[Letter]:
+    """Yield letters, and append the number of each to a list."""
+    for letter in letters:
+        numbers.append(letter.number)
+        yield letter
 
 
 def _mark_of(message: Message) -> _Mark | None:

@@ -218,3 +218,17 @@ def test_a_mistake_on_the_command_line_is_one_sentence(coordinator, group_id, ca
 
     assert code == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_letters_are_settled_while_they_are_listed(letters, five):
+    """`drop` reads with the same client as the loop around it, and deletes what the loop would read next."""
+    seen = []
+    for letter in letters.open():
+        seen.append(letter.number)
+        if len(seen) == 2:
+            letters.drop(five[:4])
+        assert letters.get(five[4]).number == five[4]
+
+    assert seen == [*five[:2], five[4]]
+    assert letters.drop([]) == 0
+    assert [letter.number for letter in letters.open()] == [five[4]]
