@@ -70,6 +70,7 @@ class Admin:
             NotReachable: no broker answered in time, or it has no control plane.
         """
         self._process = OwnProcess("Admin")
+        self._closed = False
         self._connection = Connection(argument_checks.addresses_of(bootstrap), kafka_config or {}, Topics(prefix))
         self._timeout = connect_timeout
         self._keys = read_keys(keys)
@@ -123,6 +124,7 @@ class Admin:
         """
         group_id = argument_checks.group_id_of(group_id)
         source = group_id if kafka_group is None else kafka_group
+        self._refuse_if_closed()
         found = KafkaGroups(self._connection, self._timeout).read(source)
         if found.members:
             raise InvalidUsage(
@@ -216,8 +218,9 @@ class Admin:
             return await_target(log, self._append(event), timeout)
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
-        if self._process.is_current:
+        """Close the connections to the brokers; no other method may be called then. A second call does nothing."""
+        if not self._closed and self._process.is_current:
+            self._closed = True
             self._consumer.close()
 
     def __enter__(self) -> Self:
@@ -229,9 +232,14 @@ class Admin:
         self.close()
 
     def _answering(self) -> AbstractContextManager[None]:
-        """Refuse a call in a fork, and convert the errors of Kafka's client; see `Connection.answering`."""
-        self._process.require()
+        """Refuse a call in a fork or after `close`, and convert Kafka's errors; see `Connection.answering`."""
+        self._refuse_if_closed()
         return self._connection.answering(self._timeout)
+
+    def _refuse_if_closed(self) -> None:
+        self._process.require()
+        if self._closed:
+            raise InvalidUsage("this Admin is closed; create a new one")
 
     def _append(self, event: Reset | Configure) -> Cause:
         return append(self._connection, self._consumer, event, key_to_sign(self._keys, "operator"), self._timeout)

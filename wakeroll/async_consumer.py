@@ -114,7 +114,7 @@ class AsyncConsumer:
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
-            consumer.stop()
+            consumer._end_soon()
             self._thread.submit(consumer._forget_stop)  # the run may have ended before
             await asyncio.wait([running])
             raise
@@ -226,7 +226,7 @@ class AsyncConsumer:
         if self._consumer is None:
             self._thread.end()
             return
-        self._consumer.stop()
+        self._consumer._end_soon()
         leaving = self._thread.submit(functools.partial(leave, self._consumer))
         self._thread.end()  # now, because this task may be cancelled while it waits
         try:
@@ -254,7 +254,7 @@ def _end(joining: "Future[Consumer]", thread: CallThread, calls: LoopCalls, owne
         owner._closed = True
     if joining.done() and joining.exception() is None:
         consumer = joining.result()
-        consumer.stop()
+        consumer._end_soon()
         if owner is not None:
             log.warning(
                 "the event loop of %s of group %s was closed before this AsyncConsumer, which leaves now; call `close`",

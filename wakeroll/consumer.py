@@ -421,7 +421,15 @@ class Consumer:
 
         If `run` is not at work, the next one returns at once. The consumer stays a member and keeps its queues: call
         `close`, or `run` again.
+
+        Raises:
+            InvalidUsage: the consumer is closed.
         """
+        self._refuse_if_left()
+        self._stopping = True
+
+    def _end_soon(self) -> None:
+        """Let `run` return, as `stop` does; the consumer may be closed."""
         self._stopping = True
 
     def _forget_stop(self) -> None:
@@ -434,7 +442,11 @@ class Consumer:
         The retry topic or the dead letter topic refuses them (too large, denied, or by its settings), or has not
         acknowledged them for a minute. They hold the committed offsets of their queues. It is 0 unless `run` is at
         work, and may be half a minute late if their queues were lost. Any thread may call it.
+
+        Raises:
+            InvalidUsage: the consumer is closed.
         """
+        self._refuse_if_left()
         return 0 if self._send_back is None else self._send_back.waiting
 
     def commit(self, timeout: float = 5.0) -> bool:
@@ -465,7 +477,12 @@ class Consumer:
         return self._control.commit(min(timeout, argument_checks.LONGEST_S)) and counts
 
     def assignment(self) -> list[Queue]:
-        """Return the queues that are being read, sorted; they change only in `poll` and `close`."""
+        """Return the queues that are being read, sorted; they change only in `poll` and `close`.
+
+        Raises:
+            InvalidUsage: the consumer is closed.
+        """
+        self._refuse_if_left()
         return self._reader.queues
 
     def pause(self, queues: Iterable[QueueName]) -> None:
@@ -475,9 +492,9 @@ class Consumer:
         messages that were read before are handled.
 
         Raises:
-            InvalidUsage: a queue is not being read; see `assignment`.
+            InvalidUsage: a queue is not being read (see `assignment`), or the consumer is closed.
         """
-        self._process.require()
+        self._refuse_if_left()
         self._reader.pause([argument_checks.queue_of(queue) for queue in queues])
         self._connection.clock.on_change()
 
@@ -485,9 +502,9 @@ class Consumer:
         """Read queues on that `pause` has stopped. Any thread may call it.
 
         Raises:
-            InvalidUsage: a queue is not being read; see `assignment`.
+            InvalidUsage: a queue is not being read (see `assignment`), or the consumer is closed.
         """
-        self._process.require()
+        self._refuse_if_left()
         self._reader.resume([argument_checks.queue_of(queue) for queue in queues])
         self._connection.clock.on_change()
 
@@ -537,9 +554,9 @@ class Consumer:
         """Return the offset of the next message of a queue; during `run`, of the first one that is not processed.
 
         Raises:
-            InvalidUsage: the queue is not being read; see `assignment`.
+            InvalidUsage: the queue is not being read (see `assignment`), or the consumer is closed.
         """
-        self._process.require()
+        self._refuse_if_left()
         named = argument_checks.queue_of(queue)
         read = self._reader.position(named)
         handled = None if self._loop is None or self._is_in_doubt else self._loop.position(named)
@@ -549,9 +566,9 @@ class Consumer:
         """Return the committed offset of a queue that this consumer reads; None if it knows of none.
 
         Raises:
-            InvalidUsage: the queue is not being read; see `assignment`.
+            InvalidUsage: the queue is not being read (see `assignment`), or the consumer is closed.
         """
-        self._process.require()
+        self._refuse_if_left()
         named = argument_checks.queue_of(queue)
         self._reader.position(named)
         return self._control.commits().get(named)
@@ -566,7 +583,8 @@ class Consumer:
             timeout: seconds to wait for Kafka.
 
         Raises:
-            InvalidUsage: another thread than the polling one calls it, and `run` is not at work.
+            InvalidUsage: another thread than the polling one calls it and `run` is not at work, or the consumer is
+                closed.
             NotReachable: Kafka does not answer.
         """
         self._process.require()
@@ -752,6 +770,12 @@ class Consumer:
                 f"this Consumer is polled by thread {self._poller.name!r}, and now by {me.name!r}; a call of poll() "
                 "means that the last message is processed, so only one thread may poll"
             )
+
+    def _refuse_if_left(self) -> None:
+        """Reject calls of a forked process, or after `close` has returned; callbacks and calls at work may go on."""
+        self._process.require()
+        if self._has_left:
+            self._refuse_if_closed()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -81,8 +81,8 @@ class Member:
 
     @property
     def assignment(self) -> list[Queue]:
-        """The queues that the member reads now, with those of the retry topic."""
-        return self.consumer.assignment()
+        """The queues that the member reads now, with those of the retry topic; none after its end."""
+        return [] if self.has_ended else self.consumer.assignment()
 
     @property
     def calls(self) -> int:
@@ -109,7 +109,7 @@ class Member:
         """
         if self.is_crashed:
             return
-        self.consumer.stop()
+        self.consumer._end_soon()
         self._thread.join(timeout)
         if self._thread.is_alive():
             calls = self._calls
@@ -127,7 +127,7 @@ class Member:
             return
         self.is_crashed = True
         self._cut_off(self)
-        self.consumer.stop()
+        self.consumer._end_soon()
 
     def raise_problem(self) -> None:
         """Raise what ended `Consumer.run`, once.

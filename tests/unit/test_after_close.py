@@ -1,0 +1,113 @@
+"""A closed object of the SDK: each method but `close` says so, instead of an empty or accidental answer."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from wakeroll import Admin, AsyncConsumer, Consumer, DeadLetters, InvalidUsage, Producer
+from wakeroll.testing import MemoryBroker
+
+QUEUE = ("orders", 0)
+ARGUMENTS: dict[type, tuple[Any, ...]] = {Consumer: ("billing", ["orders"]), DeadLetters: ("billing",)}
+CALLS: dict[type, dict[str, tuple[Any, ...]]] = {
+    Consumer: {
+        "assignment": (),
+        "commit": (),
+        "committed": (QUEUE,),
+        "fetch": (QUEUE, 0, 0),
+        "lag": (),
+        "pause": ([],),
+        "poll": (0,),
+        "position": (QUEUE,),
+        "put_back": (),
+        "refused": (),
+        "resume": ([],),
+        "run": (print,),
+        "seek": (QUEUE, 0),
+        "stop": (),
+    },
+    Producer: {"flush": (), "send": ("orders", b"1")},
+    Admin: {
+        "configure": ("billing",),
+        "plan_import": ("billing",),
+        "plan_reset": ("billing", "first"),
+    },
+    DeadLetters: {"drop": ([],), "get": (0,), "groups": (), "open": (), "resend": ([],)},
+}
+"""The methods, with arguments that are valid."""
+OTHERS = {"close", "reset"}
+"""The methods that need no such error, and `Admin.reset`, whose plan only `plan_reset` makes."""
+
+
+@pytest.fixture
+def broker() -> Iterator[MemoryBroker]:
+    with MemoryBroker() as broker:
+        broker.create_topic("orders")
+        yield broker
+
+
+def methods_of(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+
+
+def call(one: Any, name: str, arguments: tuple[Any, ...]) -> None:
+    """Call a method, and use its result if that is a generator."""
+    result = getattr(one, name)(*arguments)
+    if name == "open":
+        next(result)
+
+
+@pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.__name__)
+def test_every_method_of_a_closed_object_says_so(broker, kind):
+    """`assignment` returned nothing, and `pause` and `stop` did nothing, as if all were well."""
+    assert methods_of(kind) == CALLS[kind].keys() | (OTHERS & methods_of(kind))
+    one = kind(*ARGUMENTS.get(kind, ()), broker.bootstrap)
+    one.close()
+
+    for name, arguments in CALLS[kind].items():
+        with pytest.raises(InvalidUsage, match=rf"^this {kind.__name__} is closed; create a new one$"):
+            call(one, name, arguments)
+
+
+@pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.__name__)
+def test_an_object_may_be_closed_again(broker, kind):
+    """Also by the `with` block around it."""
+    with kind(*ARGUMENTS.get(kind, ()), broker.bootstrap) as one:
+        one.close()
+    one.close()
+
+
+def test_every_method_of_a_closed_async_consumer_says_so(broker):
+    """It has the methods of `Consumer`, except for `put_back`."""
+    assert methods_of(AsyncConsumer) == CALLS[Consumer].keys() - {"put_back"} | {"close"}
+
+    async def handle(messages: list[Any]) -> None:
+        pass
+
+    async def main() -> None:
+        async with AsyncConsumer("billing", ["orders"], broker.bootstrap) as one:
+            await one.close()
+            for name, arguments in CALLS[Consumer].items():
+                if name != "put_back":
+                    with pytest.raises(InvalidUsage, match=r"^this AsyncConsumer is closed; create a new one$"):
+                        await getattr(one, name)(*((handle,) if name == "run" else arguments))
+        await one.close()
+
+    asyncio.run(main())
+
+
+def test_a_callback_of_close_may_still_use_the_consumer(broker):
+    """`on_revoked` finishes open work in `close`, and commits it."""
+    broker.send("orders", b"1")
+    seen = []
+
+    def revoked(_queues: list[Any]) -> None:
+        seen.append((consumer.assignment(), consumer.refused(), consumer.commit()))
+
+    with Consumer("billing", ["orders"], broker.bootstrap, consume_from="first", on_revoked=revoked) as consumer:
+        while consumer.poll() is None:
+            pass
+
+    assert seen == [([], 0, True)]
