@@ -13,6 +13,7 @@ from wakeroll_model.records import Record
 from wakeroll_model.signing import OnRecord
 from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.shard_follower import ShardFollower
+from wakeroll_pipeline.live.view_structs import GroupSummary
 
 TOPICS = Topics()
 _decode = msgspec.json.Decoder(AnyDecision).decode
@@ -214,3 +215,77 @@ def test_a_shard_that_only_learns_shows_the_owners_that_members_report():
 
     assert known == expected
     assert [one.kind for one in model.groups_view(0.0).groups[1].findings if one.kind == "learning"] == ["learning"]
+
+
+def summary(model: LiveModel, group_id: str) -> GroupSummary:
+    [found] = [one for one in model.groups_view(0.0).groups if one.group_id == group_id]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("consume_from", "lag", "unknown"), [("last", None, 2), ("first", 200_000, 0)], ids=["unknown", "known"]
+)
+def test_a_queue_that_is_owned_without_a_committed_offset_is_no_consumed_one(consume_from, lag, unknown):
+    """A member that never reads, as one that was suspended while it joined, must not look healthy."""
+    story = Story()
+    story.route("orders", 2, ends=100_000)
+    story.join("billing", "c1", "orders", keeps=True, consume_from=consume_from)
+    story.pass_seconds(10)
+    young = summary(follow(a_model(), story), "billing")
+    story.pass_seconds(40)
+    old = summary(follow(a_model(), story), "billing")
+    story.commit("billing", 100_000)
+    done = summary(follow(a_model(), story), "billing")
+
+    assert (old.lag_messages, old.lag_unknown) == (lag, unknown)
+    assert "everything is consumed" not in young.reason
+    assert (young.verdict, old.verdict, done.verdict) == ("healthy", "uncommitted", "healthy")
+    assert (done.lag_messages, done.lag_unknown) == (0, 0)
+    assert done.reason == "everything is consumed"
+
+
+def test_an_empty_queue_without_a_committed_offset_is_consumed():
+    story = Story()
+    story.route("orders", 1, ends=70, first=70)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(60)
+
+    found = summary(follow(a_model(), story), "billing")
+    assert (found.verdict, found.lag_messages, found.lag_unknown) == ("healthy", 0, 0)
+
+
+@pytest.mark.parametrize("ends", ["leave", "crash"])
+def test_a_group_that_all_members_left_is_abandoned_while_messages_wait(ends):
+    story = Story()
+    story.route("orders", 1, ends=100)
+    story.join("billing", "c1", "orders")
+    story.pass_seconds(5)
+    story.commit("billing", 40)
+    getattr(story, ends)("billing", "c1")
+    story.pass_seconds(90)
+    story.route("orders", 1, ends=100)
+    found = summary(follow(a_model(), story), "billing")
+
+    assert (found.members, found.verdict, found.reason) == (0, "abandoned", "no members; 60 messages wait")
+
+
+def test_offsets_of_the_mode_that_a_group_had_before_do_not_count():
+    """A group changes its mode while it is empty; the offsets of the clients that broadcast are kept for days."""
+    story = Story()
+    story.route("orders", 1, ends=100)
+    queue = Queue("orders", "", 0)
+
+    def consume(mode: str, offset: int) -> tuple[int | None, int | None]:
+        story.join("billing", "c1", "orders", keeps=True, mode=mode)
+        story.pass_seconds(5)
+        story.commit("billing", offset)
+        model = follow(a_model(), story)
+        found = summary(model, "billing")
+        committed = {at: offset for at, offset, _ in model.offsets_of("billing")}
+        story.leave("billing", "c1")
+        story.pass_seconds(5)
+        return committed.get(queue), found.lag_messages
+
+    assert consume("broadcasting", 17) == (17, 83)
+    assert consume("clustering", 60) == (60, 40)
+    assert consume("broadcasting", 20) == (20, 80)

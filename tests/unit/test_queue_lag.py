@@ -51,3 +51,35 @@ def test_messages_since_the_last_commit_are_counted():
 
     assert made.grown == 80
     assert made.moved_ms == 0
+
+
+def test_without_a_committed_offset_the_lag_is_known_if_the_owner_begins_at_the_first_message():
+    history = EndHistory()
+    history.note(100, 0)
+    history.first = 40
+    made = QueueLag(0)
+    made.update(None, history, 1_000, from_first=True)
+
+    assert made.lag == 60
+    assert made.behind is not None
+
+
+def test_a_queue_without_messages_has_no_lag_whatever_its_owner_does():
+    history = EndHistory()
+    history.note(40, 0)
+    history.first = 40
+    made = QueueLag(0)
+    made.update(None, history, 1_000)
+
+    assert made.lag == 0
+
+
+def test_a_lag_vanishes_with_its_committed_offset():
+    """Otherwise it would stay for ever: a topic was recreated, or the group's mode has changed."""
+    history, made = EndHistory(), QueueLag(0)
+    history.note(100, 0)
+    made.update(5, history, 1_000)
+    assert made.lag == 95
+    made.update(None, history, 2_000)
+
+    assert (made.lag, made.behind, made.not_fallen_ms, made.samples) == (None, None, None, [])

@@ -2,7 +2,15 @@
 
 import pytest
 
-from wakeroll_pipeline.live.verdicts import SETTLED_MS, STORM_GAP_MS, WINDOW_MS, GroupFacts, QueueFacts, findings
+from wakeroll_pipeline.live.verdicts import (
+    KINDS,
+    SETTLED_MS,
+    STORM_GAP_MS,
+    WINDOW_MS,
+    GroupFacts,
+    QueueFacts,
+    findings,
+)
 
 NOW_MS = 10_000_000
 
@@ -106,3 +114,37 @@ def test_many_names_are_counted(count):
     free = [queue(name=f"orders-{number}", owner="", free_ms=0) for number in range(count)]
 
     assert reason(queues=free) == f"orders-0, orders-1, orders-2 and {count - 3} more have no owner"
+
+
+def test_a_group_that_everybody_left_while_messages_wait_is_the_most_urgent_one():
+    """Only a group in which nothing is known to wait is merely empty."""
+    assert verdict(members=0, lag=1) == "abandoned"
+    assert reason(members=0, lag=1) == "no members; 1 message waits"
+    assert [verdict(members=0, lag=lag) for lag in (0, None)] == ["empty", "empty"]
+    assert KINDS[0] == "abandoned"
+
+
+def test_a_queue_that_is_owned_without_a_committed_offset_is_a_finding_after_30_s():
+    silent = queue(uncommitted_ms=NOW_MS - SETTLED_MS)
+
+    assert verdict(lag=None, unknown=1, queues=[silent]) == "uncommitted"
+    assert (
+        reason(lag=None, unknown=1, queues=[silent])
+        == "orders-3 has no committed offset, 30 s after the assignment; the lag is not known; owner: c1"
+    )
+    assert "; 7 messages wait; " in reason(lag=7, queues=[queue(uncommitted_ms=0, lag=7)])
+    assert verdict(queues=[queue(uncommitted_ms=NOW_MS - SETTLED_MS + 1)]) == "healthy"
+
+
+def test_what_is_not_known_is_not_called_consumed():
+    assert reason(unknown=1) == "every queue has an owner; the lag of 1 queue is not known"
+    assert reason(lag=4, unknown=2) == "4 messages wait, and are being consumed; the lag of 2 queues is not known"
+
+
+def test_a_lag_that_was_not_watched_for_a_window_is_not_called_consumed():
+    """As in `watch --once`, which sees one moment."""
+    assert (
+        reason(lag=4, watched_ms=WINDOW_MS - 1) == "4 messages wait; whether they are being consumed is not known yet"
+    )
+    assert reason(lag=4, watched_ms=WINDOW_MS) == "4 messages wait, and are being consumed"
+    assert reason(lag=0, watched_ms=0) == "everything is consumed"

@@ -100,7 +100,7 @@ def test_the_list_is_cut_by_limit_and_offset(site):
     ("path", "sentence"),
     [
         ("/?sort=size", "sort is 'size'; it must be one of: verdict, name"),
-        ("/api/groups?verdict=ill", "verdict is 'ill'; it must be one of: attention, stalled"),
+        ("/api/groups?verdict=ill", "verdict is 'ill'; it must be one of: attention, abandoned, stalled"),
         ("/?page=0", "page is '0'; it must be a number from 1"),
         ("/groups/billing?page=x", "page is 'x'; it must be a number"),
         ("/api/groups?limit=-1", "limit is '-1'; it must be a number from 0 to 1000"),

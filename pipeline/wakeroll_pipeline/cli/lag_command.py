@@ -122,10 +122,13 @@ def _live_table(group: str | None, rows: Sequence[Any]) -> Table:
     for row in rows:
         if group is None:
             name, wait_ms = row.group_id, row.max_lag_ms
-            counts = (row.queues, row.lag_messages, row.max_lag_messages)
+            unknown = f"{row.unknown} not known" if row.unknown else ""
+            known = str(row.lag_messages) if row.queues > row.unknown else ""
+            counts = (row.queues, ", ".join(filter(None, (known, unknown))), row.max_lag_messages)
         else:
             name, wait_ms = str(Queue(row.topic, row.broker, row.queue_id)), row.lag_ms
-            counts = (row.committed_offset, row.end_offset, row.lag_messages)
+            committed = "-" if row.committed_offset is None else row.committed_offset
+            counts = (committed, row.end_offset, "not known" if row.lag_messages is None else row.lag_messages)
         wait = f"{'> ' if row.lag_is_longer else ''}{seconds_text(wait_ms)}"
         if row.lag_is_longer and wait_ms < _SHORTEST_MS:
             wait = "-"  # the first known end is from this very query

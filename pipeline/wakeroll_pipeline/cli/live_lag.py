@@ -15,9 +15,11 @@ class LagOfQueue(Struct, frozen=True, kw_only=True):
     topic: str
     broker: str
     queue_id: int
-    committed_offset: int
+    committed_offset: int | None
+    """None if no offset was ever committed."""
     end_offset: int
-    lag_messages: int
+    lag_messages: int | None
+    """None if it is not known: there is no committed offset, and the owner does not begin at the first message."""
     lag_ms: int
     """For how long the oldest message has waited (ms); 0 if none waits."""
     lag_is_longer: bool
@@ -27,11 +29,14 @@ class LagOfQueue(Struct, frozen=True, kw_only=True):
 
 
 class LagOfGroup(Struct, frozen=True, kw_only=True):
-    """The lag of a group in all queues with a committed offset."""
+    """The lag of a group in all queues with a known end."""
 
     group_id: str
     queues: int
+    unknown: int
+    """Queues whose lag is not known."""
     lag_messages: int
+    """Sum of the known ones."""
     max_lag_messages: int
     """Largest lag of a queue."""
     max_lag_ms: int
@@ -41,13 +46,13 @@ class LagOfGroup(Struct, frozen=True, kw_only=True):
 
 
 def lag_of_queues(view: GroupView) -> list[LagOfQueue]:
-    """Return the lag in each queue that has a committed offset and a known end, the largest first."""
-    rows = [
-        _row(view, queue)
-        for queue in view.queues
-        if queue.committed_offset is not None and queue.lag_messages is not None
-    ]
-    return sorted(rows, key=lambda row: (-row.lag_messages, row.topic, row.broker, row.queue_id))
+    """Return the lag in each queue with a known end: first those whose lag is not known, then the largest."""
+    rows = [_row(view, queue) for queue in view.queues if queue.end_offset is not None]
+    return sorted(rows, key=lambda row: (row.lag_messages is not None, -(row.lag_messages or 0), *_place(row)))
+
+
+def _place(row: LagOfQueue) -> tuple[str, str, int]:
+    return row.topic, row.broker, row.queue_id
 
 
 def _row(view: GroupView, queue: QueueRow) -> LagOfQueue:
@@ -57,9 +62,9 @@ def _row(view: GroupView, queue: QueueRow) -> LagOfQueue:
         topic=queue.topic,
         broker=queue.broker,
         queue_id=queue.queue_id,
-        committed_offset=queue.committed_offset or 0,
+        committed_offset=queue.committed_offset,
         end_offset=queue.end_offset or 0,
-        lag_messages=queue.lag_messages or 0,
+        lag_messages=queue.lag_messages,
         lag_ms=0 if since_ms is None else max(as_of_ms - since_ms, 0),
         lag_is_longer=queue.behind_is_longer,
         as_of_ms=as_of_ms,
@@ -67,7 +72,7 @@ def _row(view: GroupView, queue: QueueRow) -> LagOfQueue:
 
 
 def lag_of_groups(model: LiveModel, now_s: float) -> list[LagOfGroup]:
-    """Return the lag of each group with a committed offset, the largest first."""
+    """Return the lag of each group that has a queue with a known end, the largest first."""
     return sorted(_groups(model, now_s), key=lambda row: (-row.lag_messages, row.group_id))
 
 
@@ -77,11 +82,13 @@ def _groups(model: LiveModel, now_s: float) -> Iterator[LagOfGroup]:
         rows: Sequence[LagOfQueue] = [] if view is None else lag_of_queues(view)
         if rows:
             oldest = max(rows, key=lambda row: row.lag_ms)
+            known = [row.lag_messages for row in rows if row.lag_messages is not None]
             yield LagOfGroup(
                 group_id=summary.group_id,
                 queues=len(rows),
-                lag_messages=sum(row.lag_messages for row in rows),
-                max_lag_messages=rows[0].lag_messages,
+                unknown=len(rows) - len(known),
+                lag_messages=sum(known),
+                max_lag_messages=max(known, default=0),
                 max_lag_ms=oldest.lag_ms,
                 lag_is_longer=oldest.lag_is_longer,
                 as_of_ms=oldest.as_of_ms,

@@ -10,8 +10,10 @@ from wakeroll_pipeline.live.verdicts import LABELS, Kind, duration
 from wakeroll_pipeline.live.view_structs import Health
 
 STYLES: dict[Kind, str] = {
+    "abandoned": "bold red",
     "stalled": "bold red",
     "unowned": "bold red",
+    "uncommitted": "bold red",
     "duplicate": "bold red",
     "behind": "yellow",
     "rebalancing": "yellow",

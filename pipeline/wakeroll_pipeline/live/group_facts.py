@@ -56,11 +56,13 @@ def summary_of(
     """
     last = history.rebalances[-1].decision if history.rebalances else None
     why_free = {one.queue: one.reason for one in last.unassigned} if last is not None else {}
-    troubled = list(_troubled(group, queues, lags, free_since, why_free))
+    since = _uncommitted_since(group, lags, history)
+    troubled = list(_troubled(group, queues, lags, free_since, why_free, since))
     facts = GroupFacts(
         now_ms=now_ms,
         members=len(group.members),
         lag=lags.total,
+        unknown=len(lags.unknown),
         queues=troubled,
         rebalances=[
             (one.decision.at_ms, one.decision.trigger)
@@ -69,6 +71,7 @@ def summary_of(
         ],
         conflicts=[f"{client_id}: {detail}" for client_id, detail in group.conflicts.items()],
         duplicates=list(_duplicates(group)),
+        watched_ms=0 if lags.since_ms is None else now_ms - lags.since_ms,
         is_learning=group.is_learning,
     )
     found = findings(facts)
@@ -89,6 +92,7 @@ def summary_of(
         moving=sum(len(member.revoking) for member in group.members.values()),
         lag_messages=lags.total,
         lag_queues=sum(1 for lag in lags.queues.values() if lag.lag),
+        lag_unknown=len(lags.unknown),
         behind_since_ms=None if oldest is None else oldest.since_ms,
         behind_is_longer=oldest is not None and oldest.is_longer,
         rebalanced_ms=None if last is None else last.at_ms,
@@ -110,12 +114,14 @@ def _troubled(
     lags: GroupLags,
     free_since: Mapping[Queue, int],
     why_free: Mapping[Queue, str],
+    uncommitted_since: Mapping[Queue, int],
 ) -> Iterator[QueueFacts]:
-    """Yield the facts about the queues that have lag, that grow without commits, or that nobody owns."""
+    """Yield the facts about queues that have lag, grow without commits, or have no owner or no committed offset."""
     broadcasts, owners = group.mode == "broadcasting", owners_of(group)
     for queue in queues:
         lag, free_ms = lags.queues.get(queue), free_since.get(queue)
-        if free_ms is None and (lag is None or not (lag.lag or lag.grown)):
+        since_ms = uncommitted_since.get(queue)
+        if free_ms is None and since_ms is None and (lag is None or not (lag.lag or lag.grown)):
             continue
         yield QueueFacts(
             name=str(queue),
@@ -126,8 +132,28 @@ def _troubled(
             not_fallen_ms=None if lag is None else lag.not_fallen_ms,
             behind_ms=None if lag is None or lag.behind is None else lag.behind.since_ms,
             free_ms=free_ms,
+            uncommitted_ms=since_ms,
             why_free=why_free.get(queue, ""),
         )
+
+
+def _uncommitted_since(group: Group, lags: GroupLags, history: GroupHistory) -> Mapping[Queue, int]:
+    """Return queue -> log time of its assignment (epoch ms), for owned queues with messages and no committed offset.
+
+    An assignment that is older than the history counts from the moment at which the queue was first seen here.
+    """
+    owned = set(group.topics) if group.mode == "broadcasting" else None
+    owners = owners_of(group)
+    silent = [
+        queue
+        for queue, lag in lags.queues.items()
+        if lag.committed is None and lag.lag != 0 and lag.end is not None
+        if (queue.topic in owned if owned is not None else queue in owners)
+    ]
+    if not silent or group.is_learning or not group.members:
+        return {}
+    given = {one.queue: one.at_ms for one in history.handovers if one.to is not None}
+    return {queue: given.get(queue, lags.queues[queue].moved_ms) for queue in silent}
 
 
 def _duplicates(group: Group) -> Iterator[str]:

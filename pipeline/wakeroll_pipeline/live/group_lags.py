@@ -18,6 +18,8 @@ class GroupLags:
 
     def __init__(self) -> None:
         self.queues: dict[Queue, QueueLag] = {}
+        self.since_ms: int | None = None
+        """Log time since which the lags are watched; None before the first update."""
         self.series: list[tuple[int, int]] = []
         """Log time and total lag, oldest first."""
 
@@ -32,11 +34,14 @@ class GroupLags:
             ends: queue -> history of its end.
             now_ms: log time, epoch ms.
         """
+        self.since_ms = now_ms if self.since_ms is None else self.since_ms
         for queue in self.queues if queues is None else queues:
             lag = self.queues.get(queue)
             if lag is None:
                 lag = self.queues[queue] = QueueLag(now_ms)
-            lag.update(committed_of(group, queue), ends.get(queue), now_ms)
+            committed = committed_of(group, queue)
+            from_first = committed is None and begins_at_first(group, queue)
+            lag.update(committed, ends.get(queue), now_ms, from_first=from_first)
         total = self.total
         if total is not None and (not self.series or now_ms - self.series[-1][0] >= SERIES_MS):
             self.series.append((now_ms, total))
@@ -51,6 +56,11 @@ class GroupLags:
             self.queues = {queue: lag for queue, lag in self.queues.items() if queue in kept}
 
     @property
+    def unknown(self) -> list[Queue]:
+        """Queues with messages whose lag is not known."""
+        return [queue for queue, lag in self.queues.items() if lag.lag is None and lag.end is not None]
+
+    @property
     def total(self) -> int | None:
         """Sum of the known lags in messages; None if none is known."""
         known = [lag.lag for lag in self.queues.values() if lag.lag is not None]
@@ -60,9 +70,17 @@ class GroupLags:
 def committed_of(group: Group, queue: Queue) -> int | None:
     """Return the committed offset of a queue; None if there is none.
 
-    In a broadcasting group each client has its own offsets; the lowest one of its members counts.
+    In a broadcasting group each client has its own offsets, and the lowest one of its members counts. Offsets of the
+    other mode are left over from before, and do not count.
     """
-    if not group.own_offsets:
+    if group.mode == "clustering":
         return group.offsets.get(queue)
     own = (group.own_offsets[client_id].offsets for client_id in group.members if client_id in group.own_offsets)
-    return min((offsets[queue] for offsets in own if queue in offsets), default=group.offsets.get(queue))
+    return min((offsets[queue] for offsets in own if queue in offsets), default=None)
+
+
+def begins_at_first(group: Group, queue: Queue) -> bool:
+    """Return whether whoever owns a queue without a committed offset begins at its first message."""
+    owner = group.owners.get(queue)
+    readers = group.members.values() if owner is None else [group.members[owner]] if owner in group.members else []
+    return any(True for _ in readers) and all(member.consume_from == "first" for member in readers)

@@ -32,7 +32,7 @@ class QueueLag:
         """The end when the queue was first seen without a committed offset."""
         self.lag: int | None = None
         """Messages between the committed offset, or the first one that is not deleted, and the end; None if it is not
-        known."""
+        known. Without a committed offset it is known if the queue has no message, or its owner begins at the first."""
         self.behind: Behind | None = None
         """Since when messages wait; None if none does."""
         self.moved_ms = now_ms
@@ -44,28 +44,41 @@ class QueueLag:
         """Lag at the last moments with a fresh end, oldest first."""
         self.sampled_ms = 0
 
-    def update(self, committed: int | None, history: EndHistory | None, now_ms: int) -> None:
-        """Take the committed offset and the end as they are at a log time (epoch ms)."""
+    def update(
+        self, committed: int | None, history: EndHistory | None, now_ms: int, *, from_first: bool = False
+    ) -> None:
+        """Take the committed offset and the end as they are at a log time (epoch ms).
+
+        `from_first`: whether a queue without a committed offset will be read from its first message on.
+        """
         if committed != self.committed:
             self.committed, self.moved_ms = committed, now_ms
             self.lag_when_moved = -1
         end = None if history is None else history.end
         is_fresh = end != self.end
         self.end = end
-        if end is None:
+        unread = None if history is None or end is None else self._unread(committed, end, history, from_first)
+        if end is None or committed is None:
+            self.first_end = end if end is None or self.first_end is None else min(self.first_end, end)
+        if unread is None or history is None or end is None:
+            self.lag = self.behind = self.not_fallen_ms = None
+            self.samples.clear()
             return
-        if committed is None:
-            self.first_end = end if self.first_end is None else min(self.first_end, end)
-            return
-        unread = committed if history is None else max(committed, history.first)
         self.lag = max(0, end - unread)
         if self.lag_when_moved < 0:
             self.lag_when_moved = self.lag
-        self.behind = history.behind(unread) if history is not None and self.lag else None
+        self.behind = history.behind(unread) if self.lag else None
         if self.lag == 0:
             self.not_fallen_ms = None
         if is_fresh or self.lag == 0 or now_ms - self.sampled_ms >= 12 * SAMPLE_MS:
             self._sample(self.lag, now_ms)
+
+    @staticmethod
+    def _unread(committed: int | None, end: int, history: EndHistory, from_first: bool) -> int | None:
+        """Return the offset of the first message that is not consumed; None if it is not known."""
+        if committed is not None:
+            return max(committed, history.first)
+        return history.first if from_first or end <= history.first else None
 
     def _sample(self, lag: int, now_ms: int) -> None:
         if lag == 0 and not any(self.samples):

@@ -9,18 +9,36 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-Kind = Literal["stalled", "unowned", "duplicate", "behind", "rebalancing", "conflict", "learning", "empty", "healthy"]
+Kind = Literal[
+    "abandoned",
+    "stalled",
+    "unowned",
+    "uncommitted",
+    "duplicate",
+    "behind",
+    "rebalancing",
+    "conflict",
+    "learning",
+    "empty",
+    "healthy",
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """All verdicts, the most urgent one first."""
 
-LABELS = {"rebalancing": "rebalancing too often", "duplicate": "duplicate client id", "unowned": "unowned queues"}
+LABELS = {
+    "rebalancing": "rebalancing too often",
+    "duplicate": "duplicate client id",
+    "unowned": "unowned queues",
+    "uncommitted": "no committed offset",
+}
 """Verdict -> its name for people, if it differs."""
 
 WINDOW_MS = 120_000
 """How long offsets are watched before they are judged (ms): the end of a queue is known at least every 60 s, so a
 window has two ends, and several commits at the default interval of 5 s."""
 SETTLED_MS = 30_000
-"""A queue without owner counts as unowned after this (ms): hand-overs and joins take less, by the default timeouts."""
+"""A queue without owner counts as unowned after this (ms): hand-overs and joins take less, by the default timeouts.
+An owned queue counts as uncommitted after this: its owner reports where it begins, within seconds."""
 STORM_REBALANCES = 3
 STORM_GAP_MS = 60_000
 """A storm is a series of at least `STORM_REBALANCES` rebalances, less than this apart (ms); as in the mart `storms`."""
@@ -45,6 +63,8 @@ class QueueFacts(Struct, frozen=True, kw_only=True):
     """Since when messages wait; None if none does."""
     free_ms: int | None = None
     """Since when nobody owns the queue; None if a client does."""
+    uncommitted_ms: int | None = None
+    """Since when a client owns the queue without a committed offset, although it has messages; None if it has one."""
     why_free: str = ""
     """Why the strategy assigned the queue to nobody; empty if it did not."""
 
@@ -57,8 +77,10 @@ class GroupFacts(Struct, frozen=True, kw_only=True):
     members: int = 0
     lag: int | None = None
     """Messages that wait in all queues; None if it is not known of any queue."""
+    unknown: int = 0
+    """Queues with messages whose lag is not known."""
     queues: Sequence[QueueFacts] = ()
-    """Queues that have lag or no owner."""
+    """Queues that have lag, no owner, or no committed offset."""
     rebalances: Sequence[tuple[int, str]] = ()
     """Log time (epoch ms) and trigger of the last rebalances that moved queues, oldest first; without those that an
     operator requested."""
@@ -66,6 +88,8 @@ class GroupFacts(Struct, frozen=True, kw_only=True):
     """Sentences about members whose settings conflict with those of the oldest member."""
     duplicates: Sequence[str] = ()
     """Sentences about client ids that two processes use."""
+    watched_ms: int = WINDOW_MS
+    """For how long the lags have been watched (ms): shorter than a window, nobody can tell whether they fall."""
     is_learning: bool = False
     """Whether the state is incomplete, because the model has only learned it from the log so far."""
 
@@ -87,11 +111,14 @@ def _findings(facts: GroupFacts) -> Iterator[Finding | None]:
     if facts.is_learning:
         yield Finding("learning", "the state is being rebuilt from the log; owners appear as members report them")
     if not facts.members:
-        waiting = f"; {_messages(facts.lag)} wait" if facts.lag else ""
-        yield Finding("empty", f"no members{waiting}")
+        if facts.lag:
+            yield Finding("abandoned", f"no members; {_messages(facts.lag)} {_verb(facts.lag, 'wait')}")
+        else:
+            yield Finding("empty", "no members")
         return
     yield _stalled(facts)
     yield _unowned(facts)
+    yield _uncommitted(facts)
     yield _behind(facts)
     yield _rebalancing(facts)
     if facts.duplicates:
@@ -154,6 +181,25 @@ def _unowned(facts: GroupFacts) -> Finding | None:
     return Finding("unowned", f"{_queues(free)} {verb} no owner" + (f": {why}" if why else ""))
 
 
+def _uncommitted(facts: GroupFacts) -> Finding | None:
+    """Find queues whose owner has never said where it begins: it does not read, or commits nothing."""
+    since = [
+        (one.uncommitted_ms, one)
+        for one in facts.queues
+        if one.owner and one.uncommitted_ms is not None and facts.now_ms - one.uncommitted_ms >= SETTLED_MS
+    ]
+    if not since:
+        return None
+    silent = [one for _, one in since]
+    lag = sum(one.lag for one in silent)
+    waits = f"{_messages(lag)} {_verb(lag, 'wait')}" if lag else "the lag is not known"
+    return Finding(
+        "uncommitted",
+        f"{_queues(silent)} {'has' if len(silent) == 1 else 'have'} no committed offset, "
+        f"{duration(facts.now_ms - min(at_ms for at_ms, _ in since))} after the assignment; {waits}; {_owners(silent)}",
+    )
+
+
 def _rebalancing(facts: GroupFacts) -> Finding | None:
     """Find a storm that still lasts."""
     series: list[tuple[int, str]] = []
@@ -172,9 +218,16 @@ def _rebalancing(facts: GroupFacts) -> Finding | None:
 
 
 def _healthy(facts: GroupFacts) -> str:
+    unknown = f"; the lag of {facts.unknown} queues is not known" if facts.unknown > 1 else ""
+    unknown = "; the lag of 1 queue is not known" if facts.unknown == 1 else unknown
     if facts.lag is None:
         return "every queue has an owner; the lag is not known"
-    return f"{_messages(facts.lag)} wait, and are being consumed" if facts.lag else "everything is consumed"
+    if facts.lag and facts.watched_ms < WINDOW_MS:
+        waits = f"{_messages(facts.lag)} {_verb(facts.lag, 'wait')}"
+        return f"{waits}; whether they are being consumed is not known yet{unknown}"
+    if facts.lag:
+        return f"{_messages(facts.lag)} {_verb(facts.lag, 'wait')}, and are being consumed{unknown}"
+    return f"every queue has an owner{unknown}" if unknown else "everything is consumed"
 
 
 def duration(ms: int) -> str:
@@ -193,6 +246,10 @@ def duration(ms: int) -> str:
     if hours < 48:
         return f"{hours} h {rest} min" if rest else f"{hours} h"
     return f"{hours // 24} d"
+
+
+def _verb(count: int, verb: str) -> str:
+    return f"{verb}s" if count == 1 else verb
 
 
 def _messages(count: int) -> str:

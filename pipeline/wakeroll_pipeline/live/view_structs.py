@@ -64,6 +64,8 @@ class GroupSummary(Struct, frozen=True, kw_only=True):
     """Number of queues that have lag."""
     behind_since_ms: int | None
     """Since when the oldest message waits; None if none does."""
+    lag_unknown: int = 0
+    """Number of queues with messages whose lag is not known, because no offset was ever committed."""
     behind_is_longer: bool = False
     """Whether it waits for longer than that."""
     rebalanced_ms: int | None = None

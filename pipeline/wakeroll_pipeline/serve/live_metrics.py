@@ -80,17 +80,21 @@ def _of_groups(groups: list[GroupSummary], now_ms: int) -> Iterator[Metric]:
         "kafka_consumergroup_group_max_lag_seconds", "Time that the oldest message of a group waits.", labels=["group"]
     )
     messages = GaugeMetricFamily("wakeroll_group_lag_messages", "Messages that wait in a group.", labels=["group"])
+    unknown = GaugeMetricFamily(
+        "wakeroll_group_lag_unknown_queues", "Queues of a group with messages and an unknown lag.", labels=["group"]
+    )
     unowned = GaugeMetricFamily("wakeroll_queues_unowned", "Queues of a group without an owner.", labels=["group"])
     verdict = GaugeMetricFamily("wakeroll_group_verdict", "1 for the verdict of a group.", labels=["group", "verdict"])
     for one in groups:
         members.add_metric([one.group_id], one.members)
         unowned.add_metric([one.group_id], one.unowned)
+        unknown.add_metric([one.group_id], one.lag_unknown)
         verdict.add_metric([one.group_id, one.verdict], 1)
         if one.lag_messages is not None:
             messages.add_metric([one.group_id], one.lag_messages)
             waits_ms = 0 if one.behind_since_ms is None else max(now_ms - one.behind_since_ms, 0)
             seconds.add_metric([one.group_id], waits_ms / 1_000)
-    yield from (members, seconds, messages, unowned, verdict)
+    yield from (members, seconds, messages, unknown, unowned, verdict)
 
 
 def _single(name: str, text: str, value: float) -> GaugeMetricFamily:
