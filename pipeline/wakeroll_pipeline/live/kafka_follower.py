@@ -4,14 +4,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from wakeroll.connection import Connection
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import NotReachable, WakerollError
 from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
+from wakeroll.partition_offsets import ends_of
 from wakeroll_model.config import MAX_RECORD_BYTES
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.feature_levels import UnknownLevel
@@ -38,6 +40,7 @@ LOOK_S = 10.0
 HEAL_S = 30.0
 """How often a shard whose state is not the coordinator's looks for a snapshot (s)."""
 _SLICE_S = 0.2
+_ANSWER_S = 1.0
 _RETRY_S = 1.0
 _AFTER_FAILURE_S = 5.0
 _AT_ONCE = 2_000
@@ -249,6 +252,10 @@ class KafkaFollower(threading.Thread):
         self._next[follower.place] = max(follower.next_offset, first)
 
     def _assign(self) -> None:
+        # A client that has queried a partition of each topic receives the first records in 4 ms instead of 600.
+        for topic in sorted({topic for topic, _ in self._next}):
+            with suppress(KafkaException):
+                ends_of(self._reader.consumer, TopicPartition(topic, 0), _ANSWER_S)
         self._reader.begin(self._next)
 
     # --- the log ---
