@@ -7,7 +7,7 @@ from confluent_kafka import TopicPartition
 from msgspec import Struct, structs
 
 from wakeroll.connection import Connection, take
-from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Assignment, Wake
+from wakeroll_model.decisions import AnyDecision, Assignment, Wake, recipient_of
 from wakeroll_model.events import AnyEvent, Arrival, Heartbeat, Pull
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.kafka.topic_admin import Cluster
@@ -90,7 +90,7 @@ class Decided:
         found = []
         for _, value, published_ms in self._listener.read(timeout_s):
             said = _decode_decision(value)
-            assert isinstance(said, TO_A_CLIENT), "nothing else stands in the inbox"
+            assert recipient_of(said), "nothing else stands in the inbox"
             if not isinstance(said, kind) or (isinstance(said, Wake) and said.reason not in _NEWS):
                 continue
             assert isinstance(said, Assignment | Wake), "it is of this kind"

@@ -21,7 +21,7 @@ from wakeroll.monotonic_clock import now_ms
 from wakeroll.outbox import Outbox
 from wakeroll_model.client import Client
 from wakeroll_model.client_actions import Dropped, EventRefused, Give, OthersChanged, Output, Send, Take
-from wakeroll_model.decisions import OtherFilter, Rejected, Wake
+from wakeroll_model.decisions import Membership, OtherFilter, Rejected, Wake
 from wakeroll_model.events import Commit, Failure, Heartbeat, Subscription
 from wakeroll_model.instance_secrets import provable_id
 from wakeroll_model.queue import Queue
@@ -319,6 +319,8 @@ class Control:
                         self._on_answer(decision)
                     if isinstance(decision, Rejected) and self._is_misplaced(decision):
                         self._outbox.learn_partitions()
+                    if isinstance(decision, Membership) and decision.group_id == self.group_id:
+                        self._log.conflict(decision.detail)
                 self._outbox.serve()
                 deaf = self._inbox.is_deaf(self._client.session_timeout_ms)
                 with self._lock:

@@ -11,7 +11,7 @@ from wakeroll.inbox_lag import Hearing
 from wakeroll.log_reader import LogReader, LogReplaced, TopicWatch
 from wakeroll.monotonic_clock import now_ms
 from wakeroll.partition_offsets import ends_of
-from wakeroll_model.decisions import Assignment, Fenced, Rejected, Wake
+from wakeroll_model.decisions import Assignment, Fenced, Membership, Rejected, Wake
 from wakeroll_model.partitioner import partition_of
 from wakeroll_model.records import UNREADABLE
 
@@ -23,7 +23,7 @@ LOOK_TIMEOUT_S = 0.5
 BATCH = 500
 """Records taken at once; a partition holds the decisions for many clients."""
 
-ToAClient = Assignment | Fenced | Rejected | Wake
+ToAClient = Assignment | Fenced | Membership | Rejected | Wake
 _decoder: msgspec.json.Decoder[ToAClient] = msgspec.json.Decoder(ToAClient)
 
 

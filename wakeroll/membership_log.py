@@ -8,6 +8,8 @@ from wakeroll_model.decisions import OtherFilter
 
 log = logging.getLogger("wakeroll")
 
+_REMEMBERED = 100
+"""Conflicts that are not logged again."""
 _NAMED = 8
 """Filters that a line names at most."""
 
@@ -17,6 +19,8 @@ class MembershipLog:
 
     def __init__(self, group_id: str, client_id: str) -> None:
         """Begin; nothing is logged yet."""
+        self._conflicts: dict[str, None] = {}
+        """Details of conflicts that were logged last, in order."""
         self._who = f"client {client_id!r} of group {group_id!r}"
 
     def joins(self, instance_id: str) -> None:
@@ -45,6 +49,14 @@ class MembershipLog:
             ", ".join(named[:_NAMED]),
             more,
         )
+
+    def conflict(self, detail: str) -> None:
+        """Note, once per text, how this member conflicts with its group, as the coordinator found it."""
+        if detail not in self._conflicts:
+            self._conflicts[detail] = None
+            if len(self._conflicts) > _REMEMBERED:
+                del self._conflicts[next(iter(self._conflicts))]
+            log.warning("the coordinator reports a conflict of %s: %s", self._who, detail)
 
     def ended(self, dropped: Dropped, why: str) -> None:
         """Note that an instance ended, and its queues with it; `why` is a sentence."""

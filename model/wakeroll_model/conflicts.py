@@ -1,5 +1,7 @@
 """Conflicts: members whose settings differ from those of the oldest member, and processes with the same client_id.
 
+The oldest one has a conflict too if there is no such strategy as it wants: from feature level 3 on.
+
 No conflict splits the group: subscriptions count for each member, and the oldest member's strategy for all. In RocketMQ
 each of these conflicts loses messages, and is very hard to find (its #351, #7717, #667).
 """
@@ -7,8 +9,9 @@ each of these conflicts loses messages, and is very hard to find (its #351, #771
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from wakeroll_model import config
+from wakeroll_model import config, strategies
 from wakeroll_model.group import Member
+from wakeroll_model.retry_topics import retry_topic_of
 from wakeroll_model.turn import Turn
 
 SHOWN = 5
@@ -48,7 +51,8 @@ def _compare(turn: Turn, client_id: str) -> None:
     """Compare a member with the oldest one; report a new conflict or agreement."""
     group = turn.group
     member = group.members[client_id]
-    detail = "" if client_id == group.oldest else _joined(_differences(turn, member))
+    found = _unknown_strategy(turn, member) if client_id == group.oldest else _differences(turn, member)
+    detail = _joined(found)
     if detail == group.conflicts.get(client_id, ""):
         return
     if detail:
@@ -57,6 +61,16 @@ def _compare(turn: Turn, client_id: str) -> None:
     else:
         del group.conflicts[client_id]
         turn.note(client_id, member, "agreed")
+
+
+def _unknown_strategy(turn: Turn, oldest: Member) -> Iterator[str]:
+    """Yield why no queue is assigned by the strategy of the oldest member, if this coordinator does not have it."""
+    group = turn.group
+    if turn.level >= 3 and group.mode == "clustering" and group.settings.strategy is None:
+        try:
+            strategies.find(oldest.strategy)
+        except strategies.StrategyError as error:
+            yield f"{error}; the group keeps its last target"
 
 
 def _joined(differences: Iterable[str]) -> str:
@@ -78,9 +92,12 @@ def _differences(turn: Turn, member: Member) -> Iterator[str]:
     oldest = group.members[group.oldest]
     mine, others = member.subscriptions, oldest.subscriptions
     common = sorted(topic for topic in mine if topic in others)
-    more = sorted(topic for topic in mine if topic not in others)
-    lacking = (topic for topic in turn.oldest_topics.of(others) if topic not in mine)
-    for sign, topics, count in (("+", more, len(more)), ("-", lacking, len(others) - len(common))):
+    # Only members that run a handler subscribe the retry topic, and each of them does so after it has joined.
+    ignored = retry_topic_of(group.group_id) if turn.level >= 3 else None
+    more = sorted(topic for topic in mine if topic not in others and topic != ignored)
+    lacking = (topic for topic in turn.oldest_topics.of(others) if topic not in mine and topic != ignored)
+    missing = len(others) - len(common) - (ignored in others and ignored not in mine)
+    for sign, topics, count in (("+", more, len(more)), ("-", lacking, missing)):
         if count:
             yield f"topics differ from those of {group.oldest}: {_named(sign, topics, count)}"
     kept = (

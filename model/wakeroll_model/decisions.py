@@ -320,4 +320,13 @@ BY_THE_LOG = "log"
 """Author, as `reset_by` names it, of the commit of an owner that went back because the log lost its tail."""
 
 TO_A_CLIENT = (Assignment, Fenced, LockAnswer, Wake, Rejected)
-"""Kinds that also go to a client's inbox, if the client is known."""
+"""Kinds that a client acts on; they also go to its inbox, if the client is known."""
+
+
+def recipient_of(decision: AnyDecision) -> str:
+    """Return the client whose inbox a decision also goes to: it acts on it, or logs it (a conflict); empty if none."""
+    match decision:
+        case Assignment() | Fenced() | LockAnswer() | Wake() | Rejected() | Membership(change="conflict"):
+            return decision.client_id or ""
+        case _:
+            return ""

@@ -18,7 +18,8 @@ CHANGES: Mapping[int, str] = {
     "a topic that did not exist when a group subscribed it, or that was recreated, is consumed from its first message; "
     "committed offsets have leader epochs and go back with a log that lost its tail; forget_after_ms applies; "
     "members with different filters of a topic keep messages for each other; "
-    "a waiting instance that joins expires in time; the first member of an empty group does not wait for settle_ms",
+    "a waiting instance that joins expires in time; the first member of an empty group does not wait for settle_ms; "
+    "the oldest member has a conflict if its strategy does not exist, and the retry topic makes none",
 }
 """Level -> what is new in it."""
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.waiting import wait_until
 from wakeroll import Admin, AsyncConsumer, Consumer, InvalidUsage, NotReachable
 from wakeroll.testing import MemoryBroker
 from wakeroll_model.strategies import STRATEGIES
@@ -62,3 +63,34 @@ def test_configure_refuses_it_in_the_words_of_a_command():
     assert isinstance(answer.exception, InvalidUsage)
     assert str(answer.exception).startswith("no strategy 'NOPE'; there are: AVG, ")
     assert str(answer.exception).endswith("; --allow-unknown-strategy accepts one that only a newer coordinator has")
+
+
+def test_the_log_of_a_client_shows_once_that_the_coordinator_does_not_have_its_strategy(caplog):
+    """A strategy of a newer release, before the coordinator is upgraded: the consumer waits, and says why."""
+    with MemoryBroker() as broker:
+        broker.create_topic("orders")
+        with Consumer(
+            "billing", ["orders"], broker.bootstrap, client_id="a", strategy="NEWER", allow_unknown_strategy=True
+        ) as consumer:
+            wait_until(lambda: consumer.poll(0.05) or lines(caplog), "the line")
+
+    [line] = lines(caplog)
+    assert line.startswith("the coordinator reports a conflict of client 'a' of group 'billing': no strategy 'NEWER'")
+    assert line.endswith("; the group keeps its last target")
+
+
+def test_the_log_of_a_client_shows_how_it_differs_from_its_group(caplog):
+    """The coordinator uses the strategy of the oldest member; the others were never told."""
+    with MemoryBroker() as broker:
+        broker.create_topic("orders")
+        broker.join("billing", ["orders"], print, client_id="a")
+        broker.join("billing", ["orders"], print, client_id="b", strategy="SPREAD")
+        wait_until(lambda: lines(caplog), "the line")
+
+    assert lines(caplog) == [
+        "the coordinator reports a conflict of client 'b' of group 'billing': strategy SPREAD differs from AVG of a"
+    ]
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text for text in caplog.messages if "reports a conflict" in text]

@@ -9,7 +9,7 @@ import msgspec
 from wakeroll.connection import Topics
 from wakeroll.testing.memory_log import MemoryLog, Stored
 from wakeroll_model import feature_levels
-from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Wake
+from wakeroll_model.decisions import AnyDecision, Wake, recipient_of
 from wakeroll_model.events import (
     AnyEvent,
     Arrival,
@@ -191,8 +191,8 @@ class MemoryCoordinator:
         value = encode_decision(decision)
         key = decision.queue.key if isinstance(decision, Wake) else decision.group_id or decision.shard
         self._log.append(self._names.decisions, 0, key.encode(), value, [], self._now_ms())
-        if isinstance(decision, TO_A_CLIENT) and decision.client_id:
-            self._log.append(self._names.inbox, 0, decision.client_id.encode(), value, [], self._now_ms())
+        if client_id := recipient_of(decision):
+            self._log.append(self._names.inbox, 0, client_id.encode(), value, [], self._now_ms())
             self._log.changed.notify_all()
 
 

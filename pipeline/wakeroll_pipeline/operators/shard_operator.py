@@ -19,7 +19,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from wakeroll.connection import Topics
 from wakeroll.headers import WRITER_HEADER
 from wakeroll_model.decision_sizes import bounded
-from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Rejected, Wake
+from wakeroll_model.decisions import AnyDecision, Rejected, Wake, recipient_of
 from wakeroll_model.records import Record
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import READABLE
@@ -228,5 +228,5 @@ def addressed(decision: AnyDecision, value: bytes, topics: Topics, shard: str) -
     # partition, and readers could not recognize the repetition.
     key = decision.queue.key if isinstance(decision, Wake) else decision.group_id or shard
     yield topics.decisions, key.encode(), value
-    if isinstance(decision, TO_A_CLIENT) and decision.client_id:
-        yield topics.inbox, decision.client_id.encode(), value
+    if client_id := recipient_of(decision):
+        yield topics.inbox, client_id.encode(), value

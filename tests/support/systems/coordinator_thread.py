@@ -17,7 +17,7 @@ from wakeroll.connection import Connection, close_producer
 from wakeroll.keys import key_to_sign, new_signer
 from wakeroll.topic_partitions import learn_partitions
 from wakeroll_model.config import CONTROL_PARTITIONS
-from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision
+from wakeroll_model.decisions import AnyDecision, recipient_of
 from wakeroll_model.events import (
     ACCEPTED,
     AnyEvent,
@@ -272,8 +272,7 @@ class Coordinator(threading.Thread):
         decisions = self._shards[record.topic, record.partition].apply(record)
         self.decided += decisions
         for decision in decisions:
-            client_id = getattr(decision, "client_id", None)
-            if isinstance(decision, TO_A_CLIENT) and client_id:
+            if client_id := recipient_of(decision):
                 inbox = self.connection.topics.inbox
                 self._producer.produce(inbox, encode_decision(decision), key=client_id.encode())
 

@@ -10,7 +10,7 @@ from tests.support.simulation.ring.virtual_threads import NEVER_S, Scheduler, Vi
 from wakeroll.connection import Topics
 from wakeroll.testing.memory_log import Stored
 from wakeroll_model import feature_levels
-from wakeroll_model.decisions import TO_A_CLIENT, AnyDecision, Wake
+from wakeroll_model.decisions import AnyDecision, Wake, recipient_of
 from wakeroll_model.events import Arrival, Event, Level, Route, RoutedQueue, Tick
 from wakeroll_model.group import Group
 from wakeroll_model.partitioner import partition_of
@@ -161,8 +161,8 @@ class RingCoordinator:
         value = encode_decision(decision)
         key = decision.queue.key if isinstance(decision, Wake) else decision.group_id or decision.shard
         self._send(self.topics.decisions, key.encode(), value)
-        if isinstance(decision, TO_A_CLIENT) and decision.client_id:
-            self._send(self.topics.inbox, decision.client_id.encode(), value)
+        if client_id := recipient_of(decision):
+            self._send(self.topics.inbox, client_id.encode(), value)
 
     def _send(self, topic: str, key: bytes, value: bytes) -> None:
         number = partition_of(key, len(self._log.topics[topic]))
