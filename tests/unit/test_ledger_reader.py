@@ -133,6 +133,14 @@ def test_what_is_recorded_and_what_is_read_from_the_brokers_have_no_gap(tmp_path
     assert recorded.snapshots == newest_snapshots(tables_of(story, tmp_path / "again"))
 
 
+def test_tables_of_another_number_of_partitions_are_refused(tmp_path):
+    """`watch --home` of another deployment than that of the settings is a mistake, and no failure of the program."""
+    with pytest.raises(
+        InvalidUsage, match=rf"was made with {PARTITIONS} partitions, now there are 8; set `partitions`"
+    ):
+        read_ledger(tables_of(a_day(), tmp_path), Topics(), 8)
+
+
 def test_a_folder_without_tables_is_refused(tmp_path):
     with pytest.raises(InvalidUsage, match="no table 'events'"):
         read_ledger(tmp_path, Topics(), PARTITIONS)

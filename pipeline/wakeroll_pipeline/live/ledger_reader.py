@@ -13,7 +13,7 @@ from wakeroll_model.decision_order import ERA_SQL, SHARD_SQL
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import UNREADABLE, Record, shard_of
-from wakeroll_model.shard_state import READABLE
+from wakeroll_model.shard_state import READABLE, WrongPartitions
 from wakeroll_model.signing import OnRecord, Signatures
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from wakeroll_pipeline.ledger.ledger import Value, any_of
@@ -165,10 +165,13 @@ def read_ledger(warehouse: Folder, topics: Topics, partitions: int, until_ms: in
         until_ms: log time (epoch ms); records after it are not applied.  None: the end of the archived log.
 
     Raises:
-        InvalidUsage: there are no tables in this folder.
+        InvalidUsage: there are no tables in this folder, or they are of another number of partitions.
     """
     with duck_ledger(warehouse, refuse_large=False) as ledger:
-        return model_of(ledger, topics, partitions, until_ms)
+        try:
+            return model_of(ledger, topics, partitions, until_ms)
+        except WrongPartitions as error:
+            raise InvalidUsage(str(error)) from None
 
 
 def model_of(
