@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any, Final, Literal, NamedTuple
 
 from wakeroll.errors import InvalidUsage
+from wakeroll.repeated_errors import repeated
 
 log = logging.getLogger("wakeroll")
 
@@ -256,7 +257,8 @@ def _guarded(name: str, call: Any) -> Callable[..., None]:
     def guarded(*arguments: Any) -> None:
         try:
             call(*arguments)
-        except Exception:
-            log.exception("the callback %s of kafka_config failed", name)
+        except Exception as problem:
+            if (others := repeated.words(f"callback {name}: {type(problem).__name__}")) is not None:
+                log.exception("the callback %s of kafka_config failed%s", name, others)
 
     return guarded

@@ -18,6 +18,7 @@ from wakeroll.connection import Connection, Topics, close_producer, is_legal
 from wakeroll.errors import InvalidUsage, WakerollError, in_words
 from wakeroll.headers import headers_of
 from wakeroll.own_process import OwnProcess
+from wakeroll.repeated_errors import repeated
 from wakeroll_model.arrival_merging import Arrivals
 from wakeroll_model.queue import Queue, QueueId
 
@@ -240,7 +241,9 @@ class Producer:
                 known_ms = None if kind == TIMESTAMP_NOT_AVAILABLE else stored_ms
                 self._arrivals.note(Queue(topic, "", partition), offset, known_ms, tags, properties)
         if error is not None and on_delivery is None:
-            log.warning("a message for %s was lost: %s", topic, error.str())
+            line = f"a message for {topic} was lost: {error.str()}"
+            if (others := repeated.words(line)) is not None:
+                log.warning("%s%s", line, others)
         try:
             if on_delivery is not None:
                 on_delivery(error, message)
