@@ -159,7 +159,7 @@ def _offsets(text: bytes) -> Offsets | None:
     """
     lines = text.splitlines()
     topics = _object_in(lines[-1]) if len(lines) > 1 else None
-    if not topics or not all(isinstance(offsets, dict) and offsets for offsets in topics.values()):
+    if topics is None or not all(isinstance(offsets, dict) and offsets for offsets in topics.values()):
         return None
     try:
         return {
