@@ -72,7 +72,6 @@ def consumer_of(coordinator, group_id) -> Iterator[Callable[..., Consumer]]:
                 **settings,
             )
             stack.callback(consumer.close)
-            stack.callback(consumer.stop)
             return consumer
 
         yield make

@@ -115,7 +115,7 @@ def test_what_the_driver_reports_agrees_with_what_it_did(system):
     wait_for('wakeroll_run_rejections_total{rule="json"}')
     wait_for('wakeroll_rejections_total{rule="json"}')
     wait_for('wakeroll_query_records_total{query="record"} > 100')
-    wait_for('wakeroll_rebalances_total{group="billing",trigger="join"}')
+    wait_for('wakeroll_rebalances_total{group="billing",trigger="leave"}')
     wait_for("wakeroll_run_snapshots_total")
     wait_for('sum(wakeroll_upkeep_steps_total{outcome="success"})')
     wait_for("wakeroll_observer_routes_total")

@@ -41,8 +41,8 @@ MUTANTS = (
         name="a stop is forgotten",
         rule="`run` returns after `stop`",
         module="wakeroll.consumer",
-        old="        self._stopping = True\n\n    def _forget_stop",
-        new="        self._stopping = self._stopping\n\n    def _forget_stop",
+        old="        self._stopping = True\n\n    def _end_soon",
+        new="        self._stopping = self._stopping\n\n    def _end_soon",
         world={"kinds": ("run",), "only": ("stop", "leave", "join")},
     ),
     Mutant(
