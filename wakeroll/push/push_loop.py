@@ -209,7 +209,8 @@ class PushLoop:
             return
         control.changed.clear()
         try:
-            readable, _ = control.view()
+            # Once: a queue that is revoked meanwhile still has its work here, and must not count as never read.
+            readable, draining = control.view()
             self._reader.stop_all_but(readable)
             self._selection.follow()
             now = now_ms()
@@ -222,7 +223,7 @@ class PushLoop:
                 self._leaving[queue] = _Leaving(self._work.get(queue), now, until)
                 self._work.pop(queue, None)
             # Draining queues that were never read have no messages at work either.
-            for queue in control.view()[1]:
+            for queue in draining:
                 self._leaving.setdefault(queue, _Leaving(None, now, until))
             with self._dispatch.lock:
                 for leaving in self._leaving.values():
