@@ -289,3 +289,19 @@ def test_offsets_of_the_mode_that_a_group_had_before_do_not_count():
     assert consume("broadcasting", 17) == (17, 83)
     assert consume("clustering", 60) == (60, 40)
     assert consume("broadcasting", 20) == (20, 80)
+
+
+def test_a_broadcasting_member_without_an_offset_is_not_hidden_by_the_others():
+    story = Story()
+    story.route("orders", 1, ends=100)
+    story.join("audit", "c1", "orders", keeps=True, mode="broadcasting")
+    story.pass_seconds(5)
+    story.commit("audit", 100)
+    alone = summary(follow(a_model(), story), "audit")
+    story.join("audit", "c2", "orders", keeps=True, mode="broadcasting")
+    story.pass_seconds(60)
+    both = summary(follow(a_model(), story), "audit")
+
+    assert (alone.lag_messages, alone.reason) == (0, "everything is consumed")
+    assert (both.lag_messages, both.lag_unknown) == (None, 1)
+    assert "not known" in both.reason

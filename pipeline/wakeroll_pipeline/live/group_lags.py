@@ -70,13 +70,15 @@ class GroupLags:
 def committed_of(group: Group, queue: Queue) -> int | None:
     """Return the committed offset of a queue; None if there is none.
 
-    In a broadcasting group each client has its own offsets, and the lowest one of its members counts. Offsets of the
-    other mode are left over from before, and do not count.
+    In a broadcasting group each client has its own offsets, and the lowest one of its members counts. There is none if
+    a member that subscribes the topic has none. Offsets of the other mode are left over from before, and do not count.
     """
     if group.mode == "clustering":
         return group.offsets.get(queue)
-    own = (group.own_offsets[client_id].offsets for client_id in group.members if client_id in group.own_offsets)
-    return min((offsets[queue] for offsets in own if queue in offsets), default=None)
+    readers = [client_id for client_id, member in group.members.items() if queue.topic in member.subscriptions]
+    own = [group.own_offsets[client_id].offsets for client_id in readers if client_id in group.own_offsets]
+    committed = [offsets[queue] for offsets in own if queue in offsets]
+    return min(committed) if committed and len(committed) == len(readers) else None
 
 
 def begins_at_first(group: Group, queue: Queue) -> bool:
