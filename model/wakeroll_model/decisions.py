@@ -325,8 +325,6 @@ TO_A_CLIENT = (Assignment, Fenced, LockAnswer, Wake, Rejected)
 
 def recipient_of(decision: AnyDecision) -> str:
     """Return the client whose inbox a decision also goes to: it acts on it, or logs it (a conflict); empty if none."""
-    match decision:
-        case Assignment() | Fenced() | LockAnswer() | Wake() | Rejected() | Membership(change="conflict"):
-            return decision.client_id or ""
-        case _:
-            return ""
+    if isinstance(decision, TO_A_CLIENT) or (isinstance(decision, Membership) and decision.change == "conflict"):
+        return decision.client_id or ""
+    return ""

@@ -37,7 +37,7 @@ def offsets(spark: SparkSession, settings: Settings) -> list[int]:
 
 
 def test_a_busy_log_gets_snapshots_before_the_interval_is_over(spark, settings):
-    """Else whoever asks for the state of a busy deployment replays ten minutes of its records."""
+    """Otherwise a reader of the state of a busy deployment applies the records of ten minutes."""
     log = Log(settings)
     hour_ms = 3_600_000
     with ExitStack() as stack:

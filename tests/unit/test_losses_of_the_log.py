@@ -390,19 +390,19 @@ def test_progress_of_a_filter_beyond_the_committed_offset_ends_where_the_log_was
     assert [text for text in seen if text.startswith("new")] == [f"new{number}" for number in range(8)]
 
 
-@pytest.mark.parametrize("anew", ["recovered", "set back", "compared"])
-def test_a_position_that_is_assigned_anew_is_compared_as_long_as_no_message_came_from_there(broker, anew):
+@pytest.mark.parametrize("why", ["recovered", "set back", "compared"])
+def test_a_position_that_is_assigned_again_is_compared_with_the_log_until_its_first_message(broker, why):
     """After an exception, or a handler's failure: the log is cut and grows past the position before the next fetch."""
     send(broker, "old", 10)
     reader = Reader(Connection(broker.bootstrap))
     reader.leader_epoch_at = lambda _give, _offset: 0
-    give = Give(QUEUE, Start(offset=10 if anew == "compared" else 0, leader_epoch=0), 1, "")
+    give = Give(QUEUE, Start(offset=10 if why == "compared" else 0, leader_epoch=0), 1, "")
     reader.start([give])
     wait_until(lambda: reader.take(10, 0.05) == [] and reader.position(QUEUE) == 10, "the old messages are read")
-    if anew == "recovered":
+    if why == "recovered":
         reader.reach((give, 10))
         reader.recover()
-    elif anew == "set back":
+    elif why == "set back":
         reader.set_back([(give, 9)])
         wait_until(lambda: reader.take(10, 0.05), "the last message is read again")
     wait_until(lambda: reader.take(10, 0.5) == [] and not reader.is_mending, "the position is compared with the log")

@@ -55,7 +55,7 @@ def test_without_many_records_snapshots_are_due_once_per_interval():
 
 
 def test_many_records_make_snapshots_due_at_once():
-    """Whoever asks for the state has to apply the records since: at 10,000 per second, ten minutes are 6,000,000."""
+    """A reader of the state applies the records since: at 10,000 per second, there are 6,000,000 in ten minutes."""
     log = Log()
     for _ in range(4):
         log.grow(2_500)

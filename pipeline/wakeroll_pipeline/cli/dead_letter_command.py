@@ -14,7 +14,7 @@ from wakeroll.epoch_ms import EpochMs
 from wakeroll.errors import InvalidUsage
 from wakeroll.headers import pairs_of
 from wakeroll_pipeline.cli.options import Bootstrap, ConfigFile, GroupName, Home, KafkaConfig, settings_of
-from wakeroll_pipeline.cli.output import Output, plain
+from wakeroll_pipeline.cli.output import Output, first_of, plain
 
 out = Output(highlight=False)
 
@@ -41,8 +41,6 @@ By = Annotated[str | None, typer.Option("--by", help="Name of the operator, for 
 _SHOWN_BYTES = 4_096
 """Bytes of a value that `--show` prints."""
 _MOST_NUMBERS = 1_000_000
-_NAMED = 20
-"""Names of groups in the error about an unknown one."""
 
 
 def dlq(
@@ -79,10 +77,9 @@ def dlq(
 
 def _refuse_unknown(group: str, known: list[str]) -> None:
     if group not in known:
-        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
         raise InvalidUsage(
             f"group {group!r} has no topic of dead letters: there is no such group, or no member of it has called run; "
-            f"the groups that have one are: {', '.join(known[:_NAMED]) or 'none yet'}{more}"
+            f"the groups that have one are: {first_of(known)}"
         )
 
 

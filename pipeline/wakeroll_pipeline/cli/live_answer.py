@@ -13,15 +13,13 @@ from rich.console import Console
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll_model.config import DARK_MS
+from wakeroll_pipeline.cli.output import first_of
 from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
     from wakeroll_pipeline.live.followed_brokers import FollowedBrokers
     from wakeroll_pipeline.live.live_model import LiveModel
     from wakeroll_pipeline.live.view_structs import GroupView, Health
-
-_NAMED = 20
-"""Names of groups in the error about an unknown one."""
 
 
 @contextmanager
@@ -90,8 +88,7 @@ def view_of(model: "LiveModel", group_id: str) -> "GroupView":
 def unknown_group(model: "LiveModel", group_id: str | None) -> str:
     """Return the sentence about a group that does not exist."""
     names = [one.group_id for one in model.groups_view(time.monotonic()).groups]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"no group {group_id!r}; the groups are: {', '.join(names[:_NAMED]) or 'none yet'}{more}"
+    return f"no group {group_id!r}; the groups are: {first_of(names)}"
 
 
 def tick_of(model: "LiveModel") -> int | None:

@@ -23,6 +23,8 @@ from wakeroll_pipeline.ledger.ledger import Row
 
 _UNLIMITED = 10_000
 """Line width (characters) of a pipe or a file."""
+_NAMED = 20
+"""Names of groups in the error about an unknown one."""
 
 
 class Output(Console):
@@ -44,6 +46,12 @@ class Output(Console):
 
 
 out = Output(highlight=False)
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Return the first names of groups as text, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED]) or 'none yet'}{more}"
 
 
 class Answer(NamedTuple):

@@ -112,9 +112,8 @@ def run(settings: Settings, jobs: Sequence[str] = JOBS) -> None:
         locks = stack.enter_context(process_locks(settings, jobs, stands_by=settings.is_standby))
         if coordinate.NAME in jobs:
             discard_incomplete(settings.checkpoint(query_of(settings)))
-        if coordinate.NAME in jobs and not settings.replica:
-            refuse_to_forget(settings)
-        if coordinate.NAME in jobs:
+            if not settings.replica:
+                refuse_to_forget(settings)
             refuse_shortened(settings, query_of(settings))
             refuse_replaced(settings)
         if record.NAME in jobs:

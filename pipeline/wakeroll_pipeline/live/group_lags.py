@@ -82,7 +82,11 @@ def committed_of(group: Group, queue: Queue) -> int | None:
 
 
 def begins_at_first(group: Group, queue: Queue) -> bool:
-    """Return whether whoever owns a queue without a committed offset begins at its first message."""
+    """Return whether a queue without a committed offset is read from its first message on.
+
+    Its owner decides; in a broadcasting group, or without an owner, all members do.
+    """
     owner = group.owners.get(queue)
-    readers = group.members.values() if owner is None else [group.members[owner]] if owner in group.members else []
-    return any(True for _ in readers) and all(member.consume_from == "first" for member in readers)
+    if owner is not None:
+        return owner in group.members and group.members[owner].consume_from == "first"
+    return bool(group.members) and all(member.consume_from == "first" for member in group.members.values())
