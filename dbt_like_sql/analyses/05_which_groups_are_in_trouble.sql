@@ -8,6 +8,7 @@ final as (
         queues,
         queues_warn,
         queues_rewind,
+        queues_uncommitted,
         queues_stall,
         queues_stop,
         lag_messages

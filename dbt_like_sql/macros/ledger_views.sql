@@ -332,7 +332,8 @@ left join causes
 --
 -- client_id is null unless the group broadcasts: then each client has offsets of its own.  "Now" is the newest log time
 -- in the tables.  Messages that were deleted unread are no lag.  lag_ms is the age of the oldest report of an end offset
--- that is above the first unread one.
+-- that is above the first unread one.  An owned queue without a committed offset has no lag if it has no messages;
+-- otherwise its lag is not known: null.
 with clock as (select max(at_ms) as as_of_ms from ledger.events),
 
 ends as (
@@ -357,6 +358,18 @@ committed as (
         committed_offset,
         at_ms as committed_ms
     from ledger.current_offsets
+    union all
+    select
+        current_assignments.group_id,
+        current_assignments.topic,
+        current_assignments.broker,
+        current_assignments.queue_id,
+        null as client_id,
+        null as committed_offset,
+        null as committed_ms
+    from ledger.current_assignments
+    left join ledger.current_offsets using (group_id, topic, broker, queue_id)
+    where current_assignments.client_id is not null and current_offsets.committed_offset is null
 ),
 
 behind as (
@@ -364,7 +377,11 @@ behind as (
         committed.*,
         ends.end_offset,
         greatest(committed.committed_offset, ends.first_offset) as unread_offset,
-        greatest(ends.end_offset - greatest(committed.committed_offset, ends.first_offset), 0) as lag_messages
+        case
+            when committed.committed_offset is not null
+                then greatest(ends.end_offset - greatest(committed.committed_offset, ends.first_offset), 0)
+            when ends.end_offset <= ends.first_offset then 0
+        end as lag_messages
     from committed
     inner join ends using (topic, broker, queue_id)
 ),
@@ -393,7 +410,7 @@ final as (
         behind.committed_offset,
         behind.end_offset,
         behind.lag_messages,
-        coalesce(clock.as_of_ms - waiting.since_ms, 0) as lag_ms,
+        case when behind.lag_messages is not null then coalesce(clock.as_of_ms - waiting.since_ms, 0) end as lag_ms,
         behind.committed_ms,
         clock.as_of_ms
     from behind

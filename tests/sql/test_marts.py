@@ -164,7 +164,7 @@ def test_the_marts_are_asked_by_name(engine: SparkSession, built: list[marts.Bui
     question = "select status, queues from group_health join groups using (group_id) where group_id = 'billing'"
     asked = ["sql", question, "--format", "csv", "--home", str(home)]
 
-    assert wakeroll(*asked)[:2] == (0, "status,queues\nOK,8\n")
+    assert wakeroll(*asked)[:2] == (0, "status,queues\nOK,10\n")
     # A process of its own would know it neither from the question before nor from dbt, which uses its schema.
     for session in (engine, SparkSession.getActiveSession()):
         session.catalog.dropTempView("group_health")

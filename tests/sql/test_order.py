@@ -238,7 +238,9 @@ def test_the_marts_say_what_was_decided_last(mart, story):
     lag = mart("select group_id, topic, queue_id, committed_offset from marts.consumer_lag")
 
     assert {tuple(where): owner for *where, owner in owners} == owners_of(story)
-    assert {tuple(where): offset for *where, offset in lag} == offsets_of(story)
+    committed = {tuple(where): offset for *where, offset in lag if offset is not None}
+    assert committed == offsets_of(story)
+    assert len(lag) > len(committed), "also the queues that are owned, and have no committed offset"
 
 
 def test_periods_of_ownership_follow_each_other_though_the_clock_steps_back(mart, story):

@@ -22,6 +22,10 @@ def tables() -> Iterator[duckdb.DuckDBPyConnection]:
             "create table current_offsets as select 'billing' as group_id, 'orders' as topic, '' as broker, "
             "0 as queue_id, 'c1' as client_id, 20 as committed_offset, 5 as at_ms, 'clustering' as mode"
         )
+        tables.execute(
+            "create table current_assignments as select 'billing' as group_id, 'orders' as topic, '' as broker, "
+            "0 as queue_id, 'c1' as client_id"
+        )
         queries = dict(views("duckdb"))
         for name in ("end_offsets", "lag"):
             tables.execute(f"create view {name} as {queries[name]}")
@@ -75,3 +79,20 @@ def test_an_empty_queue_has_no_lag(tables):
     append(tables, 30, route(100, 100))
 
     assert lag_of(tables) == (0, 0)
+
+
+@pytest.mark.parametrize(("end", "lag"), [(100, None), (60, 0)], ids=["with messages", "without messages"])
+def test_an_owned_queue_without_a_committed_offset_is_listed_with_what_is_known(tables, end, lag):
+    tables.execute("delete from current_offsets")
+    append(tables, 10, route(end, 60))
+
+    [row] = tables.execute("select group_id, client_id, committed_offset, end_offset, lag_messages from lag").fetchall()
+    assert row == ("billing", None, None, end, lag)
+
+
+def test_a_queue_that_nobody_owns_or_has_committed_is_not_listed(tables):
+    tables.execute("delete from current_offsets")
+    tables.execute("update current_assignments set client_id = null")
+    append(tables, 10, route(100, 0))
+
+    assert tables.execute("select * from lag").fetchall() == []

@@ -8,6 +8,7 @@ import pytest
 from tests.support.ledgers import PARTITIONS, Story, a_day, offsets_of, owners_of, two_eras
 from wakeroll.connection import Topics
 from wakeroll_model.decisions import AnyDecision, Handover
+from wakeroll_model.events import Route, RoutedQueue
 from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.signing import OnRecord
@@ -267,6 +268,48 @@ def test_a_group_that_all_members_left_is_abandoned_while_messages_wait(ends):
     found = summary(follow(a_model(), story), "billing")
 
     assert (found.members, found.verdict, found.reason) == (0, "abandoned", "no members; 60 messages wait")
+
+
+def test_a_broadcasting_group_that_everybody_left_is_abandoned_while_messages_wait_for_all():
+    story = Story()
+    story.route("orders", 1, ends=100)
+    story.join("audit", "c1", "orders", keeps=True, mode="broadcasting")
+    story.pass_seconds(5)
+    story.commit("audit", 100)
+    story.join("audit", "c2", "orders", keeps=True, mode="broadcasting")
+    story.leave("audit", "c1")
+    story.leave("audit", "c2")
+    story.pass_seconds(5)
+    consumed = summary(follow(a_model(), story), "audit")
+    story.route("orders", 1, ends=130)
+    found = summary(follow(a_model(), story), "audit")
+
+    assert (consumed.mode, consumed.verdict, consumed.lag_messages) == ("broadcasting", "empty", 0)
+    assert (found.verdict, found.reason) == ("abandoned", "no members; 30 messages wait")
+
+
+def test_a_queue_whose_end_is_not_known_does_not_count_as_consumed():
+    story = Story()
+    queues = [
+        RoutedQueue(topic="orders", broker="", queue_id=number, max_offset=end) for number, end in ((0, 100), (1, None))
+    ]
+    story.append(Route(topic="orders", queues=queues, version="1"))
+    story.join("billing", "c1", "orders", keeps=True)
+    story.pass_seconds(5)
+    story.commit("billing", 100)
+    found = summary(follow(a_model(), story), "billing")
+
+    assert (found.lag_messages, found.lag_unknown) == (0, 1)
+    assert found.reason == "every queue has an owner; the lag of 1 queue is not known"
+
+
+def test_a_lag_that_is_known_without_a_committed_offset_has_a_series_in_the_metrics():
+    story = Story()
+    story.route("orders", 1, ends=100)
+    story.join("billing", "c1", "orders", keeps=True, consume_from="first")
+    story.pass_seconds(5)
+
+    assert follow(a_model(), story).offsets_of("billing") == [(Queue("orders", "", 0), None, 100)]
 
 
 def test_offsets_of_the_mode_that_a_group_had_before_do_not_count():

@@ -121,7 +121,21 @@ def test_a_group_that_everybody_left_while_messages_wait_is_the_most_urgent_one(
     assert verdict(members=0, lag=1) == "abandoned"
     assert reason(members=0, lag=1) == "no members; 1 message waits"
     assert [verdict(members=0, lag=lag) for lag in (0, None)] == ["empty", "empty"]
+    assert reason(members=0, lag=None, unknown=2) == "no members; the lag of 2 queues is not known"
     assert KINDS[0] == "abandoned"
+
+
+def test_a_group_whose_members_may_not_have_been_heard_yet_is_not_abandoned():
+    assert verdict(members=0, lag=1, is_learning=True) == "learning"
+
+
+def test_a_group_that_was_not_watched_for_a_window_is_not_said_to_catch_up():
+    late = queue(lag=7, behind_ms=NOW_MS - WINDOW_MS)
+
+    assert reason(lag=7, queues=[late]) == "orders-3 is catching up; the oldest message waits for 2 min"
+    assert reason(lag=7, watched_ms=0, queues=[late]) == (
+        "orders-3 is behind, whether it is catching up is not known yet; the oldest message waits for 2 min"
+    )
 
 
 def test_a_queue_that_is_owned_without_a_committed_offset_is_a_finding_after_30_s():

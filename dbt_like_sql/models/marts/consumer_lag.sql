@@ -1,7 +1,8 @@
 -- How far behind is each group?  One row per (group_id, topic, broker, queue_id, offset_owner).
 --
 -- "Now" is the newest log time in the tables, so an older copy of the tables yields the values of its time.  Messages that
--- were deleted unread are no lag.
+-- were deleted unread are no lag.  An owned queue without a committed offset has no lag if it has no messages; otherwise
+-- its lag is not known: null.
 with current_offsets as (select * from {{ ref('stg_current_offsets') }}),
 
 offsets as (select * from {{ ref('stg_offsets') }}),
@@ -9,6 +10,8 @@ offsets as (select * from {{ ref('stg_offsets') }}),
 queues as (select * from {{ ref('stg_queues') }}),
 
 events as (select * from {{ ref('stg_events') }}),
+
+ownership as (select * from {{ ref('current_ownership') }}),
 
 clock as (select max(event_at) as as_of from events),
 
@@ -24,15 +27,34 @@ ends as (
     group by topic, broker, queue_id
 ),
 
+followed as (
+    select group_id, topic, broker, queue_id, offset_owner, committed_offset, committed_at
+    from current_offsets
+    union all
+    select
+        ownership.group_id,
+        ownership.topic,
+        ownership.broker,
+        ownership.queue_id,
+        '' as offset_owner,
+        null as committed_offset,
+        null as committed_at
+    from ownership
+    left join current_offsets using (group_id, topic, broker, queue_id)
+    where ownership.client_id is not null and current_offsets.committed_offset is null
+),
+
 behind as (
     select
-        current_offsets.*,
+        followed.*,
         ends.end_offset,
-        greatest(current_offsets.committed_offset, ends.first_offset) as unread_offset,
-        greatest(
-            ends.end_offset - greatest(current_offsets.committed_offset, ends.first_offset), 0
-        ) as lag_messages
-    from current_offsets
+        greatest(followed.committed_offset, ends.first_offset) as unread_offset,
+        case
+            when followed.committed_offset is not null
+                then greatest(ends.end_offset - greatest(followed.committed_offset, ends.first_offset), 0)
+            when ends.end_offset <= ends.first_offset then 0
+        end as lag_messages
+    from followed
     inner join ends using (topic, broker, queue_id)
 ),
 
@@ -87,7 +109,10 @@ final as (
         behind.committed_offset,
         behind.end_offset,
         behind.lag_messages,
-        coalesce(({{ millis('clock.as_of') }} - {{ millis('waiting.waiting_since') }}) / 1000, 0) as lag_s,
+        case
+            when behind.lag_messages is not null
+                then coalesce(({{ millis('clock.as_of') }} - {{ millis('waiting.waiting_since') }}) / 1000, 0)
+        end as lag_s,
         consumed.consumed_per_s,
         coalesce(produced.produced_per_s, 0) as produced_per_s,
         case

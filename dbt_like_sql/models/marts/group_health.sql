@@ -4,7 +4,14 @@ with queue_health as (select * from {{ ref('queue_health') }}),
 ranked as (
     select
         *,
-        case status when 'OK' then 0 when 'WARN' then 1 when 'REWIND' then 2 when 'STALL' then 3 else 4 end as badness
+        case status
+            when 'OK' then 0
+            when 'WARN' then 1
+            when 'REWIND' then 2
+            when 'UNCOMMITTED' then 3
+            when 'STALL' then 4
+            else 5
+        end as badness
     from queue_health
 ),
 
@@ -15,6 +22,7 @@ final as (
         count(*) as queues,
         count(case when status = 'WARN' then 1 end) as queues_warn,
         count(case when status = 'REWIND' then 1 end) as queues_rewind,
+        count(case when status = 'UNCOMMITTED' then 1 end) as queues_uncommitted,
         count(case when status = 'STALL' then 1 end) as queues_stall,
         count(case when status = 'STOP' then 1 end) as queues_stop,
         cast(sum(lag_messages) as bigint) as lag_messages,

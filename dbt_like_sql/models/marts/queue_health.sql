@@ -6,7 +6,11 @@
 --   STALL   the offset does not change, and the lag does not fall
 --   WARN    the offset increases, and the lag never falls
 --   OK      everything else, and every queue whose lag was 0 after one of these commits or is 0 now
+-- One more status is ours:
+--   UNCOMMITTED  an owner has had the queue for 30 s or longer, it has messages, and no offset was ever committed
 with lag as (select * from {{ ref('consumer_lag') }}),
+
+ownership as (select * from {{ ref('current_ownership') }}),
 
 commits as (select * from {{ ref('stg_commits') }}),
 
@@ -151,6 +155,9 @@ final as (
         case
             when lag.lag_messages = 0 then 'OK'
             when
+                lag.lag_messages is null and {{ millis('lag.as_of') }} - {{ millis('ownership.owned_from') }} >= 30000
+                then 'UNCOMMITTED'
+            when
                 {{ millis('lag.as_of') }} - {{ millis('windows.window_to') }}
                 > {{ millis('windows.window_to') }} - {{ millis('windows.window_from') }}
                 then 'STOP'
@@ -167,6 +174,7 @@ final as (
         lag.as_of
     from lag
     left join windows using (group_id, topic, broker, queue_id, offset_owner)
+    left join ownership using (group_id, topic, broker, queue_id)
 )
 
 select * from final

@@ -40,6 +40,7 @@ _OF_GROUPS = """
     select
         group_id,
         count(*) as queues,
+        count(*) - count(lag_messages) as unknown,
         sum(lag_messages) as lag_messages,
         max(lag_messages) as max_lag_messages,
         max(lag_ms) as max_lag_ms,
@@ -47,10 +48,11 @@ _OF_GROUPS = """
         max(as_of_ms) as as_of_ms
     from lag
     group by group_id
-    order by lag_messages desc, group_id
+    order by lag_messages desc nulls first, group_id
 """
 _OF_QUEUES = """
-    select * from lag where group_id = $group_id order by lag_messages desc, topic, broker, queue_id, client_id
+    select * from lag where group_id = $group_id
+    order by lag_messages desc nulls first, topic, broker, queue_id, client_id
 """
 
 
@@ -67,8 +69,9 @@ def lag(
 ) -> None:
     """Show the lag of each group, or of each queue of one group: messages, and the age of the oldest one (s).
 
-    Queues without a committed offset are not listed.  Lag counts from the newest reported end offset, and with
-    the option --bootstrap from the ends that the brokers report now.
+    The lag of a queue without a committed offset is known only if it has no messages, or its owner begins at the
+    first one.  Lag counts from the newest reported end offset, and with the option --bootstrap from the ends that
+    the brokers report now.
     """
     settings = settings_of(
         config,
@@ -122,18 +125,30 @@ def _live_table(group: str | None, rows: Sequence[Any]) -> Table:
     for row in rows:
         if group is None:
             name, wait_ms = row.group_id, row.max_lag_ms
-            unknown = f"{row.unknown} not known" if row.unknown else ""
-            known = str(row.lag_messages) if row.queues > row.unknown else ""
-            counts = (row.queues, ", ".join(filter(None, (known, unknown))), row.max_lag_messages)
+            counts = _counts_of_group(row)
         else:
             name, wait_ms = str(Queue(row.topic, row.broker, row.queue_id)), row.lag_ms
-            committed = "-" if row.committed_offset is None else row.committed_offset
-            counts = (committed, row.end_offset, "not known" if row.lag_messages is None else row.lag_messages)
+            counts = _counts_of_queue(row)
         wait = f"{'> ' if row.lag_is_longer else ''}{seconds_text(wait_ms)}"
         if row.lag_is_longer and wait_ms < _SHORTEST_MS:
             wait = "-"  # the first known end is from this very query
-        table.add_row(name, *map(str, counts), wait)
+        table.add_row(name, *counts, wait)
     return table
+
+
+def _counts_of_group(row: Any) -> tuple[str, ...]:
+    unknown = f"{row.unknown} not known" if row.unknown else ""
+    known = "" if row.lag_messages is None else str(row.lag_messages)
+    return str(row.queues), ", ".join(filter(None, (known, unknown))), _or_dash(row.max_lag_messages)
+
+
+def _counts_of_queue(row: Any) -> tuple[str, ...]:
+    messages = "not known" if row.lag_messages is None else str(row.lag_messages)
+    return _or_dash(row.committed_offset), _or_dash(row.end_offset), messages
+
+
+def _or_dash(number: int | None) -> str:
+    return "-" if number is None else str(number)
 
 
 def _groups_table(rows: Sequence[Row]) -> Table:
@@ -143,8 +158,8 @@ def _groups_table(rows: Sequence[Row]) -> Table:
         table.add_column(name, justify="right")
     table.add_column("last commit")
     for row in rows:
-        counts = (row.queues, row.lag_messages, row.max_lag_messages)
-        table.add_row(row.group_id, *map(str, counts), seconds_text(row.max_lag_ms), clock_text(row.committed_ms))
+        wait = "-" if row.max_lag_ms is None else seconds_text(row.max_lag_ms)
+        table.add_row(row.group_id, *_counts_of_group(row), wait, clock_text(row.committed_ms))
     return table
 
 
@@ -159,6 +174,6 @@ def _queues_table(group: str, rows: Sequence[Row]) -> Table:
     for row in rows:
         queue = f"{row.topic}@{row.broker}-{row.queue_id}" if row.broker else f"{row.topic}-{row.queue_id}"
         head = (queue, row.client_id or "-") if own else (queue,)
-        counts = (row.committed_offset, row.end_offset, row.lag_messages)
-        table.add_row(*head, *map(str, counts), seconds_text(row.lag_ms), clock_text(row.committed_ms))
+        wait = "-" if row.lag_ms is None else seconds_text(row.lag_ms)
+        table.add_row(*head, *_counts_of_queue(row), wait, clock_text(row.committed_ms))
     return table

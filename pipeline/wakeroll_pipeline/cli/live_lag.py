@@ -17,9 +17,11 @@ class LagOfQueue(Struct, frozen=True, kw_only=True):
     queue_id: int
     committed_offset: int | None
     """None if no offset was ever committed."""
-    end_offset: int
+    end_offset: int | None
+    """None if it is not known."""
     lag_messages: int | None
-    """None if it is not known: there is no committed offset, and the owner does not begin at the first message."""
+    """None if it is not known: the end is not, or there is no committed offset, and the owner does not begin at the
+    first message."""
     lag_ms: int
     """For how long the oldest message has waited (ms); 0 if none waits."""
     lag_is_longer: bool
@@ -29,16 +31,16 @@ class LagOfQueue(Struct, frozen=True, kw_only=True):
 
 
 class LagOfGroup(Struct, frozen=True, kw_only=True):
-    """The lag of a group in all queues with a known end."""
+    """The lag of a group in all its queues."""
 
     group_id: str
     queues: int
     unknown: int
     """Queues whose lag is not known."""
-    lag_messages: int
-    """Sum of the known ones."""
-    max_lag_messages: int
-    """Largest lag of a queue."""
+    lag_messages: int | None
+    """Sum of the known ones; None if none is known."""
+    max_lag_messages: int | None
+    """Largest known lag of a queue."""
     max_lag_ms: int
     """For how long the oldest message of all queues has waited (ms); 0 if none waits."""
     lag_is_longer: bool
@@ -46,8 +48,8 @@ class LagOfGroup(Struct, frozen=True, kw_only=True):
 
 
 def lag_of_queues(view: GroupView) -> list[LagOfQueue]:
-    """Return the lag in each queue with a known end: first those whose lag is not known, then the largest."""
-    rows = [_row(view, queue) for queue in view.queues if queue.end_offset is not None]
+    """Return the lag in each queue: first those whose lag is not known, then the largest."""
+    rows = [_row(view, queue) for queue in view.queues]
     return sorted(rows, key=lambda row: (row.lag_messages is not None, -(row.lag_messages or 0), *_place(row)))
 
 
@@ -63,7 +65,7 @@ def _row(view: GroupView, queue: QueueRow) -> LagOfQueue:
         broker=queue.broker,
         queue_id=queue.queue_id,
         committed_offset=queue.committed_offset,
-        end_offset=queue.end_offset or 0,
+        end_offset=queue.end_offset,
         lag_messages=queue.lag_messages,
         lag_ms=0 if since_ms is None else max(as_of_ms - since_ms, 0),
         lag_is_longer=queue.behind_is_longer,
@@ -72,8 +74,10 @@ def _row(view: GroupView, queue: QueueRow) -> LagOfQueue:
 
 
 def lag_of_groups(model: LiveModel, now_s: float) -> list[LagOfGroup]:
-    """Return the lag of each group that has a queue with a known end, the largest first."""
-    return sorted(_groups(model, now_s), key=lambda row: (-row.lag_messages, row.group_id))
+    """Return the lag of each group that has queues: first those of which nothing is known, then the largest."""
+    return sorted(
+        _groups(model, now_s), key=lambda row: (row.lag_messages is not None, -(row.lag_messages or 0), row.group_id)
+    )
 
 
 def _groups(model: LiveModel, now_s: float) -> Iterator[LagOfGroup]:
@@ -87,8 +91,8 @@ def _groups(model: LiveModel, now_s: float) -> Iterator[LagOfGroup]:
                 group_id=summary.group_id,
                 queues=len(rows),
                 unknown=len(rows) - len(known),
-                lag_messages=sum(known),
-                max_lag_messages=max(known, default=0),
+                lag_messages=sum(known) if known else None,
+                max_lag_messages=max(known, default=None),
                 max_lag_ms=oldest.lag_ms,
                 lag_is_longer=oldest.lag_is_longer,
                 as_of_ms=oldest.as_of_ms,

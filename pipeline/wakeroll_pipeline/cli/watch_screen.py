@@ -18,6 +18,7 @@ from wakeroll_pipeline.cli.watch_text import (
     count_text,
     curve,
     head_text,
+    lag_text,
     notice_texts,
     plain_text,
     trend_text,
@@ -62,7 +63,7 @@ def groups_screen(view: GroupsView, width: int, height: int | None = None) -> Re
             verdict_text(one.verdict),
             str(one.members),
             f"{one.queues:,}",
-            count_text(one.lag_messages),
+            lag_text(one.lag_messages, one.lag_unknown),
             wait_text(one.behind_since_ms, one.behind_is_longer, now_ms),
         ]
         if is_wide:

@@ -59,6 +59,15 @@ def count_text(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
+def lag_text(messages: int | None, unknown: int) -> str:
+    """Return a lag; with ``>=`` before it if the lag of some queues is not known.
+
+    >>> lag_text(1234, 0), lag_text(1234, 2), lag_text(None, 2)
+    ('1,234', '>= 1,234', '-')
+    """
+    return count_text(messages) if messages is None or not unknown else f">= {messages:,}"
+
+
 def ago(at_ms: int | None, as_of_ms: int) -> str:
     """Return how long before `as_of_ms` something was; ``-`` if the time is not known."""
     return "-" if at_ms is None else duration(as_of_ms - at_ms)

@@ -27,8 +27,8 @@ class EndHistory:
     __slots__ = ("_ends", "_times", "first")
 
     def __init__(self) -> None:
-        self.first = 0
-        """Offset of the first message that is not deleted, as far as routes have shown it."""
+        self.first: int | None = None
+        """Offset of the first message that is not deleted; None if no route has shown it."""
         self._times = array("q")
         self._ends = array("q")
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from wakeroll_model.group import Group
 from wakeroll_model.known_routes import Routes
 from wakeroll_model.queue import Queue
+from wakeroll_model.strategies import pinned
 from wakeroll_model.target import strategy_of
 from wakeroll_pipeline.live.decision_feed import GroupHistory
-from wakeroll_pipeline.live.group_lags import GroupLags
+from wakeroll_pipeline.live.group_lags import GroupLags, mode_of
 from wakeroll_pipeline.live.verdicts import GroupFacts, QueueFacts, findings
 from wakeroll_pipeline.live.view_structs import GroupSummary
 
@@ -20,7 +21,9 @@ def queues_of(group: Group, routes: Routes) -> list[Queue]:
     found = {queue for topic in group.topics for queue in routes.queues(topic) or ()}
     found.update(owners_of(group))
     if not group.members:
-        found.update(queue for queue in group.offsets if not routes.lacks(queue))
+        own = [one.offsets for one in group.own_offsets.values()]
+        stored = [group.offsets] if mode_of(group) == "clustering" else own
+        found.update(queue for offsets in stored for queue in offsets if not routes.lacks(queue))
     return sorted(found)
 
 
@@ -82,7 +85,7 @@ def summary_of(
         verdict=found[0].kind,
         reason=found[0].reason,
         findings=found,
-        mode=group.mode,
+        mode=mode_of(group),
         strategy=strategy_of(group)[0] if group.members else (group.settings.strategy or ""),
         epoch=group.epoch,
         topics=group.topics,
@@ -140,8 +143,11 @@ def _troubled(
 def _uncommitted_since(group: Group, lags: GroupLags, history: GroupHistory) -> Mapping[Queue, int]:
     """Return queue -> log time of its assignment (epoch ms), for owned queues with messages and no committed offset.
 
-    An assignment that is older than the history counts from the moment at which the queue was first seen here.
+    An assignment that is older than the history counts from the moment at which the queue was first seen here. A group
+    of Kafka's own is left out: its members need not commit where they begin.
     """
+    if group.settings.strategy == pinned.NAME:
+        return {}
     owned = set(group.topics) if group.mode == "broadcasting" else None
     owners = owners_of(group)
     silent = [

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from wakeroll_model.events import Mode
 from wakeroll_model.group import Group
 from wakeroll_model.queue import Queue
 from wakeroll_pipeline.live.end_history import EndHistory
@@ -57,8 +58,8 @@ class GroupLags:
 
     @property
     def unknown(self) -> list[Queue]:
-        """Queues with messages whose lag is not known."""
-        return [queue for queue, lag in self.queues.items() if lag.lag is None and lag.end is not None]
+        """Queues whose lag is not known."""
+        return [queue for queue, lag in self.queues.items() if lag.lag is None]
 
     @property
     def total(self) -> int | None:
@@ -67,14 +68,23 @@ class GroupLags:
         return sum(known) if known else None
 
 
+def mode_of(group: Group) -> Mode:
+    """Return the mode of a group; without members, that of the last one that joined."""
+    return group.mode if group.members else group.mode_before
+
+
 def committed_of(group: Group, queue: Queue) -> int | None:
     """Return the committed offset of a queue; None if there is none.
 
     In a broadcasting group each client has its own offsets, and the lowest one of its members counts. There is none if
-    a member that subscribes the topic has none. Offsets of the other mode are left over from before, and do not count.
+    a member that subscribes the topic has none. Without members the highest one counts: from there on, messages wait
+    whichever client comes back. Offsets of the other mode are left over from before, and do not count.
     """
-    if group.mode == "clustering":
+    if mode_of(group) == "clustering":
         return group.offsets.get(queue)
+    if not group.members:
+        left = [own.offsets[queue] for own in group.own_offsets.values() if queue in own.offsets]
+        return max(left, default=None)
     readers = [client_id for client_id, member in group.members.items() if queue.topic in member.subscriptions]
     own = [group.own_offsets[client_id].offsets for client_id in readers if client_id in group.own_offsets]
     committed = [offsets[queue] for offsets in own if queue in offsets]

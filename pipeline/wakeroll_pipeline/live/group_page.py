@@ -120,7 +120,7 @@ def _queue_row(sources: GroupSources, queue: Queue, waiting: set[tuple[str, str]
         next_owner=wanted if wanted != owner else "",
         given_epoch=None if member is None else member.owned.get(queue),
         committed_offset=committed,
-        end_offset=max(lag.end, committed or 0) if lag is not None and lag.end is not None else committed,
+        end_offset=max(lag.end, committed or 0) if lag is not None and lag.end is not None else None,
         lag_messages=None if lag is None else lag.lag,
         behind_since_ms=None if behind is None else behind.since_ms,
         behind_is_longer=behind is not None and behind.is_longer,

@@ -351,12 +351,13 @@ class LiveModel:
         with self.lock:
             return sum(follower.shard.load.pulls for follower in self.shards.values())
 
-    def offsets_of(self, group_id: str) -> list[tuple[Queue, int, int | None]]:
-        """Return each queue of a group that has a committed offset, the offset, and the lag in messages if known."""
+    def offsets_of(self, group_id: str) -> list[tuple[Queue, int | None, int | None]]:
+        """Return each queue of a group with its committed offset and its lag in messages, if one of them is known."""
         with self.lock:
             tracked = self._groups.get(group_id)
             lags = {} if tracked is None else tracked.lags.queues
-            return [(queue, lag.committed, lag.lag) for queue, lag in sorted(lags.items()) if lag.committed is not None]
+            of_queues = [(queue, lag.committed, lag.lag) for queue, lag in sorted(lags.items())]
+        return [one for one in of_queues if one[1:] != (None, None)]
 
     def _held_queue(self, queue: Queue) -> tuple[HeldQueue | None, int]:
         """Return the state of a queue in long polling, and the skew of its shard."""

@@ -77,7 +77,9 @@ class QueueLag:
     def _unread(committed: int | None, end: int, history: EndHistory, from_first: bool) -> int | None:
         """Return the offset of the first message that is not consumed; None if it is not known."""
         if committed is not None:
-            return max(committed, history.first)
+            return max(committed, history.first or 0)
+        if history.first is None:
+            return 0 if end == 0 else None
         return history.first if from_first or end <= history.first else None
 
     def _sample(self, lag: int, now_ms: int) -> None:

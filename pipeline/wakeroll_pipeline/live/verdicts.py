@@ -78,7 +78,7 @@ class GroupFacts(Struct, frozen=True, kw_only=True):
     lag: int | None = None
     """Messages that wait in all queues; None if it is not known of any queue."""
     unknown: int = 0
-    """Queues with messages whose lag is not known."""
+    """Queues whose lag is not known."""
     queues: Sequence[QueueFacts] = ()
     """Queues that have lag, no owner, or no committed offset."""
     rebalances: Sequence[tuple[int, str]] = ()
@@ -110,11 +110,13 @@ def findings(facts: GroupFacts) -> list[Finding]:
 def _findings(facts: GroupFacts) -> Iterator[Finding | None]:
     if facts.is_learning:
         yield Finding("learning", "the state is being rebuilt from the log; owners appear as members report them")
+        if not facts.members:  # they may not have been heard yet
+            return
     if not facts.members:
         if facts.lag:
             yield Finding("abandoned", f"no members; {_messages(facts.lag)} {_verb(facts.lag, 'wait')}")
         else:
-            yield Finding("empty", "no members")
+            yield Finding("empty", f"no members{_unknown(facts)}")
         return
     yield _stalled(facts)
     yield _unowned(facts)
@@ -166,8 +168,12 @@ def _behind(facts: GroupFacts) -> Finding | None:
     ]
     if late:
         oldest = min(one.behind_ms for one in late if one.behind_ms is not None)
-        text = f"{_queues(late)} is catching up" if len(late) == 1 else f"{_queues(late)} are catching up"
-        return Finding("behind", f"{text}; the oldest message waits for {duration(facts.now_ms - oldest)}")
+        state = "is catching up" if len(late) == 1 else "are catching up"
+        if facts.watched_ms < WINDOW_MS:
+            state = "is behind, whether it is catching up is not known yet"
+            state = state if len(late) == 1 else "are behind, whether they are catching up is not known yet"
+        wait = duration(facts.now_ms - oldest)
+        return Finding("behind", f"{_queues(late)} {state}; the oldest message waits for {wait}")
     return None
 
 
@@ -218,8 +224,7 @@ def _rebalancing(facts: GroupFacts) -> Finding | None:
 
 
 def _healthy(facts: GroupFacts) -> str:
-    unknown = f"; the lag of {facts.unknown} queues is not known" if facts.unknown > 1 else ""
-    unknown = "; the lag of 1 queue is not known" if facts.unknown == 1 else unknown
+    unknown = _unknown(facts)
     if facts.lag is None:
         return "every queue has an owner; the lag is not known"
     if facts.lag and facts.watched_ms < WINDOW_MS:
@@ -228,6 +233,12 @@ def _healthy(facts: GroupFacts) -> str:
     if facts.lag:
         return f"{_messages(facts.lag)} {_verb(facts.lag, 'wait')}, and are being consumed{unknown}"
     return f"every queue has an owner{unknown}" if unknown else "everything is consumed"
+
+
+def _unknown(facts: GroupFacts) -> str:
+    if not facts.unknown:
+        return ""
+    return f"; the lag of {facts.unknown} {'queue' if facts.unknown == 1 else 'queues'} is not known"
 
 
 def duration(ms: int) -> str:

@@ -65,7 +65,7 @@ class GroupSummary(Struct, frozen=True, kw_only=True):
     behind_since_ms: int | None
     """Since when the oldest message waits; None if none does."""
     lag_unknown: int = 0
-    """Number of queues with messages whose lag is not known, because no offset was ever committed."""
+    """Number of queues whose lag is not known: no offset was ever committed, or the end is not known."""
     behind_is_longer: bool = False
     """Whether it waits for longer than that."""
     rebalanced_ms: int | None = None

@@ -61,7 +61,8 @@ class LiveMetrics(Collector):
                 count += 1
                 topic = f"{queue.topic}@{queue.broker}" if queue.broker else queue.topic
                 labels = [group.group_id, topic, str(queue.queue_id)]
-                offset.add_metric(labels, committed)
+                if committed is not None:
+                    offset.add_metric(labels, committed)
                 if messages is not None:
                     lag.add_metric(labels, messages)
         yield lag
@@ -81,7 +82,7 @@ def _of_groups(groups: list[GroupSummary], now_ms: int) -> Iterator[Metric]:
     )
     messages = GaugeMetricFamily("wakeroll_group_lag_messages", "Messages that wait in a group.", labels=["group"])
     unknown = GaugeMetricFamily(
-        "wakeroll_group_lag_unknown_queues", "Queues of a group with messages and an unknown lag.", labels=["group"]
+        "wakeroll_group_lag_unknown_queues", "Queues of a group whose lag is not known.", labels=["group"]
     )
     unowned = GaugeMetricFamily("wakeroll_queues_unowned", "Queues of a group without an owner.", labels=["group"])
     verdict = GaugeMetricFamily("wakeroll_group_verdict", "1 for the verdict of a group.", labels=["group", "verdict"])
