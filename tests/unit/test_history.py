@@ -182,7 +182,7 @@ def test_missing_files_are_reported(tmp_path):
     ledger.extent()
     for file in (tmp_path / "decisions").glob("*.parquet"):
         file.unlink()
-    with pytest.raises(InvalidUsage, match="cannot read the tables"), ledger.cursor() as opened:
+    with pytest.raises(InvalidUsage, match=r"table .decisions.: the file .* is missing"), ledger.cursor() as opened:
         opened.rows("select * from decisions")
     ledger.close()
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
 from wakeroll.installed_version import installed_version
@@ -39,7 +38,9 @@ from wakeroll_pipeline.cli import (
     watch_live_command,
     what_if_command,
 )
-from wakeroll_pipeline.cli.process_logs import TextFormatter, is_json
+from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED, WRONG_USE
+from wakeroll_pipeline.cli.process_logs import TextFormatter, complain
+from wakeroll_pipeline.ledger.ledger import UnreadableTable
 
 app = typer.Typer(
     name="wakeroll",
@@ -121,8 +122,9 @@ _EXTRAS: Mapping[str, str] = {
 def run_app(arguments: Sequence[str]) -> int:
     """Run the subcommand that the arguments name; return the exit code.
 
-    A usage error prints one sentence and returns 2, another `WakerollError` or an OS error of a file returns 1.  Typer
-    reports the errors that it finds in the arguments.  Any other exception is a bug, and keeps its traceback.
+    A usage error prints one sentence and returns 2, a table that cannot be read 3, another `WakerollError` or an OS
+    error of a file 1.  Typer reports the errors that it finds in the arguments.  Any other exception is a bug, and
+    keeps its traceback.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(TextFormatter())
@@ -132,26 +134,24 @@ def run_app(arguments: Sequence[str]) -> int:
     try:
         app(list(arguments))
     except (WakerollError, UnknownLevel) as error:
-        _complain(str(error))
-        return 2 if isinstance(error, InvalidUsage) else 1
+        complain(str(error))
+        return _code_of(error)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        _complain(str(missing_extra("this command", _EXTRAS[package], error)))
-        return 2
+        complain(str(missing_extra("this command", _EXTRAS[package], error)))
+        return WRONG_USE
     except OSError as error:
         if error.filename is None and error.errno not in _NO_ROOM:
             raise
         where = "" if error.filename is None else f"{error.filename}: "  # a write to an open file does not name it
-        _complain(f"{where}{error.strerror}")  # no access, no such file, disk full
-        return 1
-    return 0
+        complain(f"{where}{error.strerror}")  # no access, no such file, disk full
+        return BROKEN
+    return HOLDS
 
 
-def _complain(sentence: str) -> None:
-    """Write the error that ends the command to standard error, in the format of the logs."""
-    if is_json():
-        logging.getLogger("wakeroll").error("%s", sentence)
-    else:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"wakeroll: {sentence}", markup=False)
+def _code_of(error: Exception) -> int:
+    if isinstance(error, InvalidUsage):
+        return WRONG_USE
+    return NOT_CHECKED if isinstance(error, UnreadableTable) else BROKEN

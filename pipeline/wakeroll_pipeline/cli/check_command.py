@@ -12,9 +12,11 @@ from rich.table import Table
 from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll.reset import time_of
 from wakeroll_model.rows import TABLES
-from wakeroll_pipeline.cli.open_ledger import ledger, session, warehouse_of
+from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
+from wakeroll_pipeline.cli.open_ledger import ledger, reading, session, warehouse_of
 from wakeroll_pipeline.cli.options import ConfigFile, EngineName, Home, TablesAt, settings_of
 from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.process_logs import complain
 from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,7 +54,10 @@ def check(
     home: Home = None,
     config: ConfigFile = None,
 ) -> None:
-    """Check the data quality rules, on the newest or past versions of the tables; exit code 1 if a rule is broken."""
+    """Check the data quality rules, on the newest or past versions of the tables.
+
+    The exit code is 1 if a rule is broken, and 3 if none is but some could not be checked.
+    """
     try:
         from wakeroll_pipeline.questions.quality.expectation_suites import Gate
     except ModuleNotFoundError as missing:
@@ -73,6 +78,7 @@ def check(
     with out.status("writing Data Docs"):
         page = gate.write_docs()
     broken = [outcome for outcome in outcomes if outcome.broken]
+    left = [outcome for outcome in outcomes if outcome.not_checked]
     out.print(_rules_table(outcomes))
     if broken:
         out.print(_rows_table(broken))
@@ -81,9 +87,13 @@ def check(
         if (asked, at_ms) == (None, None)
         else f" of {', '.join(f'{name} {number}' for name, number in versions.items())}"
     )
-    said = f"[red]{len(broken)} broken[/]" if broken else "[green]all hold[/]"
+    parts = [f"[red]{len(broken)} broken[/]"] if broken else []
+    parts += [f"[red]{len(left)} could not be checked[/]"] if left else []
+    said = ", ".join(parts) or "[green]all hold[/]"
     out.print(f"{len(outcomes)} rules{where}: {said}; Data Docs: {page}", soft_wrap=True)
-    raise typer.Exit(1 if broken else 0)
+    for why in dict.fromkeys(outcome.not_checked for outcome in left):
+        complain(why)
+    raise typer.Exit(BROKEN if broken else NOT_CHECKED if left else HOLDS)
 
 
 _Checked = tuple["Sequence[RuleResult]", Mapping[str, int], "Gate"]
@@ -114,7 +124,7 @@ def _check_in_spark(
     names: set[str] | None,
 ) -> _Checked:
     warehouse = warehouse_of(settings)
-    with session(settings, out, for_minutes=True) as spark:
+    with session(settings, out, for_minutes=True) as spark, reading(warehouse):
         from wakeroll_pipeline.ledger.tables import commits_of, open_views
         from wakeroll_pipeline.ledger.time_travel import versions_when
         from wakeroll_pipeline.questions.quality.all_rules import check as check_in_spark
@@ -122,22 +132,34 @@ def _check_in_spark(
         versions = versions_when(partial(commits_of, spark, warehouse), version, at_ms)
         open_views(spark, warehouse, versions)
         gate = new_gate()  # Great Expectations starts a session of its own, without Delta, if there is none
-        return check_in_spark(spark, gate, names), versions or {}, gate
+        outcomes = check_in_spark(spark, gate, names)
+        # Great Expectations reports an error of Spark as a broken rule.
+        if failures := [one.failure for one in outcomes if one.failure]:
+            from wakeroll_pipeline.ledger.table_damage import damage_behind
+
+            if (damage := damage_behind(RuntimeError("\n".join(failures)), warehouse, versions)) is not None:
+                raise damage
+        return outcomes, versions or {}, gate
 
 
 def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:
-    """Return a table of each rule that compares rows and each broken rule; count the other rules per table."""
+    """Return a table of each rule that compares rows, is broken or was not checked; count the others per table."""
     table = Table(title="rules")
     table.add_column("table or view")
     table.add_column("rule")
     table.add_column("rows that break it", justify="right")
-    declared = Counter(one.rule.table for one in outcomes if not one.rule.compares and not one.broken)
-    for name, count in declared.items():
-        table.add_row(name, f"declared columns: types, nulls, values ({count} rules)", "[green]ok[/]")
-    for one in outcomes:
-        if one.broken or one.rule.compares:
-            table.add_row(one.rule.table, one.rule.says, f"[red]{one.broken}[/]" if one.broken else "[green]ok[/]")
+    shown = [one for one in outcomes if one.rule.compares or one.broken]
+    rest = [one for one in outcomes if not (one.rule.compares or one.broken)]
+    for (name, is_checked), count in Counter((one.rule.table, not one.not_checked) for one in rest).items():
+        said = "[green]ok[/]" if is_checked else _NOT_CHECKED
+        table.add_row(name, f"declared columns: types, nulls, values ({count} rules)", said)
+    for one in shown:
+        said = f"[red]{one.broken}[/]" if one.broken else _NOT_CHECKED if one.not_checked else "[green]ok[/]"
+        table.add_row(one.rule.table, one.rule.says, said)
     return table
+
+
+_NOT_CHECKED = "[red]not checked[/]"
 
 
 def _rows_table(broken: "Sequence[RuleResult]") -> Table:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from wakeroll_pipeline.cli.open_ledger import session, warehouse_of
+from wakeroll_pipeline.cli.open_ledger import reading, session, warehouse_of
 from wakeroll_pipeline.cli.options import ConfigFile, EngineName, Home, settings_of
 from wakeroll_pipeline.cli.output import Output
 
@@ -36,10 +36,10 @@ def marts(
     warehouse = warehouse_of(settings)
     run = partial(build, warehouse, settings.logs, *(["--full-refresh"] if full_refresh else []), engine=engine)
     if engine == "spark":
-        with session(settings, out, for_minutes=True):
+        with session(settings, out, for_minutes=True), reading(warehouse):
             outcomes = run()
     else:
-        with out.status("building"):
+        with out.status("building"), reading(warehouse):
             outcomes = run()
     counts = Counter(outcome.kind for outcome in outcomes if outcome.is_good)
     for outcome in outcomes:

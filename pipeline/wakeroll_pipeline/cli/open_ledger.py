@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from wakeroll.errors import InvalidUsage, missing_extra
-from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll.errors import InvalidUsage, WakerollError, missing_extra
+from wakeroll_pipeline.ledger.ledger import Ledger, UnreadableTable
 from wakeroll_pipeline.ledger.view_queries import Engine
 from wakeroll_pipeline.settings import Settings
 from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.place import Place
+from wakeroll_pipeline.storage.small_files import StorageFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,12 +76,13 @@ def ledger(
     Raises:
         InvalidUsage: the home has no tables, or no versions of that moment; the tables are too large for DuckDB in one
             process; the engine is not installed.
+        UnreadableTable: a table that is read meanwhile cannot be read.
     """
     from wakeroll_pipeline.ledger.time_travel import versions_when
 
     warehouse = warehouse_of(settings)
     if engine == "spark":
-        with session(settings, out) as spark:
+        with session(settings, out) as spark, reading(warehouse):
             from wakeroll_pipeline.ledger import tables
             from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 
@@ -92,10 +94,38 @@ def ledger(
         from wakeroll_pipeline.ledger.duck_ledger import commits_of, duck_ledger
     except ModuleNotFoundError as missing:
         raise missing_extra("reading the tables", "ask", missing) from None
-    with out.status("reading"):
+    with out.status("reading"), reading(warehouse):
         versions = versions_when(partial(commits_of, warehouse), version, at_ms)
         with duck_ledger(warehouse, versions, refuse_large=refuse_large) as opened:
             yield opened
+
+
+@contextmanager
+def reading(warehouse: Place) -> Iterator[None]:
+    """Report tables that cannot be read in one sentence, whatever the engine says about them.
+
+    Raises:
+        UnreadableTable: the block failed because a table, or the store that has it, cannot be read.
+    """
+    try:
+        yield
+    except StorageFailed as error:
+        raise UnreadableTable(str(error)) from error
+    except Exception as error:
+        if isinstance(error, WakerollError) or not _is_of_an_engine(error):
+            raise
+        from wakeroll_pipeline.ledger.table_damage import damage_behind, denied
+
+        damage = denied(error) if isinstance(error, PermissionError) else damage_behind(error, warehouse)
+        if damage is not None:
+            raise damage from error
+        raise
+
+
+def _is_of_an_engine(error: Exception) -> bool:
+    """Return whether Spark, deltalake or the file system raised an error; DuckDB's are reported earlier."""
+    package = type(error).__module__.partition(".")[0]
+    return package in ("pyspark", "py4j", "_internal", "deltalake") or isinstance(error, OSError)
 
 
 def warehouse_of(settings: Settings) -> Place:
@@ -103,8 +133,10 @@ def warehouse_of(settings: Settings) -> Place:
 
     Raises:
         InvalidUsage: the folder does not exist.
-        StorageFailed: the store of a remote folder did not answer.
+        UnreadableTable: the store of a remote folder did not answer, or this user may not look into the home.
     """
-    if not small_files.exists(settings.warehouse):
+    with reading(settings.warehouse):
+        is_there = small_files.exists(settings.warehouse)
+    if not is_there:
         raise InvalidUsage(f"no tables in {settings.warehouse}; start `wakeroll up` there, or name another --home")
     return settings.warehouse

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
+from rich.console import Console
 
 from wakeroll.epoch_ms import EpochMs, now_ms
 
@@ -151,3 +152,11 @@ def is_json() -> bool:
 def _log_error(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
     if error is not None and not issubclass(kind, KeyboardInterrupt | SystemExit):
         logging.getLogger("wakeroll").critical("unexpected error: %s", error, exc_info=(kind, error, trace))
+
+
+def complain(sentence: str) -> None:
+    """Write an error about the tables or the usage to standard error, in the format of the logs."""
+    if is_json():
+        logging.getLogger("wakeroll").error("%s", sentence)
+    else:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"wakeroll: {sentence}", markup=False)

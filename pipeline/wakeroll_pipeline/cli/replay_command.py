@@ -11,6 +11,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 from wakeroll_model.decision_order import without_era
 from wakeroll_model.records import UNREADABLE
+from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
 from wakeroll_pipeline.cli.open_ledger import ledger
 from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
 from wakeroll_pipeline.cli.output import Output, write_document
@@ -57,7 +58,7 @@ def replay(
 ) -> None:
     """Decide again from the archived log, and compare with the recorded decisions byte for byte.
 
-    The exit code is 1 if a decision differs or cannot be compared.
+    The exit code is 1 if a decision differs, and 3 if none does but some cannot be compared.
     """
     from wakeroll_pipeline.ledger.archived_log import Period
     from wakeroll_pipeline.questions.replay_check import replay_group
@@ -72,7 +73,7 @@ def replay(
         else:
             checks = replay_group(opened, settings.partitions, period, group)
     differences = sum(one.differences for one in checks)
-    code = 1 if differences or _sum(checks, "unknown") else 0
+    code = BROKEN if differences else NOT_CHECKED if _sum(checks, "unknown") else HOLDS
     if as_json:
         write_document({"is_equal": code == 0, "shards": checks})
         raise typer.Exit(code)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from wakeroll.errors import InvalidUsage
-from wakeroll_pipeline.cli.open_ledger import session
+from wakeroll_pipeline.cli.open_ledger import reading, session
 from wakeroll_pipeline.cli.options import (
     Bootstrap,
     Checkpoints,
@@ -63,7 +63,7 @@ def restore(
     )
     if not from_log and not has_batches(settings) and not small_files.exists(settings.warehouse):
         raise InvalidUsage(f"no tables in {settings.warehouse}; {NO_TABLES}")
-    with session(settings, out) as spark:
+    with session(settings, out) as spark, reading(settings.warehouse):
         restored = prepare_restore(spark, settings, from_log=from_log)
     for plan in restored.plans.values():
         out.print(plan.text, soft_wrap=True, highlight=False)

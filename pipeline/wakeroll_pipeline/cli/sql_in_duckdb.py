@@ -30,6 +30,7 @@ def ask_duckdb(ledger: DuckLedger, question: str, limit: int, known: Sequence[st
 
     Raises:
         InvalidUsage: the statement is no query, or DuckDB rejects it; the message gives the reason.
+        UnreadableTable: it reads a table that cannot be read.
     """
     described = _DESCRIBE.fullmatch(question)
     try:
@@ -40,6 +41,8 @@ def ask_duckdb(ledger: DuckLedger, question: str, limit: int, known: Sequence[st
         names = [column[0] for column in found.description or ()]
         rows = found.fetchmany(limit + 1)
     except duckdb.Error as error:
+        if (damage := ledger.damage_behind(error)) is not None:
+            raise damage from error
         raise InvalidUsage(_why(error, known)) from error
     return Answer(names, [tuple(map(plain, row)) for row in rows[:limit]], len(rows) > limit)
 

@@ -62,10 +62,10 @@ def _why(error: PySparkException, known: list[str]) -> str:
     """Return Spark's reason as one sentence, without its error code, its plan and its stack trace.
 
     Raises:
-        PySparkException: the error is not about the statement.
+        PySparkException: the error is not about the statement, but may come from a damaged file.
     """
     condition, details = error.getCondition(), error.getMessageParameters() or {}
-    if condition is None or condition == "INTERNAL_ERROR":
+    if condition is None or condition == "INTERNAL_ERROR" or condition.startswith(_OF_FILES):
         raise error
     if condition == "TABLE_OR_VIEW_NOT_FOUND":
         name = details["relationName"].replace("`", "")
@@ -78,6 +78,9 @@ def _why(error: PySparkException, known: list[str]) -> str:
     # Spark's `pos` counts from 0, its `position` from 1.
     return f"Spark rejects the query: {reason} (line {place[1]}, column {int(place[3]) + (place[2] == 'pos')})"
 
+
+_OF_FILES = ("FAILED_READ_FILE", "CANNOT_READ_FILE", "DELTA_")
+"""Beginnings of the conditions that damaged files lead to."""
 
 _LOOKS = re.compile(r"\s*(describe|desc|show|explain)\b", re.IGNORECASE)
 """First words of the statements that are no queries but only read."""

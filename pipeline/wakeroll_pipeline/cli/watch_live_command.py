@@ -17,7 +17,7 @@ from rich.text import Text
 from wakeroll.epoch_ms import now_ms
 from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll_pipeline.cli.live_answer import followed, unknown_group, without_collections
-from wakeroll_pipeline.cli.open_ledger import warehouse_of
+from wakeroll_pipeline.cli.open_ledger import reading, warehouse_of
 from wakeroll_pipeline.cli.options import Bootstrap, ConfigFile, Home, KafkaConfig, KeyFile, Prefix, settings_of
 from wakeroll_pipeline.cli.output import Output
 from wakeroll_pipeline.runtime.stop_signals import StopSignals
@@ -111,7 +111,7 @@ def _archived(settings: Settings) -> "LiveModel":
         from wakeroll_pipeline.live.ledger_reader import read_ledger
     except ModuleNotFoundError as missing:
         raise missing_extra("reading the tables", "ask", missing) from None
-    with out.status("reading"), without_collections():
+    with out.status("reading"), without_collections(), reading(warehouse):
         model = read_ledger(warehouse, Topics(settings.prefix), settings.partitions)
     model.facts = msgspec.structs.replace(model.facts, age_ms=max(now_ms() - model.now_ms, 0))
     return model

@@ -72,14 +72,29 @@ def reading(delta: DeltaTable | None, folder: Place, columns: Iterable[tuple[str
     return rows
 
 
+def failing_query(columns: Iterable[tuple[str, str]], message: object) -> str:
+    """Return a query that fails with a message as soon as a row of it is needed.
+
+    Args:
+        columns: name and DuckDB type of each column.
+        message: becomes a part of DuckDB's error.
+    """
+    # A cast that fails, and not the function `error`, which is volatile: DuckDB rejects that in windows.  It stands in
+    # each column too, or DuckDB could conclude from constants that a condition leaves no rows.
+    failing = f"{literal(message)}::bigint"
+    values = ", ".join(f"({failing})::varchar::{type_} as {quoted(name)}" for name, type_ in columns)
+    return (
+        f"with failing as materialized (select {values} from range(1) where ({failing}) is null) select * from failing"
+    )
+
+
 def files_of(delta: DeltaTable, folder: Place) -> list[str]:
     """Return the names of the Parquet files of a table in a folder: their paths, or ``wakeroll://SIZE/KEY``."""
     # `file_uris` encodes spaces in the path of the folder too; in the log, only the names of files are encoded.
     files = [folder / unquote(path) for path in _of_files(delta, "path")]
     if folder.is_local:
         return [str(file) for file in files]
-    sizes = _of_files(delta, "size_bytes")
-    return [f"{REMOTE}://{size}/{file.key}" for file, size in zip(files, sizes, strict=True)]
+    return [f"{REMOTE}://{size}/{file.key}" for file, size in zip(files, sizes_of(delta), strict=True)]
 
 
 def split_name(name: str) -> tuple[int, str]:
@@ -94,7 +109,12 @@ def split_name(name: str) -> tuple[int, str]:
 
 def size_of(delta: DeltaTable) -> int:
     """Return the size of the files of a table (bytes)."""
-    return sum(_of_files(delta, "size_bytes"))
+    return sum(sizes_of(delta))
+
+
+def sizes_of(delta: DeltaTable) -> list[int]:
+    """Return the sizes (bytes) of the files of a table, in the order of `files_of`."""
+    return _of_files(delta, "size_bytes")
 
 
 def _of_files(delta: DeltaTable, name: str) -> list[Any]:

@@ -7,9 +7,9 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 from deltalake import DeltaTable
@@ -19,11 +19,28 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_model.decision_order import ERA_SQL
 from wakeroll_model.rows import DECIDED, TABLES, Table
 from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
-from wakeroll_pipeline.ledger.delta_files import REMOTE, is_delta, literal, open_delta, quoted, reading, size_of
-from wakeroll_pipeline.ledger.ledger import Row, Value, row_of
+from wakeroll_pipeline.ledger.delta_files import (
+    REMOTE,
+    failing_query,
+    is_delta,
+    literal,
+    open_delta,
+    quoted,
+    reading,
+    size_of,
+)
+from wakeroll_pipeline.ledger.ledger import Row, UnreadableTable, Value, row_of
 from wakeroll_pipeline.ledger.stored_marts import open_marts
+from wakeroll_pipeline.ledger.table_damage import (
+    damage_behind,
+    damage_in,
+    denied,
+    is_of_files,
+    missing_table,
+    of_log,
+    problem_in,
+)
 from wakeroll_pipeline.ledger.view_queries import Engine, views
-from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.place import Folder, Place
 from wakeroll_pipeline.storage.small_files import StorageFailed
 
@@ -49,12 +66,21 @@ class DuckLedger:
 
     engine: Engine = "duckdb"
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, warehouse: Place, versions: Mapping[str, int]) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, warehouse: Place, opened: "Opened") -> None:
         """Answer from a connection that has the views; use `open_ledger`."""
         self.connection = connection
         self.warehouse = warehouse
-        self.versions = versions
+        self.opened = opened
+
+    @property
+    def versions(self) -> Mapping[str, int]:
         """Table -> the Delta version that is read."""
+        return self.opened.versions
+
+    @property
+    def unreadable(self) -> Mapping[str, UnreadableTable]:
+        """Table -> why it cannot be read, as far as this is known."""
+        return self.opened.unreadable
 
     def rows(self, sql: str, /, **values: Value) -> list[Row]:
         """Return the rows of a query: see `wakeroll_pipeline.ledger.ledger.Ledger`."""
@@ -74,7 +100,23 @@ class DuckLedger:
 
     def cursor(self) -> "DuckLedger":
         """Return a ledger with the same tables for another thread."""
-        return DuckLedger(self.connection.cursor(), self.warehouse, self.versions)
+        return DuckLedger(self.connection.cursor(), self.warehouse, self.opened)
+
+    def damage_behind(self, error: duckdb.Error) -> UnreadableTable | None:
+        """Return the damage of the tables that made DuckDB fail; None if the error has another reason.
+
+        From then on, each query that reads this table fails at once, with the same message.
+        """
+        for known in self.unreadable.values():
+            if str(known) in str(error):
+                return known
+        damage = damage_behind(error, self.warehouse, self.versions) if is_of_files(error) else None
+        if damage is not None and damage.table in TABLES:
+            self.opened.unreadable[damage.table] = damage
+            with suppress(duckdb.Error):  # an internal error of DuckDB ends the connection
+                failing = _failing(TABLES[damage.table], damage)
+                self.connection.execute(f"create or replace view {damage.table} as {failing}")
+        return damage
 
     def close(self) -> None:
         """Free the memory."""
@@ -91,6 +133,7 @@ def duck_ledger(
     """Open the ledger of a warehouse, and close it at the end: see `open_ledger`.
 
     Raises:
+        UnreadableTable: a table that is read during the block cannot be read.
         StorageFailed: the store of a remote warehouse failed during the block.
     """
     ledger = open_ledger(warehouse, versions, refuse_large=refuse_large)
@@ -99,6 +142,8 @@ def duck_ledger(
     except duckdb.Error as error:
         if found := re.search(r"StorageFailed: (.*)", str(error)):
             raise StorageFailed(found[1]) from None
+        if (damage := ledger.damage_behind(error)) is not None:
+            raise damage from error
         raise
     finally:
         ledger.close()
@@ -109,6 +154,8 @@ def open_ledger(
 ) -> DuckLedger:
     """Open the ledger of a warehouse.
 
+    A table that cannot be read stops only the questions that read it: see `Opened.unreadable`.
+
     Args:
         warehouse: folder of the tables.
         versions: table -> Delta version to read; None: the newest of each.
@@ -116,10 +163,20 @@ def open_ledger(
             them.
 
     Raises:
-        InvalidUsage: the warehouse lacks a table, or its files are too large.
+        InvalidUsage: the warehouse has no tables, or its files are too large.
     """
     connection, place = duckdb.connect(), Place.of(warehouse)
     return DuckLedger(connection, place, open_tables(connection, place, versions, refuse_large=refuse_large))
+
+
+class Opened(NamedTuple):
+    """The tables that a connection has."""
+
+    versions: Mapping[str, int]
+    """Table -> the Delta version that is read; a table whose log cannot be read is left out."""
+    unreadable: dict[str, UnreadableTable]
+    """Table -> why it cannot be read.  A query that reads it fails with this message, or the whole query would mislead:
+    without rows, a lost table looks like one in which nothing has happened."""
 
 
 def open_tables(
@@ -128,7 +185,7 @@ def open_tables(
     versions: Mapping[str, int] | None = None,
     *,
     refuse_large: bool = True,
-) -> dict[str, int]:
+) -> Opened:
     """Configure a connection, and create the tables and views of a ledger in its current schema.
 
     Args:
@@ -137,18 +194,11 @@ def open_tables(
         versions: table -> Delta version to read; None: the newest of each.
         refuse_large: as for `open_ledger`.
 
-    Returns:
-        Table -> the Delta version that is read.
-
     Raises:
-        InvalidUsage: the warehouse lacks a table, or its files are too large.
+        InvalidUsage: the warehouse has no tables, or its files are too large.
     """
     place = Place.of(warehouse)
-    deltas = {
-        table.name: delta
-        for table in TABLES.values()
-        if (delta := find_table(warehouse, table, None if versions is None else versions.get(table.name))) is not None
-    }
+    deltas, unreadable = _find_tables(place, versions)
     if refuse_large:
         _refuse_large(warehouse, sum(map(size_of, deltas.values())))
     _configure(connection)
@@ -157,38 +207,81 @@ def open_tables(
 
         register(connection, place)
     for table in TABLES.values():
-        delta = deltas.get(table.name)
-        connection.execute(f"create view {table.name} as {_reading(table, delta, place / table.name)}")
+        if table.name not in unreadable:
+            rows = _reading(table, deltas.get(table.name), place / table.name)
+            try:
+                connection.execute(f"create view {table.name} as {rows}")
+            except duckdb.Error as error:
+                damage = damage_in(place / table.name, deltas[table.name].version()) if is_of_files(error) else None
+                if damage is None:
+                    raise
+                unreadable[table.name] = damage
+        if table.name in unreadable:
+            connection.execute(f"create view {table.name} as {_failing(table, unreadable[table.name])}")
         for column in columns_of(table.row):
             connection.execute(f'comment on column {table.name}."{column.name}" is {literal(column.comment)}')
     for name, sql in views("duckdb"):
         connection.execute(f"create view {name} as {sql}")
-    return {name: delta.version() for name, delta in deltas.items()}
+    return Opened({name: delta.version() for name, delta in deltas.items()}, unreadable)
+
+
+def _find_tables(
+    place: Place, versions: Mapping[str, int] | None
+) -> tuple[dict[str, DeltaTable], dict[str, UnreadableTable]]:
+    """Return the tables whose logs can be read, and why tables cannot be read; a table may be in both.
+
+    Raises:
+        InvalidUsage: there are no tables.
+    """
+    deltas: dict[str, DeltaTable] = {}
+    unreadable: dict[str, UnreadableTable] = {}
+    for table in TABLES.values():
+        try:
+            delta = find_table(place, table, None if versions is None else versions.get(table.name))
+            if delta is None:
+                continue
+            problem = problem_in(table, delta, place / table.name)
+        except UnreadableTable as error:
+            unreadable[table.name] = error
+        except DeltaError as error:
+            unreadable[table.name] = of_log(place / table.name, error)
+        else:
+            deltas[table.name] = delta
+            if problem is not None:
+                unreadable[table.name] = problem
+    return deltas, unreadable
 
 
 def delta_table(warehouse: Folder, table: Table, version: int | None = None) -> DeltaTable:
     """Return a table of the ledger at a version; None: the newest.
 
     Raises:
-        InvalidUsage: there is no such table or version, or its log is damaged; the message names it.
+        InvalidUsage: there are no tables; the message names the first one.
+        UnreadableTable: the table or its log is missing or damaged; the message names it.
         StorageFailed: the store of a remote table did not answer.
     """
+    place = Place.of(warehouse)
     try:
-        return open_delta(Place.of(warehouse) / table.name, version)
+        return open_delta(place / table.name, version)
     except TableNotFoundError:
+        if (lost := missing_table(place, table.name)) is not None:
+            raise lost from None
         raise InvalidUsage(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?") from None
-    except DeltaError as error:
-        raise InvalidUsage(f"cannot read table {table.name!r} in {warehouse}: {in_one_line(error)}") from error
+    except (DeltaError, OSError) as error:
+        raise of_log(place / table.name, error) from error
 
 
 def find_table(warehouse: Folder, table: Table, version: int | None = None) -> DeltaTable | None:
     """Return a table as `delta_table` does; None if it is optional and missing.
 
     Raises:
-        InvalidUsage: as `delta_table`.
+        InvalidUsage, UnreadableTable: as `delta_table`.
     """
-    if table.is_optional and not is_delta(Place.of(warehouse) / table.name):
-        return None
+    try:
+        if table.is_optional and not is_delta(Place.of(warehouse) / table.name):
+            return None
+    except PermissionError as error:
+        raise denied(error) from error
     return delta_table(warehouse, table, version)
 
 
@@ -196,7 +289,7 @@ def commits_of(warehouse: Folder, table: str) -> dict[int, int]:
     """Return version -> time of its commit (epoch ms), for the versions that the log of a table still has.
 
     Raises:
-        InvalidUsage: as `delta_table`.
+        InvalidUsage, UnreadableTable: as `delta_table`.
     """
     found = find_table(warehouse, TABLES[table])
     return {} if found is None else {commit["version"]: commit["timestamp"] for commit in found.history()}
@@ -232,11 +325,19 @@ def _reading(table: Table, delta: DeltaTable | None, folder: Place) -> str:
 
     Without a Delta table, there are no rows.
     """
-    columns = columns_of(table.row)
-    names = []
-    for column in columns:
-        names.append(quoted(column.name))
+    rows = reading(delta, folder, [(column.name, in_duckdb(column.type)) for column in columns_of(table.row)])
+    return f"select {', '.join(_shown(table))} from ({rows}) as files"
+
+
+def _failing(table: Table, problem: UnreadableTable) -> str:
+    """Return a query with the columns of a table, which fails with the message of a problem if any row is read."""
+    failing = failing_query([(column.name, in_duckdb(column.type)) for column in columns_of(table.row)], problem)
+    return f"select {', '.join(_shown(table))} from ({failing}) as files"
+
+
+def _shown(table: Table) -> Iterator[str]:
+    """Yield the columns of a table, and behind `shard` the column `era` of a table that has one row per decision."""
+    for column in columns_of(table.row):
+        yield quoted(column.name)
         if column.name == "shard" and table.key == DECIDED:
-            names.append(f"{ERA_SQL} as era")
-    rows = reading(delta, folder, [(column.name, in_duckdb(column.type)) for column in columns])
-    return f"select {', '.join(names)} from ({rows}) as files"
+            yield f"{ERA_SQL} as era"

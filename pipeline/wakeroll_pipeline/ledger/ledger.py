@@ -7,7 +7,21 @@ in Spark.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from wakeroll.errors import WakerollError
 from wakeroll_pipeline.ledger.view_queries import Engine
+
+
+class UnreadableTable(WakerollError):
+    """A table cannot be read: a file of it is missing or damaged, a right is missing, or it is another table.
+
+    The message names the table, the file and what to do.  A command that ends with it has the exit code 3.
+
+    Attributes:
+        table: name of the table or mart; empty if the whole folder cannot be read.
+    """
+
+    table: str = ""
+
 
 Value = str | int | float | bool | None
 """Value of a parameter of a query."""

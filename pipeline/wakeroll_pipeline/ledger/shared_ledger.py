@@ -12,6 +12,7 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.ledger.archived_log import Period
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, find_table, open_ledger
+from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.place import Folder, Place
 from wakeroll_pipeline.storage.small_files import StorageFailed
@@ -43,8 +44,14 @@ class SharedLedger:
                 cursor = self._newest().cursor()
             try:
                 yield cursor
+            except duckdb.Error as error:
+                if (damage := cursor.damage_behind(error)) is not None:
+                    raise damage from error
+                raise
             finally:
                 cursor.close()
+        except UnreadableTable as error:
+            raise InvalidUsage(str(error)) from error
         except (duckdb.Error, DeltaError, OSError, StorageFailed) as error:
             raise InvalidUsage(f"cannot read the tables in {self.warehouse}: {in_one_line(error)}") from error
 
@@ -77,13 +84,15 @@ class SharedLedger:
         now_s = time.monotonic()
         if self._opened is not None and now_s - self._checked_s < CHECK_EVERY_S:
             return self._opened
-        if self._opened is None or self._opened.versions != _versions(self.warehouse):
+        # A lost file that is back has no new version.
+        opened = self._opened
+        if opened is None or opened.unreadable or opened.versions != _versions(self.warehouse):
             # Moments and periods read few row groups of large tables, so no size is refused.
             opened = open_ledger(self.warehouse, refuse_large=False)
             # The versions before are not closed, because that would close their cursors; they end with the last one.
             self._opened, self._extent = opened, None
         self._checked_s = now_s
-        return self._opened
+        return opened
 
 
 def _versions(warehouse: Place) -> Mapping[str, int]:
@@ -91,5 +100,5 @@ def _versions(warehouse: Place) -> Mapping[str, int]:
     try:
         found = {name: find_table(warehouse, table) for name, table in TABLES.items()}
         return {name: delta.version() for name, delta in found.items() if delta is not None}
-    except (InvalidUsage, DeltaError, OSError, StorageFailed):
+    except (InvalidUsage, UnreadableTable, DeltaError, OSError, StorageFailed):
         return {}

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from deltalake import write_deltalake
+from deltalake.exceptions import DeltaError
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from wakeroll_pipeline.ledger.delta_files import is_delta, open_delta, quoted, reading, stored_columns
+from wakeroll_pipeline.ledger.table_damage import lost_file, of_log
 from wakeroll_pipeline.storage import small_files
 from wakeroll_pipeline.storage.place import Folder, Place
 
@@ -18,13 +20,27 @@ def mart_paths(warehouse: Folder) -> dict[str, Place]:
 
 
 def mart_query(path: Place) -> str:
-    """Return DuckDB's query of the newest rows of a mart."""
-    mart = open_delta(path)
+    """Return DuckDB's query of the newest rows of a mart.
+
+    Raises:
+        UnreadableTable: a file of the mart is missing, or its log is damaged.
+    """
+    try:
+        mart = open_delta(path)
+        lost = lost_file(mart, path)
+    except (DeltaError, OSError) as error:
+        raise of_log(path, error) from error
+    if lost is not None:
+        raise lost
     return reading(mart, path, stored_columns(mart).items())
 
 
 def open_marts(connection: DuckDBPyConnection, warehouse: Folder) -> list[str]:
-    """Create a view of each built mart in the current schema of a connection; return their names."""
+    """Create a view of each built mart in the current schema of a connection; return their names.
+
+    Raises:
+        UnreadableTable: as `mart_query`.
+    """
     paths = mart_paths(warehouse)
     for name, path in paths.items():
         connection.execute(f"create or replace view {quoted(name)} as {mart_query(path)}")

@@ -9,7 +9,6 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from wakeroll.errors import InvalidUsage
 from wakeroll_model import config
 from wakeroll_model.decision_order import ERA_SQL
 from wakeroll_model.rows import DECIDED, TABLES, Table
@@ -122,18 +121,25 @@ def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, in
         versions: table -> Delta version to read; None: the newest of each.
 
     Raises:
-        InvalidUsage: the warehouse lacks a table; the message names both.
+        InvalidUsage: the warehouse has no tables; the message names the first one.
+        UnreadableTable: a table is missing or damaged; the message names it.
     """
+    # `run` uses this module and not these, which import DuckDB.
+    from wakeroll_pipeline.ledger.duck_ledger import find_table
+    from wakeroll_pipeline.ledger.table_damage import problem_in
+
     for table in TABLES.values():
         path = path_of(warehouse, table)
-        if not is_delta(path):
-            if table.is_optional:
-                spark.createDataFrame([], schema_of(table.row)).createOrReplaceTempView(table.name)
-                continue
-            raise InvalidUsage(f"no table {table.name!r} in {warehouse}; has `wakeroll run` been started here?")
+        version = None if versions is None else versions.get(table.name)
+        delta = find_table(warehouse, table, version)
+        if delta is None:
+            spark.createDataFrame([], schema_of(table.row)).createOrReplaceTempView(table.name)
+            continue
+        if (problem := problem_in(table, delta, path)) is not None:
+            raise problem
         reader = spark.read.format("delta")
-        if versions is not None and table.name in versions:
-            reader = reader.option("versionAsOf", versions[table.name])
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
         rows = reader.load(path.for_spark())
         (with_era(rows) if table.key == DECIDED else rows).createOrReplaceTempView(table.name)
     names = [*TABLES]

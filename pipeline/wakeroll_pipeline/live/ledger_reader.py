@@ -1,6 +1,7 @@
 """The live model from the tables alone, without Spark: the newest snapshots, and the archived records behind them."""
 
 import heapq
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -16,13 +17,16 @@ from wakeroll_model.records import UNREADABLE, Record, shard_of
 from wakeroll_model.shard_state import READABLE, WrongPartitions
 from wakeroll_model.signing import OnRecord, Signatures
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
-from wakeroll_pipeline.ledger.ledger import Value, any_of
+from wakeroll_pipeline.ledger.ledger import UnreadableTable, Value, any_of
 from wakeroll_pipeline.ledger.shard_growth import Step, number_at, steps_of
 from wakeroll_pipeline.live.decision_feed import HISTORY_MS, MOST_DECISIONS, SHOWN
 from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.shard_follower import ShardFollower
 from wakeroll_pipeline.storage.place import Folder
 
+log = logging.getLogger(__name__)
+
+_WITHOUT = "%s; the live view goes on with the log of the brokers alone"
 _REFRESH_MS = 5_000
 """Log time between two updates of the lags (ms): their trend and the times of commits are as exact as this."""
 _LAST = 2**62
@@ -45,6 +49,8 @@ class Snapshot(NamedTuple):
 def newest_snapshots(warehouse: Folder, eras: Mapping[str, int] | None = None) -> dict[ControlPartition, Snapshot]:
     """Return the newest snapshot of each shard; none if there are no tables, or of another version of the state.
 
+    Tables that cannot be read count as none, with a warning: the log of the brokers shows the state too.
+
     Args:
         warehouse: folder of the tables.
         eras: shard, like ``groups-3`` -> its era; other eras' snapshots are skipped.  None: the newest era of each.
@@ -53,6 +59,9 @@ def newest_snapshots(warehouse: Folder, eras: Mapping[str, int] | None = None) -
         with duck_ledger(warehouse, refuse_large=False) as ledger:
             return _snapshots(ledger, {}, eras)
     except InvalidUsage:  # `run` has created no tables yet
+        return {}
+    except UnreadableTable as error:
+        log.warning(_WITHOUT, error)
         return {}
 
 
@@ -73,7 +82,10 @@ NOT_RECORDED = Recorded({}, (), {})
 
 
 def read_recorded(warehouse: Folder, from_ms: int) -> Recorded:
-    """Return the newest snapshots, and the recorded decisions that were published from a log time on (epoch ms)."""
+    """Return the newest snapshots, and the recorded decisions that were published from a log time on (epoch ms).
+
+    Tables that cannot be read count as none, with a warning.
+    """
     try:
         with duck_ledger(warehouse, refuse_large=False) as ledger:
             newest = ledger.rows(
@@ -89,6 +101,9 @@ def read_recorded(warehouse: Folder, from_ms: int) -> Recorded:
             ]
             return Recorded(_snapshots(ledger, {}, None), decisions, until_ms)
     except InvalidUsage:  # `run` has created no tables yet
+        return NOT_RECORDED
+    except UnreadableTable as error:
+        log.warning(_WITHOUT, error)
         return NOT_RECORDED
 
 
@@ -166,6 +181,7 @@ def read_ledger(warehouse: Folder, topics: Topics, partitions: int, until_ms: in
 
     Raises:
         InvalidUsage: there are no tables in this folder, or they are of another number of partitions.
+        UnreadableTable: a table cannot be read.
     """
     with duck_ledger(warehouse, refuse_large=False) as ledger:
         try:

@@ -42,13 +42,15 @@ class Plugin(BasePlugin):
         The marts are tables, because dbt rebuilds an incremental model that is not a table.
 
         Raises:
-            InvalidUsage: the warehouse lacks a table.
+            InvalidUsage: the warehouse has no tables.
+            UnreadableTable: a table or mart cannot be read; each model needs all of them, directly or by its tests.
         """
         self._connection = conn
         for schema in (_LEDGER, _MARTS, _STORED):
             conn.execute(f"create schema {schema}")
         conn.execute(f"use {_LEDGER}")
-        open_tables(conn, self._warehouse)
+        if (unreadable := open_tables(conn, self._warehouse).unreadable) != {}:
+            raise next(iter(unreadable.values()))
         conn.execute("use main")
         for name, path in mart_paths(self._warehouse).items():
             conn.execute(f'create view {_STORED}."{name}" as {mart_query(path)}')

@@ -101,21 +101,19 @@ def build(
         command: the dbt command.
 
     Raises:
-        InvalidUsage: DuckDB is asked, and the warehouse lacks a table.
+        InvalidUsage: the warehouse has no tables.
+        UnreadableTable: a table or a mart cannot be read.
         MartsFailed: dbt could not start.
     """
     from dbt.cli.main import dbtRunner
 
-    if engine == "duckdb":
-        from wakeroll_pipeline.ledger.duck_ledger import find_table
-
-        for table in TABLES.values():
-            find_table(warehouse, table)
+    place = Place.of(warehouse)
+    _refuse_damage(place)
     own = str(logs / "dbt")
     arguments = [command, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT), "--target", _TARGETS[engine]]
     arguments += ["--target-path", own, "--log-path", own, "--quiet", "--no-send-anonymous-usage-stats"]
     # Partial parsing would reuse nothing, because the target folder differs per warehouse.
-    arguments += ["--no-partial-parse", "--vars", json.dumps(_variables(Place.of(warehouse))), *options]
+    arguments += ["--no-partial-parse", "--vars", json.dumps(_variables(place)), *options]
     try:
         done = dbtRunner().invoke(arguments)
     finally:
@@ -123,7 +121,31 @@ def build(
             _close_duckdb()
     if done.exception is not None:
         raise MartsFailed(f"dbt could not start: {done.exception}; read its log, {own}/dbt.log")
-    return list(_outcomes(done.result))
+    outcomes = list(_outcomes(done.result))
+    if failed := [one.message for one in outcomes if one.status == "error"]:
+        from wakeroll_pipeline.ledger.table_damage import damage_behind
+
+        if (damage := damage_behind(MartsFailed("\n".join(failed)), place)) is not None:
+            raise damage
+    return outcomes
+
+
+def _refuse_damage(warehouse: Place) -> None:
+    """Refuse tables and marts with lost files: dbt would report each model that reads them.
+
+    Raises:
+        InvalidUsage, UnreadableTable: as `build`.
+    """
+    from wakeroll_pipeline.ledger.duck_ledger import find_table
+    from wakeroll_pipeline.ledger.stored_marts import mart_paths, mart_query
+    from wakeroll_pipeline.ledger.table_damage import problem_in
+
+    for table in TABLES.values():
+        delta = find_table(warehouse, table)
+        if delta is not None and (problem := problem_in(table, delta, warehouse / table.name)) is not None:
+            raise problem
+    for path in mart_paths(warehouse).values():
+        mart_query(path)
 
 
 def _close_duckdb() -> None:

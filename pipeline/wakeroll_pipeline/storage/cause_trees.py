@@ -2,6 +2,8 @@
 
 import re
 
+_CALLS = re.compile(r"\n +0: .*", re.DOTALL)
+"""The functions that led to the error, from the innermost on."""
 _CAUSE = re.compile(r"\s*\n\s*(?:\x1b\[\d+m)?\u21b3(?:\x1b\[\d+m)?\s*")
 
 
@@ -10,5 +12,7 @@ def in_one_line(error: object) -> str:
 
     >>> in_one_line("Generic error\n  \x1b[31m\u21b3\x1b[0m Unable to copy\n   \x1b[31m\u21b3\x1b[0m No space left\n")
     'Generic error: Unable to copy: No space left'
+    >>> in_one_line("Json error: Truncated record\n   0: <unknown>\n  13: clone3\n             at ./clone3.S:81:0\n")
+    'Json error: Truncated record'
     """
-    return _CAUSE.sub(": ", str(error)).strip()
+    return _CAUSE.sub(": ", _CALLS.sub("", str(error))).strip()

@@ -48,6 +48,10 @@ class RuleResult:
     """Number of rows that break the rule; 1 if a rule about the whole table is broken."""
     rows: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     """The first of these rows: their key, and the value found."""
+    failure: str = ""
+    """Message of an engine that failed while it checked the rule; empty if it did not."""
+    not_checked: str = ""
+    """Why the rule could not be checked, as a sentence; empty if it was."""
 
 
 class Gate:
@@ -130,9 +134,10 @@ def _outcome(rule: Rule, result: ExpectationValidationResult) -> RuleResult:
     said = result.result
     if "unexpected_count" not in said:
         # The rule is about the whole table, or its check failed, for example because the column is missing.
-        found = said.get("observed_value", _failure(result))
+        failure = "" if "observed_value" in said else _failure(result)
+        found = failure or said["observed_value"]
         found = next((name for name, in_pandas in _PANDAS_TYPES.items() if in_pandas == found), found)
-        return RuleResult(rule, 1, [{"found": found}])
+        return RuleResult(rule, 1, [{"found": found}], failure=failure)
     rows = [
         {name: _plain(value) for name, value in row.items()} for row in said.get("partial_unexpected_index_list") or []
     ]

@@ -2,15 +2,19 @@
 
 from collections import Counter, namedtuple
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import duckdb
 import pandas as pd
 from duckdb import DuckDBPyConnection
 
 from wakeroll_model.decisions import Decision, Handover, Offset
 from wakeroll_model.rows import ASSIGNMENTS, OFFSETS
 from wakeroll_pipeline.ledger.column_types import columns_of, json_in_duckdb
-from wakeroll_pipeline.ledger.delta_files import quoted
+from wakeroll_pipeline.ledger.delta_files import failing_query, quoted
+from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.questions.quality.comparison_rules import queries, text_of
 from wakeroll_pipeline.questions.quality.model_rules import (
     RULES_OF_ASSIGNMENTS,
@@ -76,6 +80,8 @@ class Violations:
         """Begin without any."""
         self.counts: Counter[str] = Counter()
         """Rule -> number of rows that break it."""
+        self.not_checked: dict[str, UnreadableTable] = {}
+        """Rule -> the table that it reads, which cannot be read."""
         self._rows: list[tuple[str, str, str | None, str | None]] = []
 
     def add(self, found: Iterable[tuple[str, str, str | None, str | None]]) -> None:
@@ -90,42 +96,77 @@ class Violations:
         return pd.DataFrame(self._rows, columns=["rule", "at", "found", "expected"], dtype=object)
 
 
-def history_in_duckdb(connection: DuckDBPyConnection, rules: Collection[Rule]) -> Violations:
+def history_in_duckdb(
+    connection: DuckDBPyConnection,
+    rules: Collection[Rule],
+    damage_behind: Callable[[duckdb.Error], UnreadableTable | None] = lambda _: None,
+) -> Violations:
     """Return the violations of some rules of the suite `HISTORY`.
 
     Args:
         connection: has the tables and views of a ledger; gets further views.
         rules: the rules.
+        damage_behind: returns the table that cannot be read and made DuckDB fail; its rules are not checked.
     """
-    _create_views(connection)
     wanted = {rule.name for rule in rules}
     found = Violations()
+
+    @contextmanager
+    def reading(*its_rules: str) -> Iterator[None]:
+        try:
+            yield
+        except duckdb.Error as error:
+            if (damage := damage_behind(error)) is None:
+                raise
+            found.not_checked |= dict.fromkeys(wanted.intersection(its_rules), damage)
+
+    _create_views(connection, damage_behind)
     for its_rules, look in _LOOKS:
-        if any(rule.name in wanted for rule in its_rules):
-            found.add(row for row in look(connection) if row[0] in wanted)
+        names = {rule.name for rule in its_rules}
+        if names & wanted:
+            with reading(*names):
+                found.add(row for row in look(connection) if row[0] in wanted)
     for name, query in queries("duckdb").items():
         if name in wanted:
-            rows = _stream(connection, f"select '{name}' as rule, cast(columns(*) as varchar) from ({query}) as broken")
-            found.add(tuple(row) for row in rows)
+            text = f"select '{name}' as rule, cast(columns(*) as varchar) from ({query}) as broken"
+            with reading(name):
+                found.add(tuple(row) for row in _stream(connection, text))
     return found
 
 
-def _create_views(connection: DuckDBPyConnection) -> None:
+def _create_views(
+    connection: DuckDBPyConnection, damage_behind: Callable[[duckdb.Error], UnreadableTable | None]
+) -> None:
     for table, kind in ((ASSIGNMENTS.name, Handover), (OFFSETS.name, Offset)):
         connection.execute(f"create or replace view decided_{table} as {_decided(table, kind)}")
     for view in ("reach", "told"):
         connection.execute(f"create or replace view {view} as {text_of(f'{view}.sql')}")
-    connection.execute(
-        'create or replace table awaited (topic varchar, partition integer, "offset" bigint, answer varchar, '
-        "until_offset bigint, client_id varchar, request_id varchar, why varchar)"
-    )
+    try:
+        _create_awaited(connection)
+    except duckdb.Error as error:
+        if (damage := damage_behind(error)) is None:
+            raise
+        connection.execute("drop table if exists awaited")
+        connection.execute(f"create view awaited as {failing_query(_AWAITED.items(), damage)}")
+    connection.execute(f"create or replace view unanswered as {text_of('unanswered.sql')}")
+
+
+def _create_awaited(connection: DuckDBPyConnection) -> None:
+    columns = ", ".join(f'"{name}" {type_}' for name, type_ in _AWAITED.items())
+    connection.execute(f"create or replace table awaited ({columns})")
     for frame in frames_of(
         answers_due(_stream(connection, _in_order(_EVENTS, ("topic", "partition"), "offset"))), Awaited
     ):
         connection.register("due", frame)
         connection.execute("insert into awaited select * from due")
         connection.unregister("due")
-    connection.execute(f"create or replace view unanswered as {text_of('unanswered.sql')}")
+
+
+_AWAITED = {
+    "topic": "varchar", "partition": "integer", "offset": "bigint", "answer": "varchar", "until_offset": "bigint",
+    "client_id": "varchar", "request_id": "varchar", "why": "varchar",
+}  # fmt: skip
+"""Column -> type of the table of records that must have an answer."""
 
 
 def _decided(table: str, kind: type[Decision]) -> str:
@@ -164,15 +205,17 @@ def _asked(violations: Callable[[Iterable[Any]], Iterator[Broken]], query: str) 
     return look
 
 
-def _broken_views(connection: DuckDBPyConnection) -> Iterator[Any]:
-    for query in view_queries().values():
-        yield from map(tuple, _stream(connection, query))
+def _broken_view(query: str, connection: DuckDBPyConnection) -> Iterator[Any]:
+    yield from map(tuple, _stream(connection, query))
 
 
 _LOOKS: Sequence[tuple[Sequence[Rule], Callable[[DuckDBPyConnection], Iterator[Any]]]] = (
     (RULES_OF_DECISIONS, _asked(violations_in_decisions, _DECISIONS)),
     (RULES_OF_ASSIGNMENTS, _asked(violations_in_assignments, _ROWS.format(table=ASSIGNMENTS.name))),
     (RULES_OF_OFFSETS, _asked(violations_in_offsets, _ROWS.format(table=OFFSETS.name))),
-    (VIEW_RULES, _broken_views),
+    *(
+        ([rule for rule in VIEW_RULES if rule.table == view], partial(_broken_view, query))
+        for view, query in view_queries().items()
+    ),
 )
 """Pairs of rules and the function that yields the rows that break them."""

@@ -33,6 +33,11 @@ class Rule:
         return str(self.arguments.get("column", ""))
 
     @property
+    def is_of_type(self) -> bool:
+        """Whether the rule is about the type of a column, and needs no row."""
+        return self.expectation == "ExpectColumnValuesToBeOfType"
+
+    @property
     def compares(self) -> bool:
         """Whether the rule compares rows; otherwise it checks single rows or the key."""
         return self.suite == HISTORY

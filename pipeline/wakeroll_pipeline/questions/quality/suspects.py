@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]
-from duckdb import DuckDBPyConnection
+from duckdb import DuckDBPyConnection, connect
 
 from wakeroll_pipeline.ledger.delta_files import literal, quoted
 from wakeroll_pipeline.questions.quality.rule import Rule
@@ -48,6 +48,15 @@ def suspects(
         sums = ", ".join(f"count(case when {flag} then 1 end)" for flag in flags)
         [counts] = connection.sql(f"select {sums} from {table}").fetchall()
     return found.to_pandas(types_mapper=_pandas_type), dict(zip(conditions, counts, strict=True))
+
+
+def frame_of_types(types: Mapping[str, str]) -> pd.DataFrame:
+    """Return a frame without rows; its columns have types that are named in DuckDB's words."""
+    columns = ", ".join(f"null::{type_} as {quoted(name)}" for name, type_ in types.items())
+    with connect() as connection:
+        found = connection.sql(f"select {columns} where false").to_arrow_table()
+    frame: pd.DataFrame = found.to_pandas(types_mapper=_pandas_type)
+    return frame
 
 
 def _broken(rule: Rule, table: str) -> str | None:

@@ -1,0 +1,66 @@
+"""Damaged tables in Spark: the same sentences and exit codes as in DuckDB (`tests/unit/test_unreadable_tables.py`)."""
+
+import shutil
+
+import pytest
+
+from tests.support.damaged_tables import DAMAGES
+
+pytestmark = pytest.mark.spark
+
+_AT_ONCE = ["lose a file", "cut a file", "lose a commit", "flip a commit", "lose the table", "change a type"]
+"""Damage that is found when the tables are opened."""
+
+
+@pytest.fixture
+def home(day, tmp_path):
+    """A copy of the tables of a day, to be damaged."""
+    shutil.copytree(day, tmp_path / "warehouse")
+    return tmp_path
+
+
+@pytest.mark.parametrize("what", [*_AT_ONCE, "flip the pages"])
+def test_spark_names_the_table_and_the_file(engine, wakeroll, home, what):
+    assert engine
+    named = DAMAGES[what](home / "warehouse" / "decisions")
+
+    code, said, complaint = wakeroll("sql", "select * from decisions", "--engine", "spark", "--home", str(home))
+
+    assert (code, said) == (3, ""), complaint
+    assert f"wakeroll: cannot read table 'decisions': {named}" in complaint
+
+
+@pytest.mark.parametrize(
+    "words", ["check --table decisions", "replay", "state", "explain --group billing --queue orders-3", "marts"]
+)
+@pytest.mark.parametrize("what", ["lose a file", "flip the pages"])
+def test_every_command_in_spark_ends_with_the_sentence(engine, wakeroll, home, words, what):
+    """Some errors of Spark arrive as broken rules of Great Expectations, or as failed models of dbt."""
+    assert engine
+    named = DAMAGES[what](home / "warehouse" / "decisions")
+
+    code, said, complaint = wakeroll(*words.split(), "--engine", "spark", "--home", str(home))
+
+    assert code == 3, said + complaint
+    assert f"wakeroll: cannot read table 'decisions': {named}" in complaint
+
+
+@pytest.mark.parametrize("engine_name", ["duckdb", "spark"])
+def test_a_damaged_mart_names_its_own_remedy(engine, wakeroll, home, engine_name):
+    """A mart can be built again from the ledger."""
+    assert engine
+    where = ["--home", str(home), "--engine", engine_name]
+    assert wakeroll("marts", *where)[0] == 0
+    mart = home / "warehouse" / "marts" / "rebalance_cost"
+    named = DAMAGES["lose a file"](mart)
+
+    for words in (["sql", "select * from rebalance_cost"], ["marts"]):
+        code, said, complaint = wakeroll(*words, *where)
+        assert code == 3, said + complaint
+        assert (
+            f"cannot read table 'rebalance_cost': {named}; put it back from a copy of the tables, or delete"
+            in complaint
+        )
+
+    shutil.rmtree(mart)
+    assert wakeroll("marts", *where)[0] == 0
