@@ -1,10 +1,9 @@
 """The `check` command: data quality rules on the tables and views."""
 
 from collections import Counter
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from rich.table import Table
@@ -12,11 +11,22 @@ from rich.table import Table
 from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll.reset import time_of
 from wakeroll_model.rows import TABLES
+from wakeroll_pipeline.cli.ci_reports import (
+    Case,
+    JUnitFile,
+    Run,
+    RunClock,
+    RunName,
+    Status,
+    reported_failure,
+    write_junit,
+)
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
 from wakeroll_pipeline.cli.open_ledger import ledger, reading, session, warehouse_of
-from wakeroll_pipeline.cli.options import ConfigFile, EngineName, Home, TablesAt, settings_of
-from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, TablesAt, settings_of
+from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.cli.process_logs import complain
+from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt, tables_looked_at
 from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,6 +60,9 @@ def check(
     at: TablesAt = None,
     table: OnlyTable = None,
     docs: Docs = None,
+    as_json: AsJson = False,
+    junit: JUnitFile = None,
+    run_name: RunName = None,
     engine: EngineName = "duckdb",
     home: Home = None,
     config: ConfigFile = None,
@@ -72,32 +85,82 @@ def check(
         raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
     settings = settings_of(config, home=home)
     asked = None if version is None or table is None else (table, version)
+    clock = RunClock("check", run_name, engine, settings.warehouse)
     new_gate = partial(Gate, docs or settings.work_folder / "quality", engine)
     run = _check_in_spark if engine == "spark" else _check_in_duckdb
-    outcomes, versions, gate = run(settings, new_gate, asked, at_ms, None if table is None else {table})
+    with reported_failure(clock, as_json=as_json, junit=junit):
+        outcomes, looked_at, gate = run(settings, new_gate, asked, at_ms, None if table is None else {table})
     with out.status("writing Data Docs"):
         page = gate.write_docs()
     broken = [outcome for outcome in outcomes if outcome.broken]
     left = [outcome for outcome in outcomes if outcome.not_checked]
+    code = BROKEN if broken else NOT_CHECKED if left else HOLDS
+    if junit is not None:
+        write_junit(junit, clock.run(), map(_case_of, outcomes), looked_at)
+    if as_json:
+        write_document(_document(clock.run(), code, outcomes, looked_at, page))
+    else:
+        is_past = (asked, at_ms) != (None, None)
+        _print(outcomes, page, [f"{one.table} {one.version}" for one in looked_at if is_past])
+    for why in dict.fromkeys(outcome.not_checked for outcome in left):
+        complain(why)
+    raise typer.Exit(code)
+
+
+def _print(outcomes: "Sequence[RuleResult]", page: Path, versions: "Sequence[str]") -> None:
+    broken = [outcome for outcome in outcomes if outcome.broken]
+    left = sum(bool(outcome.not_checked) for outcome in outcomes)
     out.print(_rules_table(outcomes))
     if broken:
         out.print(_rows_table(broken))
-    where = (
-        ""
-        if (asked, at_ms) == (None, None)
-        else f" of {', '.join(f'{name} {number}' for name, number in versions.items())}"
-    )
+    where = f" of {', '.join(versions)}" if versions else ""
     parts = [f"[red]{len(broken)} broken[/]"] if broken else []
-    parts += [f"[red]{len(left)} could not be checked[/]"] if left else []
+    parts += [f"[red]{left} could not be checked[/]"] if left else []
     said = ", ".join(parts) or "[green]all hold[/]"
     out.print(f"{len(outcomes)} rules{where}: {said}; Data Docs: {page}", soft_wrap=True)
-    for why in dict.fromkeys(outcome.not_checked for outcome in left):
-        complain(why)
-    raise typer.Exit(BROKEN if broken else NOT_CHECKED if left else HOLDS)
 
 
-_Checked = tuple["Sequence[RuleResult]", Mapping[str, int], "Gate"]
-"""The result of each rule; table -> the Delta version that was read, empty: the newest; and the gate."""
+def _document(
+    run: Run, code: int, outcomes: "Sequence[RuleResult]", looked_at: "Sequence[TableLookedAt]", page: Path
+) -> dict[str, Any]:
+    """Return the document of `--json`, which docs/quality.md describes."""
+    rules = [
+        {
+            "name": one.rule.name,
+            "suite": one.rule.suite,
+            "table": one.rule.table,
+            "sentence": one.rule.says,
+            "status": _status_of(one),
+            "broken": one.broken,
+            "rows": one.rows,
+            "reason": one.not_checked or one.skipped,
+        }
+        for one in outcomes
+    ]
+    counts = Counter(_status_of(one) for one in outcomes)
+    return {
+        "exit_code": code,
+        "run": run,
+        "counts": {"rules": len(rules), **{status: counts[status] for status in get_args(Status)}},
+        "tables": looked_at,
+        "rules": rules,
+        "data_docs": str(page),
+    }
+
+
+def _status_of(one: "RuleResult") -> Status:
+    return "broken" if one.broken else "not_checked" if one.not_checked else "skipped" if one.skipped else "ok"
+
+
+def _case_of(one: "RuleResult") -> Case:
+    rows = [", ".join(f"{name} {value}" for name, value in row.items()) for row in one.rows]
+    broken = "\n".join([f"{one.broken} rows break it; the first:", *rows]) if one.broken else ""
+    details = broken or one.not_checked or one.skipped
+    return Case(one.rule.suite, one.rule.name, one.rule.says, _status_of(one), details)
+
+
+_Checked = tuple["Sequence[RuleResult]", "Sequence[TableLookedAt]", "Gate"]
+"""The result of each rule, the tables that were looked at, and the gate."""
 
 
 def _check_in_duckdb(
@@ -113,7 +176,8 @@ def _check_in_duckdb(
 
         assert isinstance(opened, DuckLedger)
         gate = new_gate()
-        return check_in_duckdb(opened, gate, names), opened.versions, gate
+        outcomes = check_in_duckdb(opened, gate, names)
+        return outcomes, tables_looked_at(opened), gate
 
 
 def _check_in_spark(
@@ -125,11 +189,13 @@ def _check_in_spark(
 ) -> _Checked:
     warehouse = warehouse_of(settings)
     with session(settings, out, for_minutes=True) as spark, reading(warehouse):
+        from wakeroll_pipeline.ledger.duck_ledger import newest_versions
+        from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
         from wakeroll_pipeline.ledger.tables import commits_of, open_views
         from wakeroll_pipeline.ledger.time_travel import versions_when
         from wakeroll_pipeline.questions.quality.all_rules import check as check_in_spark
 
-        versions = versions_when(partial(commits_of, spark, warehouse), version, at_ms)
+        versions = versions_when(partial(commits_of, spark, warehouse), version, at_ms) or newest_versions(warehouse)
         open_views(spark, warehouse, versions)
         gate = new_gate()  # Great Expectations starts a session of its own, without Delta, if there is none
         outcomes = check_in_spark(spark, gate, names)
@@ -139,7 +205,7 @@ def _check_in_spark(
 
             if (damage := damage_behind(RuntimeError("\n".join(failures)), warehouse, versions)) is not None:
                 raise damage
-        return outcomes, versions or {}, gate
+        return outcomes, tables_looked_at(SparkLedger(spark, versions)), gate
 
 
 def _rules_table(outcomes: "Sequence[RuleResult]") -> Table:

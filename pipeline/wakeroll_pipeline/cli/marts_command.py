@@ -2,14 +2,20 @@
 
 from collections import Counter
 from functools import partial
-from typing import Annotated
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
+from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, Status, reported_failure, write_junit
+from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS
 from wakeroll_pipeline.cli.open_ledger import reading, session, warehouse_of
-from wakeroll_pipeline.cli.options import ConfigFile, EngineName, Home, settings_of
-from wakeroll_pipeline.cli.output import Output
+from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
+from wakeroll_pipeline.cli.output import Output, write_document
+
+if TYPE_CHECKING:
+    from wakeroll_pipeline.questions.marts import BuildResult
 
 out = Output(highlight=False, soft_wrap=True)
 
@@ -22,7 +28,13 @@ FullRefresh = Annotated[
 
 
 def marts(
-    full_refresh: FullRefresh = False, engine: EngineName = "duckdb", home: Home = None, config: ConfigFile = None
+    full_refresh: FullRefresh = False,
+    as_json: AsJson = False,
+    junit: JUnitFile = None,
+    run_name: RunName = None,
+    engine: EngineName = "duckdb",
+    home: Home = None,
+    config: ConfigFile = None,
 ) -> None:
     """Build the dbt marts (ownership, lag, cost of rebalances, ...) from the ledger, and run all dbt tests.
 
@@ -34,16 +46,31 @@ def marts(
     ensure_dbt(engine)
     settings = settings_of(config, home=home)
     warehouse = warehouse_of(settings)
-    run = partial(build, warehouse, settings.logs, *(["--full-refresh"] if full_refresh else []), engine=engine)
-    if engine == "spark":
-        with session(settings, out, for_minutes=True), reading(warehouse):
-            outcomes = run()
-    else:
-        with out.status("building"), reading(warehouse):
-            outcomes = run()
+    options = [*(["--full-refresh"] if full_refresh else []), *(["--log-level", "none"] if as_json else [])]
+    run = partial(build, warehouse, settings.logs, *options, engine=engine)
+    clock = RunClock("marts", run_name, engine, settings.warehouse)
+    with reported_failure(clock, as_json=as_json, junit=junit):
+        if engine == "spark":
+            with session(settings, out, for_minutes=True), reading(warehouse):
+                outcomes = run()
+        else:
+            with out.status("building"), reading(warehouse):
+                outcomes = run()
+    code = HOLDS if all(outcome.is_good for outcome in outcomes) else BROKEN
+    if junit is not None:
+        write_junit(junit, clock.run(), map(_case_of, sorted(outcomes, key=attrgetter("kind"))))
+    if as_json:
+        write_document({"exit_code": code, "run": clock.run(), "results": outcomes})
+        raise typer.Exit(code)
     counts = Counter(outcome.kind for outcome in outcomes if outcome.is_good)
     for outcome in outcomes:
         if not outcome.is_good:
             out.print(f"[red]failed[/] {outcome.kind} {outcome.name}: {escape(outcome.message)}")
     out.print(f"{counts['model']} models and {counts['test']} tests passed; tables in {settings.warehouse / 'marts'}")
-    raise typer.Exit(0 if all(outcome.is_good for outcome in outcomes) else 1)
+    raise typer.Exit(code)
+
+
+def _case_of(outcome: "BuildResult") -> Case:
+    status: Status = "ok" if outcome.is_good else "skipped" if outcome.status == "skipped" else "broken"
+    details = "" if outcome.is_good else outcome.message or outcome.status
+    return Case(outcome.kind, outcome.name, f"{outcome.kind} {outcome.name}", status, details)

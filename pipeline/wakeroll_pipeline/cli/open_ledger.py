@@ -84,19 +84,21 @@ def ledger(
     if engine == "spark":
         with session(settings, out) as spark, reading(warehouse):
             from wakeroll_pipeline.ledger import tables
+            from wakeroll_pipeline.ledger.duck_ledger import newest_versions
             from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
 
             commits = partial(tables.commits_of, spark, warehouse)
-            tables.open_views(spark, warehouse, versions_when(commits, version, at_ms))
-            yield SparkLedger(spark)
+            versions = versions_when(commits, version, at_ms) or newest_versions(warehouse)
+            tables.open_views(spark, warehouse, versions)
+            yield SparkLedger(spark, versions)
         return
     try:
         from wakeroll_pipeline.ledger.duck_ledger import commits_of, duck_ledger
     except ModuleNotFoundError as missing:
         raise missing_extra("reading the tables", "ask", missing) from None
     with out.status("reading"), reading(warehouse):
-        versions = versions_when(partial(commits_of, warehouse), version, at_ms)
-        with duck_ledger(warehouse, versions, refuse_large=refuse_large) as opened:
+        then = versions_when(partial(commits_of, warehouse), version, at_ms)
+        with duck_ledger(warehouse, then, refuse_large=refuse_large) as opened:
             yield opened
 
 

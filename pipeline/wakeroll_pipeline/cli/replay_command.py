@@ -11,11 +11,13 @@ from wakeroll.errors import InvalidUsage
 from wakeroll.reset import time_of
 from wakeroll_model.decision_order import without_era
 from wakeroll_model.records import UNREADABLE
+from wakeroll_pipeline.cli.ci_reports import Case, JUnitFile, RunClock, RunName, reported_failure, write_junit
 from wakeroll_pipeline.cli.exit_codes import BROKEN, HOLDS, NOT_CHECKED
 from wakeroll_pipeline.cli.open_ledger import ledger
 from wakeroll_pipeline.cli.options import AsJson, ConfigFile, EngineName, Home, settings_of
 from wakeroll_pipeline.cli.output import Output, write_document
 from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.questions.tables_looked_at import tables_looked_at
 
 if TYPE_CHECKING:
     from wakeroll_pipeline.ledger.archived_log import Period
@@ -52,6 +54,8 @@ def replay(
     to: To = None,
     group: OnlyGroup = None,
     as_json: AsJson = False,
+    junit: JUnitFile = None,
+    run_name: RunName = None,
     engine: EngineName = "duckdb",
     home: Home = None,
     config: ConfigFile = None,
@@ -67,15 +71,20 @@ def replay(
     if period.from_ms is not None and period.to_ms is not None and period.from_ms >= period.to_ms:
         raise InvalidUsage(f"the period is empty ({period}); --from must be before --to")
     settings = settings_of(config, home=home)
-    with ledger(settings, out, engine) as opened:
+    clock = RunClock("replay", run_name, engine, settings.warehouse)
+    with reported_failure(clock, as_json=as_json, junit=junit), ledger(settings, out, engine) as opened:
         if group is None:
             checks = _replay_all(opened, settings.partitions, period)
         else:
             checks = replay_group(opened, settings.partitions, period, group)
+        looked_at = tables_looked_at(opened) if as_json or junit is not None else []
     differences = sum(one.differences for one in checks)
     code = BROKEN if differences else NOT_CHECKED if _sum(checks, "unknown") else HOLDS
+    if junit is not None:
+        write_junit(junit, clock.run(), map(_case_of, checks), looked_at)
     if as_json:
-        write_document({"is_equal": code == 0, "shards": checks})
+        facts = {"run": clock.run(), "period": {"from_ms": period.from_ms, "to_ms": period.to_ms}, "tables": looked_at}
+        write_document({"is_equal": code == HOLDS, "exit_code": code, **facts, "shards": checks})
         raise typer.Exit(code)
     out.print(_shards_table(checks))
     if differences:
@@ -104,6 +113,21 @@ def _replay_all(opened: Ledger, partitions: int, period: "Period") -> "list[Chec
 
     assert isinstance(opened, DuckLedger)
     return replay_here(opened, partitions, period)
+
+
+def _case_of(one: "Checked") -> Case:
+    begin = "the start" if one.after < 0 else f"the snapshot at {one.after}"
+    name = f"{one.shard} from {begin}" if not one.unknown else f"{one.shard}: {one.why}"
+    says = f"{one.events} events lead to the recorded decisions, of which {one.compared} are compared"
+    if one.unknown:
+        return Case("decisions", name, says, "not_checked", f"{one.unknown} decisions cannot be compared: {one.why}")
+    lines = [
+        f"seq {difference.seq}, {field}: recorded {recorded}, decided again {decided}"
+        for difference in one.first
+        for field, recorded, decided in _fields(difference)
+    ]
+    details = "\n".join([f"{one.differences} decisions differ; the first:", *lines]) if one.differences else ""
+    return Case("decisions", name, says, "broken" if one.differences else "ok", details)
 
 
 def _sum(checks: "Sequence[Checked]", name: str) -> int:

@@ -84,15 +84,29 @@ class DuckLedger:
 
     def rows(self, sql: str, /, **values: Value) -> list[Row]:
         """Return the rows of a query: see `wakeroll_pipeline.ledger.ledger.Ledger`."""
-        found = self.connection.execute(sql, values)
-        names = [column[0] for column in found.description or ()]
-        return [Row(names, tuple(map(row_of, row))) for row in found.fetchall()]
+        with self._readable():
+            found = self.connection.execute(sql, values)
+            names = [column[0] for column in found.description or ()]
+            return [Row(names, tuple(map(row_of, row))) for row in found.fetchall()]
 
     def stream(self, sql: str, /, **values: Value) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query one by one: see `wakeroll_pipeline.ledger.ledger.Ledger`."""
-        found = self.connection.cursor().execute(sql, values)
-        while rows := found.fetchmany(_FETCHED):
+        with self._readable():
+            found = self.connection.cursor().execute(sql, values)
+            rows = found.fetchmany(_FETCHED)
+        while rows:
             yield from rows
+            with self._readable():
+                rows = found.fetchmany(_FETCHED)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except duckdb.Error as error:
+            if (damage := self.damage_behind(error)) is not None:
+                raise damage from error
+            raise
 
     def open_marts(self) -> list[str]:
         """Add the newest versions of the marts that `wakeroll marts` has built; return their names."""
@@ -283,6 +297,16 @@ def find_table(warehouse: Folder, table: Table, version: int | None = None) -> D
     except PermissionError as error:
         raise denied(error) from error
     return delta_table(warehouse, table, version)
+
+
+def newest_versions(warehouse: Folder) -> dict[str, int]:
+    """Return table -> its newest Delta version; an optional table that does not exist is left out.
+
+    Raises:
+        InvalidUsage, UnreadableTable: as `delta_table`.
+    """
+    found = {name: find_table(warehouse, table) for name, table in TABLES.items()}
+    return {name: delta.version() for name, delta in found.items() if delta is not None}
 
 
 def commits_of(warehouse: Folder, table: str) -> dict[int, int]:

@@ -114,6 +114,10 @@ class Ledger(Protocol):
     def engine(self) -> Engine:
         """Program that runs the SQL."""
 
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """Table -> the Delta version that is read."""
+
     def rows(self, sql: str, /, **values: Value) -> list[Row]:
         """Return the rows of a query.
 

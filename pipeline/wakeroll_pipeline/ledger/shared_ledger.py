@@ -9,9 +9,8 @@ import duckdb
 from deltalake.exceptions import DeltaError
 
 from wakeroll.errors import InvalidUsage
-from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.ledger.archived_log import Period
-from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, find_table, open_ledger
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, newest_versions, open_ledger
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.storage.cause_trees import in_one_line
 from wakeroll_pipeline.storage.place import Folder, Place
@@ -98,7 +97,6 @@ class SharedLedger:
 def _versions(warehouse: Place) -> Mapping[str, int]:
     """Return table -> its newest version; empty if any cannot be read, so that opening it reports the reason."""
     try:
-        found = {name: find_table(warehouse, table) for name, table in TABLES.items()}
-        return {name: delta.version() for name, delta in found.items() if delta is not None}
+        return newest_versions(warehouse)
     except (InvalidUsage, UnreadableTable, DeltaError, OSError, StorageFailed):
         return {}

@@ -1,7 +1,8 @@
 """A ledger that Spark answers for: for ledgers that are too large for one process."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -15,9 +16,10 @@ class SparkLedger:
 
     engine: Engine = "spark"
 
-    def __init__(self, spark: SparkSession) -> None:
-        """Answer from this session."""
+    def __init__(self, spark: SparkSession, versions: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Answer from this session, which has these versions of the tables."""
         self.spark = spark
+        self.versions = versions
 
     def rows(self, sql: str, /, **values: Value) -> list[Row]:
         """Return the rows of a query: see `wakeroll_pipeline.ledger.ledger.Ledger`."""

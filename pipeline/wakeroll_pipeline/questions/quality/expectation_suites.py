@@ -52,6 +52,8 @@ class RuleResult:
     """Message of an engine that failed while it checked the rule; empty if it did not."""
     not_checked: str = ""
     """Why the rule could not be checked, as a sentence; empty if it was."""
+    skipped: str = ""
+    """Rows that the rule left out, and why, as a sentence; empty if it looked at all of them."""
 
 
 class Gate:

@@ -1,0 +1,55 @@
+"""The tables that a check or a replay looked at: their versions, rows and positions, as proof beside a verdict."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from wakeroll_model.rows import TABLES, Table
+from wakeroll_pipeline.ledger.ledger import Ledger, UnreadableTable
+
+
+class StreamSpan(Struct, frozen=True, kw_only=True):
+    """A sequence of rows of a table: one partition of a control topic, or the decisions of one shard."""
+
+    stream: str
+    """Values of the columns that identify it, joined by ``/``: ``wakeroll.groups/3``, or ``3/groups-3.1``."""
+    rows: int
+    first: int
+    """Lowest position: an offset, or the number of a decision."""
+    last: int
+
+
+class TableLookedAt(Struct, frozen=True, kw_only=True):
+    """A table in the version that was looked at."""
+
+    table: str
+    version: int | None
+    """Delta version; None if the table does not exist yet, or its log cannot be read."""
+    rows: int
+    streams: list[StreamSpan] = []
+    problem: str = ""
+    """Why the table cannot be read, as a sentence; empty if it can."""
+
+
+def tables_looked_at(ledger: Ledger) -> list[TableLookedAt]:
+    """Return the tables of an open ledger, in the order of their declarations."""
+    return [_looked_at(ledger, table, ledger.versions.get(name)) for name, table in TABLES.items()]
+
+
+def _looked_at(ledger: Ledger, table: Table, version: int | None) -> TableLookedAt:
+    try:
+        spans = list(_spans(ledger, table))
+    except UnreadableTable as error:
+        return TableLookedAt(table=table.name, version=version, rows=0, problem=str(error))
+    return TableLookedAt(table=table.name, version=version, rows=sum(span.rows for span in spans), streams=spans)
+
+
+def _spans(ledger: Ledger, table: Table) -> Iterator[StreamSpan]:
+    stream, position = ", ".join(table.stream), f"{table.name}.{table.position}"
+    rows = ledger.rows(
+        f"select {stream}, count(*) as total, min({position}) as lowest, max({position}) as highest "
+        f"from {table.name} group by {stream} order by {stream}"
+    )
+    for row in rows:
+        name = "/".join(str(row[column]) for column in table.stream)
+        yield StreamSpan(stream=name, rows=row.total, first=row.lowest, last=row.highest)

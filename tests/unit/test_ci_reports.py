@@ -1,0 +1,223 @@
+"""Results for CI: stable JSON fields, and JUnit XML that the usual readers accept."""
+
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.support.damaged_tables import lose_a_file
+from tests.support.delta_tables import write_tables
+from tests.support.ledgers import a_day
+from wakeroll_pipeline.cli.ci_reports import Case, RunClock, write_junit
+from wakeroll_pipeline.questions.tables_looked_at import StreamSpan, TableLookedAt
+
+_SUITES = {"name", "time", "tests", "failures", "errors", "disabled"}
+_SUITE = {
+    "name",
+    "tests",
+    "failures",
+    "errors",
+    "time",
+    "skipped",
+    "timestamp",
+    "hostname",
+    "id",
+    "package",
+    "disabled",
+}
+_CASE = {"name", "classname", "time", "assertions", "status"}
+_RESULTS = {"failure", "error", "skipped"}
+"""Attributes and elements of the JUnit schema that Jenkins publishes; GitLab and GitHub actions read the same."""
+
+
+@pytest.fixture
+def home(tmp_path) -> Path:
+    write_tables(tmp_path / "warehouse", a_day())
+    return tmp_path
+
+
+def lose_a_row(home: Path, table: str) -> None:
+    """Delete one row in the middle."""
+    path = str(home / "warehouse" / table)
+    rows = DeltaTable(path).to_pyarrow_table().sort_by([("topic", "ascending"), ("offset", "ascending")])
+    write_deltalake(path, pa.concat_tables([rows[:50], rows[51:]]), mode="overwrite")
+
+
+def read_junit(path: Path) -> ElementTree.Element:
+    """Return the root of a valid file: attributes, order of elements and counts are those of the schema."""
+    root = ElementTree.parse(path).getroot()
+    assert root.tag == "testsuites"
+    assert set(root.attrib) <= _SUITES
+    for suite in root:
+        assert suite.tag == "testsuite"
+        assert set(suite.attrib) <= _SUITE
+        tags = [child.tag for child in suite]
+        order = ["properties", "testcase", "system-out", "system-err"]
+        assert sorted(tags, key=order.index) == tags
+        cases = suite.findall("testcase")
+        assert len({case.get("name") for case in cases}) == len(cases), "a reader would merge cases of one name"
+        for case in cases:
+            assert set(case.attrib) <= _CASE
+            assert {child.tag for child in case} <= _RESULTS
+            assert len(case) <= 1
+        counts = {name: len(suite.findall(f"testcase/{tag}")) for name, tag in _COUNTED.items()}
+        assert {name: int(suite.attrib[name]) for name in counts} == counts
+        assert int(suite.attrib["tests"]) == len(cases)
+    for name in ("tests", "failures", "errors"):
+        assert int(root.attrib[name]) == sum(int(suite.attrib[name]) for suite in root)
+    return root
+
+
+_COUNTED = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+
+
+def test_a_check_proves_what_it_looked_at(wakeroll, home):
+    """A green run without rows, versions and positions could have looked at an empty folder."""
+    junit = home / "reports" / "check.xml"
+
+    code, said, _ = wakeroll("check", "--json", "--junit", str(junit), "--run-name", "build 7", "--home", str(home))
+
+    document = json.loads(said)
+    assert (code, document["exit_code"]) == (0, 0)
+    assert (document["run"]["name"], document["run"]["command"], document["run"]["engine"]) == (
+        "build 7", "check", "duckdb",
+    )  # fmt: skip
+    counts = document["counts"]
+    assert counts == {"rules": counts["ok"], "ok": counts["ok"], "broken": 0, "skipped": 0, "not_checked": 0}
+    events = document["tables"][0]
+    stored = DeltaTable(str(home / "warehouse" / "events"))
+    assert (events["table"], events["version"], events["rows"]) == (
+        "events", stored.version(), len(stored.to_pyarrow_table()),
+    )  # fmt: skip
+    [span] = [one for one in events["streams"] if one["stream"] == "wakeroll.groups/1"]
+    assert (span["first"], span["last"], span["rows"]) == (0, span["rows"] - 1, span["rows"])
+    assert Path(document["data_docs"]).is_file()
+
+    root = read_junit(junit)
+    assert int(root.attrib["tests"]) == counts["rules"]
+    properties = {one.get("name"): one.get("value") for one in root.findall("testsuite[1]/properties/property")}
+    assert properties["run.name"] == "build 7"
+    assert properties["table.events"].startswith(
+        f"version {stored.version()}, {events['rows']} rows: wakeroll.groups/0 0"
+    )
+
+
+def test_broken_and_unchecked_rules_are_told_apart(wakeroll, home):
+    """The first is a finding, the second a fault of the storage: CI shows them as failure and error."""
+    lose_a_row(home, "events")
+    lose_a_file(home / "warehouse" / "offsets")
+    junit = home / "check.xml"
+
+    code, said, complaint = wakeroll("check", "--json", "--junit", str(junit), "--home", str(home))
+
+    document = json.loads(said)
+    rules = {rule["name"]: rule for rule in document["rules"]}
+    assert (code, document["exit_code"]) == (1, 1)
+    assert (rules["events.offsets"]["status"], rules["events.offsets"]["broken"]) == ("broken", 1)
+    assert set(rules["events.offsets"]["rows"][0]) == {"at", "found", "expected"}
+    assert rules["offsets.decided"]["status"] == "not_checked"
+    assert "the file" in rules["offsets.decided"]["reason"]
+    assert rules["offsets.decided"]["reason"] in complaint
+    assert (
+        rules["events.topic.null"] | {"status": "ok", "broken": 0, "rows": [], "reason": ""}
+        == rules["events.topic.null"]
+    )
+    [problem] = [one["problem"] for one in document["tables"] if one["table"] == "offsets"]
+    assert problem == rules["offsets.decided"]["reason"]
+
+    root = read_junit(junit)
+    cases = {case.get("name"): case for case in root.iter("testcase")}
+    assert cases["events.offsets"].find("failure").get("message") == rules["events.offsets"]["sentence"]
+    assert cases["offsets.decided"].find("error").text == rules["offsets.decided"]["reason"]
+
+
+def test_a_replay_has_one_case_per_shard(wakeroll, home):
+    junit = home / "replay.xml"
+
+    code, said, _ = wakeroll("replay", "--json", "--junit", str(junit), "--run-name", "nightly", "--home", str(home))
+
+    document = json.loads(said)
+    assert (code, document["is_equal"], document["exit_code"]) == (0, True, 0)
+    assert document["run"]["name"] == "nightly"
+    assert {one["table"]: one["version"] for one in document["tables"]}["decisions"] == 0
+    root = read_junit(junit)
+    assert [case.get("name") for case in root.iter("testcase")] == [
+        f"{one['shard']} from the start" for one in document["shards"]
+    ]
+
+
+def test_a_differing_decision_is_a_failure_with_its_fields(wakeroll, home):
+    path = str(home / "warehouse" / "decisions")
+    rows = DeltaTable(path).to_pyarrow_table()
+    [place] = [n for n, row in enumerate(rows.to_pylist()) if row["shard"] == "groups-1.1" and row["seq"] == 1]
+    edited = [
+        text.replace("billing", "selling") if n == place else text for n, text in enumerate(rows["json"].to_pylist())
+    ]
+    index = rows.column_names.index("json")
+    write_deltalake(path, rows.set_column(index, rows.schema.field("json"), [edited]), mode="overwrite")
+    junit = home / "replay.xml"
+
+    code, _, _ = wakeroll("replay", "--json", "--junit", str(junit), "--home", str(home))
+
+    assert code == 1
+    [failure] = read_junit(junit).iter("failure")
+    assert "1 decisions differ; the first:\nseq 1, group_id: recorded" in failure.text
+
+
+@pytest.mark.parametrize("command", ["check", "replay", "marts"])
+def test_a_result_is_written_although_the_tables_cannot_be_read(wakeroll, home, command):
+    """A CI that finds no file may show the result of the run before."""
+    junit = home / "result.xml"
+    shutil.rmtree(home / "warehouse" / "events")
+
+    code, said, complaint = wakeroll(command, "--json", "--junit", str(junit), "--home", str(home))
+
+    assert (code, json.loads(said)["exit_code"]) == (3, 3)
+    assert "events is missing" in complaint
+    root = read_junit(junit)
+    assert int(root.attrib["errors"]) > 0
+    assert any("events is missing" in (error.text or "") for error in root.iter("error"))
+
+
+def test_marts_have_one_case_per_model_and_test(wakeroll, home):
+    """The table of assignments is empty in this home, which one test of dbt finds."""
+    junit = home / "marts.xml"
+
+    code, said, _ = wakeroll("marts", "--json", "--junit", str(junit), "--home", str(home))
+
+    document = json.loads(said)
+    failed = [one for one in document["results"] if one["kind"] == "test" and one["status"] != "pass"]
+    assert (code, document["exit_code"], [one["name"] for one in failed]) == (1, 1, ["a_handover_is_a_change_of_owner"])
+    root = read_junit(junit)
+    assert int(root.attrib["tests"]) == len(document["results"])
+    [failure] = root.iter("failure")
+    assert failure.text == failed[0]["message"]
+
+
+def test_any_text_of_a_client_makes_valid_xml(tmp_path):
+    """A client may put NUL, markup or half a surrogate pair into its id."""
+    path = tmp_path / "new folder" / "junit.xml"
+    cases = [
+        Case("events", "events.a", "a < b & 'c'", "broken", "client \x00\x1b[31m\ud800 <![CDATA["),
+        Case("events", "events.b", "b", "skipped", "shard groups-1.1 was decided by a former version"),
+        Case("offsets", "offsets.a", "a", "ok"),
+    ]
+    looked_at = TableLookedAt(
+        table="events", version=3, rows=2, streams=[StreamSpan(stream="wakeroll.groups/0", rows=2, first=0, last=1)]
+    )
+
+    write_junit(path, RunClock("check", None, "duckdb", "/w").run(), cases, [looked_at])
+
+    root = read_junit(path)
+    assert [suite.get("name") for suite in root] == ["events", "offsets"]
+    [failure] = root.iter("failure")
+    assert failure.text == "client \ufffd\ufffd[31m\ufffd <![CDATA["
+    [skipped] = root.iter("skipped")
+    assert skipped.get("message") == "shard groups-1.1 was decided by a former version"
+    assert root.find("testsuite/properties/property[@name='table.events']").get("value") == (
+        "version 3, 2 rows: wakeroll.groups/0 0 to 1"
+    )
