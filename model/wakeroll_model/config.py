@@ -307,6 +307,9 @@ KEEP_EVENTS_MS = 30 * 24 * 3_600_000
 heartbeats this is the largest table."""
 KEEP_DECISIONS_MS = 90 * 24 * 3_600_000
 """Retention of decisions, ms; longer than that of events: a decision is small and explains itself."""
+KEEP_SNAPSHOTS = 3
+"""Newest snapshots of each shard that are kept, however old they are: if one is damaged, the next start uses the one
+before it."""
 KEEP_SNAPSHOTS_MS = 24 * 3_600_000
 """All snapshots are kept for this long, ms, and after that the last one of each day, and the last one of each
 `SNAPSHOT_SPAN` records of a shard: a replay starts from the nearest one."""

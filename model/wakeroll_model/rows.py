@@ -109,6 +109,13 @@ class SnapshotRow(Struct, frozen=True, kw_only=True):
     version: Annotated[int, Meta(ge=1, description="version of the machines and of the layout of the state")]
     at_ms: Annotated[int, Meta(description="clock of the shard at the snapshot (epoch ms)")]
     body: Annotated[bytes, Meta(description="bytes of the state, as in the checkpoint")]
+    row_hash: Annotated[
+        str | None,
+        Meta(
+            description="SHA-256 of topic, partition, era, offset, version, at_ms (a line feed behind each) and body, "
+            "in hexadecimal; null in rows of earlier releases"
+        ),
+    ] = None
 
 
 class DivergenceRow(Struct, frozen=True, kw_only=True):

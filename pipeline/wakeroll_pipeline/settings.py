@@ -214,6 +214,23 @@ class Settings(config.Limits, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_decisions_ms: Annotated[
         int, Meta(ge=86_400_000, description="minimum retention of decisions, assignments and offsets")
     ] = config.KEEP_DECISIONS_MS
+    keep_snapshots_ms: Annotated[
+        int,
+        Meta(
+            ge=3_600_000,
+            description="how long every snapshot is kept; of older ones, the last of each day and of each 250,000 "
+            "records of a shard",
+        ),
+    ] = config.KEEP_SNAPSHOTS_MS
+    keep_snapshots: Annotated[
+        int,
+        Meta(
+            ge=2,
+            le=1_000,
+            description="newest snapshots of each shard that are always kept: if one is damaged, the one before it is "
+            "used",
+        ),
+    ] = config.KEEP_SNAPSHOTS
     keep_versions_ms: Annotated[
         int, Meta(ge=60_000, description="how long an earlier version of a table can be read")
     ] = config.KEEP_VERSIONS_MS

@@ -10,7 +10,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from tests.support.ledgers import PARTITIONS, three_days
+from tests.support.ledgers import PARTITIONS, three_days, write_ledger
 from tests.support.waiting import PATIENCE_WITH_SPARK_S, wait_until
 from wakeroll_model.config import SNAPSHOT_SPAN
 from wakeroll_model.rows import DECISIONS, DIVERGENCES, EVENTS, RECORDED, SNAPSHOTS, TABLES, Table
@@ -104,7 +104,7 @@ def test_what_began_with_nothing_that_is_left_is_named_and_the_rest_compared(spa
     """As for an era that began without a snapshot, and took its first one only later."""
     spark.sql(
         "create or replace temporary view snapshots as select topic, partition, offset, version, at_ms, body, "
-        "if(offset = min(offset) over (partition by topic, partition), 0, era) as era "
+        "row_hash, if(offset = min(offset) over (partition by topic, partition), 0, era) as era "
         f"from delta.`{path_of(kept.warehouse, SNAPSHOTS)}`"
     )
     try:
@@ -211,12 +211,15 @@ def test_of_older_snapshots_the_last_of_each_day_is_kept(spark, tmp_path):
     ensure_tables(spark, tmp_path)
     hour_ms = 3_600_000
     rows = [
-        ("wakeroll.groups", 0, number, 1, VERSION, number * 6 * hour_ms, bytearray(b"state")) for number in range(1, 20)
+        ("wakeroll.groups", 0, number, 1, VERSION, number * 6 * hour_ms, bytearray(b"state"), None)
+        for number in range(1, 20)
     ]
-    rows += [("wakeroll.groups", 0, number, 2, VERSION, 60 * hour_ms, bytearray(b"state")) for number in (8, 12, 14)]
+    rows += [
+        ("wakeroll.groups", 0, number, 2, VERSION, 60 * hour_ms, bytearray(b"state"), None) for number in (8, 12, 14)
+    ]
     append(spark.createDataFrame(rows, schema_of(SNAPSHOTS.row)), path_of(tmp_path, SNAPSHOTS))
 
-    forget(spark, tmp_path, SNAPSHOTS, Past({("wakeroll.groups", 0): 7}, DAY_MS, DAY_MS))
+    forget(spark, tmp_path, SNAPSHOTS, Past({("wakeroll.groups", 0): 7}, DAY_MS, DAY_MS, keep_snapshots=1))
 
     left = spark.read.format("delta").load(str(path_of(tmp_path, SNAPSHOTS))).select("era", "offset").collect()
     assert sorted(row.offset for row in left if row.era == 1) == [7, 11, 15, 16, 17, 18, 19]
@@ -228,13 +231,44 @@ def test_older_snapshots_of_a_busy_shard_are_a_bounded_number_of_records_apart(s
     ensure_tables(spark, tmp_path)
     step = SNAPSHOT_SPAN // 5
     taken = [(number * step, number * 1_000) for number in range(1, 18)] + [(100 * step, 3 * DAY_MS)]
-    rows = [("wakeroll.groups", 0, offset, 1, VERSION, at_ms, bytearray(b"state")) for offset, at_ms in taken]
+    rows = [("wakeroll.groups", 0, offset, 1, VERSION, at_ms, bytearray(b"state"), None) for offset, at_ms in taken]
     append(spark.createDataFrame(rows, schema_of(SNAPSHOTS.row)), path_of(tmp_path, SNAPSHOTS))
 
-    forget(spark, tmp_path, SNAPSHOTS, Past({}, 0, 0))
+    forget(spark, tmp_path, SNAPSHOTS, Past({}, 0, 0, keep_snapshots=1))
 
     left = spark.read.format("delta").load(str(path_of(tmp_path, SNAPSHOTS))).select("offset").collect()
     assert sorted(row.offset // step for row in left) == [4, 9, 14, 17, 100]
+
+
+def test_the_newest_snapshots_of_a_shard_are_kept_however_old_they_are(spark, tmp_path):
+    """If the newest one is damaged, the next start needs the one before it."""
+    ensure_tables(spark, tmp_path)
+    rows = [
+        ("wakeroll.groups", 0, number, 1, VERSION, number * 60_000, bytearray(b"state"), None) for number in range(9)
+    ]
+    append(spark.createDataFrame(rows, schema_of(SNAPSHOTS.row)), path_of(tmp_path, SNAPSHOTS))
+
+    forget(spark, tmp_path, SNAPSHOTS, Past({}, 0, 0, keep_snapshots_ms=60_000, keep_snapshots=4))
+
+    left = spark.read.format("delta").load(str(path_of(tmp_path, SNAPSHOTS))).select("offset").collect()
+    assert sorted(row.offset for row in left) == [5, 6, 7, 8]
+
+
+def test_no_record_is_deleted_that_only_a_damaged_snapshot_makes_superfluous(spark, tmp_path):
+    """Otherwise the state at the beginning of the archived log could never be had again."""
+    story = three_days()
+    write_ledger(spark, tmp_path / "sound", story)
+    first = min(row[2] for row in story.snapshots if row[:2] == ("wakeroll.groups", 0))
+    story.snapshots[:] = [
+        (*row[:6], row[6][:-1], row[7]) if row[:3] == ("wakeroll.groups", 0, first) else row for row in story.snapshots
+    ]
+    write_ledger(spark, tmp_path / "damaged", story)
+
+    sound, damaged = (past_of(spark, tmp_path / name, story.now_ms, DAY_MS, DAY_MS) for name in ("sound", "damaged"))
+
+    assert sound.begins["wakeroll.groups", 0] == first
+    assert sound.begins == damaged.begins | {("wakeroll.groups", 0): first}
+    assert ("wakeroll.groups", 0) not in damaged.begins
 
 
 def test_small_files_become_one_and_an_end_in_between_does_no_harm(spark, tmp_path):

@@ -376,6 +376,13 @@ def fall_back_an_epoch(tables: Tables) -> Broken:
     return {("assignments.epochs", AUDIT), ("assignments.decided", at(row))}
 
 
+def exchange_states(tables: Tables) -> Broken:
+    """The body of another snapshot of the same shard: each of them can be decoded."""
+    row, other = (one for one in tables["snapshots"] if (one["topic"], one["partition"]) == ("wakeroll.groups", 0))
+    row["body"] = other["body"]
+    return {("snapshots.hash", f"wakeroll.groups/0/1/{row['offset']}")}
+
+
 @dataclass(frozen=True)
 class Round:
     """Corruptions of one ledger that do not meet: what they break is told apart by the rows that it names."""
@@ -390,7 +397,7 @@ ROUNDS = (
     Round(
         (
             *(ask_something_else, name_no_cause, lose_a_decision),
-            *(ask_for_nothing_back, fall_back_an_epoch, decide_to_go_back),
+            *(ask_for_nothing_back, fall_back_an_epoch, decide_to_go_back, exchange_states),
         )
     ),
 )

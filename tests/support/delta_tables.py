@@ -22,7 +22,7 @@ def write_tables(warehouse: Folder, story: Story) -> None:
     rows = rows_of((one for one in records if one.topic != Topics().decisions), decisions)
     for table in (EVENTS, DECISIONS, OFFSETS):
         write(warehouse, table, arrow_table(table.row, [one.row for one in rows[table.name]]))
-    append(warehouse, SNAPSHOTS, [(*row[:-1], bytes(row[-1])) for row in story.snapshots])  # type: ignore[call-overload]
+    append(warehouse, SNAPSHOTS, [(*row[:6], bytes(row[6]), row[7]) for row in story.snapshots])  # type: ignore[call-overload]
     append(warehouse, ASSIGNMENTS, [])
 
 

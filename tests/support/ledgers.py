@@ -3,6 +3,7 @@
 from itertools import count
 from pathlib import Path
 
+from msgspec import structs
 from pyspark.sql import SparkSession
 
 from tests.support.control_log import START_MS, ControlLog
@@ -28,8 +29,9 @@ from wakeroll_model.queue import Queue
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
 from wakeroll_model.resharding import split
-from wakeroll_model.rows import SNAPSHOTS, TABLES
+from wakeroll_model.rows import SNAPSHOTS, TABLES, SnapshotRow
 from wakeroll_model.shard import Shard
+from wakeroll_model.snapshot_proof import hash_of
 from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.ledger.retention import DAY_MS, forget, past_of
 from wakeroll_pipeline.ledger.schemas import schema_of
@@ -157,8 +159,7 @@ class Story:
     def snapshot(self) -> None:
         """Keep the state of every shard, as `record` does now and then."""
         for (topic, partition), shard in self._shards.items():
-            body = bytearray(shard.body())
-            self.snapshots.append((topic, partition, shard.offset, shard.era, shard.version, shard.now_ms, body))
+            self.snapshots.append(_snapshot(topic, partition, shard.offset, shard, shard.body()))
 
     def grow(self, partitions: int) -> None:
         """Divide the shards, and keep their first states, as `wakeroll reshard` does."""
@@ -168,7 +169,7 @@ class Story:
             for number, body in split(topic, partition, shard.body(), partitions, offset=offset).items():
                 shards[topic, number] = Shard(topic, number, partitions, body, raises=True)
                 after = offset - 1 if number == partition else -1
-                self.snapshots.append((topic, number, after, shard.era, shard.version, shard.now_ms, bytearray(body)))
+                self.snapshots.append(_snapshot(topic, number, after, shard, body))
         self._shards = shards
         self._offsets = {number: self._offsets.get(number, count()) for number in range(partitions)}
 
@@ -176,7 +177,7 @@ class Story:
         """Let the coordinator lose its checkpoints, without a snapshot: it reads the log again, in a new era."""
         for where, lost in self._shards.items():
             again = Shard(*where, PARTITIONS, era=lost.era + 1, quiet_until=lost.offset + 1, raises=True)
-            self.snapshots.append((*where, -1, again.era, again.version, 0, bytearray(again.body())))
+            self.snapshots.append(_snapshot(*where, -1, again, again.body()))
             for row in self.rows:
                 if row[:2] == where:
                     again.apply(Record(*row))
@@ -215,6 +216,20 @@ class Story:
                 self._told[who] = decision
                 self._unanswered.pop(who, None)
                 self._news[who] = None
+
+
+def _snapshot(topic: str, partition: int, offset: int, shard: Shard, body: bytes) -> tuple[object, ...]:
+    """Return a row of the table `snapshots`; its columns have the order of the table's."""
+    row = SnapshotRow(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        era=shard.era,
+        version=shard.version,
+        at_ms=shard.now_ms,
+        body=body,
+    )
+    return (*structs.astuple(row)[:6], bytearray(body), hash_of(row))
 
 
 def a_day() -> Story:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.support.control_log import START_MS
 from tests.support.delta_tables import write_tables
@@ -13,10 +14,12 @@ from tests.support.ledgers import PARTITIONS, Story, a_day
 from wakeroll.connection import Topics
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.records import kind_of_topic
+from wakeroll_model.snapshot_proof import proven
 from wakeroll_pipeline.ledger import shared_ledger
 from wakeroll_pipeline.ledger.archived_log import shard_at
 from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
 from wakeroll_pipeline.ledger.shared_ledger import SharedLedger
+from wakeroll_pipeline.ledger.stored_snapshots import row_of
 from wakeroll_pipeline.live.ledger_reader import model_of
 from wakeroll_pipeline.serve import history as history_module
 from wakeroll_pipeline.serve.history import MOST_MOMENTS, History
@@ -164,10 +167,11 @@ def test_a_reader_of_many_threads_sees_new_records(tmp_path, monkeypatch):
     ledger.close()
 
 
-def test_a_damaged_snapshot_is_reported(tmp_path):
+def test_a_snapshot_that_leads_nowhere_is_reported(tmp_path):
     """The page must give a reason and stay alive, however the tables look."""
     story = a_day()
-    story.snapshots[:] = [(*one[:-1], bytearray(b"rubbish")) for one in story.snapshots]
+    rubbish = [structs.replace(row_of(one), body=b"rubbish") for one in story.snapshots]
+    story.snapshots[:] = [structs.astuple(proven(one)) for one in rubbish]
     write_tables(tmp_path, story)
     opened = History(tmp_path, Topics(), PARTITIONS)
     with pytest.raises(NoAnswer, match="cannot be rebuilt"):

@@ -168,7 +168,7 @@ def test_a_group_that_nothing_concerns_keeps_its_version(model):
 def test_a_model_that_begins_with_a_snapshot_ends_as_one_that_read_everything(story):
     """A start costs the records since the last snapshot only."""
     model = LiveModel(TOPICS, PARTITIONS)
-    newest = {(topic, partition): bytes(body) for topic, partition, *_, body in story.snapshots}
+    newest = {(topic, partition): bytes(body) for topic, partition, _, _, _, _, body, _ in story.snapshots}
     for place in ((topic, partition) for topic in TOPICS.control for partition in range(PARTITIONS)):
         model.put_shard(ShardFollower(place, PARTITIONS, OnRecord(), body=newest[place]))
     follow(model, story)

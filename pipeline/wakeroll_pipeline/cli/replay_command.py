@@ -21,9 +21,12 @@ from wakeroll_pipeline.questions.tables_looked_at import tables_looked_at
 
 if TYPE_CHECKING:
     from wakeroll_pipeline.ledger.archived_log import Period
-    from wakeroll_pipeline.questions.replay_check import Checked, Difference
+    from wakeroll_pipeline.questions.replay_check import Checked, Difference, UnequalSnapshot
 
 out = Output(highlight=False)
+
+_SHOWN_PARTS = 8
+"""Maximum number of parts of a state that are shown for each snapshot that differs."""
 
 From = Annotated[
     str | None,
@@ -62,7 +65,8 @@ def replay(
 ) -> None:
     """Decide again from the archived log, and compare with the recorded decisions byte for byte.
 
-    The exit code is 1 if a decision differs, and 3 if none does but some cannot be compared.
+    The state is compared with each snapshot on the way. The exit code is 1 if a decision or a snapshot differs, and 3 if
+    none does but some decisions cannot be compared.
     """
     from wakeroll_pipeline.ledger.archived_log import Period
     from wakeroll_pipeline.questions.replay_check import replay_group
@@ -79,7 +83,8 @@ def replay(
             checks = replay_group(opened, settings.partitions, period, group)
         looked_at = tables_looked_at(opened) if as_json or junit is not None else []
     differences = sum(one.differences for one in checks)
-    code = BROKEN if differences else NOT_CHECKED if _sum(checks, "unknown") else HOLDS
+    unequal = [(one.shard, snapshot) for one in checks for snapshot in one.unequal]
+    code = BROKEN if differences or unequal else NOT_CHECKED if _sum(checks, "unknown") else HOLDS
     if junit is not None:
         write_junit(junit, clock.run(), map(_case_of, checks), looked_at)
     if as_json:
@@ -93,6 +98,10 @@ def replay(
     counts = f"{shards} shards" if shards > 1 else "1 shard"
     counts += f", {_sum(checks, 'events')} events, {_sum(checks, 'compared')} decisions compared"
     out.print(f"{counts}: [red]{differences} differ[/]" if differences else f"{counts}: [green]equal[/]")
+    snapshots = f"{_sum(checks, 'snapshots')} snapshots compared with the state of the replay"
+    out.print(f"{snapshots}: [red]{len(unequal)} differ[/]" if unequal else f"{snapshots}: [green]equal[/]")
+    for shard, snapshot in unequal:
+        out.print(f"{shard}: {_text_of_snapshot(snapshot)}", soft_wrap=True)
     for one in checks:
         if one.unknown:
             out.print(f"{one.shard}: {one.unknown} decisions cannot be compared: {one.why}", soft_wrap=True)
@@ -119,6 +128,7 @@ def _case_of(one: "Checked") -> Case:
     begin = "the start" if one.after < 0 else f"the snapshot at {one.after}"
     name = f"{one.shard} from {begin}" if not one.unknown else f"{one.shard}: {one.why}"
     says = f"{one.events} events lead to the recorded decisions, of which {one.compared} are compared"
+    says += f", and to the states of {one.snapshots} snapshots"
     if one.unknown:
         return Case("decisions", name, says, "not_checked", f"{one.unknown} decisions cannot be compared: {one.why}")
     lines = [
@@ -126,8 +136,15 @@ def _case_of(one: "Checked") -> Case:
         for difference in one.first
         for field, recorded, decided in _fields(difference)
     ]
-    details = "\n".join([f"{one.differences} decisions differ; the first:", *lines]) if one.differences else ""
-    return Case("decisions", name, says, "broken" if one.differences else "ok", details)
+    if one.differences:
+        lines.insert(0, f"{one.differences} decisions differ; the first:")
+    lines += [_text_of_snapshot(snapshot) for snapshot in one.unequal]
+    return Case("decisions", name, says, "broken" if lines else "ok", "\n".join(lines))
+
+
+def _text_of_snapshot(one: "UnequalSnapshot") -> str:
+    parts = ", ".join(one.parts[:_SHOWN_PARTS]) + (" ..." if len(one.parts) > _SHOWN_PARTS else "")
+    return f"the snapshot at {one.offset} differs in: {parts}"
 
 
 def _sum(checks: "Sequence[Checked]", name: str) -> int:

@@ -3,7 +3,7 @@
 The functions ask an open ledger (`wakeroll_pipeline.ledger.ledger`), in SQL that both engines run.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from msgspec import Struct, structs
@@ -13,12 +13,14 @@ from wakeroll.errors import InvalidUsage
 from wakeroll_model.partitioner import ControlPartition, partition_of
 from wakeroll_model.records import Record, kind_of_topic, shard_of
 from wakeroll_model.resharding import number_of
+from wakeroll_model.rows import SnapshotRow
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import READABLE
 from wakeroll_model.signing import OnRecord
 from wakeroll_pipeline.ledger.known_groups import refuse_unknown_group
-from wakeroll_pipeline.ledger.ledger import Ledger, any_of, one_row
+from wakeroll_pipeline.ledger.ledger import Ledger, one_row
 from wakeroll_pipeline.ledger.shard_growth import GrowingShard, Step, number_at, numbers_of, steps_of
+from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, read_snapshots, snapshot_keys
 
 
 class Period(NamedTuple):
@@ -65,6 +67,9 @@ class Stretch(Struct, frozen=True, kw_only=True):
     """Offset -> recorded reason why that record's signature was rejected; offsets after `after`, up to `last`."""
     steps: Sequence[Step] = ()
     """Changes of the number of partitions in this shard."""
+    snapshots: Mapping[int, str] = {}
+    """Offset of the last record in each snapshot that the replay passes -> SHA-256 of its body, in hexadecimal; empty
+    if they are not compared."""
 
     @property
     def shard_name(self) -> str:
@@ -107,8 +112,8 @@ class _Era(NamedTuple):
     last: int
     last_seq: int
     starts: list[int]
-    """Offset of the last record in each of its snapshots, ascending.  A replay can begin after each of them.  The first
-    snapshot of a later era is the state with which it began."""
+    """Offset of the last record in each of its intact snapshots, ascending.  A replay can begin after each of them.
+    The first snapshot of a later era is the state with which it began."""
     overlaps: int
     """Last offset under which an earlier era decided other records; -1 if there is none."""
 
@@ -116,57 +121,95 @@ class _Era(NamedTuple):
 def stretches_of(ledger: Ledger, asked: Mapping[ControlPartition, tuple[int, int]]) -> Replayable:
     """Return the shortest stretches that replay the requested records.
 
-    Snapshots of another version of the state machines are ignored.  Era 1 begins with the empty state, a later era with
-    its first snapshot.  After a gap in the archive, a replay begins with the next snapshot.
+    Snapshots of another version of the state machines, and damaged ones, are left out.  Era 1 begins with the empty
+    state, a later era with its first snapshot.  After a gap in the archive, a replay begins with the next snapshot.
 
     Args:
         ledger: the open ledger.
         asked: shard -> the first and the last offset of the requested records.
     """
-    decided, snapshots = _decided(ledger), _snapshots(ledger)
+    decided, keys = _decided(ledger), snapshot_keys(ledger)
     logs = _archived(ledger, asked)
     found = Replayable([], [])
-    for place, (first, last) in sorted(asked.items()):
-        its = {era: offsets for (topic, partition, era), offsets in snapshots.items() if (topic, partition) == place}
-        known = decided.get(place, [])
-        # An era may read again records that earlier eras decided; their verdict on a signature stays valid.
-        refused = {offset: why for era in known for offset, why in era.refused.items()}
-        for era in _eras(known, its):
-            for run in logs[place]:
-                begin, end = max(first, era.first, run.first), min(last, era.last, run.last)
-                if begin <= end:
-                    _add(found, place, era, (begin, end), run, refused)
-    bodies, steps = _bodies(ledger, found.stretches), steps_of(ledger, asked)
+
+    def choose(damaged: Set[SnapshotKey]) -> list[SnapshotRow]:
+        nonlocal found
+        found = Replayable([], [])
+        for place, (first, last) in sorted(asked.items()):
+            known = decided.get(place, [])
+            # An era may read again records that earlier eras decided; their verdict on a signature stays valid.
+            refused = {offset: why for era in known for offset, why in era.refused.items()}
+            for era in _eras(known, [key for key in keys if key.place == place], damaged):
+                for run in logs.get(place, ()):
+                    begin, end = max(first, era.first, run.first), min(last, era.last, run.last)
+                    if begin <= end:
+                        _add(found, place, era, (begin, end), run, refused)
+        return read_snapshots(ledger, {_start_of(one) for one in found.stretches})
+
+    bodies = {key_of(row): row.body for row in intact(choose)}
+    steps = steps_of(ledger, asked)
+    return found._replace(
+        stretches=[
+            structs.replace(one, body=bodies.get(_start_of(one)), steps=steps.get((one.topic, one.partition), ()))
+            for one in found.stretches
+        ]
+    )
+
+
+def with_snapshots(ledger: Ledger, found: Replayable) -> Replayable:
+    """Return stretches with the snapshots that their replay passes."""
+    digest = "sha256(body)" if ledger.engine == "duckdb" else "sha2(body, 256)"
+    passed: dict[tuple[str, int, int], dict[int, str]] = {}
+    rows = ledger.stream(
+        f"select topic, partition, era, snapshots.offset, {digest} from snapshots "
+        "where version between $oldest and $newest",
+        oldest=READABLE[0],
+        newest=READABLE[-1],
+    )
+    for topic, partition, era, offset, its_digest in rows:
+        passed.setdefault((topic, partition, era), {})[offset] = its_digest
     return found._replace(
         stretches=[
             structs.replace(
                 one,
-                body=bodies.get((one.topic, one.partition, one.era, one.after)),
-                steps=steps.get((one.topic, one.partition), ()),
+                snapshots={
+                    offset: its_digest
+                    for offset, its_digest in passed.get((one.topic, one.partition, one.era), {}).items()
+                    if one.after < offset <= one.last
+                },
             )
             for one in found.stretches
         ]
     )
 
 
-def _eras(decided: Collection["_Decided"], snapshots: Mapping[int, list[int]]) -> list[_Era]:
+def _start_of(stretch: Stretch) -> SnapshotKey:
+    """Return the snapshot with which a stretch begins; it does not exist if that is the empty state."""
+    return SnapshotKey(stretch.topic, stretch.partition, stretch.era, stretch.after)
+
+
+def _eras(decided: Collection["_Decided"], snapshots: Iterable[SnapshotKey], damaged: Set[SnapshotKey]) -> list[_Era]:
     """Return the eras of a shard, with the records that each decided.
 
     An era that began without a snapshot, or with an old one, reads records again that the era before it has decided.
-    These records count for the earlier era.
+    These records count for the earlier era.  A damaged snapshot shows where an era began, but no replay begins with it.
     """
     known = {one.era: one for one in decided}
+    taken: dict[int, list[SnapshotKey]] = {}
+    for key in sorted(snapshots):
+        taken.setdefault(key.era, []).append(key)
     eras: list[_Era] = []
     reached = -1
-    for number in sorted({*known, *snapshots} or {1}):
-        its, starts = known.get(number), snapshots.get(number, [])
+    for number in sorted({*known, *taken} or {1}):
+        its, starts = known.get(number), [key.offset for key in taken.get(number, [])]
         begins = [*(start + 1 for start in starts[:1]), *([its.first] if its else [])]
         # The first era covers the log from its start, also before its first decision.
         first = max(reached + 1, min(begins)) if eras else 0
         overlaps = reached if eras and its and its.first <= reached else -1
         if eras:
             eras[-1] = eras[-1]._replace(last=first - 1)
-        eras.append(_Era(number, first, _ENDLESS, its.last_seq if its else 0, starts, overlaps))
+        usable = [key.offset for key in taken.get(number, []) if key not in damaged]
+        eras.append(_Era(number, first, _ENDLESS, its.last_seq if its else 0, usable, overlaps))
         reached = max(reached, its.last if its else -1)
     return eras
 
@@ -446,31 +489,3 @@ def _archived(ledger: Ledger, asked: Collection[ControlPartition]) -> dict[Contr
 
 def _name(place: ControlPartition, era: int) -> str:
     return f"{shard_of(*place)}.{era}"
-
-
-def _snapshots(ledger: Ledger) -> dict[tuple[str, int, int], list[int]]:
-    """Return (topic, partition, era) -> ascending offsets of the snapshots that this version can read."""
-    rows = ledger.rows(
-        "select distinct topic, partition, era, snapshots.offset as at_offset from snapshots "
-        "where version between $oldest and $newest order by at_offset",
-        oldest=READABLE[0],
-        newest=READABLE[-1],
-    )
-    found: dict[tuple[str, int, int], list[int]] = {}
-    for row in rows:
-        found.setdefault((row.topic, row.partition, row.era), []).append(row.at_offset)
-    return found
-
-
-def _bodies(ledger: Ledger, stretches: Collection[Stretch]) -> dict[tuple[str, int, int, int], bytes]:
-    """Return (topic, partition, era, offset) -> bytes of the snapshot with which a stretch begins."""
-    begins = [(one.topic, one.partition, one.era, one.after) for one in stretches]
-    is_begin, values = any_of(("topic", "partition", "era", "snapshots.offset"), begins)
-    rows = ledger.rows(
-        "select topic, partition, era, snapshots.offset as at_offset, body from snapshots "
-        f"where version between $oldest and $newest and {is_begin}",
-        oldest=READABLE[0],
-        newest=READABLE[-1],
-        **values,
-    )
-    return {(row.topic, row.partition, row.era, row.at_offset): row.body for row in rows}

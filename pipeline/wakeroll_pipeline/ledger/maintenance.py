@@ -105,7 +105,15 @@ class Upkeep:
 
     def _find_old(self) -> None:
         settings = self._settings
-        past = past_of(self._spark, settings.warehouse, now_ms(), settings.keep_events_ms, settings.keep_decisions_ms)
+        past = past_of(
+            self._spark,
+            settings.warehouse,
+            now_ms(),
+            settings.keep_events_ms,
+            settings.keep_decisions_ms,
+            keep_snapshots_ms=settings.keep_snapshots_ms,
+            keep_snapshots=settings.keep_snapshots,
+        )
         self._forget_next(past, tuple(TABLES.values()))
 
     def _forget_next(self, past: Past, tables: tuple[Table, ...]) -> None:

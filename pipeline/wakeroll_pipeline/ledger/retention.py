@@ -6,13 +6,14 @@
   change since.
 - `assignments` and `offsets`: a row is deleted with its decision.
 - `divergences`: no row is deleted; there are few.
-- `snapshots`: rows before the starting snapshot are deleted.  Of those older than a day, the last of each day is kept,
-  the last of each `SNAPSHOT_SPAN` records, and the snapshot with which an era began.
+- `snapshots`: rows before the starting snapshot are deleted.  Of those older than `keep_snapshots_ms`, the last of each
+  day is kept, the last of each `SNAPSHOT_SPAN` records, the snapshot with which an era began, and the newest
+  `keep_snapshots` of each shard.  A damaged snapshot is no starting snapshot: the records before it are still needed.
 
 The highest row of a stream is never deleted: it shows up to which position a table is complete.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from functools import reduce
 from operator import or_
 
@@ -24,8 +25,9 @@ from pyspark.sql import functions as f
 from wakeroll_model import config
 from wakeroll_model.decision_order import ORDER
 from wakeroll_model.decisions import Handover, Membership, Offset, Rebalance
-from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, DIVERGENCES, EVENTS, OFFSETS, SNAPSHOTS, Table
+from wakeroll_model.rows import ASSIGNMENTS, DECISIONS, DIVERGENCES, EVENTS, OFFSETS, SNAPSHOTS, SnapshotRow, Table
 from wakeroll_model.shard_state import READABLE
+from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, read_snapshots
 from wakeroll_pipeline.ledger.tables import path_of, with_era
 from wakeroll_pipeline.storage.place import Folder
 
@@ -44,9 +46,22 @@ class Past(Struct, frozen=True):
     most once a day."""
     decisions_before_ms: int
     """Log time (epoch ms) before which decisions are old; always a midnight (UTC)."""
+    keep_snapshots_ms: int = config.KEEP_SNAPSHOTS_MS
+    """Age below which all snapshots are kept (ms)."""
+    keep_snapshots: int = config.KEEP_SNAPSHOTS
+    """Newest snapshots of each shard that are kept, however old they are."""
 
 
-def past_of(spark: SparkSession, warehouse: Folder, now_ms: int, keep_events_ms: int, keep_decisions_ms: int) -> Past:
+def past_of(
+    spark: SparkSession,
+    warehouse: Folder,
+    now_ms: int,
+    keep_events_ms: int,
+    keep_decisions_ms: int,
+    *,
+    keep_snapshots_ms: int = config.KEEP_SNAPSHOTS_MS,
+    keep_snapshots: int = config.KEEP_SNAPSHOTS,
+) -> Past:
     """Return the bounds of old rows.
 
     Args:
@@ -55,6 +70,8 @@ def past_of(spark: SparkSession, warehouse: Folder, now_ms: int, keep_events_ms:
         now_ms: this machine's time (epoch ms); rows with a later log time are not old.
         keep_events_ms: minimum retention of `events` (ms).
         keep_decisions_ms: minimum retention of the other tables (ms); at least `keep_events_ms` is used.
+        keep_snapshots_ms: age below which all snapshots are kept (ms).
+        keep_snapshots: newest snapshots of each shard that are kept, however old they are.
     """
     events_before_ms, decisions_before_ms = (
         (now_ms - keep_ms) // DAY_MS * DAY_MS for keep_ms in (keep_events_ms, max(keep_events_ms, keep_decisions_ms))
@@ -70,16 +87,38 @@ def past_of(spark: SparkSession, warehouse: Folder, now_ms: int, keep_events_ms:
     # newest snapshot is never chosen: then records follow the chosen one, among them the highest of the stream.
     newest = f.max("offset").over(Window.partitionBy(*SNAPSHOTS.stream))
     rows = (
-        snapshots.select("topic", "partition", "offset", newest.alias("newest"))
+        snapshots.select("topic", "partition", "era", "offset", newest.alias("newest"))
         .where(f.col("offset") < f.col("newest"))
         .join(old, on=["topic", "partition"], how="inner")
         .where(f.col("offset") <= f.col("old_offset"))
-        .groupBy("topic", "partition")
-        .agg(f.max("offset").alias("offset"))
+        .select(*SnapshotKey._fields)
+        .distinct()
         .collect()
     )
-    begins = {(row.topic, row.partition): row.offset for row in rows}
-    return Past(begins=begins, events_before_ms=events_before_ms, decisions_before_ms=decisions_before_ms)
+    return Past(
+        begins=_begins(warehouse, [SnapshotKey(*row) for row in rows]),
+        events_before_ms=events_before_ms,
+        decisions_before_ms=decisions_before_ms,
+        keep_snapshots_ms=keep_snapshots_ms,
+        keep_snapshots=keep_snapshots,
+    )
+
+
+def _begins(warehouse: Folder, old: Sequence[SnapshotKey]) -> dict[tuple[str, int], int]:
+    """Return the place of each shard with old snapshots -> the highest offset of one that is not damaged."""
+    if not old:
+        return {}
+    from wakeroll_pipeline.ledger.duck_ledger import duck_ledger  # `run` imports DuckDB for this step only
+
+    def choose(damaged: Set[SnapshotKey]) -> list[SnapshotRow]:
+        highest: dict[tuple[str, int], SnapshotKey] = {}
+        for key in sorted({*old} - damaged, key=lambda one: (one.offset, one.era)):
+            highest[key.place] = key
+        return read_snapshots(ledger, list(highest.values()))
+
+    # Not with Spark, which would copy each state several times in the driver's heap.
+    with duck_ledger(warehouse, refuse_large=False) as ledger:
+        return {key.place: key.offset for key in map(key_of, intact(choose))}
 
 
 def forget(spark: SparkSession, warehouse: Folder, table: Table, past: Past) -> None:
@@ -175,7 +214,10 @@ def _snapshots(spark: SparkSession, warehouse: Folder, table: Table, past: Past)
         _read(spark, warehouse, table)
         .select(
             *table.key,
-            (f.col(table.at) < f.max(table.at).over(shard) - config.KEEP_SNAPSHOTS_MS).alias("is_old"),
+            (
+                (f.col(table.at) < f.max(table.at).over(shard) - past.keep_snapshots_ms)
+                & (f.dense_rank().over(shard.orderBy(f.desc("era"), f.desc("offset"))) > past.keep_snapshots)
+            ).alias("is_old"),
             f.col("offset").isin(last_of_day, last_of_span).alias("is_last"),
             ((f.col("era") > 1) & (f.col("offset") == first_of_era)).alias("is_begin_of_era"),
             (f.col("offset") < begin).alias("is_before"),

@@ -8,8 +8,9 @@ from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import Record, kind_of_topic
 from wakeroll_model.resharding import grown
 from wakeroll_model.shard import Shard
-from wakeroll_model.shard_state import READABLE, decode_state
-from wakeroll_pipeline.ledger.ledger import Ledger, any_of
+from wakeroll_model.shard_state import decode_state
+from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, newest_of, read_snapshots, snapshot_keys
 
 
 class Step(NamedTuple):
@@ -32,14 +33,14 @@ def steps_of(ledger: Ledger, places: Collection[ControlPartition] | None = None)
         ledger: the open ledger.
         places: shards that are of interest; None: all.
     """
-    newest = _newest(ledger)
-    if not newest:
+    keys = [key for key in snapshot_keys(ledger) if kind_of_topic(key.topic) in ("groups", "queues")]
+    if not keys:
         return {}
-    first = min(newest)
-    steps = _steps(ledger, {first: newest[first]})
+    first = min(key.place for key in keys)
+    steps = _steps(ledger, [key for key in keys if key.place == first])
     if not steps:
         return {}
-    return _steps(ledger, {place: at for place, at in newest.items() if places is None or place in places})
+    return _steps(ledger, [key for key in keys if places is None or key.place in places])
 
 
 def number_at(steps: Mapping[ControlPartition, Sequence[Step]], now: int, at_ms: int | None) -> int:
@@ -79,34 +80,23 @@ class GrowingShard:
         """Return the state after the records so far."""
         return self.shard.body()
 
+    def bodies(self) -> list[bytes]:
+        """Return the states of which a snapshot after the last record may have one.
 
-def _newest(ledger: Ledger) -> dict[ControlPartition, tuple[int, int]]:
-    """Return place -> era and offset of its newest snapshot that can be read."""
-    rows = ledger.rows(
-        "select distinct topic, partition, era, snapshots.offset as at_offset from snapshots "
-        "where version between $oldest and $newest",
-        oldest=READABLE[0],
-        newest=READABLE[-1],
-    )
-    newest: dict[ControlPartition, tuple[int, int]] = {}
-    for row in rows:
-        if kind_of_topic(row.topic) in ("groups", "queues"):
-            place = (row.topic, row.partition)
-            newest[place] = max((row.era, row.at_offset), newest.get(place, (0, -2)))
-    return newest
+        If the number of partitions changes before the next record, that is the state before the change or after it.
+        """
+        body = self.shard.body()
+        if not self._steps or self._steps[0].offset != self.shard.offset + 1:
+            return [body]
+        step = self._steps[0]
+        copy = self.shard.continued(body, step.before)
+        return [body, grown(copy, step.offset, step.after).body()]
 
 
-def _steps(ledger: Ledger, newest: Mapping[ControlPartition, tuple[int, int]]) -> dict[ControlPartition, list[Step]]:
-    wanted = [(*place, *at) for place, at in newest.items()]
-    is_wanted, values = any_of(("topic", "partition", "era", "snapshots.offset"), wanted)
-    rows = ledger.rows(
-        f"select topic, partition, body from snapshots where version between $oldest and $newest and {is_wanted}",
-        oldest=READABLE[0],
-        newest=READABLE[-1],
-        **values,
-    )
+def _steps(ledger: Ledger, keys: Sequence[SnapshotKey]) -> dict[ControlPartition, list[Step]]:
+    """Return the changes in the newest of these snapshots of each shard that is not damaged."""
     found = {}
-    for row in rows:
+    for row in intact(lambda damaged: read_snapshots(ledger, newest_of(keys, damaged))):
         state = decode_state(row.body)
         numbers = [*(growth.before for growth in state.growths), state.partitions]
         steps = [

@@ -110,6 +110,12 @@ def with_era(rows: DataFrame) -> DataFrame:
     return rows.select([column for name in rows.columns for column in ((name, era) if name == "shard" else (name,))])
 
 
+def with_new_columns(rows: DataFrame, table: Table) -> DataFrame:
+    """Add the columns that an earlier release did not declare; they are null, as after the migration of the table."""
+    new = [field for field in schema_of(table.row) if field.name not in rows.columns]
+    return rows.select("*", *(f.lit(None).cast(field.dataType).alias(field.name) for field in new)) if new else rows
+
+
 def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, int] | None = None) -> list[str]:
     """Register the tables and views in this session's SQL; return their names.
 
@@ -140,7 +146,7 @@ def open_views(spark: SparkSession, warehouse: Folder, versions: Mapping[str, in
         reader = spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
-        rows = reader.load(path.for_spark())
+        rows = with_new_columns(reader.load(path.for_spark()), table)
         (with_era(rows) if table.key == DECIDED else rows).createOrReplaceTempView(table.name)
     names = [*TABLES]
     for name, sql in views("spark"):

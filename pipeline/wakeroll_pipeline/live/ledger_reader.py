@@ -14,11 +14,12 @@ from wakeroll_model.decision_order import ERA_SQL, SHARD_SQL
 from wakeroll_model.decisions import AnyDecision
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import UNREADABLE, Record, shard_of
-from wakeroll_model.shard_state import READABLE, WrongPartitions
+from wakeroll_model.shard_state import WrongPartitions
 from wakeroll_model.signing import OnRecord, Signatures
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, duck_ledger
 from wakeroll_pipeline.ledger.ledger import UnreadableTable, Value, any_of
 from wakeroll_pipeline.ledger.shard_growth import Step, number_at, steps_of
+from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, newest_of, read_snapshots, snapshot_keys
 from wakeroll_pipeline.live.decision_feed import HISTORY_MS, MOST_DECISIONS, SHOWN
 from wakeroll_pipeline.live.live_model import LiveModel
 from wakeroll_pipeline.live.shard_follower import ShardFollower
@@ -113,23 +114,21 @@ def _snapshots(
     eras: Mapping[str, int] | None,
     ranges: Mapping[ControlPartition, range] | None = None,
 ) -> dict[ControlPartition, Snapshot]:
-    """Return the newest snapshot of these eras that include no record above `reached`, with offsets in `ranges`."""
-    newest: dict[ControlPartition, tuple[int, int]] = {}
-    query = 'select topic, partition, era, "offset" from snapshots where version between $oldest and $newest'
-    for topic, partition, era, offset in ledger.stream(query, oldest=READABLE[0], newest=READABLE[-1]):
-        place = (topic, partition)
-        if offset > reached.get(place, _LAST) or (eras is not None and era != eras.get(shard_of(*place), era)):
-            continue
-        if ranges is not None and offset not in ranges.get(place, _ALL):
-            continue
-        newest[place] = max((era, offset), newest.get(place, (0, -2)))
-    is_newest, values = any_of(("topic", "partition", "era", '"offset"'), [(*at, *its) for at, its in newest.items()])
-    return {
-        (row.topic, row.partition): Snapshot(row.era, row.at_offset, row.body)
-        for row in ledger.rows(
-            f'select topic, partition, era, "offset" as at_offset, body from snapshots where {is_newest}', **values
-        )
-    }
+    """Return the newest snapshot of these eras that include no record above `reached`, with offsets in `ranges`.
+
+    Damaged snapshots are left out.
+    """
+
+    def is_asked(key: SnapshotKey) -> bool:
+        if key.offset > reached.get(key.place, _LAST):
+            return False
+        if eras is not None and key.era != eras.get(shard_of(*key.place), key.era):
+            return False
+        return ranges is None or key.offset in ranges.get(key.place, _ALL)
+
+    keys = [key for key in snapshot_keys(ledger) if is_asked(key)]
+    rows = intact(lambda damaged: read_snapshots(ledger, newest_of(keys, damaged)))
+    return {(row.topic, row.partition): Snapshot(row.era, row.offset, row.body) for row in rows}
 
 
 def recent_decisions(ledger: DuckLedger, from_ms: int, end_ms: int) -> Iterator[tuple[AnyDecision, int, int]]:

@@ -1,6 +1,7 @@
 """Replay: decide again from the archived log, and compare with the recorded decisions byte for byte."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from wakeroll_model.decision_order import era_of
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import Record
 from wakeroll_model.replay import encode_decision
+from wakeroll_model.snapshot_proof import differences
 from wakeroll_pipeline.ledger.archived_log import (
     Period,
     Replayable,
@@ -20,8 +22,10 @@ from wakeroll_pipeline.ledger.archived_log import (
     places_of,
     records_in_order,
     stretches_of,
+    with_snapshots,
 )
 from wakeroll_pipeline.ledger.ledger import Ledger
+from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, read_snapshots
 
 SHOWN = 5
 """Maximum number of differences kept per shard; most later ones follow from the first."""
@@ -37,6 +41,15 @@ class Difference(Struct, frozen=True):
     """JSON in the table; None if the table has no such decision."""
     decided: str | None
     """JSON of the replay; None if the replay makes no such decision."""
+
+
+class UnequalSnapshot(Struct, frozen=True):
+    """A snapshot that differs from the state of the replay after the same record."""
+
+    offset: int
+    """Offset of the last record that it includes."""
+    parts: list[str]
+    """What differs: fields of the state, and groups or queues."""
 
 
 class Checked(Struct, frozen=True, kw_only=True):
@@ -59,6 +72,14 @@ class Checked(Struct, frozen=True, kw_only=True):
     """Number of decisions in the table that cannot be replayed."""
     why: str = ""
     """Reason why they cannot be replayed; empty if `unknown` is 0."""
+    snapshots: int = 0
+    """Number of snapshots that were compared with the state of the replay after the same record."""
+    unequal: list[UnequalSnapshot] = []
+    """Those that differ, ordered by offset."""
+
+
+Compare = Callable[[int, Sequence[bytes]], list[str]]
+"""Compares the snapshot at an offset with the states that it may have; returns what differs, empty if nothing does."""
 
 
 class Recorded(NamedTuple):
@@ -86,7 +107,8 @@ def plan_replay(ledger: Ledger, partitions: int, period: Period, group_id: str |
             partitions.
     """
     if group_id is not None:
-        return stretches_of(ledger, _asked(ledger, period, places_of(ledger, group_id, partitions)))
+        places = places_of(ledger, group_id, partitions)
+        return with_snapshots(ledger, stretches_of(ledger, _asked(ledger, period, places)))
     asked = _asked(ledger, period)
     highest = max(partition for _, partition in asked)
     if highest >= partitions:
@@ -94,7 +116,7 @@ def plan_replay(ledger: Ledger, partitions: int, period: Period, group_id: str |
             f"the tables have records of partition {highest}, but this deployment has {partitions} partitions; "
             "set the number with which the tables were made, with WAKEROLL_PARTITIONS or --config"
         )
-    return stretches_of(ledger, asked)
+    return with_snapshots(ledger, stretches_of(ledger, asked))
 
 
 def replay_group(ledger: Ledger, partitions: int, period: Period, group_id: str) -> list[Checked]:
@@ -120,7 +142,19 @@ def check_stretch(
     records = records_in_order(ledger, stretch)
     recorded = f"select seq, json from decisions where {recorded_in(ledger, period, group_id)} and {_is_of(stretch)}"
     rows = ledger.stream(f"{recorded} order by era, seq", **_value_of(group_id))
-    return check(stretch, partitions, records, rows, period, group_id)
+
+    def compare(offset: int, states: Sequence[bytes]) -> list[str]:
+        return differs(ledger, stretch, offset, states)
+
+    return check(stretch, partitions, records, rows, period, group_id, compare)
+
+
+def differs(ledger: Ledger, stretch: Stretch, offset: int, states: Sequence[bytes]) -> list[str]:
+    """Compare a snapshot whose bytes are not those of the replay: see `Compare`."""
+    key = SnapshotKey(stretch.topic, stretch.partition, stretch.era, offset)
+    rows = read_snapshots(ledger, [key])
+    parts = [differences(stretch.topic, row.body, state) for row in rows for state in states]
+    return min(parts, key=len, default=[])
 
 
 def check(
@@ -130,8 +164,9 @@ def check(
     recorded: Iterable[tuple[int, str]],
     period: Period,
     group_id: str | None = None,
+    compare: Compare = lambda _offset, _states: ["bytes of the state"],
 ) -> Checked:
-    """Replay a stretch, and compare.
+    """Replay a stretch, and compare its decisions, and its state with each snapshot that it passes.
 
     Args:
         stretch: records to replay, and the state before them.
@@ -140,16 +175,25 @@ def check(
         recorded: seq and JSON of the recorded decisions of this stretch and period, ordered by seq.
         period: period whose decisions are compared.
         group_id: group whose decisions are compared; None: all decisions.
+        compare: called for a snapshot whose bytes are not those of the replay.
     """
     shard = stretch.shard(partitions)
+    snapshots, unequal = 0, []
     left = _InOrder(recorded)
     events = compared = not_recorded = 0
-    differences: list[Difference] = []
+    found: list[Difference] = []
     for record in records:
         if not stretch.after < record.offset <= stretch.last:
             continue
         decisions = shard.apply(record)
-        if record.offset % _BATCH == 0:
+        if record.offset in stretch.snapshots:
+            snapshots += 1
+            states = shard.bodies()
+            if stretch.snapshots[record.offset] not in [sha256(state).hexdigest() for state in states] and (
+                parts := compare(record.offset, states)
+            ):
+                unequal.append(UnequalSnapshot(record.offset, parts))
+        elif record.offset % _BATCH == 0:
             shard.body()
         if record.offset < stretch.first or not period.has(record.timestamp_ms):
             continue
@@ -157,7 +201,7 @@ def check(
         for decision in decisions:
             if group_id not in (None, decision.group_id):
                 continue
-            differences += [Difference(seq, was, None) for seq, was in left.before(decision.seq)]
+            found += [Difference(seq, was, None) for seq, was in left.before(decision.seq)]
             was = left.take(decision.seq)
             if was is None and decision.seq > stretch.last_seq:
                 not_recorded += 1
@@ -165,17 +209,19 @@ def check(
             compared += 1
             now = encode_decision(decision).decode()
             if now != was:
-                differences.append(Difference(decision.seq, was, now))
-    differences += [Difference(seq, was, None) for seq, was in left.rest()]
-    only_recorded = sum(one.decided is None for one in differences)
+                found.append(Difference(decision.seq, was, now))
+    found += [Difference(seq, was, None) for seq, was in left.rest()]
+    only_recorded = sum(one.decided is None for one in found)
     return Checked(
         shard=stretch.shard_name,
         after=stretch.after,
         events=events,
         compared=compared + only_recorded,
         not_recorded=not_recorded,
-        differences=len(differences),
-        first=differences[:SHOWN],
+        differences=len(found),
+        first=found[:SHOWN],
+        snapshots=snapshots,
+        unequal=unequal,
     )
 
 

@@ -1,10 +1,11 @@
 """The replay of a whole ledger in Spark: one task per shard, for ledgers that are too large for one machine."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import msgspec
 import pandas as pd
+from msgspec import structs
 
 from wakeroll_model.records import Record
 from wakeroll_pipeline.ledger.archived_log import Period, Replayable, records_query
@@ -14,6 +15,7 @@ from wakeroll_pipeline.questions.replay_check import (
     Recorded,
     check,
     counts_of_unknown,
+    differs,
     in_order,
     is_in,
     plan_replay,
@@ -44,10 +46,32 @@ def replay_in_spark(ledger: SparkLedger, partitions: int, period: Period) -> lis
         ledger.spark.sql(records_query(found.stretches))
         .groupBy("topic", "partition")
         .cogroup(ledger.spark.sql(recorded).groupBy("topic", "partition"))
-        .applyInPandas(partial(check_shard, found, partitions, period), "checked binary")
+        .applyInPandas(partial(check_shard, found, partitions, period), "checked binary, states binary")
         .collect()
     )
-    return in_order(msgspec.json.decode(row.checked, type=Checked) for row in checked)
+    return in_order(_compared(ledger, found, row.checked, row.states) for row in checked)
+
+
+_States = dict[int, list[bytes]]
+"""Offset of a snapshot -> the states of the replay that it may have, if its bytes are others."""
+_MOST_STATES = 50
+"""Snapshots of a stretch with other bytes, of which the driver compares the values; further ones count as different."""
+
+
+def _compared(ledger: SparkLedger, found: Replayable, encoded: bytes, states: bytes) -> Checked:
+    """Return a result with the snapshots that differ in value: a task cannot read their bodies."""
+    checked = msgspec.json.decode(encoded, type=Checked)
+    replayed = msgspec.msgpack.decode(states, type=_States)
+    if not replayed:
+        return checked
+    [stretch] = [one for one in found.stretches if (one.shard_name, one.after) == (checked.shard, checked.after)]
+    parts = {offset: differs(ledger, stretch, offset, its) for offset, its in replayed.items()}
+    unequal = [
+        structs.replace(one, parts=parts.get(one.offset, one.parts))
+        for one in checked.unequal
+        if parts.get(one.offset, one.parts)
+    ]
+    return structs.replace(checked, unequal=unequal)
 
 
 def check_shard(
@@ -62,13 +86,28 @@ def check_shard(
     records = records.sort_values("offset")
     columns = (recorded[name] for name in ("shard", "seq", "at_offset", "json"))
     rows = [Recorded(shard, int(seq), int(offset), json) for shard, seq, offset, json in zip(*columns, strict=True)]
-    checks = []
+    checks: list[Checked] = []
+    states: list[_States] = []
     for stretch in found.stretches:
         if (stretch.topic, stretch.partition) == place:
             its = sorted((row.seq, row.json) for row in rows if is_in(stretch, row))
-            checks.append(check(stretch, partitions, _records(records), its, period))
-    checks += counts_of_unknown(found, rows)
-    return pd.DataFrame({"checked": [msgspec.json.encode(one) for one in checks]})
+            kept: _States = {}
+            checks.append(check(stretch, partitions, _records(records), its, period, compare=partial(_keep, kept)))
+            states.append(kept)
+    unknown = counts_of_unknown(found, rows)
+    return pd.DataFrame(
+        {
+            "checked": [msgspec.json.encode(one) for one in (*checks, *unknown)],
+            "states": [msgspec.msgpack.encode(one) for one in (*states, *({} for _ in unknown))],
+        }
+    )
+
+
+def _keep(kept: _States, offset: int, states: Sequence[bytes]) -> list[str]:
+    """Keep the states for the driver: see `wakeroll_pipeline.questions.replay_check.Compare`."""
+    if len(kept) < _MOST_STATES:
+        kept[offset] = list(states)
+    return ["bytes of the state"]
 
 
 def _records(rows: pd.DataFrame) -> Iterator[Record]:

@@ -9,11 +9,12 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from wakeroll.errors import InvalidUsage
 from wakeroll_model.partitioner import ControlPartition
 from wakeroll_model.records import shard_of
+from wakeroll_model.rows import SnapshotRow
 from wakeroll_pipeline.kafka.topic_admin import Cluster
 from wakeroll_pipeline.recovery.checkpoint_state import has_batches, has_fewer, read_states, set_aside
 from wakeroll_pipeline.recovery.initial_state import (
@@ -39,7 +40,7 @@ log = logging.getLogger("wakeroll.run")
 class _Found(NamedTuple):
     """The facts from which a shard of a replica begins."""
 
-    snapshot: Row | None
+    snapshot: SnapshotRow | None
     its_log: Log
     reached: Reached
 
@@ -142,7 +143,7 @@ def _beginning(place: ControlPartition, found: _Found) -> Beginning:
             "records; run `wakeroll restore` for one coordinator first"
         )
     settled = reached.settled_seq if reached.era == snapshot.era else 0
-    return Beginning(offset=begin, era=snapshot.era, body=bytes(snapshot.body), published_seq=settled)
+    return Beginning(offset=begin, era=snapshot.era, body=snapshot.body, published_seq=settled)
 
 
 def _described(beginnings: Iterable[Beginning]) -> str:

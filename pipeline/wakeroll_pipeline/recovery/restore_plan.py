@@ -95,12 +95,12 @@ def _left_in_snapshots(spark: SparkSession, settings: Settings, *, from_log: boo
     if from_log:
         return lefts
     for place, row in newest_snapshots(spark, settings).items():
-        body = bytes(row.body)
         try:
-            Shard(*place, settings.partitions, body)
+            Shard(*place, settings.partitions, row.body)
         except WrongPartitions as error:
             raise InvalidUsage(str(error)) from None
-        lefts[place] = Left(row.offset + 1, row.era, f"the snapshot at {row.offset}", body, 0)
+        source = f"the snapshot at {row.offset}" + (", which has no hash" if row.row_hash is None else "")
+        lefts[place] = Left(row.offset + 1, row.era, source, row.body, 0)
     return lefts
 
 

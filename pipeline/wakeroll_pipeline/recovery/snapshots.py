@@ -1,12 +1,12 @@
 """Snapshots: the state of every shard as rows of a Delta table, from which a lost checkpoint is restored."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import reduce
 from operator import and_, or_
 from typing import NamedTuple
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, Row, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
 from wakeroll.errors import InvalidUsage
@@ -15,10 +15,12 @@ from wakeroll_model.resharding import number_of
 from wakeroll_model.rows import SNAPSHOTS, SnapshotRow
 from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import READABLE, VERSION
+from wakeroll_model.snapshot_proof import proven
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.ledger.maintenance import APPENDING
-from wakeroll_pipeline.ledger.tables import path_of
+from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, newest_of, row_of
+from wakeroll_pipeline.ledger.tables import path_of, with_new_columns
 from wakeroll_pipeline.recovery.checkpoint_state import read_states
 from wakeroll_pipeline.recovery.initial_state import creator_of, place_of, read_restore
 from wakeroll_pipeline.runtime.deciding_queries import queries_of, topics_of
@@ -120,14 +122,16 @@ def replace_snapshots(spark: SparkSession, settings: Settings, number: int | Non
 def _append(sink: ArrowSink, path: Place, states: Iterable[tuple[Shard, int, bytes]]) -> None:
     # Not with Spark, which copies a state several times in the driver's heap.
     rows = [
-        SnapshotRow(
-            topic=shard.topic,
-            partition=shard.partition,
-            offset=offset,
-            era=shard.era,
-            version=shard.version,
-            at_ms=shard.now_ms,
-            body=body,
+        proven(
+            SnapshotRow(
+                topic=shard.topic,
+                partition=shard.partition,
+                offset=offset,
+                era=shard.era,
+                version=shard.version,
+                at_ms=shard.now_ms,
+                body=body,
+            )
         )
         for shard, offset, body in states
     ]
@@ -167,11 +171,11 @@ def newest_number(spark: SparkSession, settings: Settings) -> int | None:
     if not has_snapshots(settings):
         return None
     rows = _newest_rows(spark, settings, f.col("version").between(READABLE[0], READABLE[-1]))
-    return max((number_of(bytes(row.body)) for row in rows), default=None)
+    return max((number_of(row.body) for row in rows), default=None)
 
 
-def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPartition, Row]:
-    """Return the newest snapshot of each shard of the deciding query: its era, offset and body.
+def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPartition, SnapshotRow]:
+    """Return the newest snapshot of each shard of the deciding query that is not damaged.
 
     Raises:
         InvalidUsage: the tables are missing, or the newest snapshots have another version.
@@ -188,29 +192,28 @@ def newest_snapshots(spark: SparkSession, settings: Settings) -> dict[ControlPar
     return {(row.topic, row.partition): row for row in rows}
 
 
-def _newest_rows(spark: SparkSession, settings: Settings, condition: Column) -> list[Row]:
-    """Return the newest snapshot of each shard of the deciding query, of those that meet a condition.
+def _newest_rows(spark: SparkSession, settings: Settings, condition: Column) -> list[SnapshotRow]:
+    """Return the newest intact snapshot of each shard of the deciding query, of those that meet a condition.
 
-    The first query finds its place, without the states; the second one reads the states of these places only.
+    The first query finds all places, without the states; the second one reads the states that are wanted only.
     """
     snapshots = (
-        spark.read.format("delta")
-        .load(path_of(settings.warehouse, SNAPSHOTS).for_spark())
+        with_new_columns(spark.read.format("delta").load(path_of(settings.warehouse, SNAPSHOTS).for_spark()), SNAPSHOTS)
         .where(condition & f.col("topic").isin(*topics_of(settings)))
+        .select(*SnapshotRow.__struct_fields__)
     )
-    newest = (
-        snapshots.groupBy("topic", "partition")
-        .agg(f.max(f.struct("era", "offset")).alias("at"))
-        .select(*_PLACE, "at.*")
-    )
-    found = [
-        reduce(and_, (f.col(name) == row[name] for name in (*_PLACE, "era", "offset"))) for row in newest.collect()
-    ]
-    rows = snapshots.where(reduce(or_, found)).collect() if found else []
-    return list({(row.topic, row.partition): row for row in rows}.values())
+    keys = [SnapshotKey(*row) for row in snapshots.select(*SnapshotKey._fields).distinct().collect()]
 
+    def choose(damaged: Set[SnapshotKey]) -> list[SnapshotRow]:
+        wanted = [
+            reduce(and_, [f.col(name) == f.lit(value) for name, value in zip(key._fields, key, strict=True)])
+            for key in newest_of(keys, damaged)
+        ]
+        rows = snapshots.where(reduce(or_, wanted)).collect() if wanted else []
+        return list({key_of(row): row for row in map(row_of, rows)}.values())
 
-_PLACE = ("topic", "partition")
+    return intact(choose)
+
 
 NO_TABLES = "name the --home of the deployment, or, if its tables are lost too, restore with --from-log"
 """Remedy for missing tables."""

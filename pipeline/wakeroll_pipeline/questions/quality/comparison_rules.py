@@ -20,6 +20,7 @@ from wakeroll_pipeline.questions.quality.model_rules import (
     broken_growth,
 )
 from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
+from wakeroll_pipeline.questions.quality.snapshot_rules import RULES_OF_SNAPSHOTS, broken_snapshots
 from wakeroll_pipeline.questions.quality.unanswered_records import awaited
 from wakeroll_pipeline.questions.quality.view_rules import VIEW_RULES, broken_views
 
@@ -68,6 +69,7 @@ _LOOKS: Sequence[tuple[Sequence[Rule], Callable[["SparkSession"], "DataFrame"]]]
         lambda spark: broken_assignments(spark.table("assignments"), spark.table("memberships")),
     ),
     (RULES_OF_OFFSETS, lambda spark: broken_growth(spark.table("offsets"), spark.table("memberships"))),
+    (RULES_OF_SNAPSHOTS, lambda spark: broken_snapshots(spark.table("snapshots"))),
     (VIEW_RULES, broken_views),
 )
 """Pairs of rules and the function that returns the rows that break them."""

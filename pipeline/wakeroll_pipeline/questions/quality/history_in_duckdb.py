@@ -26,6 +26,7 @@ from wakeroll_pipeline.questions.quality.model_rules import (
 )
 from wakeroll_pipeline.questions.quality.ordered_rows import Broken, frames_of
 from wakeroll_pipeline.questions.quality.rule import Rule
+from wakeroll_pipeline.questions.quality.snapshot_rules import RULES_OF_SNAPSHOTS, violations_in_snapshots
 from wakeroll_pipeline.questions.quality.suspects import KEPT
 from wakeroll_pipeline.questions.quality.unanswered_records import Awaited, answers_due
 from wakeroll_pipeline.questions.quality.view_rules import VIEW_RULES, view_queries
@@ -189,11 +190,11 @@ def _in_order(query: str, stream: Sequence[str], position: str) -> str:
     return f"from ({query}) as rows order by {', '.join(map(quoted, (*stream, position)))}"
 
 
-def _stream(connection: DuckDBPyConnection, query: str) -> Iterator[Any]:
+def _stream(connection: DuckDBPyConnection, query: str, fetched: int = _FETCHED) -> Iterator[Any]:
     """Yield the rows of a query as named tuples; the memory does not grow with their number."""
     found = connection.cursor().execute(query)
     row_type = namedtuple("Row", [column[0] for column in found.description or ()])  # type: ignore[misc]
-    while rows := found.fetchmany(_FETCHED):
+    while rows := found.fetchmany(fetched):
         yield from map(row_type._make, rows)
 
 
@@ -209,10 +210,17 @@ def _broken_view(query: str, connection: DuckDBPyConnection) -> Iterator[Any]:
     yield from map(tuple, _stream(connection, query))
 
 
+def _broken_snapshots(connection: DuckDBPyConnection) -> Iterator[Any]:
+    # One by one: a state has up to a hundred megabytes.
+    for one in violations_in_snapshots(_stream(connection, "from snapshots", fetched=1)):
+        yield one.rule, one.at, one.found, one.expected
+
+
 _LOOKS: Sequence[tuple[Sequence[Rule], Callable[[DuckDBPyConnection], Iterator[Any]]]] = (
     (RULES_OF_DECISIONS, _asked(violations_in_decisions, _DECISIONS)),
     (RULES_OF_ASSIGNMENTS, _asked(violations_in_assignments, _ROWS.format(table=ASSIGNMENTS.name))),
     (RULES_OF_OFFSETS, _asked(violations_in_offsets, _ROWS.format(table=OFFSETS.name))),
+    (RULES_OF_SNAPSHOTS, _broken_snapshots),
     *(
         ([rule for rule in VIEW_RULES if rule.table == view], partial(_broken_view, query))
         for view, query in view_queries().items()
