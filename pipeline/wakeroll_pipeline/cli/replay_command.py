@@ -65,8 +65,8 @@ def replay(
 ) -> None:
     """Decide again from the archived log, and compare with the recorded decisions byte for byte.
 
-    The state is compared with each snapshot on the way. The exit code is 1 if a decision or a snapshot differs, and 3 if
-    none does but some decisions cannot be compared.
+    The state is compared with each snapshot on the way. The exit code is 1 if a decision or a snapshot differs, and 3
+    if none does but some decisions cannot be compared.
     """
     from wakeroll_pipeline.ledger.archived_log import Period
     from wakeroll_pipeline.questions.replay_check import replay_group
