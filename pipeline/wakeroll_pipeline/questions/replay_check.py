@@ -49,7 +49,7 @@ class UnequalSnapshot(Struct, frozen=True):
     offset: int
     """Offset of the last record that it includes."""
     parts: list[str]
-    """What differs: fields of the state, and groups or queues."""
+    """Names of the fields of the state, and of the groups or queues, that differ."""
 
 
 class Checked(Struct, frozen=True, kw_only=True):
