@@ -9,6 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from wakeroll_model.chain import LineKind
 from wakeroll_model.decisions import Cause, How, Kind
 from wakeroll_model.events import Mode
 from wakeroll_model.queue import BrokerName, ClientId, GroupId, QueueId, TopicName
@@ -136,6 +137,22 @@ class DivergenceRow(Struct, frozen=True, kw_only=True):
     json: Annotated[str, Meta(description="this decision, byte for byte")]
 
 
+class ChainRow(Struct, frozen=True, kw_only=True):
+    """One line of the chain of a table: which rows an append has added.  Key: table_name, number."""
+
+    table_name: Annotated[str, Meta(description="table whose rows the line covers")]
+    number: Annotated[int, Meta(ge=1, description="number of the line in the chain of its table, from 1")]
+    kind: Annotated[LineKind, Meta(description="kind of the line: begin, rows, gap, cut, kept")]
+    at_ms: Annotated[int, Meta(description="time of the recorder (epoch ms)")]
+    rows: Annotated[int, Meta(ge=0, description="number of rows that the line covers; of a gap, of positions")]
+    positions: Annotated[
+        str, Meta(description="last position of each stream with rows in the line, as a JSON object, sorted by stream")
+    ]
+    rows_hash: Annotated[str, Meta(description="SHA-256 of the rows, in hexadecimal; empty if the kind has none")]
+    reason: Annotated[str, Meta(description="why there is a gap or a cut; empty for other kinds")]
+    line_hash: Annotated[str, Meta(description="SHA-256 of the line and of the one before it, in hexadecimal")]
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of the ledger. Each row is appended once; `wakeroll_pipeline.ledger.retention` deletes old rows."""
@@ -167,9 +184,12 @@ SNAPSHOTS = Table("snapshots", SnapshotRow, ("topic", "partition"), "offset", ("
 DIVERGENCES = Table(
     "divergences", DivergenceRow, ("partition",), "offset", ("partition", "offset"), at="published_ms", is_optional=True
 )
+CHAIN = Table("chain", ChainRow, ("table_name",), "number", ("table_name", "number"), is_optional=True)
 
 TABLES: Mapping[str, Table] = {
-    table.name: table for table in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES)
+    table.name: table for table in (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES, CHAIN)
 }
+CHAINED = (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS, SNAPSHOTS, DIVERGENCES)
+"""Tables that have a chain."""
 RECORDED = (EVENTS, DECISIONS, ASSIGNMENTS, OFFSETS)
 """Tables to which every batch of `record` may append."""

@@ -13,6 +13,7 @@ from wakeroll.headers import WRITER_HEADER
 from wakeroll_model.rows import DECISIONS, EVENTS, RECORDED, Table
 from wakeroll_pipeline.jobs.divergences import Divergences
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
+from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.maintenance import Report, Upkeep
 from wakeroll_pipeline.ledger.tables import ensure_tables, highest_positions, path_of
 from wakeroll_pipeline.operators.ledger_rows import (
@@ -45,6 +46,7 @@ def start(
     turn: Turn | None = None,
     diverged: Callable[[int], None] | None = None,
     recorded: Callable[[int], None] | None = None,
+    chains: Chains | None = None,
 ) -> StreamingQuery:
     """Start the recording query: control topics and decisions → Delta.
 
@@ -57,6 +59,7 @@ def start(
         turn: the turn of this process to write the tables, which exist; None: a lock keeps all others away.
         diverged: receives the number of decisions since the start that differ from those of another coordinator.
         recorded: receives the number of records of the control topics that were written, after each append.
+        chains: the chains of the tables, if this process appends to them elsewhere too.
 
     Raises:
         InvalidUsage: a table conflicts with its declaration, and no migration solves it.
@@ -75,7 +78,8 @@ def start(
     # A task that reads several Kafka partitions costs less than a task for each of them. The executors of a cluster may
     # not be there yet, so their cores do not count.
     tasks = max(spark.sparkContext.defaultParallelism, settings.state_partitions)
-    write = writer(spark, settings.warehouse, connection.topics, turn.number, diverged, recorded)
+    chains = Chains(settings.warehouse) if chains is None else chains
+    write = writer(spark, settings.warehouse, connection.topics, turn.number, diverged, recorded, chains)
     upkeep = Upkeep(spark, settings, report)
 
     def write_and_look_after(batch: DataFrame, batch_id: int) -> None:
@@ -102,6 +106,7 @@ def writer(
     number: int | None = None,
     diverged: Callable[[int], None] | None = None,
     recorded: Callable[[int], None] | None = None,
+    chains: Chains | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that writes a batch: Spark reads its records in one job, and Python derives and appends rows.
 
@@ -114,7 +119,8 @@ def writer(
     that are read here include their rows. None: the tables have no fences.
     """
     newest = {table.name: newest_of(table, highest_positions(spark, warehouse, table)) for table in RECORDED}
-    sink = ArrowSink(number)
+    chains = Chains(warehouse) if chains is None else chains
+    sink = ArrowSink(number, chains=chains)
     stale: set[str] = set()
     divergences = Divergences(spark, warehouse, sink)
 
@@ -137,6 +143,8 @@ def writer(
             for table in RECORDED:
                 append_new(table, rows[table.name])
             divergences.look_at(decisions)
+        if chains.is_due:
+            chains.gather(sink.append)
         if diverged is not None:
             diverged(divergences.count)
 

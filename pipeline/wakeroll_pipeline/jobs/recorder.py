@@ -9,6 +9,7 @@ from wakeroll.epoch_ms import now_ms
 from wakeroll_pipeline.jobs import record
 from wakeroll_pipeline.jobs.catch_up import catch_up
 from wakeroll_pipeline.jobs.snapshot_schedule import SnapshotSchedule
+from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.tables import ensure_tables
 from wakeroll_pipeline.metrics.run_metrics import RunMetrics
 from wakeroll_pipeline.recovery.batch_files import discard_incomplete
@@ -18,6 +19,7 @@ from wakeroll_pipeline.recovery.snapshots import SnapshotWriter
 from wakeroll_pipeline.runtime.deciding_queries import queries_of
 from wakeroll_pipeline.runtime.process_locks import ProcessLocks
 from wakeroll_pipeline.settings import Settings
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
 
 log = logging.getLogger("wakeroll.run")
 
@@ -39,6 +41,7 @@ class Recorder:
         self._schedule = SnapshotSchedule(settings, started_ms)
         self._snapshots: SnapshotWriter | None = None
         """None before the first snapshots."""
+        self._chains = Chains(settings.warehouse)
 
     @property
     def is_due(self) -> bool:
@@ -63,7 +66,8 @@ class Recorder:
         topics = settings.connection.topics
 
         def begin(its: Settings) -> StreamingQuery:
-            return record.start(self._spark, its, tables.did_upkeep, turn, tables.diverged, self._schedule.count)
+            counts = tables.did_upkeep, turn, tables.diverged, self._schedule.count
+            return record.start(self._spark, its, *counts, self._chains)
 
         def waits() -> None:
             self._metrics.health.beat("run")
@@ -96,12 +100,17 @@ class Recorder:
             return
         self._schedule.begin(began_ms, _reached(source))
         if self._snapshots is None:
-            self._snapshots = SnapshotWriter(self._spark, self._settings, self._turn.number)
+            self._snapshots = SnapshotWriter(self._spark, self._settings, self._turn.number, self._chains)
         taken = self._snapshots.take(source)
         ended_ms = now_ms()
         self._schedule.end(began_ms, ended_ms, taken.state_bytes)
         self._metrics.tables.took_snapshots(taken.shards)
         log.info("snapshots of %d shards in %.1f s", taken.shards, (ended_ms - began_ms) / 1_000)
+
+    def close(self) -> None:
+        """Append the last lines of the chains; the query has ended."""
+        if self._turn is not None and self._is_begun:
+            self._chains.gather(ArrowSink(self._turn.number).append)
 
 
 def _reached(source: Settings) -> int:

@@ -159,6 +159,8 @@ def _run(settings: Settings, jobs: Sequence[str], stop: StopSignals, metrics: Ru
             if query.name == record.NAME:
                 _await_record(query, settings.connection, settings.partitions, until_s)
             stop_between_batches(query, until_s)
+        if recorder is not None:
+            recorder.close()
 
 
 def _may_record(queries: Sequence[StreamingQuery], stop: StopSignals) -> bool:

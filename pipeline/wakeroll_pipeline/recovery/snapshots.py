@@ -17,6 +17,7 @@ from wakeroll_model.shard import Shard
 from wakeroll_model.shard_state import READABLE, VERSION
 from wakeroll_model.snapshot_proof import proven
 from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
+from wakeroll_pipeline.ledger.chains import Chains
 from wakeroll_pipeline.ledger.delta_files import is_delta
 from wakeroll_pipeline.ledger.maintenance import APPENDING
 from wakeroll_pipeline.ledger.stored_snapshots import SnapshotKey, intact, key_of, newest_of, row_of
@@ -45,17 +46,20 @@ class SnapshotWriter:
     The table is read once. After that, this object knows which snapshots it has.
     """
 
-    def __init__(self, spark: SparkSession, settings: Settings, number: int | None = None) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: Settings, number: int | None = None, chains: Chains | None = None
+    ) -> None:
         """Read which snapshots there are.
 
         Args:
             spark: a session.
             settings: settings of the deployment.
             number: number of the turn of this process, which has raised its fence; None: there are no fences.
+            chains: the chains of the tables, if this process appends to them elsewhere too.
         """
         self._spark = spark
         self._path = path_of(settings.warehouse, SNAPSHOTS)
-        self._sink = ArrowSink(number, STATES)
+        self._sink = ArrowSink(number, STATES, Chains(settings.warehouse) if chains is None else chains)
         snapshots = spark.read.format("delta").load(self._path.for_spark())
         newest = snapshots.groupBy("topic", "partition", "era").agg(f.max("offset").alias("at")).collect()
         self._newest = {(row.topic, row.partition, row.era): int(row["at"]) for row in newest}

@@ -1,14 +1,20 @@
 """The sink of the ledger: it appends Arrow tables to Delta tables without Spark."""
 
 import threading
+from collections.abc import Mapping
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from wakeroll_model.rows import CHAINED
+from wakeroll_pipeline.ledger.chains import METADATA, Chains
 from wakeroll_pipeline.sinks.table_fence import APPLICATION, opened, refuse_other
 from wakeroll_pipeline.storage.parquet_files import HOOKS, SMALL_VALUES
 from wakeroll_pipeline.storage.place import Folder, Place
+
+_CHAINED = {table.name: table for table in CHAINED}
 
 
 class ArrowSink:
@@ -17,14 +23,18 @@ class ArrowSink:
     It keeps the state of each table's log, so an append reads only the log entries that are new.
     """
 
-    def __init__(self, number: int | None = None, properties: WriterProperties = SMALL_VALUES) -> None:
+    def __init__(
+        self, number: int | None = None, properties: WriterProperties = SMALL_VALUES, chains: Chains | None = None
+    ) -> None:
         """Begin; each table is opened by its first append.
 
         Args:
             number: number of the turn of this process, which has raised its fence on the tables; None: there are no
                 fences.
             properties: of the Parquet files.
+            chains: the chains of the tables, which get a line per append; None: the tables have none.
         """
+        self._chains = chains
         self._number = number
         self._properties = properties
         self._lock = threading.Lock()
@@ -46,13 +56,24 @@ class ArrowSink:
         """
         place = Place.of(path)
         table = self._newest(place)
-        if self._number is None:
-            write_deltalake(
-                table, rows, mode="append", writer_properties=self._properties, post_commithook_properties=HOOKS
-            )
+        if self._number is not None:
+            refuse_other(table, place, self._number)
+        declared = None if self._chains is None else _CHAINED.get(place.name)
+        if self._chains is None or declared is None:
+            self._commit(table, place, rows, {})
             return
-        refuse_other(table, place, self._number)
-        commit = CommitProperties(app_transactions=[Transaction(APPLICATION, self._number)])
+        lines = self._chains.lines(declared, table, rows)
+        try:
+            self._commit(table, place, rows, {METADATA: msgspec.json.encode(lines).decode()})
+        except BaseException:
+            self._chains.forget(declared)
+            raise
+        self._chains.note(declared, lines)
+
+    def _commit(self, table: DeltaTable, place: Place, rows: pa.Table, metadata: Mapping[str, str]) -> None:
+        """Commit an append, with metadata for the log of the table; the errors are those of `append`."""
+        fence = None if self._number is None else [Transaction(APPLICATION, self._number)]
+        commit = CommitProperties(custom_metadata=dict(metadata), app_transactions=fence)
         try:
             write_deltalake(
                 table,
@@ -63,8 +84,11 @@ class ArrowSink:
                 post_commithook_properties=HOOKS,
             )
         except DeltaError:
-            refuse_other(opened(place), place, self._number)
+            if self._number is not None:
+                refuse_other(opened(place), place, self._number)
             raise
+        if self._number is None:
+            return
         # If this process was suspended before its commit, the versions after the one that it had read may have been
         # deleted from the log meanwhile. Then its commit succeeds as an old version, and no reader ever sees its rows.
         table.update_incremental()

@@ -1,0 +1,134 @@
+"""The chain of a table: one line per append, each with a hash of the rows and of the line before.
+
+It shows that a table has exactly the rows that its recorder wrote: a row that is missing, edited, doubled or foreign
+changes the hash of a line, and a line that is missing or edited breaks the chain behind it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+LineKind = Literal["begin", "rows", "gap", "cut", "kept"]
+"""Kind of a line.
+
+- ``begin``: the first line. Rows up to its positions were there before the chain, and are not proven.
+- ``rows``: an append.
+- ``gap``: positions that no row will have, such as records that Kafka had deleted before they were read.
+- ``cut``: rows up to its positions are about to be deleted or replaced, for its reason.
+- ``kept``: the rows up to its positions that are left after the cut before it. It replaces the lines before it.
+"""
+LINE_KINDS: tuple[LineKind, ...] = get_args(LineKind)
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """A line of a chain."""
+
+    table: str
+    number: int
+    """Number of the line in the chain of its table, from 1."""
+    kind: LineKind
+    at_ms: int
+    """Time of the recorder (epoch ms)."""
+    rows: int
+    """Number of rows that it covers; of a gap, the number of positions."""
+    positions: dict[str, int]
+    """Stream with rows in this line -> last position, sorted by stream. A line covers the positions behind those of
+    the lines before it."""
+    rows_hash: str
+    """`hash_of_rows` in hexadecimal; empty if the kind has no rows."""
+    reason: str = ""
+    """Why there is a gap or a cut."""
+    line_hash: str = ""
+    """`hash_of_line` in hexadecimal."""
+
+
+class Part(Struct, frozen=True):
+    """The rows of one stream in a line."""
+
+    stream: str
+    rows: int
+    digest: bytes
+    """SHA-256 of the rows in the order of their positions."""
+
+
+def hash_of_rows(parts: Iterable[Part]) -> str:
+    """Return the hash of the rows of a line, in hexadecimal; the order of the parts does not matter."""
+    whole = sha256()
+    for part in sorted(parts, key=lambda one: one.stream):
+        whole.update(f"{len(part.stream)}:{part.stream}:{part.rows}:".encode())
+        whole.update(part.digest)
+    return whole.hexdigest()
+
+
+def hash_of_line(line: Line, before: str) -> str:
+    """Return the hash of a line and of the one before it, in hexadecimal.
+
+    Args:
+        line: the line; its `line_hash` does not count.
+        before: `line_hash` of the line before; empty before the first.
+    """
+    said = msgspec.json.encode(msgspec.structs.replace(line, line_hash=""))
+    return sha256(before.encode() + b"\n" + said).hexdigest()
+
+
+def linked(line: Line, before: str) -> Line:
+    """Return a line with its `line_hash`."""
+    return msgspec.structs.replace(line, line_hash=hash_of_line(line, before))
+
+
+class Broken(Struct, frozen=True):
+    """A violation in a chain."""
+
+    number: int
+    found: str
+    expected: str
+
+
+def broken_links(lines: Sequence[Line], before: str = "", first: int = 1) -> Iterator[Broken]:
+    """Yield the violations in lines that are sorted by number.
+
+    Args:
+        lines: lines of one table.
+        before: hash of the line before the first of them.
+        first: number that the first of them must have.
+    """
+    for line in lines:
+        if line.number != first:
+            yield Broken(line.number, f"line {line.number} behind line {first - 1}", f"line {first}")
+        elif (found := hash_of_line(line, before)) != line.line_hash:
+            yield Broken(line.number, f"a line with the hash {found[:16]}...", f"{line.line_hash[:16]}...")
+        first, before = line.number + 1, line.line_hash
+
+
+class Head(Struct, frozen=True):
+    """The newest line of a table, as it is published."""
+
+    table: str
+    number: int
+    line_hash: str
+
+
+def text_of_heads(heads: Iterable[Head]) -> str:
+    """Return published lines as one word: ``decisions:31:8f0c...,events:58:91ab...``, sorted by table."""
+    return ",".join(f"{one.table}:{one.number}:{one.line_hash}" for one in sorted(heads, key=lambda one: one.table))
+
+
+def heads_of_text(text: str) -> list[Head]:
+    """Return the lines of a text as `text_of_heads` writes it.
+
+    Raises:
+        ValueError: it is no such text; the message shows the form.
+    """
+    heads = []
+    for word in text.strip().split(","):
+        table, number, its_hash = (*word.split(":"), "", "")[:3]
+        if not (table and number.isdecimal() and re.fullmatch(r"[0-9a-f]{64}", its_hash)):
+            raise ValueError(
+                f"{word[:80]!r} is no line of a chain; it must be TABLE:NUMBER:HASH, with 64 digits of a hash"
+            )
+        heads.append(Head(table, int(number), its_hash))
+    return heads

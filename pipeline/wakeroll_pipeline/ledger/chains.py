@@ -1,0 +1,256 @@
+"""The chains of the ledger's tables: where their lines are, and the next line of an append.
+
+A line is first in the metadata of the Delta commit whose rows it covers, so it costs no further commit. Every few
+minutes the new lines are appended to the table `chain`, because Delta deletes the metadata of old commits.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+
+import duckdb
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+from deltalake import DeltaTable
+
+from wakeroll.epoch_ms import now_ms
+from wakeroll_model.chain import Head, Line, LineKind, hash_of_rows, linked, text_of_heads
+from wakeroll_model.records import UNREADABLE
+from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, SNAPSHOTS, ChainRow, Table
+from wakeroll_pipeline.ledger.arrow_schemas import arrow_table
+from wakeroll_pipeline.ledger.column_types import columns_of, in_duckdb
+from wakeroll_pipeline.ledger.delta_files import REMOTE, is_delta, literal, open_delta, quoted, reading
+from wakeroll_pipeline.ledger.row_hashes import OfStream, parts_of, streams_of
+from wakeroll_pipeline.storage.place import Folder, Place
+
+METADATA = "wakeroll.lines"
+"""Key of the lines in the metadata of a commit: a JSON list, usually of one line."""
+GATHER_MS = 60_000
+"""Shortest time between two appends to the table `chain` (ms)."""
+
+_NUMBERED = {EVENTS.name: 0, DECISIONS.name: 1}
+"""Table whose positions have no gaps -> first position of a stream."""
+_TAIL = 1_000
+"""Commits that are looked through for lines which are not gathered yet."""
+
+log = logging.getLogger("wakeroll.run")
+
+_decode = msgspec.json.Decoder(list[Line]).decode
+
+
+def line_of(row: ChainRow) -> Line:
+    """Return a line as its row stores it."""
+    values = msgspec.structs.asdict(row)
+    positions = msgspec.json.decode(values.pop("positions"), type=dict[str, int])
+    return Line(table=values.pop("table_name"), positions=positions, **values)
+
+
+def row_of(line: Line) -> ChainRow:
+    """Return the row of a line."""
+    values = msgspec.structs.asdict(line)
+    positions = msgspec.json.encode(values.pop("positions")).decode()
+    return ChainRow(table_name=values.pop("table"), positions=positions, **values)
+
+
+def lines_in_commits(delta: DeltaTable, above: int) -> list[Line]:
+    """Return the lines in the metadata of a table's newest commits, sorted, with numbers above this one."""
+    found: dict[int, Line] = {}
+    for commit in delta.history(_TAIL):
+        try:
+            lines = _decode(commit.get(METADATA, "[]"))
+        except UNREADABLE:
+            continue
+        found.update((line.number, line) for line in lines if line.number > above)
+        if any(line.number <= above + 1 for line in lines):
+            break
+    return [line for _, line in sorted(found.items())]
+
+
+class _Chain:
+    """The chain of one table, while this process appends to it."""
+
+    def __init__(self, head: Line | None) -> None:
+        self.head = head
+        self.last: dict[str, int] = {}
+        """Stream -> last position that is known."""
+
+
+class Chains:
+    """The chains of all tables of a warehouse, for the only process that appends to them.
+
+    Threads may append to different tables at once.
+    """
+
+    def __init__(self, warehouse: Folder) -> None:
+        """Prepare; nothing is read before the first append."""
+        self.warehouse = Place.of(warehouse)
+        self._lock = Lock()
+        self._chains: dict[str, _Chain] = {}
+        self._waiting: list[Line] = []
+        """Lines that are in commits, and not in the table `chain` yet."""
+        self._gathered_ms = now_ms()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a table for lines; tests of a single table have none."""
+        return is_delta(self.warehouse / CHAIN.name)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to gather lines."""
+        return bool(self._waiting) and now_ms() - self._gathered_ms >= GATHER_MS
+
+    def lines(self, table: Table, delta: DeltaTable, rows: pa.Table) -> list[Line]:
+        """Return the lines of an append: usually one; before the first one also the beginning, and gaps.
+
+        Args:
+            table: the table.
+            delta: the table, in its newest version.
+            rows: the rows.
+        """
+        chain = self._chain_of(table, delta)
+        lines: list[Line] = []
+
+        def add(kind: LineKind, positions: Mapping[str, int], count: int, rows_hash: str, reason: str = "") -> None:
+            before = lines[-1] if lines else chain.head
+            line = Line(
+                table=table.name,
+                number=1 if before is None else before.number + 1,
+                kind=kind,
+                at_ms=now_ms(),
+                rows=count,
+                positions=dict(sorted(positions.items())),
+                rows_hash=rows_hash,
+                reason=reason,
+            )
+            lines.append(linked(line, "" if before is None else before.line_hash))
+
+        if chain.head is None:
+            add("begin", chain.last, 0, "")
+        parts = list(parts_of(rows, table))
+        for stream, last, count, reason in self._gaps(table, chain, parts):
+            add("gap", {stream: last}, count, "", reason)
+        add("rows", {part.stream: part.positions[-1] for part in parts}, rows.num_rows, hash_of_rows(parts))
+        return lines
+
+    def note(self, table: Table, lines: Sequence[Line]) -> None:
+        """Note that an append with these lines was committed."""
+        with self._lock:
+            chain = self._chains[table.name]
+            chain.head = lines[-1]
+            for line in lines:
+                chain.last |= line.positions
+            self._waiting += lines
+
+    def forget(self, table: Table) -> None:
+        """Read the chain of a table again before its next append: the last one may have been committed, or not."""
+        with self._lock:
+            self._chains.pop(table.name, None)
+            self._waiting = [line for line in self._waiting if line.table != table.name]
+
+    def gather(self, append: Callable[[pa.Table, Place], None]) -> None:
+        """Append the lines that wait to the table `chain`, and log the newest line of each table.
+
+        Args:
+            append: appends rows to the table in a folder.
+        """
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        try:
+            append(arrow_table(ChainRow, [row_of(line) for line in waiting]), self.warehouse / CHAIN.name)
+        except BaseException:
+            with self._lock:
+                self._waiting = waiting + self._waiting
+            raise
+        self._gathered_ms = now_ms()
+        log.info("chain of the tables: %s", text_of_heads(self.heads()))
+
+    def heads(self) -> list[Head]:
+        """Return the newest line of each table to which this process has appended."""
+        with self._lock:
+            heads = [chain.head for chain in self._chains.values() if chain.head is not None]
+        return [Head(line.table, line.number, line.line_hash) for line in heads]
+
+    def _chain_of(self, table: Table, delta: DeltaTable) -> _Chain:
+        with self._lock:
+            chain = self._chains.get(table.name)
+        if chain is None:
+            gathered = newest_line(self.warehouse, table.name)
+            tail = lines_in_commits(delta, 0 if gathered is None else gathered.number)
+            chain = _Chain(tail[-1] if tail else gathered)
+            if chain.head is None or table.name in _NUMBERED:
+                chain.last = highest_positions(self.warehouse, table, delta)
+            with self._lock:
+                self._chains[table.name] = chain
+                self._waiting += tail
+        return chain
+
+    @staticmethod
+    def _gaps(table: Table, chain: _Chain, parts: Iterable[OfStream]) -> Iterator[tuple[str, int, int, str]]:
+        """Yield the gaps before and within the rows: stream, last missing position, number of positions, reason."""
+        first = _NUMBERED.get(table.name)
+        if first is None:
+            return
+        for part in parts:
+            expected = chain.last.get(part.stream, first - 1) + 1
+            if part.positions[0] == expected and part.positions[-1] - expected == part.rows - 1:
+                continue
+            for position in part.positions:
+                if position > expected:
+                    yield part.stream, position - 1, position - expected, "not in Kafka's log when it was recorded"
+                expected = position + 1
+
+
+def newest_line(warehouse: Place, table: str) -> Line | None:
+    """Return the newest gathered line of a table; None if there is none."""
+    lines = gathered_lines(warehouse, f"table_name = {literal(table)} order by number desc limit 1")
+    return lines[0] if lines else None
+
+
+def gathered_lines(warehouse: Folder, condition: str, version: int | None = None) -> list[Line]:
+    """Return the rows of the table `chain` that meet an SQL condition, as lines; none if there is no such table."""
+    folder = Place.of(warehouse) / CHAIN.name
+    if not is_delta(folder):
+        return []
+    with _opened(folder) as connection:
+        columns = [(column.name, in_duckdb(column.type)) for column in columns_of(ChainRow)]
+        names = ", ".join(quoted(name) for name, _ in columns)
+        rows = connection.execute(
+            f"select {names} from ({reading(open_delta(folder, version), folder, columns)}) as rows where {condition}"
+        ).fetchall()
+    return [
+        line_of(msgspec.convert(dict(zip((name for name, _ in columns), row, strict=True)), ChainRow)) for row in rows
+    ]
+
+
+def highest_positions(warehouse: Place, table: Table, delta: DeltaTable) -> dict[str, int]:
+    """Return stream -> highest position in a table."""
+    folder = warehouse / table.name
+    names = list(dict.fromkeys((*table.stream, table.position, *(["era"] if table is SNAPSHOTS else []))))
+    types = {column.name: in_duckdb(column.type) for column in columns_of(table.row)}
+    with _opened(folder) as connection:
+        keys = [quoted(name) for name in names if name != table.position]
+        rows = reading(delta, folder, [(name, types[name]) for name in names])
+        stream, position = ", ".join(keys), quoted(table.position)
+        found = connection.sql(
+            f"select {stream}, max({position}) as {position} from ({rows}) as rows group by {stream}"
+        ).to_arrow_table()
+    return dict(zip(streams_of(found, table).to_pylist(), found[table.position].to_pylist(), strict=True))
+
+
+@contextmanager
+def _opened(folder: Place) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        if not folder.is_local:
+            from wakeroll_pipeline.ledger.remote_files import register
+
+            register(connection, folder.parent)
+        try:
+            yield connection
+        finally:
+            if connection.filesystem_is_registered(REMOTE):
+                # Otherwise the connection and its file system would keep each other alive.
+                connection.unregister_filesystem(REMOTE)

@@ -1,0 +1,207 @@
+"""The rules about chains: each table has exactly the rows that its recorder wrote.
+
+The lines of a table are checked first, without its rows: none is missing or edited. Then the rows are read in the order
+of their streams, some hundred thousand at a time, and the hashes of each line are computed again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from wakeroll.epoch_ms import EpochMs
+from wakeroll_model.chain import Head, Line, Part, broken_links, hash_of_rows
+from wakeroll_model.rows import CHAINED, SNAPSHOTS, Table
+from wakeroll_pipeline.ledger.chains import gathered_lines, lines_in_commits
+from wakeroll_pipeline.ledger.delta_files import literal, quoted
+from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, find_table
+from wakeroll_pipeline.ledger.row_hashes import hashed_columns, parts_by_line, streams_of, values_of
+from wakeroll_pipeline.questions.quality.ordered_rows import Broken
+from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
+
+MOST_AT_ONCE = 250_000
+"""Rows that are read at once; a line with more is read alone."""
+
+RULES: Mapping[str, Rule] = {
+    table.name: rows_rule(f"{table.name}.chain", "the rows are those that the recorder wrote, by their chain")
+    for table in CHAINED
+}
+"""Table -> its rule."""
+
+
+class Chain(NamedTuple):
+    """The lines of a table."""
+
+    table: Table
+    lines: Sequence[Line]
+    """All of them, sorted by number."""
+
+    @property
+    def head(self) -> Head | None:
+        """The newest line."""
+        return Head(self.table.name, self.lines[-1].number, self.lines[-1].line_hash) if self.lines else None
+
+
+def chain_of(ledger: DuckLedger, table: Table) -> Chain:
+    """Return the chain of a table, in the version that the ledger has of it."""
+    lines = gathered_lines(ledger.warehouse, f"table_name = {literal(table.name)}", ledger.versions.get("chain"))
+    lines.sort(key=lambda line: line.number)
+    delta = find_table(ledger.warehouse, table, ledger.versions.get(table.name))
+    if delta is not None:
+        lines += lines_in_commits(delta, lines[-1].number if lines else 0)
+    return Chain(table, lines)
+
+
+def broken_chain(ledger: DuckLedger, chain: Chain, published: Sequence[Head] = ()) -> Iterator[Broken]:
+    """Yield the violations of a chain.
+
+    Args:
+        ledger: the ledger.
+        chain: the lines of one table.
+        published: lines that must be in the chain.
+    """
+    rule = RULES[chain.table.name].name
+    for one in broken_links(chain.lines):
+        yield Broken(rule, f"line {one.number}", one.found, one.expected)
+    known = {line.number: line.line_hash for line in chain.lines}
+    for head in published:
+        if head.table == chain.table.name and known.get(head.number) != head.line_hash:
+            found = known.get(head.number, "no such line")
+            yield Broken(rule, f"line {head.number}", found, f"{head.line_hash}, which was published")
+    covered = covered_by(chain.lines)
+    for window in covered.windows():
+        yield from _broken_window(ledger, chain.table, window, rule)
+    if chain.lines:
+        yield from _uncovered(ledger, chain.table, covered, rule)
+
+
+class Span(NamedTuple):
+    """A line that proves rows, and where they are."""
+
+    line: Line
+    after: Mapping[str, int]
+    """Stream -> position behind which the rows of the line begin; a missing stream begins with its first row."""
+
+
+class Covered(NamedTuple):
+    """What a chain proves."""
+
+    spans: Sequence[Span]
+    unproven: Mapping[str, int]
+    """Stream -> last position of rows that no line proves: they are from before the chain, or a deletion was
+    interrupted."""
+    last: Mapping[str, int]
+    """Stream -> last position that a line covers."""
+
+    def windows(self) -> Iterator[list[Span]]:
+        """Yield the spans in groups of at most `MOST_AT_ONCE` rows."""
+        window: list[Span] = []
+        rows = 0
+        for span in self.spans:
+            if window and rows + span.line.rows > MOST_AT_ONCE:
+                yield window
+                window, rows = [], 0
+            window.append(span)
+            rows += span.line.rows
+        if window:
+            yield window
+
+
+def covered_by(lines: Sequence[Line]) -> Covered:
+    """Return what the lines of a table prove; they are sorted by number."""
+    base = next((line for line in reversed(lines) if line.kind in ("begin", "cut", "kept")), None)
+    floor: Mapping[str, int] = {} if base is None else base.positions
+    spans = [Span(base, {})] if base is not None and base.kind == "kept" else []
+    last, numbers = dict(floor), {line.number for line in lines}
+    for line in lines:
+        if line.kind == "rows" and any(end > floor.get(its, _NOWHERE) for its, end in line.positions.items()):
+            if line.number - 1 in numbers:  # otherwise it is not known where its rows begin
+                spans.append(Span(line, {its: last[its] for its in line.positions if its in last}))
+            last |= line.positions
+    return Covered(spans, floor if base is not None and base.kind != "kept" else {}, last)
+
+
+_NOWHERE = -2
+"""Below all positions."""
+
+
+def _broken_window(ledger: DuckLedger, table: Table, spans: Sequence[Span], rule: str) -> Iterator[Broken]:
+    ends: dict[str, tuple[list[int], list[int]]] = {}
+    ranges: dict[str, tuple[int, int]] = {}
+    for span in spans:
+        for stream, last in span.line.positions.items():
+            positions, numbers = ends.setdefault(stream, ([], []))
+            positions.append(last)
+            numbers.append(span.line.number)
+            first = ranges[stream][0] if stream in ranges else span.after.get(stream, _NOWHERE)
+            ranges[stream] = first, last
+    found: dict[int, list[Part]] = {span.line.number: [] for span in spans}
+    for number, part in parts_by_line(_rows(ledger, table, ranges), table, ends):
+        found[number].append(part)
+    for span in spans:
+        line, parts = span.line, found[span.line.number]
+        if hash_of_rows(parts) == line.rows_hash:
+            continue
+        rows = sum(part.rows for part in parts)
+        yield Broken(
+            rule,
+            f"line {line.number} of {EpochMs(line.at_ms)}: {_where(span)}",
+            f"{rows} rows" if rows != line.rows else f"{rows} rows, of which one or more were edited",
+            f"{line.rows} rows",
+        )
+
+
+def _rows(ledger: DuckLedger, table: Table, ranges: Mapping[str, tuple[int, int]]) -> Iterator[pa.Table]:
+    """Yield the rows behind and up to positions of streams, sorted."""
+    keys = [*table.stream, *(["era"] if table is SNAPSHOTS else [])]
+    names = dict.fromkeys([*keys, table.position, *(name.partition(".")[0] for name in hashed_columns(table))])
+    position = quoted(table.position)
+    wanted = " or ".join(
+        f"({' and '.join(f'{quoted(name)} = {_literal(value)}' for name, value in values_of(stream, table).items())} "
+        f"and {position} > {after} and {position} <= {last})"
+        for stream, (after, last) in ranges.items()
+    )
+    query = (
+        f"select {', '.join(map(quoted, names))} from {table.name} where {wanted} "
+        f"order by {', '.join(map(quoted, keys))}, {position}"
+    )
+    with ledger.connection.cursor() as cursor:
+        for batch in cursor.sql(query).to_arrow_reader(_BATCH):
+            yield pa.Table.from_batches([batch])
+
+
+_BATCH = 20_000
+"""Rows of an Arrow batch."""
+
+
+def _uncovered(ledger: DuckLedger, table: Table, covered: Covered, rule: str) -> Iterator[Broken]:
+    """Yield the streams with rows behind the positions of all lines."""
+    keys = [*table.stream, *(["era"] if table is SNAPSHOTS else [])]
+    position = quoted(table.position)
+    with ledger.connection.cursor() as cursor:
+        names = ", ".join(map(quoted, keys))
+        found = cursor.sql(
+            f"select {names}, max({position}) as {position} from {table.name} group by {names} order by {names}"
+        ).to_arrow_table()
+    for stream, last in zip(streams_of(found, table).to_pylist(), found[table.position].to_pylist(), strict=True):
+        known = covered.last.get(stream, _NOWHERE)
+        if last > known:
+            expected = (
+                "no row that no line covers" if known == _NOWHERE else f"{known}: no line covers the rows behind it"
+            )
+            yield Broken(rule, stream, f"rows up to position {last}", expected)
+
+
+def _where(span: Span) -> str:
+    ends = list(span.line.positions.items())
+    said = [f"{stream} from {span.after.get(stream, -1) + 1} to {last}" for stream, last in ends[:_NAMED]]
+    more = f" and {len(ends) - _NAMED} more" if len(ends) > _NAMED else ""
+    return ", ".join(said) + more
+
+
+_NAMED = 3
+"""Streams that a violation names."""
+
+
+def _literal(value: str | int) -> str:
+    return literal(value) if isinstance(value, str) else str(value)

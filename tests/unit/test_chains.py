@@ -1,0 +1,326 @@
+"""Chains of tables: whatever is deleted, edited, doubled, added or rolled back in a table is found and named."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.support.ledgers import Story, a_day
+from wakeroll.connection import Topics
+from wakeroll_model.chain import Head, Line, broken_links, heads_of_text, linked, text_of_heads
+from wakeroll_model.rows import CHAIN, DECISIONS, EVENTS, RECORDED, TABLES, Table
+from wakeroll_pipeline.ledger.arrow_schemas import arrow_schema_of, arrow_table
+from wakeroll_pipeline.ledger.chains import METADATA, Chains
+from wakeroll_pipeline.ledger.duck_ledger import duck_ledger
+from wakeroll_pipeline.ledger.row_hashes import parts_of
+from wakeroll_pipeline.operators.ledger_rows import KafkaRecord, read_decisions, rows_of
+from wakeroll_pipeline.questions.quality.chain_check import Chain, broken_chain, chain_of
+from wakeroll_pipeline.sinks.arrow_sink import ArrowSink
+
+BATCHES = 5
+
+
+def create_tables(warehouse: Path) -> None:
+    for table in TABLES.values():
+        DeltaTable.create(warehouse / table.name, schema=arrow_schema_of(table.row))
+
+
+def append(warehouse: Path, story: Story, chains: Chains, batches: int = BATCHES) -> None:
+    """Append a story as `record` does, without Spark."""
+    sink, topics = ArrowSink(chains=chains), Topics()
+    records = [KafkaRecord(*row) for row in story.rows]
+    size = -(-len(records) // batches)
+    for begin in range(0, len(records), size):
+        some = sorted(records[begin : begin + size], key=lambda one: (one.topic, one.partition, one.offset))
+        decisions = read_decisions(one for one in some if one.topic == topics.decisions)
+        rows = rows_of((one for one in some if one.topic != topics.decisions), decisions)
+        for table in RECORDED:
+            if its_rows := [one.row for one in rows[table.name]]:
+                sink.append(arrow_table(table.row, its_rows), warehouse / table.name)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger with its chain, whose last lines are not gathered."""
+    warehouse = tmp_path_factory.mktemp("sound")
+    create_tables(warehouse)
+    chains = Chains(warehouse)
+    append(warehouse, a_day(), chains)
+    chains.gather(ArrowSink().append)
+    return warehouse
+
+
+@pytest.fixture
+def warehouse(sound: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    import shutil
+
+    return Path(shutil.copytree(sound, tmp_path / "warehouse"))
+
+
+def broken(warehouse: Path, published: Sequence[Head] = ()) -> list[tuple[str, str, str | None, str | None]]:
+    with duck_ledger(warehouse) as ledger:
+        found = [one for table in RECORDED for one in broken_chain(ledger, chain_of(ledger, table), published)]
+    return [(one.rule, one.at, one.found, one.expected) for one in found]
+
+
+def test_a_sound_ledger_has_no_violation(sound):
+    assert broken(sound) == []
+    with duck_ledger(sound) as ledger:
+        chains = {table.name: chain_of(ledger, table) for table in RECORDED}
+    assert [len(chains[table.name].lines) for table in (EVENTS, DECISIONS)] == [BATCHES + 1] * 2, "and the beginning"
+
+
+def rows_in(warehouse: Path, table: Table) -> pa.Table:
+    return DeltaTable(warehouse / table.name).to_pyarrow_table()
+
+
+def overwrite(warehouse: Path, table: Table, rows: pa.Table) -> None:
+    write_deltalake(warehouse / table.name, rows.cast(arrow_schema_of(table.row)), mode="overwrite")
+
+
+def without(index: int) -> Callable[[pa.Table], pa.Table]:
+    return lambda rows: pa.concat_tables([rows.slice(0, index % len(rows)), rows.slice(index % len(rows) + 1)])
+
+
+def doubled(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows, rows.slice(7, 1)])
+
+
+def sorted_rows(rows: pa.Table) -> pa.Table:
+    return rows
+
+
+DAMAGES: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "emptied": lambda rows: rows.slice(0, 0),
+    "the first row deleted": without(0),
+    "a row in the middle deleted": without(20),
+    "the last row deleted": without(-1),
+    "the last 25 rows deleted": lambda rows: rows.slice(0, max(len(rows) - 25, 0)),
+    "a row doubled": doubled,
+    "two rows exchanged for one": lambda rows: pa.concat_tables([without(3)(rows), rows.slice(5, 1)]),
+}
+
+
+@pytest.mark.parametrize("table", RECORDED, ids=lambda table: table.name)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_rows_that_are_lost_or_doubled_are_found(warehouse, table, damage):
+    overwrite(warehouse, table, DAMAGES[damage](rows_in(warehouse, table)))
+
+    found = broken(warehouse)
+    assert {rule for rule, *_ in found} == {f"{table.name}.chain"}
+    assert all(at.startswith("line ") for _, at, *_ in found)
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [(table, column) for table in RECORDED for column in table.row.__struct_fields__], ids=str
+)
+def test_every_column_is_proven(warehouse, table, column):
+    """One value of one row is changed."""
+    rows = rows_in(warehouse, table)
+    values = rows[column].to_pylist()
+    index = next((number for number, value in enumerate(values) if value is not None), 0)
+    values[index] = _other(values[index])
+    field = rows.schema.field(column)
+    overwrite(
+        warehouse, table, rows.set_column(rows.schema.get_field_index(column), field, pa.array(values, field.type))
+    )
+
+    assert {rule for rule, *_ in broken(warehouse)} == {f"{table.name}.chain"}
+
+
+def _other(value: object) -> object:
+    match value:
+        case int():
+            return value + 1_000_000
+        case str():
+            return value + "x"
+        case bytes():
+            return value + b"x"
+        case None:
+            return "x"
+        case dict():
+            return value | {"offset": value["offset"] + 1_000_000}
+    raise TypeError(value)
+
+
+def test_a_null_that_becomes_a_value_is_found(warehouse):
+    rows = rows_in(warehouse, EVENTS)
+    keys = [b"" if key is None else key for key in rows["key"].to_pylist()]
+    overwrite(
+        warehouse, EVENTS, rows.set_column(rows.schema.get_field_index("key"), "key", pa.array(keys, pa.binary()))
+    )
+
+    assert broken(warehouse) != []
+
+
+@pytest.mark.parametrize("table", RECORDED, ids=lambda table: table.name)
+def test_a_table_that_is_restored_to_an_older_version_is_found(warehouse, table):
+    DeltaTable(warehouse / table.name).restore(3)
+
+    assert {rule for rule, *_ in broken(warehouse)} == {f"{table.name}.chain"}
+
+
+@pytest.mark.parametrize("table", RECORDED, ids=lambda table: table.name)
+def test_the_newest_commit_that_is_deleted_is_found(warehouse, table):
+    newest = max((warehouse / table.name / "_delta_log").glob("*.json"))
+    newest.unlink()
+
+    assert {rule for rule, *_ in broken(warehouse)} == {f"{table.name}.chain"}
+
+
+def test_rows_of_a_stranger_are_found(warehouse):
+    rows = rows_in(warehouse, EVENTS).slice(0, 1)
+    last = max(rows_in(warehouse, EVENTS)["offset"].to_pylist())
+    strange = rows.set_column(rows.schema.get_field_index("offset"), "offset", pa.array([last + 5], pa.int64()))
+    write_deltalake(warehouse / EVENTS.name, strange.cast(arrow_schema_of(EVENTS.row)), mode="append")
+
+    [(rule, at, found, expected)] = broken(warehouse)
+    assert (rule, at, found) == ("events.chain", "wakeroll.groups-0", f"rows up to position {last + 5}")
+    assert expected is not None
+    assert expected.endswith("no line covers the rows behind it")
+
+
+def test_a_chain_that_is_emptied_or_lacks_a_line_is_found(warehouse):
+    lines = rows_in(warehouse, CHAIN)
+    index = next(
+        number for number, line in enumerate(lines.to_pylist()) if (line["table_name"], line["number"]) == ("events", 3)
+    )
+    overwrite(warehouse, CHAIN, without(index)(lines))
+    assert [one[:3] for one in broken(warehouse)] == [("events.chain", "line 4", "line 4 behind line 2")]
+    overwrite(warehouse, CHAIN, lines.slice(0, 0))
+    assert broken(warehouse) == [], "the lines are in the commits too"
+
+
+def test_lines_that_are_not_gathered_are_read_from_the_commits(sound, tmp_path):
+    create_tables(tmp_path)
+    append(tmp_path, a_day(), Chains(tmp_path))
+
+    assert broken(tmp_path) == []
+    with duck_ledger(tmp_path) as ledger:
+        assert chain_of(ledger, EVENTS).lines[0].kind == "begin"
+
+
+def test_a_process_continues_the_chain_of_the_one_before(tmp_path):
+    create_tables(tmp_path)
+    story = a_day()
+    half = len(story.rows) // 2
+    first, second = Story(), Story()
+    first.rows, second.rows = story.rows[:half], story.rows[half:]
+    append(tmp_path, first, Chains(tmp_path))
+    append(tmp_path, second, Chains(tmp_path))
+
+    assert broken(tmp_path) == []
+    with duck_ledger(tmp_path) as ledger:
+        lines = chain_of(ledger, EVENTS).lines
+    assert [line.number for line in lines] == [*range(1, len(lines) + 1)]
+    assert [line.kind for line in lines].count("begin") == 1
+
+
+def test_a_ledger_of_before_is_proven_from_where_its_chain_begins(tmp_path):
+    create_tables(tmp_path)
+    story = a_day()
+    half = len(story.rows) // 2
+    first, second = Story(), Story()
+    first.rows, second.rows = story.rows[:half], story.rows[half:]
+    append_without_chain(tmp_path, first)
+    append(tmp_path, second, Chains(tmp_path))
+    rows = rows_in(tmp_path, EVENTS)
+
+    assert broken(tmp_path) == []
+    times = rows["at_ms"].to_pylist()
+    overwrite(tmp_path, EVENTS, without(times.index(min(times)))(rows))
+    assert broken(tmp_path) == [], "the row is from before the chain"
+
+
+def append_without_chain(warehouse: Path, story: Story) -> None:
+    sink = ArrowSink()
+    events = [KafkaRecord(*row) for row in story.rows]
+    topics = Topics()
+    decisions = read_decisions(one for one in events if one.topic == topics.decisions)
+    rows = rows_of((one for one in events if one.topic != topics.decisions), decisions)
+    for table in RECORDED:
+        sink.append(arrow_table(table.row, [one.row for one in rows[table.name]]), warehouse / table.name)
+
+
+def test_records_that_kafka_had_deleted_are_a_gap_on_record(tmp_path):
+    create_tables(tmp_path)
+    story, cut = a_day(), Story()
+    groups = [row for row in story.rows if row[0] == Topics().groups and row[1] == 0]
+    gone = groups[3:6]
+    cut.rows = [row for row in story.rows if row not in gone]
+    append(tmp_path, cut, Chains(tmp_path))
+
+    assert broken(tmp_path) == []
+    with duck_ledger(tmp_path) as ledger:
+        gaps = [line for line in chain_of(ledger, EVENTS).lines if line.kind == "gap"]
+    assert [(gap.positions, gap.rows) for gap in gaps] == [({f"{Topics().groups}-0": gone[-1][2]}, 3)]
+    assert gaps[0].reason == "not in Kafka's log when it was recorded"
+
+
+def test_the_published_lines_prove_a_copy(sound, warehouse):
+    with duck_ledger(sound) as ledger:
+        heads = [head for table in RECORDED if (head := chain_of(ledger, table).head)]
+    text = text_of_heads(heads)
+
+    assert broken(warehouse, heads_of_text(text)) == []
+
+
+def test_a_history_that_was_written_anew_differs_from_the_published_line(sound, tmp_path):
+    """Its own chain is sound: only a line that was kept elsewhere shows it."""
+    with duck_ledger(sound) as ledger:
+        heads = [head for table in RECORDED if (head := chain_of(ledger, table).head)]
+    create_tables(tmp_path)
+    story = a_day()
+    story.rows = [row for row in story.rows if row[2] != 7 or row[0] == Topics().decisions]
+    append(tmp_path, story, Chains(tmp_path))
+
+    assert broken(tmp_path) == []
+    assert ("events.chain", f"line {heads[2].number}") in {
+        (rule, at) for rule, at, *_ in broken(tmp_path, heads)
+    } or any(rule == "events.chain" for rule, *_ in broken(tmp_path, heads))
+
+
+@pytest.mark.parametrize("text", ["", "events", "events:x:" + "0" * 64, "events:1:" + "g" * 64, "events:1:00"])
+def test_a_text_that_is_no_line_is_refused(text):
+    with pytest.raises(ValueError, match="TABLE:NUMBER:HASH"):
+        heads_of_text(text)
+
+
+def lines(count: int) -> Iterator[Line]:
+    before = ""
+    for number in range(1, count + 1):
+        line = Line(
+            table="events", number=number, kind="rows", at_ms=number, rows=1, positions={"a": number}, rows_hash="x"
+        )
+        yield (line := linked(line, before))
+        before = line.line_hash
+
+
+def test_each_line_proves_the_one_before():
+    sound = [*lines(4)]
+    edited = [*sound]
+    edited[1] = Line(**{name: getattr(sound[1], name) for name in Line.__struct_fields__} | {"rows": 2})
+
+    assert [*broken_links(sound)] == []
+    assert [one.number for one in broken_links(edited)] == [2]
+    assert [one.number for one in broken_links([sound[0], *sound[2:]])] == [3]
+    assert [one.number for one in broken_links(sound[1:])] == [2]
+
+
+def test_the_hash_of_rows_does_not_depend_on_how_they_were_appended(sound):
+    rows = rows_in(sound, DECISIONS)
+    shuffled = rows.take(pa.array([*reversed(range(len(rows)))]))
+
+    assert [*parts_of(rows, DECISIONS)] == [*parts_of(shuffled, DECISIONS)]
+
+
+def test_the_metadata_of_a_commit_has_its_line(sound):
+    newest = DeltaTable(sound / EVENTS.name).history(1)[0]
+
+    assert '"table":"events"' in newest[METADATA]
+
+
+_ = Chain
