@@ -194,7 +194,7 @@ def test_a_chain_that_is_emptied_or_lacks_a_line_is_found(warehouse):
     assert broken(warehouse) == [], "the lines are in the commits too"
 
 
-def test_lines_that_are_not_gathered_are_read_from_the_commits(sound, tmp_path):
+def test_lines_that_are_not_gathered_are_read_from_the_commits(tmp_path):
     create_tables(tmp_path)
     append(tmp_path, a_day(), Chains(tmp_path))
 

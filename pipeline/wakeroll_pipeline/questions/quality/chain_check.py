@@ -81,6 +81,8 @@ class Span(NamedTuple):
     line: Line
     after: Mapping[str, int]
     """Stream -> position behind which the rows of the line begin; a missing stream begins with its first row."""
+    is_known: bool = True
+    """Whether that is known: the line before is not missing."""
 
 
 class Covered(NamedTuple):
@@ -115,8 +117,8 @@ def covered_by(lines: Sequence[Line]) -> Covered:
     last, numbers = dict(floor), {line.number for line in lines}
     for line in lines:
         if line.kind == "rows" and any(end > floor.get(its, _NOWHERE) for its, end in line.positions.items()):
-            if line.number - 1 in numbers:  # otherwise it is not known where its rows begin
-                spans.append(Span(line, {its: last[its] for its in line.positions if its in last}))
+            after = {its: last[its] for its in line.positions if its in last}
+            spans.append(Span(line, after, is_known=line.number - 1 in numbers))
             last |= line.positions
     return Covered(spans, floor if base is not None and base.kind != "kept" else {}, last)
 
@@ -140,7 +142,7 @@ def _broken_window(ledger: DuckLedger, table: Table, spans: Sequence[Span], rule
         found[number].append(part)
     for span in spans:
         line, parts = span.line, found[span.line.number]
-        if hash_of_rows(parts) == line.rows_hash:
+        if not span.is_known or hash_of_rows(parts) == line.rows_hash:
             continue
         rows = sum(part.rows for part in parts)
         yield Broken(
