@@ -10,6 +10,7 @@ from rich.table import Table
 
 from wakeroll.errors import InvalidUsage, missing_extra
 from wakeroll.reset import time_of
+from wakeroll_model.chain import heads_of_text, text_of_heads
 from wakeroll_model.rows import TABLES
 from wakeroll_pipeline.cli.ci_reports import (
     Case,
@@ -30,9 +31,13 @@ from wakeroll_pipeline.questions.tables_looked_at import TableLookedAt, tables_l
 from wakeroll_pipeline.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
+    from wakeroll_model.chain import Head
+    from wakeroll_pipeline.questions.quality.chain_check import ChainCheck
     from wakeroll_pipeline.questions.quality.expectation_suites import Gate, RuleResult
+    from wakeroll_pipeline.questions.quality.ordered_rows import Broken
+    from wakeroll_pipeline.questions.quality.rule import Rule
 
 out = Output(highlight=False)
 
@@ -49,6 +54,15 @@ OnlyTable = Annotated[
     str | None,
     typer.Option("--table", metavar="TABLE", help="Check the rules of this table or view only; default: all rules."),
 ]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="LINE",
+        help="Prove that the tables continue a history of which this is the newest line, as an earlier `check`, the "
+        "log of `run` or an auditor has kept it.",
+    ),
+]
 Docs = Annotated[
     Path | None,
     typer.Option("--docs", metavar="FOLDER", help="Folder for Data Docs (HTML); default: quality, in --home."),
@@ -59,6 +73,7 @@ def check(
     version: Version = None,
     at: TablesAt = None,
     table: OnlyTable = None,
+    against: Against = None,
     docs: Docs = None,
     as_json: AsJson = False,
     junit: JUnitFile = None,
@@ -76,6 +91,7 @@ def check(
     except ModuleNotFoundError as missing:
         raise missing_extra("`check`", "quality", missing) from None
     from wakeroll_pipeline.questions.quality.all_rules import all_rules
+    from wakeroll_pipeline.questions.quality.chain_check import ChainCheck
 
     if version is not None and (at is not None or table not in TABLES):
         raise InvalidUsage(f"--version needs --table and excludes --at; --table must be one of {', '.join(TABLES)}")
@@ -83,13 +99,15 @@ def check(
     known = {rule.table for rules in all_rules().values() for rule in rules}
     if table is not None and table not in known:
         raise InvalidUsage(f"no table or view {table!r} has rules; it must be one of: {', '.join(sorted(known))}")
+    chains = ChainCheck(_heads_of(against))
     settings = settings_of(config, home=home)
     asked = None if version is None or table is None else (table, version)
     clock = RunClock("check", run_name, engine, settings.warehouse)
     new_gate = partial(Gate, docs or settings.work_folder / "quality", engine)
     run = _check_in_spark if engine == "spark" else _check_in_duckdb
     with reported_failure(clock, as_json=as_json, junit=junit):
-        outcomes, looked_at, gate = run(settings, new_gate, asked, at_ms, None if table is None else {table})
+        names = None if table is None else {table}
+        outcomes, looked_at, gate = run(settings, new_gate, chains, asked, at_ms, names)
     with out.status("writing Data Docs"):
         page = gate.write_docs()
     broken = [outcome for outcome in outcomes if outcome.broken]
@@ -97,14 +115,26 @@ def check(
     code = BROKEN if broken else NOT_CHECKED if left else HOLDS
     if junit is not None:
         write_junit(junit, clock.run(), map(_case_of, outcomes), looked_at)
+    line = text_of_heads(chains.heads)
     if as_json:
-        write_document(_document(clock.run(), code, outcomes, looked_at, page))
+        write_document(_document(clock.run(), code, outcomes, looked_at, page) | {"line": line or None})
     else:
         is_past = (asked, at_ms) != (None, None)
         _print(outcomes, page, [f"{one.table} {one.version}" for one in looked_at if is_past])
+        if line:
+            out.print(f"newest line of the chain, to be kept elsewhere: {line}", soft_wrap=True)
     for why in dict.fromkeys(outcome.not_checked for outcome in left):
         complain(why)
     raise typer.Exit(code)
+
+
+def _heads_of(text: str | None) -> "Sequence[Head]":
+    if text is None:
+        return ()
+    try:
+        return heads_of_text(text)
+    except ValueError as error:
+        raise InvalidUsage(f"--against: {error}") from None
 
 
 def _print(outcomes: "Sequence[RuleResult]", page: Path, versions: "Sequence[str]") -> None:
@@ -166,6 +196,7 @@ _Checked = tuple["Sequence[RuleResult]", "Sequence[TableLookedAt]", "Gate"]
 def _check_in_duckdb(
     settings: Settings,
     new_gate: "Callable[[], Gate]",
+    chains: "ChainCheck",
     version: tuple[str, int] | None,
     at_ms: int | None,
     names: set[str] | None,
@@ -176,20 +207,21 @@ def _check_in_duckdb(
 
         assert isinstance(opened, DuckLedger)
         gate = new_gate()
-        outcomes = check_in_duckdb(opened, gate, names)
+        outcomes = check_in_duckdb(opened, gate, names, chains)
         return outcomes, tables_looked_at(opened), gate
 
 
 def _check_in_spark(
     settings: Settings,
     new_gate: "Callable[[], Gate]",
+    chains: "ChainCheck",
     version: tuple[str, int] | None,
     at_ms: int | None,
     names: set[str] | None,
 ) -> _Checked:
     warehouse = warehouse_of(settings)
     with session(settings, out, for_minutes=True) as spark, reading(warehouse):
-        from wakeroll_pipeline.ledger.duck_ledger import newest_versions
+        from wakeroll_pipeline.ledger.duck_ledger import duck_ledger, newest_versions
         from wakeroll_pipeline.ledger.spark_ledger import SparkLedger
         from wakeroll_pipeline.ledger.tables import commits_of, open_views
         from wakeroll_pipeline.ledger.time_travel import versions_when
@@ -198,7 +230,13 @@ def _check_in_spark(
         versions = versions_when(partial(commits_of, spark, warehouse), version, at_ms) or newest_versions(warehouse)
         open_views(spark, warehouse, versions)
         gate = new_gate()  # Great Expectations starts a session of its own, without Delta, if there is none
-        outcomes = check_in_spark(spark, gate, names)
+
+        # Rows are hashed one after the other, so Spark would add nothing but its price.
+        def broken_chains(rules: "Collection[Rule]") -> "list[Broken]":
+            with duck_ledger(warehouse, versions, refuse_large=False) as ledger:
+                return [one for table in chains.tables_of(rules) for one in chains.broken(ledger, table)]
+
+        outcomes = check_in_spark(spark, gate, names, broken_chains)
         # Great Expectations reports an error of Spark as a broken rule.
         if failures := [one.failure for one in outcomes if one.failure]:
             from wakeroll_pipeline.ledger.table_damage import damage_behind

@@ -4,7 +4,7 @@ The lines of a table are checked first, without its rows: none is missing or edi
 of their streams, some hundred thousand at a time, and the hashes of each line are computed again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -16,17 +16,12 @@ from wakeroll_pipeline.ledger.chains import gathered_lines, lines_in_commits
 from wakeroll_pipeline.ledger.delta_files import literal, quoted
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, find_table
 from wakeroll_pipeline.ledger.row_hashes import hashed_columns, parts_by_line, streams_of, values_of
+from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.ordered_rows import Broken
-from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
+from wakeroll_pipeline.questions.quality.rule import Rule
 
 MOST_AT_ONCE = 250_000
 """Rows that are read at once; a line with more is read alone."""
-
-RULES: Mapping[str, Rule] = {
-    table.name: rows_rule(f"{table.name}.chain", "the rows are those that the recorder wrote, by their chain")
-    for table in CHAINED
-}
-"""Table -> its rule."""
 
 
 class Chain(NamedTuple):
@@ -52,6 +47,33 @@ def chain_of(ledger: DuckLedger, table: Table) -> Chain:
     return Chain(table, lines)
 
 
+class ChainCheck:
+    """The check of the chains of a ledger, and the newest line of each."""
+
+    def __init__(self, published: Sequence[Head] = ()) -> None:
+        """Prepare; `published`: lines that must be in the chains."""
+        self.published = published
+        self.heads: list[Head] = []
+        """The newest line of each table that was checked and has lines, sorted by table."""
+        self.skipped: dict[str, str] = {}
+        """Rule that could prove nothing -> the reason."""
+
+    @staticmethod
+    def tables_of(rules: Collection[Rule]) -> list[Table]:
+        """Return the tables whose chains some of these rules are about, sorted by name."""
+        wanted = {rule.name for rule in rules}
+        return sorted((one for one in CHAINED if CHAIN_RULES[one.name].name in wanted), key=lambda one: one.name)
+
+    def broken(self, ledger: DuckLedger, table: Table) -> Iterator[Broken]:
+        """Yield the violations of the chain of a table."""
+        chain = chain_of(ledger, table)
+        if chain.head is not None:
+            self.heads.append(chain.head)
+        elif ledger.rows(f"select 1 from {table.name} limit 1"):
+            self.skipped[CHAIN_RULES[table.name].name] = "the rows have no chain: an earlier release has written them"
+        yield from broken_chain(ledger, chain, self.published)
+
+
 def broken_chain(ledger: DuckLedger, chain: Chain, published: Sequence[Head] = ()) -> Iterator[Broken]:
     """Yield the violations of a chain.
 
@@ -60,7 +82,7 @@ def broken_chain(ledger: DuckLedger, chain: Chain, published: Sequence[Head] = (
         chain: the lines of one table.
         published: lines that must be in the chain.
     """
-    rule = RULES[chain.table.name].name
+    rule = CHAIN_RULES[chain.table.name].name
     for one in broken_links(chain.lines):
         yield Broken(rule, f"line {one.number}", one.found, one.expected)
     known = {line.number: line.line_hash for line in chain.lines}

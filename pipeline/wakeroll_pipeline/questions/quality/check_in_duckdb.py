@@ -11,13 +11,17 @@ from wakeroll_pipeline.ledger.delta_files import stored_columns
 from wakeroll_pipeline.ledger.duck_ledger import DuckLedger, delta_table
 from wakeroll_pipeline.ledger.ledger import UnreadableTable
 from wakeroll_pipeline.questions.quality.all_rules import all_rules, key_of
+from wakeroll_pipeline.questions.quality.chain_check import ChainCheck
+from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.expectation_suites import Gate, RuleResult
 from wakeroll_pipeline.questions.quality.history_in_duckdb import history_in_duckdb
 from wakeroll_pipeline.questions.quality.rule import HISTORY, Rule
 from wakeroll_pipeline.questions.quality.suspects import frame_of_types, suspects
 
 
-def check_in_duckdb(ledger: DuckLedger, gate: Gate, names: Collection[str] | None = None) -> list[RuleResult]:
+def check_in_duckdb(
+    ledger: DuckLedger, gate: Gate, names: Collection[str] | None = None, chains: ChainCheck | None = None
+) -> list[RuleResult]:
     """Check the rules of a ledger, as `wakeroll_pipeline.questions.quality.all_rules.check` does in Spark.
 
     A table that cannot be read leaves the rules that read it unchecked; the others are checked.
@@ -26,23 +30,34 @@ def check_in_duckdb(ledger: DuckLedger, gate: Gate, names: Collection[str] | Non
         ledger: the ledger.
         gate: judges the rows that break rules; opened for the engine `duckdb`.
         names: tables and views whose rules are checked; None: all.
+        chains: checks the chains; None: without published lines.
 
     Returns:
         One result per rule.
     """
     outcomes: list[RuleResult] = []
+    chains = ChainCheck() if chains is None else chains
     for suite, rules in all_rules().items():
         asked = [rule for rule in rules if names is None or rule.table in names]
         if asked:
-            outcomes += _history(ledger, gate, asked) if suite == HISTORY else _suite(ledger, gate, suite, asked)
+            outcomes += (
+                _history(ledger, gate, asked, chains) if suite == HISTORY else _suite(ledger, gate, suite, asked)
+            )
     return outcomes
 
 
-def _history(ledger: DuckLedger, gate: Gate, rules: Sequence[Rule]) -> list[RuleResult]:
+def _history(ledger: DuckLedger, gate: Gate, rules: Sequence[Rule], chains: ChainCheck) -> list[RuleResult]:
     found = history_in_duckdb(ledger.connection, rules, ledger.damage_behind)
+    for table in chains.tables_of(rules):
+        try:
+            found.add((one.rule, one.at, one.found, one.expected) for one in chains.broken(ledger, table))
+        except duckdb.Error as error:
+            if (damage := ledger.damage_behind(error)) is None:
+                raise
+            found.not_checked[CHAIN_RULES[table.name].name] = damage
     judged = [rule for rule in rules if rule.name not in found.not_checked]
     by_name = {
-        one.rule.name: _counted(one, found.counts)
+        one.rule.name: replace(_counted(one, found.counts), skipped=chains.skipped.get(one.rule.name, one.skipped))
         for one in (gate.check(HISTORY, judged, found.frame(), ("at", "found", "expected")) if judged else ())
     }
     return [by_name.get(rule.name) or RuleResult(rule, not_checked=str(found.not_checked[rule.name])) for rule in rules]

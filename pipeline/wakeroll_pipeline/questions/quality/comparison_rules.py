@@ -3,14 +3,17 @@
 A query selects the rows that break its rule: `at` (their key), `found` and `expected`.  Its first line is the rule.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from importlib import resources
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from wakeroll_model.rows import ASSIGNMENTS, OFFSETS
 from wakeroll_pipeline.ledger.view_queries import Engine
+from wakeroll_pipeline.questions.quality.chain_rules import CHAIN_RULES
 from wakeroll_pipeline.questions.quality.model_rules import (
     RULES_OF_ASSIGNMENTS,
     RULES_OF_DECISIONS,
@@ -19,6 +22,7 @@ from wakeroll_pipeline.questions.quality.model_rules import (
     broken_decisions,
     broken_growth,
 )
+from wakeroll_pipeline.questions.quality.ordered_rows import Broken
 from wakeroll_pipeline.questions.quality.rule import Rule, rows_rule
 from wakeroll_pipeline.questions.quality.snapshot_rules import RULES_OF_SNAPSHOTS, broken_snapshots
 from wakeroll_pipeline.questions.quality.unanswered_records import awaited
@@ -79,17 +83,21 @@ def history_rules() -> list[Rule]:
     """Return the rules of the suite `HISTORY`, sorted by name."""
     asked = [rows_rule(name, query.partition("\n")[0].lstrip("- ")) for name, query in queries("spark").items()]
     looked = [rule for rules, _ in _LOOKS for rule in rules]
-    return sorted([*looked, *asked], key=lambda rule: rule.name)
+    return sorted([*looked, *asked, *CHAIN_RULES.values()], key=lambda rule: rule.name)
 
 
 @contextmanager
-def broken_rows(spark: "SparkSession", rules: Collection[Rule] | None = None) -> Iterator["DataFrame"]:
+def broken_rows(
+    spark: "SparkSession", rules: Collection[Rule] | None = None, others: Iterable[Broken] = ()
+) -> Iterator["DataFrame"]:
     """Provide the rows of the session's tables and views that break a rule: see `Broken`.
 
     Args:
         spark: session with the tables and views, see `wakeroll_pipeline.ledger.tables.open_views`.
         rules: rules of `history_rules` to check; None: all.  The result may hold rows that break other rules too.
+        others: violations that were found elsewhere, and are in the result too.
     """
+    from wakeroll_pipeline.ledger.schemas import schema_of
     from wakeroll_pipeline.ledger.tables import with_era
     from wakeroll_pipeline.questions.quality.decided_rows import assignment_rows, offset_rows
 
@@ -106,6 +114,7 @@ def broken_rows(spark: "SparkSession", rules: Collection[Rule] | None = None) ->
     looks = [look(spark) for its_rules, look in _LOOKS if any(rule.name in wanted for rule in its_rules)]
     asked = {name: query for name, query in queries("spark").items() if name in wanted}
     looks += [spark.sql(f"select '{name}' as rule, * from ({query})") for name, query in asked.items()]
+    looks.append(spark.createDataFrame([*map(msgspec.structs.astuple, others)], schema_of(Broken)))
     found = reduce(lambda one, other: one.unionByName(other), looks).persist()
     try:
         yield found
